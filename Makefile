@@ -1,0 +1,41 @@
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: run test lint fix bench docs engines clean
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	touch $(STAMP)
+
+run: $(STAMP)  ## start the gateway on its embedded default
+	$(BIN)/enginehouse serve
+
+test: $(STAMP)  ## run the tests
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)  ## check style, types and import contracts
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fix: $(STAMP)  ## mend what can be mended
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: $(STAMP)  ## measure routing and the relay
+	$(BIN)/python -m pytest benchmarks --benchmark-only --benchmark-skip=no
+	$(BIN)/python benchmarks/relay.py
+
+docs: $(STAMP)  ## write the generated pages of docs/
+	$(BIN)/python docs/generate.py
+
+engines: $(STAMP)  ## build a real llama-server and a tiny model, once, into the user's cache
+	$(BIN)/python -m pip install --quiet --editable '.[engines]'
+	$(BIN)/python tests/engines/install.py
+
+clean:
+	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

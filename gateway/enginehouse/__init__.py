@@ -1,0 +1,127 @@
+"""The door: every name that a plugin author may import."""
+
+from __future__ import annotations
+
+from importlib.metadata import version as _version
+
+from enginehouse.domain.capabilities import UNKNOWN, Capabilities
+from enginehouse.domain.errors import (
+    AliasCycle,
+    BodyTooLarge,
+    CapabilityMismatch,
+    ConfigError,
+    EnginehouseError,
+    FallbackExhausted,
+    Forbidden,
+    InvalidRequest,
+    LoadFailed,
+    ModelNotFound,
+    NoHealthyBackend,
+    NotFound,
+    PluginError,
+    PluginFailed,
+    QueueFull,
+    QueueTimeout,
+    RateLimited,
+    RequestError,
+    ShuttingDown,
+    Unauthorized,
+    UpstreamError,
+    UpstreamTimeout,
+)
+from enginehouse.domain.migration import ClusterView, InstanceView, Migration
+from enginehouse.domain.replica import Candidate, Health, Load, ReplicaState, Role, replica_name
+from enginehouse.domain.request import Body, Headers, InferenceRequest, Input, Message, Part, ResponseFormat
+from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.route import ExplainedCandidate, Explanation, Reason, Route, Verdict
+from enginehouse.domain.ticket import Phase, SwapDone, SwapId, Ticket
+from enginehouse.hookspecs import Register, hookimpl
+from enginehouse.interfaces.discoverers import Discoverer, FoundBackend
+from enginehouse.interfaces.drivers import Driver, EngineClient, EngineResponse, LaunchSpec, ServedModel
+from enginehouse.interfaces.extractors import Extractor
+from enginehouse.interfaces.filters import Filter
+from enginehouse.interfaces.launchers import EngineProcess, Launcher
+from enginehouse.interfaces.migrators import Migrator
+from enginehouse.interfaces.observers import Observer
+from enginehouse.interfaces.rescheduling import ReschedulingPolicy
+from enginehouse.interfaces.schedulers import Effects, Scheduler
+from enginehouse.interfaces.scorers import Scorer, WeightedScorer
+from enginehouse.interfaces.strategies import Strategy
+from enginehouse.interfaces.swappers import Swapper
+
+__version__ = _version("enginehouse")
+
+__all__ = [
+    "UNKNOWN",
+    "AliasCycle",
+    "Body",
+    "BodyTooLarge",
+    "Candidate",
+    "Capabilities",
+    "CapabilityMismatch",
+    "ClusterView",
+    "ConfigError",
+    "Discoverer",
+    "Driver",
+    "Effects",
+    "EngineClient",
+    "EngineProcess",
+    "EngineResponse",
+    "EnginehouseError",
+    "ExplainedCandidate",
+    "Explanation",
+    "Extractor",
+    "FallbackExhausted",
+    "Filter",
+    "Forbidden",
+    "FoundBackend",
+    "Headers",
+    "Health",
+    "InferenceRequest",
+    "Input",
+    "InstanceView",
+    "InvalidRequest",
+    "LaunchSpec",
+    "Launcher",
+    "Load",
+    "LoadFailed",
+    "Message",
+    "Migration",
+    "Migrator",
+    "ModelNotFound",
+    "NoHealthyBackend",
+    "NotFound",
+    "Observer",
+    "Part",
+    "Phase",
+    "PluginError",
+    "PluginFailed",
+    "QueueFull",
+    "QueueTimeout",
+    "RateLimited",
+    "Reason",
+    "Register",
+    "ReplicaState",
+    "RequestError",
+    "Requirements",
+    "ReschedulingPolicy",
+    "ResponseFormat",
+    "Role",
+    "Route",
+    "Scheduler",
+    "Scorer",
+    "ServedModel",
+    "ShuttingDown",
+    "Strategy",
+    "SwapDone",
+    "SwapId",
+    "Swapper",
+    "Ticket",
+    "Unauthorized",
+    "UpstreamError",
+    "UpstreamTimeout",
+    "Verdict",
+    "WeightedScorer",
+    "hookimpl",
+    "replica_name",
+]

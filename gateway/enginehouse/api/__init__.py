@@ -1,0 +1,1 @@
+"""The HTTP surface: two doors, OpenAI's endpoints, operations, errors."""

@@ -1,0 +1,1 @@
+"""The nouns: what the house talks about, and no behaviour beyond their own invariants."""

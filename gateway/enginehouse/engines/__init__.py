@@ -1,0 +1,1 @@
+"""Engines: launching, probing and stopping them."""

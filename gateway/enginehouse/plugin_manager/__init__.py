@@ -1,0 +1,1 @@
+"""Plugins: finding them at start, and what they registered."""

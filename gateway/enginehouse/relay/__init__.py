@@ -1,0 +1,1 @@
+"""The relay: moving a request to its engine and the answer back."""

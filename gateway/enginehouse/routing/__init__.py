@@ -1,0 +1,1 @@
+"""Routing: request -> requirements -> candidates -> filters -> alias and fallback -> strategy -> route. Pure."""

@@ -1,0 +1,1 @@
+"""Telemetry: what is recorded of each request, and what is made of it."""
