@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from importlib.metadata import version as _version
 
+from enginehouse.config.units import parse_duration
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
 from enginehouse.domain.errors import (
     AliasCycle,
     BodyTooLarge,
+    Cancelled,
     CapabilityMismatch,
     ConfigError,
     EnginehouseError,
@@ -40,9 +42,10 @@ from enginehouse.interfaces.discoverers import Discoverer, FoundBackend
 from enginehouse.interfaces.drivers import Driver, EngineClient, EngineResponse, LaunchSpec, ServedModel
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
-from enginehouse.interfaces.launchers import EngineProcess, Launcher
+from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
 from enginehouse.interfaces.migrators import Migrator
 from enginehouse.interfaces.observers import Observer
+from enginehouse.interfaces.openai_driver import OpenAICompatibleDriver, read_json, read_model_list
 from enginehouse.interfaces.rescheduling import ReschedulingPolicy
 from enginehouse.interfaces.schedulers import Effects, Scheduler
 from enginehouse.interfaces.scorers import Scorer, WeightedScorer
@@ -56,6 +59,7 @@ __all__ = [
     "AliasCycle",
     "Body",
     "BodyTooLarge",
+    "Cancelled",
     "Candidate",
     "Capabilities",
     "CapabilityMismatch",
@@ -81,6 +85,7 @@ __all__ = [
     "Input",
     "InstanceView",
     "InvalidRequest",
+    "LaunchLine",
     "LaunchSpec",
     "Launcher",
     "Load",
@@ -92,6 +97,7 @@ __all__ = [
     "NoHealthyBackend",
     "NotFound",
     "Observer",
+    "OpenAICompatibleDriver",
     "Part",
     "Phase",
     "PluginError",
@@ -123,5 +129,8 @@ __all__ = [
     "Verdict",
     "WeightedScorer",
     "hookimpl",
+    "parse_duration",
+    "read_json",
+    "read_model_list",
     "replica_name",
 ]

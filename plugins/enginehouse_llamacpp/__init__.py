@@ -1,1 +1,14 @@
-"""Bundled plugin."""
+"""The ``llamacpp`` driver: llama.cpp's ``llama-server``."""
+
+from __future__ import annotations
+
+from enginehouse import Driver, Register, hookimpl
+from enginehouse_llamacpp.driver import LlamaCppDriver
+
+__all__ = ["LlamaCppDriver"]
+
+
+@hookimpl
+def register_drivers(register: Register[Driver]) -> None:
+    """Offer the ``llamacpp`` driver."""
+    register("llamacpp", LlamaCppDriver)

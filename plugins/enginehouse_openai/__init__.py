@@ -1,1 +1,15 @@
-"""Bundled plugin."""
+"""The ``openai`` driver: any OpenAI-compatible server."""
+
+from __future__ import annotations
+
+from enginehouse import Driver, OpenAICompatibleDriver, Register, hookimpl
+
+
+class OpenAIDriver(OpenAICompatibleDriver):
+    """Any OpenAI-compatible server; it is healthy when it lists its models."""
+
+
+@hookimpl
+def register_drivers(register: Register[Driver]) -> None:
+    """Offer the ``openai`` driver."""
+    register("openai", OpenAIDriver)

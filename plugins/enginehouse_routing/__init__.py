@@ -1,1 +1,44 @@
-"""Bundled plugin."""
+"""The bundled routing plugins: what a request needs, who can serve it, how good they are, who does."""
+
+from __future__ import annotations
+
+from enginehouse import Extractor, Filter, Register, Scorer, Strategy, hookimpl
+from enginehouse_routing.extractors import JsonModeExtractor, TokensExtractor, ToolsExtractor, VisionExtractor
+from enginehouse_routing.filters import CapabilitiesFilter, ContextLengthFilter, HealthFilter
+from enginehouse_routing.scorers import LatencyScorer, LoadScorer, PriorityScorer
+from enginehouse_routing.strategies import PriorityOnly, Random, RoundRobin, Weighted
+
+
+@hookimpl
+def register_extractors(register: Register[Extractor]) -> None:
+    """What a request needs."""
+    register("tokens", TokensExtractor)
+    register("vision", VisionExtractor)
+    register("tools", ToolsExtractor)
+    register("json_mode", JsonModeExtractor)
+
+
+@hookimpl
+def register_filters(register: Register[Filter]) -> None:
+    """Who can serve it."""
+    register("health", HealthFilter)
+    register("capabilities", CapabilitiesFilter)
+    register("context_length", ContextLengthFilter)
+
+
+@hookimpl
+def register_scorers(register: Register[Scorer]) -> None:
+    """How good they are."""
+    register("priority", PriorityScorer)
+    register("load", LoadScorer)
+    register("latency", LatencyScorer)
+
+
+@hookimpl
+def register_strategies(register: Register[Strategy]) -> None:
+    """Who does."""
+    register("smart", Weighted)
+    register("weighted", Weighted)
+    register("round_robin", RoundRobin)
+    register("priority_only", PriorityOnly)
+    register("random", Random)

@@ -1,1 +1,14 @@
-"""Bundled plugin."""
+"""The ``sglang`` driver."""
+
+from __future__ import annotations
+
+from enginehouse import Driver, Register, hookimpl
+from enginehouse_sglang.driver import SglangDriver
+
+__all__ = ["SglangDriver"]
+
+
+@hookimpl
+def register_drivers(register: Register[Driver]) -> None:
+    """Offer the ``sglang`` driver."""
+    register("sglang", SglangDriver)

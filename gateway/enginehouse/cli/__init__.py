@@ -6,6 +6,10 @@ import sys
 
 import click
 
+from enginehouse.cli.check import check
+from enginehouse.cli.plugins import plugins as plugins_group
+from enginehouse.cli.schema import schema
+from enginehouse.cli.serve import serve
 from enginehouse.domain.errors import EnginehouseError
 
 
@@ -22,3 +26,9 @@ def main() -> None:
     except EnginehouseError as error:
         click.secho(f"enginehouse: {error}", err=True, fg="red")
         sys.exit(1)
+
+
+enginehouse.add_command(plugins_group)
+enginehouse.add_command(check)
+enginehouse.add_command(schema)
+enginehouse.add_command(serve)

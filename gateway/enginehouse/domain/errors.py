@@ -4,7 +4,8 @@
 
     EnginehouseError
     ├── ConfigError            refused at start: names the file, the key and the remedy
-    │   └── AliasCycle
+    │   ├── AliasCycle
+    │   └── ConfigErrors           several at once, one line each
     ├── PluginError            refused at start: names the distribution, its version and the plugin
     └── RequestError           answered to a client as an OpenAI error envelope
         ├── InvalidRequest         400  invalid_request
@@ -16,6 +17,7 @@
         ├── NotFound               404  not_found
         ├── RateLimited            429  rate_limited
         ├── QueueFull              429  queue_full
+        ├── Cancelled              499  cancelled
         ├── PluginFailed           500  plugin_failed
         ├── UpstreamError          502  upstream_error
         ├── NoHealthyBackend       503  no_healthy_backend
@@ -60,6 +62,14 @@ class AliasCycle(ConfigError):
     code: ClassVar[str] = "alias_cycle"
 
 
+class ConfigErrors(ConfigError):
+    """Several things wrong with a configuration: ``errors``, each a line of the message."""
+
+    def __init__(self, errors: Sequence[ConfigError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("\n".join(str(error) for error in errors))
+
+
 class PluginError(EnginehouseError):
     """A plugin that cannot be used, with where it came from."""
 
@@ -99,6 +109,11 @@ class RequestError(EnginehouseError):
         if retry_after is not None:
             self.retry_after = retry_after
         super().__init__(message)
+
+    def envelope(self) -> dict[str, Any]:
+        """The error as OpenAI's clients expect it."""
+        error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return {"error": {**error, "details": dict(self.details)}}
 
 
 class InvalidRequest(RequestError):
@@ -184,6 +199,14 @@ class QueueFull(RequestError):
     code = "queue_full"
     type = "rate_limit_error"
     retry_after = 1
+
+
+class Cancelled(RequestError):
+    """Somebody ended the request before the engine did."""
+
+    status = 499
+    code = "cancelled"
+    type = "invalid_request_error"
 
 
 class PluginFailed(RequestError):

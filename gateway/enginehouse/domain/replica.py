@@ -70,7 +70,7 @@ def replica_name(model: str, backend: str) -> str:
     return f"{model}@{backend}"
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A replica considered for a request. Everything but ``load`` is fixed for as long as its snapshot lives.
 
     ``priority``: lower is better. ``wake_s``: seconds it is expected to take until a replica that is not ready serves.

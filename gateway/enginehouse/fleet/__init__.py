@@ -1,1 +1,4 @@
-"""The fleet: backends and replicas, their live state, and the immutable snapshot that routing reads."""
+"""Backends and their replicas: live state, health, load figures, and the immutable snapshot that decisions read.
+
+Read ``fleet`` first; it is the only part that others call.
+"""

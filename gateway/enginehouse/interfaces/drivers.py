@@ -37,12 +37,11 @@ class ServedModel(msgspec.Struct, frozen=True):
 
 
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a driver may build a launch line from."""
+    """What a driver may build a launch line from: serve ``path`` under the name ``model`` on 127.0.0.1:``port``."""
 
     model: str
     path: str
     port: int
-    args: Sequence[str] = ()
     context_length: int | None = None
 
 
@@ -50,7 +49,10 @@ class Driver(ABC):
     """One kind of engine. Stateless: the same object serves every backend of its kind."""
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
-        """The launch line for a managed engine, or ``None`` if this kind cannot be launched without ``command``."""
+        """The launch line for a managed engine, or ``None`` if this kind cannot be launched without ``command``.
+
+        The ``args`` of the model's configuration are added behind it.
+        """
         return None
 
     def environment(self, spec: LaunchSpec) -> Mapping[str, str]:

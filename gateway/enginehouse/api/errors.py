@@ -1,0 +1,42 @@
+"""Errors of the application, as OpenAI envelopes."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from enginehouse.domain.errors import RequestError
+
+
+def json_response(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """``content``, JSON-encoded."""
+    return Response(msgspec.json.encode(content), status, headers, media_type="application/json")
+
+
+async def on_request_error(request: Request, error: Exception) -> Response:
+    """One of our errors."""
+    error = cast(RequestError, error)
+    headers = {"retry-after": str(error.retry_after)} if error.retry_after is not None else None
+    return json_response(error.envelope(), error.status, headers)
+
+
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    """One of Starlette's: an unknown path, a method that is not allowed."""
+    error = cast(HTTPException, error)
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    envelope = _envelope(message, "invalid_request_error", code)
+    return json_response(envelope, error.status_code, dict(error.headers or {}))
+
+
+async def on_failure(request: Request, error: Exception) -> Response:
+    """A defect of ours; what went wrong is in the log, not in the answer."""
+    return json_response(_envelope("Internal error; see the gateway's log", "server_error", "internal_error"), 500)
+
+
+def _envelope(message: str, type: str, code: str) -> dict[str, object]:
+    return {"error": {"message": message, "type": type, "param": None, "code": code, "details": {}}}

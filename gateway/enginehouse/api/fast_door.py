@@ -1,0 +1,266 @@
+"""The fast door: uvicorn's HTTP protocol, with the hot endpoints kept to itself.
+
+A request for one of them never becomes an ASGI scope or a task: its exchange is driven by the parser's callbacks. Every
+other request goes to the application unchanged.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any, cast
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from enginehouse.api.entrance import Entrance
+from enginehouse.domain.errors import InvalidRequest, RequestError
+from enginehouse.domain.request import Headers
+from enginehouse.relay.door import Caller
+from enginehouse.relay.exchange import Exchange
+
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+
+
+def status_line(status: int) -> bytes:
+    """The first line of a response."""
+    return _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+
+
+class Inbound:
+    """One hot request on a connection: a ``Door`` to its exchange.
+
+    It stands where uvicorn keeps its request-response cycle, so it has the attributes that uvicorn's protocol looks at.
+    """
+
+    def __init__(self, connection: FastDoor, path: str, headers: Headers, keep_alive: bool, chunks: bool) -> None:
+        self._connection = connection
+        self._path = path
+        self._headers = headers
+        self._chunks = chunks
+        self._chunked = False
+        self._head = b""
+        self._pieces: list[bytes] = []
+        self._length = 0
+        self._error: RequestError | None = None
+        self._caller: Caller | None = None
+        self.exchange: Exchange | None = None
+        self.keep_alive = keep_alive
+        self.whole = False
+        self.response_complete = False
+
+    # --- from the client
+
+    def enter(self) -> None:
+        """The head is here: find out whether the body is worth reading."""
+        try:
+            self._caller = self._connection.entrance.enter(self._headers)
+        except RequestError as error:
+            self._turn_away(error)
+
+    def receive(self, body: bytes) -> None:
+        """A piece of the body."""
+        if not self.whole:
+            self._length += len(body)
+            self._pieces.append(body)
+            if self._length > self._connection.entrance.max_body:
+                self._turn_away(self._connection.entrance.too_large())
+
+    def received(self) -> None:
+        """The body is whole."""
+        if not self.whole:
+            self.whole = True
+            self._connection.arrived(self)
+
+    def _turn_away(self, error: RequestError) -> None:
+        """Answer with ``error`` without reading the rest."""
+        self._error = error
+        self._pieces.clear()
+        self.keep_alive = False
+        self.received()
+
+    def begin(self) -> None:
+        """The request is whole and its turn has come."""
+        self.exchange = exchange = self._connection.entrance.relay.open(self, self._path, self._headers)
+        if self._error is not None:
+            exchange.cancel(self._error)
+            return
+        pieces, self._pieces = self._pieces, []
+        exchange.begin(pieces[0] if len(pieces) == 1 else b"".join(pieces), self._caller)
+
+    def client_gone(self) -> None:
+        """The connection is closed."""
+        if self.exchange is not None:
+            self.exchange.client_gone()
+
+    # --- to the client
+
+    def start(self, status: int, headers: Headers, length: int | None) -> None:
+        """Prepare the head; it leaves with the first piece."""
+        lines = [status_line(status)]
+        for name, value in headers:
+            lines += (name, b": ", value, b"\r\n")
+        if length is not None:
+            lines.append(b"content-length: %d\r\n" % length)
+        elif self._chunks:
+            self._chunked = True
+            lines.append(b"transfer-encoding: chunked\r\n")
+        else:
+            self.keep_alive = False
+        if not self.keep_alive:
+            lines.append(b"connection: close\r\n")
+        lines.append(b"\r\n")
+        self._head = b"".join(lines)
+
+    def write(self, chunk: bytes) -> None:
+        """Send a piece, with the head if that is still here."""
+        head, self._head = self._head, b""
+        if self._chunked:
+            self._connection.transport.write(b"%s%x\r\n%s\r\n" % (head, len(chunk), chunk))
+        else:
+            self._connection.transport.write(head + chunk if head else chunk)
+
+    def finish(self, chunk: bytes) -> None:
+        """Send the last piece and turn to the connection's next request."""
+        head, self._head = self._head, b""
+        if self._chunked:
+            last = b"%x\r\n%s\r\n0\r\n\r\n" % (len(chunk), chunk) if chunk else b"0\r\n\r\n"
+            self._connection.transport.write(head + last)
+        elif head or chunk:
+            self._connection.transport.write(head + chunk)
+        self.response_complete = True
+        self._connection.answered(self)
+
+    def abort(self) -> None:
+        """Break the connection."""
+        self.response_complete = True
+        self._connection.transport.abort()
+
+
+class FastDoor(HttpToolsProtocol):
+    """A client's connection. ``entrance`` and ``_cors`` are set by ``fast_door``.
+
+    ``cycle`` is the request received last, ``_current`` the hot one being answered; pipelining makes them differ.
+    """
+
+    entrance: Entrance
+    cycle: Any
+    _current: Inbound | None = None
+    _cors = False
+
+    # --- from the parser
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+
+    def on_headers_complete(self) -> None:
+        """The head is whole: keep the request, or pass it on to the application."""
+        path = self.entrance.hot_paths.get(self.url)
+        if path is None or self.parser.get_method() != b"POST" or (self._cors and self._from_browser()):
+            self._pass_on()
+            return
+        version = self.parser.get_http_version()
+        keep_alive = version != "1.0" and self.parser.should_keep_alive()
+        previous = self.cycle
+        self.cycle = inbound = Inbound(self, path, self.headers, keep_alive, version != "1.0")
+        if previous is not None and not previous.response_complete:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cast(Any, inbound), self.app))
+        elif self.expect_100_continue:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        inbound.enter()
+
+    def _from_browser(self) -> bool:
+        return any(name == b"origin" for name, _ in self.headers)
+
+    def _pass_on(self) -> None:
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers.extend(headers)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of a request's body."""
+        if isinstance(self.cycle, Inbound):
+            self.cycle.receive(body)
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """A request is whole."""
+        if isinstance(self.cycle, Inbound):
+            self.cycle.received()
+        else:
+            super().on_message_complete()
+
+    # --- from the requests
+
+    def arrived(self, inbound: Inbound) -> None:
+        """``inbound`` can begin, unless requests before it still wait for their answers."""
+        if not any(cast(Any, waiting) is inbound for waiting, _ in self.pipeline):
+            self._current = inbound
+            inbound.begin()
+
+    def answered(self, inbound: Inbound) -> None:
+        """``inbound`` has its answer."""
+        self._current = None
+        if not inbound.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
+
+    def on_response_complete(self) -> None:
+        """Turn to the next request, or wait for one."""
+        following = self.pipeline[-1][0] if self.pipeline else None
+        if not isinstance(following, Inbound) or self.transport.is_closing():
+            super().on_response_complete()
+            return
+        self.server_state.total_requests += 1
+        self.pipeline.pop()
+        self.flow.resume_reading()
+        if following.whole:
+            self.arrived(following)
+
+    # --- from the transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone, and with it all its requests."""
+        current, self._current = self._current, None
+        if isinstance(self.cycle, Inbound):
+            self.cycle = None
+        super().connection_lost(exc)
+        self.pipeline.clear()
+        if current is not None:
+            current.client_gone()
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly."""
+        super().pause_writing()
+        if self._current is not None and self._current.exchange is not None:
+            self._current.exchange.pause()
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        super().resume_writing()
+        if self._current is not None and self._current.exchange is not None:
+            self._current.exchange.resume()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP; in the middle of an answer there is nothing left but to break off."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.abort()
+            return
+        body = msgspec.json.encode(InvalidRequest(msg).envelope())
+        self.transport.write(
+            status_line(400)
+            + b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+            + body
+        )
+        self.transport.close()
+
+
+def fast_door(entrance: Entrance, *, cors: bool) -> type[FastDoor]:
+    """The protocol class to give to uvicorn as its ``http``; ``cors`` leaves browsers to the application."""
+    return type("FastDoor", (FastDoor,), {"entrance": entrance, "_cors": cors})

@@ -1,0 +1,81 @@
+"""``GET /metrics``, in Prometheus' text format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+
+from enginehouse.domain.replica import Health
+from enginehouse.relay.relay import Relay
+from enginehouse.telemetry.figures import BUCKETS, Histogram
+
+_BOUNDS = (*(str(bound) for bound in BUCKETS), "+Inf")
+
+
+class Metrics(Collector):
+    """Renders what the relay and the fleet count anyway; nothing is added to a request's way."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    async def page(self, request: Request) -> Response:
+        """The endpoint."""
+        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, for the Prometheus client library."""
+        yield from self._requests()
+        yield from self._backends()
+
+    def _requests(self) -> Iterator[Metric]:
+        figures = self._relay.figures
+        names = ["backend", "model"]
+        total = CounterMetricFamily("enginehouse_requests", "Finished requests.", labels=[*names, "status"])
+        first = HistogramMetricFamily(
+            "enginehouse_time_to_first_byte_seconds", "From sending a request until its answer began.", labels=names
+        )
+        duration = HistogramMetricFamily(
+            "enginehouse_request_duration_seconds", "From a whole request to the end of its answer.", labels=names
+        )
+        for backend, model, series in figures:
+            for status, count in series.requests.items():
+                total.add_metric([backend, model, str(status)], count)
+            first.add_metric([backend, model], *_buckets(series.first_byte))
+            duration.add_metric([backend, model], *_buckets(series.duration))
+        refused = CounterMetricFamily(
+            "enginehouse_refused", "Requests answered with an error of ours.", labels=["code"]
+        )
+        for code, count in figures.refused.items():
+            refused.add_metric([code], count)
+        retries = CounterMetricFamily(
+            "enginehouse_retries", "Requests sent elsewhere after a failure.", labels=["backend"]
+        )
+        for backend, count in figures.retries.items():
+            retries.add_metric([backend], count)
+        live = GaugeMetricFamily("enginehouse_live_requests", "Requests that have no whole answer yet.")
+        live.add_metric([], len(self._relay.live))
+        yield from (total, first, duration, refused, retries, live)
+
+    def _backends(self) -> Iterator[Metric]:
+        pending = GaugeMetricFamily("enginehouse_backend_pending", "Requests at a backend.", labels=["backend"])
+        healthy = GaugeMetricFamily("enginehouse_backend_healthy", "1 if a backend is healthy.", labels=["backend"])
+        latency = GaugeMetricFamily(
+            "enginehouse_backend_latency_seconds", "Average time until an answer begins.", labels=["backend"]
+        )
+        for backend in self._relay.fleet.backends():
+            pending.add_metric([backend.name], backend.pending)
+            healthy.add_metric([backend.name], backend.health is Health.HEALTHY)
+            latency.add_metric([backend.name], backend.avg_latency_ms / 1000)
+        yield from (pending, healthy, latency)
+
+
+def _buckets(histogram: Histogram) -> tuple[list[tuple[str, float]], float]:
+    return list(zip(_BOUNDS, accumulate(histogram.counts), strict=True)), histogram.total

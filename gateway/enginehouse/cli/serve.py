@@ -1,0 +1,119 @@
+"""``enginehouse serve``: the gateway."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+import msgspec
+import uvicorn
+
+from enginehouse.api.fast_door import fast_door
+from enginehouse.app import Gateway
+from enginehouse.cli.options import config_option
+from enginehouse.config.load import Loaded, load_config
+from enginehouse.config.locate import find_config
+from enginehouse.config.schema import Config
+from enginehouse.domain.errors import ConfigError
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.telemetry.logs import configure_logs
+
+_log = logging.getLogger(__name__)
+
+
+@click.command()
+@config_option
+@click.option("--host", help="Address to listen on, instead of server.host.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on, instead of server.port; 0 picks one.")
+def serve(config: Path | None, host: str | None, port: int | None) -> None:
+    """Run the gateway; without any configuration, in front of two simulated models."""
+    loaded = _load(config)
+    settings = _listening_on(loaded.config, host, port)
+    configure_logs(settings.telemetry)
+    for warning in loaded.warnings:
+        _log.warning("%s", warning)
+    gateway = Gateway(settings, load_plugins(settings.plugins).registry)
+    server = _Server(gateway, embedded=loaded.file is None)
+    server.run()
+
+
+def _load(config: Path | None) -> Loaded:
+    if find_config(config, os.environ) is not None:
+        return load_config(config, os.environ)
+    with TemporaryDirectory() as folder:
+        embedded = Path(folder, "enginehouse.toml")
+        embedded.write_bytes((files("enginehouse.config") / "default.toml").read_bytes())
+        return load_config(embedded, os.environ)._replace(file=None)
+
+
+def _listening_on(config: Config, host: str | None, port: int | None) -> Config:
+    server = config.server
+    if host is not None:
+        server = msgspec.structs.replace(server, host=host)
+    if port is not None:
+        server = msgspec.structs.replace(server, port=port)
+    if server.workers > 1:
+        raise ConfigError("more than one serving process is not supported", key="server.workers", remedy="set it to 1")
+    return msgspec.structs.replace(config, server=server)
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn with the fast door in it, that says where it listens and what to try."""
+
+    def __init__(self, gateway: Gateway, *, embedded: bool) -> None:
+        settings = gateway.config.server
+        super().__init__(
+            uvicorn.Config(
+                gateway.application,
+                host=settings.host,
+                port=settings.port,
+                http=fast_door(gateway.entrance, cors=bool(settings.cors)),
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=75,
+                timeout_graceful_shutdown=round(settings.drain_timeout),
+            )
+        )
+        self._gateway = gateway
+        self._embedded = embedded
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen, then tell."""
+        await super().startup(sockets)
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            click.echo(_greeting(f"http://{host}:{port}", self._embedded))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let live requests end."""
+        self._gateway.relay.refuse_new()
+        await super().shutdown(sockets)
+
+
+def _greeting(url: str, embedded: bool) -> str:
+    if not embedded:
+        return f"Enginehouse is listening on {url}"
+    return f"""\
+Enginehouse is listening on {url}, in front of two simulated models: sim-small and sim-large.
+
+Try it:
+  curl -N {url}/v1/chat/completions -H 'content-type: application/json' \\
+    -d '{{"model": "sim-small", "stream": true, "messages": [{{"role": "user", "content": "Hello"}}]}}'
+
+With the OpenAI SDK:
+  from openai import OpenAI
+  client = OpenAI(base_url="{url}/v1", api_key="none")
+  answer = client.chat.completions.create(model="gpt-4", messages=[{{"role": "user", "content": "Hello"}}])
+  print(answer.choices[0].message.content)
+
+Look at it:
+  enginehouse status --url {url}
+
+To put it in front of your own engines, write an enginehouse.toml (see docs/how-to/configure.md). Stop with Ctrl-C.
+"""

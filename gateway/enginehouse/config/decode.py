@@ -1,0 +1,152 @@
+"""From the plain data of a TOML document to the data of a ``Config``, telling everything that is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from msgspec.inspect import (
+    AnyType,
+    BoolType,
+    DictType,
+    FloatType,
+    IntType,
+    ListType,
+    StrType,
+    StructType,
+    Type,
+)
+
+from enginehouse.config.schema import Plugins
+from enginehouse.config.secrets import Secret
+from enginehouse.config.shape import PARAMETERS, Path, Shape, shape_of
+from enginehouse.config.units import parse_duration, parse_size
+from enginehouse.domain.errors import ConfigError
+
+_MEASURES: dict[str, Callable[[str], float]] = {"duration": parse_duration, "size": parse_size}
+
+
+class Problem(NamedTuple):
+    """Something wrong at one place of a configuration."""
+
+    path: Path
+    text: str
+    remedy: str = ""
+    error: type[ConfigError] = ConfigError
+
+
+def did_you_mean(name: str, known: list[str]) -> str:
+    """``did you mean "..."?`` for the name of ``known`` that is closest to ``name``; empty if none is close."""
+    near = get_close_matches(name, known, n=1)
+    return f'did you mean "{near[0]}"?' if near else ""
+
+
+def gather_plugin_tables(data: dict[str, Any]) -> None:
+    """Move every ``[plugins.NAME]`` table of ``data`` to where the schema has it."""
+    plugins = data.get("plugins")
+    if not isinstance(plugins, dict):
+        return
+    settings = set(Plugins.__struct_fields__) - {"parameters"}
+    tables = {name: table for name, table in plugins.items() if isinstance(table, dict) and name not in settings}
+    rest = {name: value for name, value in plugins.items() if name not in tables}
+    data["plugins"] = {"parameters": tables, **rest}
+
+
+class Decoder:
+    """Checks data against the schema, turns durations and sizes into numbers and follows secrets.
+
+    ``secret`` reads the text of a secret and raises ``SecretError``. What is wrong is added to ``problems``, and what
+    is returned next to problems is of no use.
+    """
+
+    def __init__(self, secret: Callable[[str], Secret]) -> None:
+        self.problems: list[Problem] = []
+        self._secret = secret
+
+    def read(self, type_: Type, value: Any, path: Path = ()) -> Any:
+        """``value`` as ``msgspec.convert`` takes it for ``type_``."""
+        shape = shape_of(type_)
+        for kind in shape.kinds:
+            if isinstance(kind, StructType) and isinstance(value, dict):
+                return self._read_struct(kind, value, path)
+            if isinstance(kind, DictType) and isinstance(value, dict):
+                return {name: self.read(kind.value_type, item, (*path, name)) for name, item in value.items()}
+            if isinstance(kind, ListType) and isinstance(value, list):
+                return [self.read(kind.item_type, item, (*path, index)) for index, item in enumerate(value)]
+        return self._read_scalar(shape, value, path)
+
+    def _read_struct(self, kind: StructType, table: dict[str, Any], path: Path) -> dict[str, Any]:
+        fields = {field.encode_name: field for field in kind.fields}
+        known = sorted(name for name in fields if (*path, name) != PARAMETERS)
+        for name in (name for name in table if name not in fields):
+            remedy = did_you_mean(name, known) or f"known here: {', '.join(known)}"
+            self.problems.append(Problem((*path, name), "unknown key", remedy))
+        for name, field in fields.items():
+            if field.required and name not in table:
+                shape = shape_of(field.type)
+                self.problems.append(Problem((*path, name), "is missing", f"give it {shape}: {shape.description}"))
+        return {name: self.read(fields[name].type, table[name], (*path, name)) for name in fields if name in table}
+
+    def _read_scalar(self, shape: Shape, value: Any, path: Path) -> Any:
+        try:
+            if shape.secret and isinstance(value, str):
+                return self._secret(value)
+            if shape.unit and _is_measure(shape, value):
+                return _MEASURES[shape.unit](str(value))
+        except ValueError as error:
+            self.problems.append(Problem(path, str(error), getattr(error, "remedy", "")))
+            return None
+        if not shape.unit and any(_accepts(kind, shape, value) for kind in shape.kinds):
+            return value
+        self.problems.append(Problem(path, f"expected {shape}, got {_show(shape, value)}", _remedy(shape, value)))
+        return None
+
+
+def _is_measure(shape: Shape, value: Any) -> bool:
+    return isinstance(value, str) or (type(value) is int and value >= 0 and (value == 0 or shape.unit == "size"))
+
+
+def _accepts(kind: Type, shape: Shape, value: Any) -> bool:
+    if isinstance(kind, AnyType):
+        return True
+    if isinstance(kind, IntType | FloatType):
+        numbers = (int,) if isinstance(kind, IntType) else (int, float)
+        return type(value) in numbers and _at_least(kind.ge, value) and _at_least(value, kind.le)
+    if isinstance(kind, BoolType):
+        return isinstance(value, bool)
+    return isinstance(value, str) and (isinstance(kind, StrType) or value in shape.choices)
+
+
+def _at_least(low: float | None, value: float | None) -> bool:
+    return low is None or value is None or low <= value
+
+
+def _show(shape: Shape, value: Any) -> str:
+    """``value`` in an error; only what kind it is where it might be a secret in the wrong place."""
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "a table"
+    if not isinstance(value, str | int | float):
+        return "a date or a time"
+    if shape.secret or isinstance(shape.kinds[0], StructType | DictType | ListType):
+        return "a string" if isinstance(value, str) else "a number"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _remedy(shape: Shape, value: Any) -> str:
+    if shape.choices:
+        return did_you_mean(str(value), list(shape.choices))
+    if shape.unit == "duration" and type(value) in (int, float) and value > 0:
+        return f'for seconds write "{value}s"'
+    if isinstance(shape.kinds[0], StrType) and isinstance(value, int | float):
+        return "write it in quotes"
+    return "write it without quotes" if isinstance(value, str) and _is_quoted(shape, value) else ""
+
+
+def _is_quoted(shape: Shape, text: str) -> bool:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return False
+    return any(_accepts(kind, shape, value) for kind in shape.kinds)

@@ -1,0 +1,110 @@
+"""``ENGINEHOUSE_<SECTION>_<KEY>``: every scalar of the configuration, from the environment."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from msgspec.inspect import AnyType, BoolType, DictType, FloatType, IntType, ListType, StructType, Type, type_info
+
+from enginehouse.config.decode import Problem
+from enginehouse.config.shape import CONFIG, Path, dotted, shape_of, written
+
+PREFIX = "ENGINEHOUSE_"
+CONFIG_FILE = "ENGINEHOUSE_CONFIG"
+STATE_DIR = "ENGINEHOUSE_STATE_DIR"
+
+
+@dataclass
+class Overrides:
+    """What the environment changed: ``origins`` names the variable that a value came from."""
+
+    origins: dict[Path, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def override(data: dict[str, Any], environ: Mapping[str, str]) -> Overrides:
+    """Put the values of the environment's variables into ``data``.
+
+    An entry of a table (a backend, a model, a key) is overridden where ``data`` has it, never created.
+    """
+    result = Overrides()
+    variables = [name for name in sorted(environ) if name.startswith(PREFIX) and name not in (CONFIG_FILE, STATE_DIR)]
+    if not variables:
+        return result
+    places: dict[str, list[tuple[Path, Type]]] = defaultdict(list)
+    for path, type_ in _scalars(CONFIG, data, ()):
+        places[variable_of(path)].append((path, type_))
+    for name in variables:
+        match places.get(name.upper(), []):
+            case []:
+                result.warnings.append(_unknown(name, places))
+            case [(path, type_)]:
+                result.origins[path] = name
+                _put(data, path, _parse(type_, environ[name]))
+            case several:
+                result.origins[(name,)] = name
+                paths = " and ".join(dotted(path) for path, _ in several)
+                result.problems.append(Problem((name,), f"may mean {paths}", "set it in the file, or rename one"))
+    return result
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name.removeprefix(PREFIX), [other.removeprefix(PREFIX) for other in known], n=1)
+    hint = f"did you mean {PREFIX}{near[0]}?" if near else "unset it, or see the documented settings"
+    return f"{name}: there is no such setting; ignored ({hint})"
+
+
+def variable_of(path: Path) -> str:
+    """The variable that overrides ``path``: upper case, whatever is no letter or digit becomes ``_``."""
+    return PREFIX + "_".join(re.sub(r"[^A-Za-z0-9]", "_", str(part)).upper() for part in written(path))
+
+
+def _scalars(type_: Type, value: Any, path: Path) -> Iterator[tuple[Path, Type]]:
+    """Every scalar and every list of strings below ``value`` that could be set, with its type."""
+    for kind in shape_of(type_).kinds:
+        if isinstance(kind, StructType):
+            for field_ in kind.fields:
+                name = field_.encode_name
+                yield from _scalars(field_.type, value.get(name) if isinstance(value, dict) else None, (*path, name))
+        elif isinstance(kind, DictType) or (isinstance(kind, AnyType) and isinstance(value, dict)):
+            item_type = kind.value_type if isinstance(kind, DictType) else kind
+            for name, item in value.items() if isinstance(value, dict) else ():
+                yield from _scalars(item_type, item, (*path, name))
+        elif isinstance(kind, ListType) and isinstance(kind.item_type, StructType):
+            for index, item in enumerate(value if isinstance(value, list) else ()):
+                yield from _scalars(kind.item_type, item, (*path, index))
+        elif not isinstance(kind, AnyType):
+            yield path, type_
+        elif isinstance(value, bool | int | float | str):
+            yield path, type_info(type(value))
+
+
+def _parse(type_: Type, text: str) -> Any:
+    """``text`` as the file would have it; unchanged if it cannot be, for the decoder to complain of."""
+    shape = shape_of(type_)
+    kind = shape.kinds[0]
+    if isinstance(kind, ListType):
+        return [item.strip() for item in text.split(",") if item.strip()]
+    if isinstance(kind, BoolType):
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if isinstance(kind, IntType | FloatType) and not shape.unit:
+        with suppress(ValueError):
+            return int(text) if isinstance(kind, IntType) else float(text)
+    return text
+
+
+def _put(data: dict[str, Any], path: Path, value: Any) -> None:
+    """Set what is at ``path``, unless something on the way is no table: the decoder tells of that."""
+    place: Any = data
+    for part in path[:-1]:
+        place = place.setdefault(part, {}) if isinstance(place, dict) else place[part]
+        if not isinstance(place, dict | list):
+            return
+    place[path[-1]] = value

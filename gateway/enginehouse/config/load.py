@@ -1,0 +1,88 @@
+"""Reading the configuration: file, environment, secrets, rules."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from enginehouse.config import rules
+from enginehouse.config.decode import Decoder, Problem, gather_plugin_tables
+from enginehouse.config.environment import Overrides, override
+from enginehouse.config.locate import find_config
+from enginehouse.config.schema import Config
+from enginehouse.config.secrets import read_secret
+from enginehouse.config.shape import CONFIG, dotted
+from enginehouse.domain.errors import ConfigError, ConfigErrors
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+class Loaded(NamedTuple):
+    """A configuration that can be used; ``file`` is where it came from, ``None`` if there is no file."""
+
+    config: Config
+    file: Path | None
+    warnings: tuple[str, ...]
+
+
+def load_config(file: Path | None, environ: Mapping[str, str]) -> Loaded:
+    """The configuration of ``file`` (looked up if ``None``) with the overrides of ``environ``.
+
+    Raises ``ConfigError``; ``ConfigErrors`` if there is more than one thing wrong.
+    """
+    found = find_config(file, environ)
+    data = _parse(found) if found else {}
+    gather_plugin_tables(data)
+    overrides = override(data, environ)
+    folder = found.parent if found else Path()
+    decoder = Decoder(lambda text: read_secret(text, folder, environ))
+    plain = decoder.read(CONFIG, data)
+    _refuse([*overrides.problems, *decoder.problems], found, overrides)
+    config = msgspec.convert(plain, Config)
+    _refuse(rules.problems(config), found, overrides)
+    return Loaded(config, found, (*overrides.warnings, *rules.warnings(config)))
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    try:
+        text = file.read_bytes().decode()
+        return tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", file=str(file)) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"is not UTF-8 text (byte {error.start})", file=str(file), remedy="save it as UTF-8"
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise _syntax_error(str(error), text, file) from None
+
+
+def _syntax_error(message: str, text: str, file: Path) -> ConfigError:
+    """``message`` with its position where editors look for one: ``FILE:LINE:COLUMN``."""
+    at = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", message)
+    lines = text.split("\n")
+    line, column = (at[1], at[2]) if at and at[1] else (len(lines), len(lines[-1]) + 1)
+    problem = message[: at.start()] if at else message
+    return ConfigError(f"not valid TOML: {problem}", file=f"{file}:{line}:{column}", remedy="mend the syntax there")
+
+
+def _refuse(problems: Iterable[Problem], file: Path | None, overrides: Overrides) -> None:
+    errors = [_located(problem, file, overrides) for problem in problems]
+    if errors:
+        raise errors[0] if len(errors) == 1 else ConfigErrors(errors)
+
+
+def _located(problem: Problem, file: Path | None, overrides: Overrides) -> ConfigError:
+    """``problem`` with the name of what has to be changed: the variable, or the file and the key."""
+    if variable := overrides.origins.get(problem.path):
+        return problem.error(problem.text, key=variable, remedy=problem.remedy)
+    key = dotted(problem.path)
+    return problem.error(problem.text, file=str(file) if file else "", key=key, remedy=problem.remedy)

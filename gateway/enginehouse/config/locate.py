@@ -1,0 +1,29 @@
+"""Which file is the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from platformdirs import user_config_path
+
+from enginehouse.config.environment import CONFIG_FILE
+from enginehouse.domain.errors import ConfigError
+
+FILE_NAME = "enginehouse.toml"
+
+
+def find_config(file: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """``file``, else ``$ENGINEHOUSE_CONFIG``, ``./enginehouse.toml``, the user's; ``None`` if there is none of them.
+
+    Raises ``ConfigError`` if one that was asked for does not exist.
+    """
+    named = environ.get(CONFIG_FILE)
+    asked = file or (Path(named).expanduser() if named else None)
+    if asked is not None:
+        if not asked.exists():
+            by = CONFIG_FILE if file is None else "--config"
+            raise ConfigError("there is no such file", file=str(asked), remedy=f"create it, or change {by}")
+        return asked
+    usual = (Path(FILE_NAME), user_config_path("enginehouse", appauthor=False) / FILE_NAME)
+    return next((path for path in usual if path.is_file()), None)

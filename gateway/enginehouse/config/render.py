@@ -1,0 +1,111 @@
+"""Configuration for people and editors: the effective TOML, and the JSON schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import tomli_w
+from msgspec.inspect import DictType, EnumType, Field, ListType, StructType, Type
+
+from enginehouse.config.schema import Config, Plugins
+from enginehouse.config.secrets import MASK, Secret
+from enginehouse.config.shape import CONFIG, shape_of
+from enginehouse.config.units import format_duration, format_size
+
+_UNIT_SCHEMAS: dict[str, dict[str, Any]] = {
+    "duration": {
+        "type": "string",
+        "pattern": r"^([0-9]+(\.[0-9]+)? ?(ms|s|m|h|d)|0)$",
+        "examples": ["500ms", "30s", "10m"],
+    },
+    "size": {
+        "type": "string",
+        "pattern": r"^[0-9]+(\.[0-9]+)? ?([kKMGT]i?)?B?$",
+        "examples": ["512MiB", "24GiB"],
+    },
+}
+
+
+def effective(config: Config) -> str:
+    """``config`` as TOML that reads back as the same; secrets are shown as ``env:``, ``file:`` or a mask."""
+    return tomli_w.dumps(effective_data(config))
+
+
+def effective_data(config: Config) -> dict[str, Any]:
+    """``effective`` before it becomes text."""
+    data: dict[str, Any] = as_written(CONFIG, config)
+    return data
+
+
+def as_written(type_: Type, value: Any) -> Any:
+    """``value`` of the schema's ``type_`` as the file has it; what has no value is left out of tables."""
+    shape = shape_of(type_)
+    if shape.unit:
+        return format_duration(value) if shape.unit == "duration" else format_size(value)
+    if shape.secret:
+        return (isinstance(value, Secret) and value.reference) or (MASK if value else "")
+    for kind in shape.kinds:
+        if isinstance(kind, StructType) and isinstance(value, kind.cls):
+            return _table(kind, value)
+        if isinstance(kind, DictType) and isinstance(value, dict):
+            return {name: as_written(kind.value_type, item) for name, item in value.items()}
+        if isinstance(kind, ListType) and isinstance(value, list):
+            return [as_written(kind.item_type, item) for item in value]
+    return value.value if isinstance(shape.kinds[0], EnumType) else value
+
+
+def _table(kind: StructType, value: Any) -> dict[str, Any]:
+    fields = ((field, getattr(value, field.name)) for field in kind.fields)
+    table = {field.encode_name: as_written(field.type, item) for field, item in fields if item is not None}
+    if kind.cls is Plugins:
+        table |= table.pop("parameters")
+    return table
+
+
+def default_of(field: Field) -> Any:
+    """What ``field`` is when it is left out, as the file would have it; ``None`` for nothing."""
+    if field.default is not msgspec.NODEFAULT:
+        value = field.default
+    else:
+        value = field.default_factory() if field.default_factory is not msgspec.NODEFAULT else None
+    return None if value is None else as_written(field.type, value)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of the file: durations and sizes are text, and plugins may have tables."""
+    schema = msgspec.json.schema(Config)
+    definitions = schema["$defs"]
+    for struct in _structs(CONFIG):
+        properties = definitions[struct.cls.__name__]["properties"]
+        for field in struct.fields:
+            properties[field.encode_name] = _property(field, properties[field.encode_name])
+    plugins = definitions["Plugins"]
+    parameters = plugins["properties"].pop("parameters")
+    plugins["additionalProperties"] = {"type": "object", "description": parameters["description"]}
+    return schema
+
+
+def _property(field: Field, schema: dict[str, Any]) -> dict[str, Any]:
+    """The JSON schema of one key, from what ``msgspec`` makes of it: nothing can be ``null`` in TOML."""
+    shape, default = shape_of(field.type), default_of(field)
+    if shape.unit:
+        schema = {**_UNIT_SCHEMAS[shape.unit], "description": shape.description}
+    options = [option for option in schema.pop("anyOf", []) if option != {"type": "null"}]
+    schema |= options[0] if len(options) == 1 else {"anyOf": options} if options else {}
+    schema.pop("default", None)
+    wanted = default is not None and not isinstance(shape.kinds[0], StructType)
+    return {**schema, "default": default} if wanted else schema
+
+
+def _structs(type_: Type) -> Iterator[StructType]:
+    for kind in shape_of(type_).kinds:
+        if isinstance(kind, StructType):
+            yield kind
+            for field in kind.fields:
+                yield from _structs(field.type)
+        elif isinstance(kind, DictType):
+            yield from _structs(kind.value_type)
+        elif isinstance(kind, ListType):
+            yield from _structs(kind.item_type)

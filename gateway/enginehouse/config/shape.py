@@ -1,0 +1,109 @@
+"""What the schema says of a key: the kinds of value it takes, their unit and their names."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import cast
+
+from msgspec.inspect import (
+    AnyType,
+    BoolType,
+    DictType,
+    EnumType,
+    FloatType,
+    IntType,
+    ListType,
+    LiteralType,
+    Metadata,
+    NoneType,
+    StrType,
+    StructType,
+    Type,
+    UnionType,
+    type_info,
+)
+
+from enginehouse.config.schema import Config
+
+Path = tuple[str | int, ...]
+"""Where a value lives in a ``Config``: names of fields and entries, and positions in lists."""
+
+CONFIG = cast(StructType, type_info(Config))
+PARAMETERS: Path = ("plugins", "parameters")
+"""Left out where people write: ``plugins.parameters`` is the place of all ``[plugins.NAME]`` tables."""
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_UNITS = {"duration": 'a duration such as "500ms", "30s" or "10m"', "size": 'a size such as "512MiB" or "24GiB"'}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The values of one key: one of ``kinds``, in ``unit`` (``duration``, ``size`` or none), perhaps a secret."""
+
+    kinds: tuple[Type, ...]
+    unit: str = ""
+    secret: bool = False
+    description: str = ""
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The only values it takes; empty when there are too many to tell."""
+        kind = self.kinds[0]
+        if isinstance(kind, EnumType):
+            return tuple(str(member.value) for member in kind.cls)
+        return tuple(map(str, kind.values)) if isinstance(kind, LiteralType) else ()
+
+    def __str__(self) -> str:
+        return _UNITS.get(self.unit) or " or ".join(_kind_text(self, kind) for kind in self.kinds)
+
+
+def shape_of(type_: Type) -> Shape:
+    """``type_`` without its wrappings."""
+    if isinstance(type_, Metadata):
+        inner, extra, schema = shape_of(type_.type), type_.extra or {}, type_.extra_json_schema or {}
+        return replace(
+            inner,
+            unit=extra.get("unit", inner.unit),
+            secret=extra.get("secret", inner.secret),
+            description=schema.get("description", inner.description),
+        )
+    if isinstance(type_, UnionType):
+        shapes = [shape_of(option) for option in type_.types if not isinstance(option, NoneType)]
+        return replace(shapes[0], kinds=tuple(kind for shape in shapes for kind in shape.kinds))
+    return Shape((type_,))
+
+
+def written(path: Path) -> Path:
+    """``path`` as the file has it."""
+    return (path[0], *path[2:]) if path[:2] == PARAMETERS and len(path) > 2 else path
+
+
+def dotted(path: Path) -> str:
+    """``path`` in TOML's own notation, list positions in brackets: ``auth.keys[0].name``."""
+    text = ""
+    for part in written(path):
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += "." * bool(text) + (part if _BARE.fullmatch(part) else json.dumps(part, ensure_ascii=False))
+    return text
+
+
+def _kind_text(shape: Shape, kind: Type) -> str:
+    if isinstance(kind, IntType | FloatType):
+        return ("a whole number" if isinstance(kind, IntType) else "a number") + _range_text(kind)
+    if isinstance(kind, LiteralType | EnumType):
+        return "one of " + ", ".join(f'"{choice}"' for choice in shape.choices)
+    if isinstance(kind, ListType):
+        return "a list of tables" if isinstance(kind.item_type, StructType) else "a list of strings"
+    names: dict[type[Type], str] = {StrType: "a string", BoolType: "true or false", AnyType: "any value"}
+    names |= {DictType: "a table", StructType: "a table"}
+    return names[type(kind)]
+
+
+def _range_text(kind: IntType | FloatType) -> str:
+    if kind.ge is None:
+        return ""
+    return f", {kind.ge} or more" if kind.le is None else f" from {kind.ge} to {kind.le}"

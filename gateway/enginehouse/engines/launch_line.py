@@ -1,0 +1,81 @@
+"""From the configuration of a model to the line that launches its engine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+
+from enginehouse.config.schema import Model
+from enginehouse.domain.errors import ConfigError
+from enginehouse.interfaces.drivers import Driver, LaunchSpec
+from enginehouse.interfaces.launchers import LaunchLine
+
+_PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
+
+
+def launch_line(
+    name: str, model: Model, driver: Driver, port: int, environ: Mapping[str, str] = os.environ
+) -> LaunchLine:
+    """How to launch the engine of the model ``name`` on ``port``: no shell has a part in it.
+
+    Raises ``ConfigError``, naming the key, for an unknown placeholder, an unset variable, a command that cannot be
+    split, and a driver that has no launch line of its own for this model where no ``command`` is given.
+    """
+    path = os.path.expanduser(model.path)
+    spec = LaunchSpec(model=name, path=path, port=port, context_length=model.context_length)
+    values = {"port": str(port), "path": path, "model": name}
+    words = _Words(f"models.{name}", values, environ)
+    stop_words = _Words(f"models.{name}", {**values, "pid": "${pid}"}, environ)
+    return LaunchLine(
+        command=[
+            *(words.split("command", model.command) or _own_command(f"models.{name}", model, driver, spec)),
+            *(words.fill("args", word) for word in model.args),
+        ],
+        environment={
+            **driver.environment(spec),
+            **{variable: words.fill(f"env.{variable}", value) for variable, value in model.env.items()},
+        },
+        port=port,
+        stop_command=stop_words.split("stop_command", model.stop_command),
+    )
+
+
+def _own_command(key: str, model: Model, driver: Driver, spec: LaunchSpec) -> Sequence[str]:
+    command = driver.command(spec)
+    if command is None:
+        problem = f"the driver '{model.driver}' does not know what to launch"
+        raise ConfigError(problem, key=key, remedy="set path if it launches engines by itself, else command")
+    return command
+
+
+class _Words:
+    """Splits and fills in the texts of one model's configuration."""
+
+    def __init__(self, table: str, values: Mapping[str, str], environ: Mapping[str, str]) -> None:
+        self._table = table
+        self._values = values
+        self._environ = environ
+
+    def split(self, key: str, text: str) -> Sequence[str]:
+        """The words of ``text``, split as a shell would and then filled in, so that no value is split."""
+        try:
+            return [self.fill(key, word) for word in shlex.split(text)]
+        except ValueError as error:
+            raise ConfigError(f"cannot be split into words: {error}", key=f"{self._table}.{key}") from None
+
+    def fill(self, key: str, text: str) -> str:
+        """``text`` with its placeholders replaced."""
+        return _PLACEHOLDER.sub(lambda match: self._value(f"{self._table}.{key}", match[1]), text)
+
+    def _value(self, key: str, placeholder: str) -> str:
+        if placeholder in self._values:
+            return self._values[placeholder]
+        if not placeholder.startswith("env:"):
+            known = " ".join(f"${{{name}}}" for name in [*self._values, "env:VARIABLE"])
+            raise ConfigError(f"unknown placeholder ${{{placeholder}}}", key=key, remedy=f"known are {known}")
+        variable = placeholder.removeprefix("env:")
+        if variable not in self._environ:
+            raise ConfigError(f"the environment variable {variable} is not set", key=key, remedy="set it or remove it")
+        return self._environ[variable]

@@ -1,0 +1,85 @@
+"""One backend as the fleet keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from enginehouse.config.schema import Checks
+from enginehouse.domain.capabilities import UNKNOWN, Capabilities
+from enginehouse.domain.replica import Candidate, Load, ReplicaState, replica_name
+from enginehouse.fleet.backend import Backend, BackendStatus
+from enginehouse.fleet.health import HealthTracker
+
+_READY = (ReplicaState.READY, 0.0)
+
+
+class Member:
+    """A backend's live state, and the candidates last made from it (``offers``, by model)."""
+
+    __slots__ = ("backend", "discovered", "draining", "health", "load", "offers", "states")
+
+    def __init__(self, backend: Backend, checks: Checks) -> None:
+        self.backend = backend
+        self.health = HealthTracker(checks, backend.health)
+        self.load = Load()
+        self.draining = False
+        self.discovered: dict[str, Capabilities] = {}
+        self.states: dict[str, tuple[ReplicaState, float]] = {}
+        self.offers: dict[str, Candidate] = {}
+
+    def candidates(self, declared: Mapping[str, Capabilities]) -> dict[str, Candidate]:
+        """What the backend offers now; ``declared`` tells what models can do wherever they are served.
+
+        A candidate that is as it was is the same object as in ``offers``.
+        """
+        own = self.backend.models
+        served = self.discovered if own is None else own
+        return {
+            model: self._candidate(model, self._capabilities(model, card if own is not None else UNKNOWN, declared))
+            for model, card in served.items()
+        }
+
+    def _capabilities(self, model: str, own: Capabilities, declared: Mapping[str, Capabilities]) -> Capabilities:
+        known = own
+        for weaker in (declared.get(model), self.discovered.get(model)):
+            if weaker is not None:
+                known = weaker if known is UNKNOWN else known.over(weaker)
+        return known
+
+    def _candidate(self, model: str, capabilities: Capabilities) -> Candidate:
+        backend, offered = self.backend, self.offers.get(model)
+        state, wake_s = self.states.get(model, _READY)
+        candidate = Candidate(
+            model=model,
+            backend=backend.name,
+            replica=replica_name(model, backend.name) if offered is None else offered.replica,
+            host=backend.host,
+            health=self.health.health,
+            draining=self.draining,
+            state=state,
+            wake_s=wake_s,
+            priority=backend.priority,
+            role=backend.role,
+            capabilities=capabilities,
+            load=self.load,
+        )
+        return offered if offered is not None and offered == candidate else candidate
+
+    def status(self) -> BackendStatus:
+        """How the backend is now."""
+        backend, health, load = self.backend, self.health, self.load
+        return BackendStatus(
+            name=backend.name,
+            url=backend.url,
+            driver=backend.driver,
+            priority=backend.priority,
+            role=backend.role,
+            host=backend.host,
+            health=health.health,
+            last_error=health.last_error,
+            last_error_at=health.last_error_at,
+            draining=self.draining,
+            models=tuple(self.offers),
+            pending=load.pending,
+            avg_latency_ms=load.avg_latency_ms,
+        )

@@ -1,0 +1,70 @@
+"""The driver that every OpenAI-compatible engine can start from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+
+from enginehouse.domain.capabilities import Capabilities
+from enginehouse.domain.errors import UpstreamError
+from enginehouse.interfaces.drivers import Driver, EngineClient, EngineResponse, ServedModel
+
+T = TypeVar("T")
+
+
+class OpenAICompatibleDriver(Driver):
+    """Asks for health and models as any OpenAI-compatible server understands it; subclasses know more."""
+
+    health_path: ClassVar[str] = "/v1/models"
+    """The page that answers 200 when, and only when, the engine can take requests."""
+
+    async def healthy(self, engine: EngineClient) -> bool:
+        """Whether ``health_path`` answers 200."""
+        return (await engine.request("GET", self.health_path)).status == 200
+
+    async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
+        """What ``GET /v1/models`` lists. Raises ``UpstreamError`` when that cannot be read."""
+        return read_model_list(await engine.request("GET", "/v1/models"))
+
+
+def read_json(response: EngineResponse, type: type[T]) -> T:
+    """An engine's JSON answer, decoded as ``type``. Raises ``UpstreamError`` when it is anything else."""
+    if response.status != 200:
+        raise UpstreamError(f"The engine answered {response.status} instead of 200")
+    try:
+        return msgspec.json.decode(response.body, type=type)
+    except msgspec.DecodeError as error:
+        raise UpstreamError(f"The engine's answer cannot be understood: {error}") from None
+
+
+def read_model_list(response: EngineResponse) -> Sequence[ServedModel]:
+    """The models of an OpenAI model list, with the capabilities that engines are known to add to it.
+
+    An entry without an ``id`` is left out. Raises ``UpstreamError`` when the answer is no model list.
+    """
+    entries = read_json(response, _ModelList).data
+    return [ServedModel(entry["id"], _capabilities(entry)) for entry in entries if isinstance(entry.get("id"), str)]
+
+
+class _ModelList(msgspec.Struct):
+    data: list[dict[str, Any]]
+
+
+def _capabilities(entry: Mapping[str, Any]) -> Capabilities:
+    meta = _table(entry.get("meta"))
+    lengths = (entry.get("max_model_len"), entry.get("context_length"), meta.get("n_ctx"), meta.get("n_ctx_train"))
+    modalities = _table(entry.get("architecture")).get("input_modalities")
+    return Capabilities(
+        context_length=next((length for length in lengths if _is_length(length)), None),
+        vision="image" in modalities if isinstance(modalities, list) else None,
+    )
+
+
+def _is_length(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

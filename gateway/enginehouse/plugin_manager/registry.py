@@ -1,0 +1,134 @@
+"""What plugins registered, and making instances of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from enginehouse.config.decode import did_you_mean
+from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
+from enginehouse.plugin_manager.kinds import KINDS, faults
+
+_INTERFACES = {kind.name: kind.interface for kind in KINDS}
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a plugin comes from: its entry point, the module that this names, and the installed distribution."""
+
+    entry_point: str
+    module: str
+    distribution: str
+    version: str
+
+    @property
+    def bundled(self) -> bool:
+        """Whether it came with Enginehouse itself."""
+        return self.distribution == "enginehouse"
+
+    def error(self, problem: str) -> PluginError:
+        """A ``PluginError`` that names this plugin."""
+        return PluginError(problem, distribution=self.distribution, version=self.version, plugin=self.entry_point)
+
+
+class Registered(Origin, frozen=True, kw_only=True):
+    """One type that a plugin registered. ``factory`` is a class, or a function that returns an instance."""
+
+    kind: str
+    type: str
+    factory: Any
+
+    def __str__(self) -> str:
+        return f"{self.kind} '{self.type}' of plugin '{self.entry_point}' ({self.distribution} {self.version})"
+
+
+class Registry:
+    """Every registered type, by kind, in the order of registration."""
+
+    def __init__(self) -> None:
+        self._types: dict[str, dict[str, Registered]] = {kind.name: {} for kind in KINDS}
+
+    def add(self, offered: Sequence[Registered]) -> None:
+        """Take all that one plugin offers, or nothing.
+
+        Raises ``PluginError`` if a type of the same kind is there already.
+        """
+        seen = {(entry.kind, entry.type): entry for entry in self.all()}
+        for entry in offered:
+            if other := seen.get((entry.kind, entry.type)):
+                raise entry.error(
+                    f"the {entry.kind} '{entry.type}' is already registered by plugin '{other.entry_point}' "
+                    f"from {other.distribution} {other.version}"
+                )
+            seen[entry.kind, entry.type] = entry
+        for entry in offered:
+            self._types[entry.kind][entry.type] = entry
+
+    def types(self, kind: str) -> tuple[str, ...]:
+        """The types of ``kind``; ``KeyError`` if there is no such kind."""
+        return tuple(self._types[kind])
+
+    def all(self) -> tuple[Registered, ...]:
+        """Everything, kind by kind."""
+        return tuple(entry for types in self._types.values() for entry in types.values())
+
+    def get(self, kind: str, type: str, key: str = "") -> Registered:
+        """What was registered; ``ConfigError`` at the configuration key ``key`` if nothing was."""
+        types = self._types[kind]
+        if type not in types:
+            remedy = closest(type, types, "known") if types else f"no {kind} is installed"
+            raise ConfigError(f"unknown {kind} '{type}'", key=key, remedy=remedy)
+        return types[type]
+
+    def create(self, kind: str, type: str, parameters: Mapping[str, Any] | None = None, key: str = "") -> Any:
+        """A new instance with the given parameters.
+
+        Raises ``ConfigError``, naming the configuration key ``key``, for an unknown type or wrong parameters, and
+        ``PluginError`` if the plugin cannot make one.
+        """
+        entry = self.get(kind, type, key)
+        arguments = _arguments(entry, parameters or {}, key)
+        try:
+            instance = entry.factory(*arguments)
+        except EnginehouseError:
+            raise
+        except Exception as error:
+            raise entry.error(f"the {kind} '{type}' cannot be made: {describe(error)}") from error
+        if problems := "; ".join(faults(_INTERFACES[kind], instance.__class__)):
+            raise entry.error(f"the {kind} '{type}' is not a {kind}: {problems}")
+        return instance
+
+
+def closest(name: str, known: Iterable[str], what: str) -> str:
+    """The remedy for a name that is not among ``known``, which are called ``what``."""
+    names = list(known)
+    return f"{did_you_mean(name, names)} {what}: {', '.join(names)}".lstrip()
+
+
+def describe(error: BaseException) -> str:
+    """An exception in one line: its type and what it says."""
+    return f"{error.__class__.__name__}: {error}".rstrip(": ")
+
+
+def _arguments(entry: Registered, parameters: Mapping[str, Any], key: str) -> tuple[Any, ...]:
+    """What the factory is called with: its decoded ``Config``, or nothing."""
+    config = getattr(entry.factory, "Config", None)
+    known = [field.encode_name for field in msgspec.structs.fields(config)] if config else []
+    for name in parameters:
+        if name not in known:
+            remedy = closest(name, known, "known") if known else "it takes no parameters"
+            raise ConfigError(f"unknown parameter '{name}' of the {entry}", key=_join(key, name), remedy=remedy)
+    if config is None:
+        return ()
+    try:
+        return (msgspec.convert(dict(parameters), config),)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$.")
+        where = path.rstrip("`")
+        of = f"parameter '{where}' of" if where else "parameters of"
+        raise ConfigError(f"{of} the {entry}: {problem}", key=_join(key, where)) from error
+
+
+def _join(*parts: str) -> str:
+    return ".".join(part for part in parts if part)

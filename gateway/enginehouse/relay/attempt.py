@@ -1,0 +1,117 @@
+"""One try of a request at one backend."""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+from typing import Protocol
+
+from enginehouse.domain.errors import RequestError, UpstreamError, UpstreamTimeout
+from enginehouse.domain.route import Route
+from enginehouse.relay.upstream.connection import AnswerHead, Connection
+from enginehouse.relay.upstream.upstream import Upstream
+
+NEVER = float("inf")
+
+
+class Sender(Protocol):
+    """The exchange that tries."""
+
+    def outgoing(self, attempt: Attempt) -> bytes:
+        """The whole request as the engine of ``attempt`` is to get it."""
+
+    def answer(self, attempt: Attempt, body: bytes, complete: bool) -> None:
+        """A piece of the answer, or just its head, which ``attempt`` keeps."""
+
+    def lost(self, attempt: Attempt, error: RequestError) -> None:
+        """The engine failed; nothing more comes."""
+
+
+class Attempt:
+    """Connects if it must, sends, and receives; watches the time limits of its backend.
+
+    ``deadline`` is in ``perf_counter`` seconds. ``connection`` is set while a request is under way on it.
+    """
+
+    __slots__ = ("_connecting", "_sender", "connection", "deadline", "head", "route", "sent_at", "upstream")
+
+    def __init__(self, sender: Sender, route: Route, upstream: Upstream) -> None:
+        self._sender = sender
+        self.route = route
+        self.upstream = upstream
+        self.head: AnswerHead | None = None
+        self.connection: Connection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self.sent_at = 0.0
+        self.deadline = NEVER
+
+    def start(self) -> None:
+        """Send the request, on a kept connection if there is one."""
+        connection = self.upstream.pool.take()
+        if connection is not None:
+            self._send(connection)
+        else:
+            self._allow(self.upstream.timeouts.connect)
+            self._connecting = asyncio.ensure_future(self._connect())
+
+    def give_up(self) -> None:
+        """Cancel whatever goes on at the engine; the sender hears no more."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
+        if self.connection is not None:
+            self.connection.abort()
+            self.connection = None
+
+    def overdue(self) -> None:
+        """``deadline`` has passed."""
+        timeouts = self.upstream.timeouts
+        if self.connection is None:
+            what, limit = "could not be reached", timeouts.connect
+        elif self.head is None:
+            what, limit = "did not begin to answer", timeouts.first_byte
+        else:
+            what, limit = "stopped in the middle of its answer", timeouts.stall
+        self.give_up()
+        self._sender.lost(self, UpstreamTimeout(f"Backend '{self.upstream.name}' {what} within {limit:g} s"))
+
+    # --- from the connection
+
+    def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
+        """A piece of the answer."""
+        if head is not None:
+            self.head = head
+        if complete:
+            self.connection = None
+        elif body:
+            self._allow(self.upstream.timeouts.stall)
+        self._sender.answer(self, body, complete)
+
+    def broken(self, why: str, *, stale: bool) -> None:
+        """The connection broke; a stale one proves nothing against the engine."""
+        self.connection = None
+        if stale:
+            self.start()
+        else:
+            self._sender.lost(self, UpstreamError(f"Backend '{self.upstream.name}' broke off: {why}"))
+
+    # --- inside
+
+    def _send(self, connection: Connection) -> None:
+        self.connection = connection
+        connection.send(self, self._sender.outgoing(self))
+        self.sent_at = perf_counter()
+        self._allow(self.upstream.timeouts.first_byte)
+
+    async def _connect(self) -> None:
+        try:
+            connection = await self.upstream.pool.connect()
+        except UpstreamError as error:
+            self._connecting = None
+            self._sender.lost(self, error)
+            return
+        self._connecting = None
+        self._send(connection)
+
+    def _allow(self, seconds: float) -> None:
+        self.deadline = perf_counter() + seconds if seconds else NEVER

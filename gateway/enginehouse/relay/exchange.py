@@ -1,0 +1,280 @@
+"""One request on its way: from its client to an engine and the answer back."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from enginehouse.domain.errors import Cancelled, RequestError, UpstreamError, UpstreamTimeout
+from enginehouse.domain.request import Headers
+from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.route import Route
+from enginehouse.domain.ticket import Phase
+from enginehouse.relay.attempt import NEVER, Attempt
+from enginehouse.relay.door import Caller, Door
+from enginehouse.relay.events import ends_as_done, error_event, whole_events
+from enginehouse.relay.headers import header_value, response_headers
+from enginehouse.relay.upstream.connection import AnswerHead
+from enginehouse.routing.model_name import replace_model
+from enginehouse.routing.read import read_request
+
+if TYPE_CHECKING:
+    from enginehouse.relay.relay import Relay
+
+_WORTH_A_RETRY = frozenset({429, 500, 502, 503, 504})
+_CLIENT_GONE = 499
+_MUST_END_AS_DONE = frozenset({"/v1/chat/completions", "/v1/completions"})
+
+
+class Exchange:
+    """A callback state machine between a door and its attempts; a plain request creates no coroutine.
+
+    It commits with the engine's first body byte: until then nothing was sent to the client, so a failure may still be
+    retried elsewhere or answered with its true status.
+    """
+
+    __slots__ = (
+        "_attempt",
+        "_body",
+        "_caller",
+        "_committed",
+        "_door",
+        "_failed_replicas",
+        "_first_byte",
+        "_headers",
+        "_held",
+        "_overhead",
+        "_relay",
+        "_stream",
+        "_total_deadline",
+        "began",
+        "path",
+        "phase",
+        "request_id",
+        "requirements",
+    )
+
+    def __init__(self, relay: Relay, door: Door, path: str, headers: Headers, request_id: bytes) -> None:
+        self._relay = relay
+        self._door = door
+        self._headers = headers
+        self._body = b""
+        self._caller: Caller | None = None
+        self._attempt: Attempt | None = None
+        self._failed_replicas: tuple[str, ...] = ()
+        self._committed = False
+        self._stream = False
+        self._held = b""
+        self._overhead = 0.0
+        self._first_byte: float | None = None
+        self._total_deadline = NEVER
+        self.path = path
+        self.request_id = request_id
+        self.phase = Phase.ROUTING
+        self.requirements: Requirements | None = None
+        self.began = perf_counter()
+
+    @property
+    def route(self) -> Route | None:
+        """Where the request went last."""
+        return self._attempt.route if self._attempt is not None else None
+
+    @property
+    def over(self) -> bool:
+        """Whether the client has its answer, or will never have one."""
+        return self.phase is Phase.DONE or self.phase is Phase.FAILED
+
+    # --- from the door
+
+    def begin(self, body: bytes, caller: Caller | None = None) -> None:
+        """The request is whole: decide where it goes and send it there."""
+        relay = self._relay
+        self.began = perf_counter()
+        self._body = body
+        try:
+            needs = relay.router.requirements(read_request(self.path, self._headers, body))
+            self.requirements = needs
+            if caller is not None:
+                caller.admit(needs)
+                self._caller = caller
+            route = relay.router.route(needs, relay.fleet.snapshot)
+        except RequestError as error:
+            self._refuse(error)
+            return
+        self._try(route, needs)
+        self._overhead = perf_counter() - self.began
+
+    def client_gone(self) -> None:
+        """The client closed its connection: nothing of the request may go on."""
+        if not self.over:
+            if self._attempt is not None:
+                self._attempt.give_up()
+            self._end(_CLIENT_GONE)
+
+    def pause(self) -> None:
+        """The client reads more slowly than the engine writes."""
+        if self._attempt is not None and self._attempt.connection is not None:
+            self._attempt.connection.pause()
+
+    def resume(self) -> None:
+        """The client has caught up."""
+        if self._attempt is not None and self._attempt.connection is not None:
+            self._attempt.connection.resume()
+
+    # --- from operations and the watchdog
+
+    def cancel(self, error: RequestError | None = None) -> None:
+        """End the request here and now."""
+        if not self.over:
+            if self._attempt is not None:
+                self._attempt.give_up()
+            self._fail(error or Cancelled("The request was cancelled by an operator"))
+
+    def check_time(self, now: float) -> None:
+        """Act on a time limit that has passed."""
+        attempt = self._attempt
+        if attempt is None:
+            return
+        if now >= self._total_deadline:
+            limit = attempt.upstream.timeouts.total
+            self.cancel(UpstreamTimeout(f"Backend '{attempt.upstream.name}' did not finish within {limit:g} s"))
+        elif now >= attempt.deadline:
+            attempt.overdue()
+
+    # --- from attempts
+
+    def outgoing(self, attempt: Attempt) -> bytes:
+        """The request as its engine gets it: the body as it came, but for the model's name."""
+        route = attempt.route
+        body = self._body if route.model == route.requested else replace_model(self._body, route.model)
+        return attempt.upstream.post(self.path, self._headers, self.request_id, body)
+
+    def answer(self, attempt: Attempt, body: bytes, complete: bool) -> None:
+        """A piece of the engine's answer."""
+        if not self._committed and not ((body or complete) and self._commit(attempt, len(body) if complete else None)):
+            return
+        if complete:
+            self._finish(attempt, body)
+            return
+        if self._stream:
+            body, self._held = whole_events(self._held + body if self._held else body)
+            if not body:
+                return
+        self._door.write(body)
+
+    def lost(self, attempt: Attempt, error: RequestError) -> None:
+        """The engine failed this request."""
+        self._relay.fleet.failed(attempt.upstream.name, error.message)
+        if self._committed or not self._retry(attempt):
+            self._fail(error)
+
+    # --- on the way there
+
+    def _try(self, route: Route, needs: Requirements) -> None:
+        upstream = self._relay.upstreams[route.chosen.backend]
+        self._attempt = attempt = Attempt(self, route, upstream)
+        self.phase = Phase.SERVING
+        self._total_deadline = self.began + upstream.timeouts.total if upstream.timeouts.total else NEVER
+        self._relay.routed(self.request_id, needs, route)
+        route.chosen.load.begin()
+        attempt.start()
+
+    def _retry(self, attempt: Attempt) -> bool:
+        """Send the request to a replica that has not failed it, if there is one."""
+        relay, needs = self._relay, self.requirements
+        if needs is None or len(self._failed_replicas) >= relay.max_retries:
+            return False
+        failed = (*self._failed_replicas, attempt.route.chosen.replica)
+        try:
+            route = relay.router.route(needs, relay.fleet.snapshot, exclude=failed)
+        except RequestError:
+            return False
+        attempt.give_up()
+        attempt.route.chosen.load.end()
+        self._failed_replicas = failed
+        relay.figures.retries[attempt.upstream.name] += 1
+        self._try(route, needs)
+        return True
+
+    # --- on the way back
+
+    def _commit(self, attempt: Attempt, length: int | None) -> bool:
+        """Begin to answer the client, unless this answer is a reason to ask elsewhere.
+
+        ``length`` is that of the whole body where that is known by now.
+        """
+        head, route = attempt.head, attempt.route
+        assert head is not None
+        self._first_byte = perf_counter() - attempt.sent_at
+        if head.status >= 500:
+            self._relay.fleet.failed(attempt.upstream.name, f"answered {head.status}")
+        else:
+            self._relay.fleet.succeeded(attempt.upstream.name)
+            route.chosen.load.answered(self._first_byte * 1000)
+        if head.status in _WORTH_A_RETRY and self._retry(attempt):
+            return False
+        self._committed = True
+        self._stream = _is_event_stream(head)
+        headers = response_headers(head.headers)
+        headers += (
+            (b"x-request-id", self.request_id),
+            (b"x-enginehouse-backend", header_value(attempt.upstream.name)),
+            (b"x-enginehouse-model", header_value(route.model)),
+            (b"x-enginehouse-reason", header_value(route.reason.value)),
+            (b"x-enginehouse-overhead-us", b"%d" % (self._overhead * 1e6)),
+        )
+        self._door.start(head.status, headers, None if self._stream else head.length if length is None else length)
+        return True
+
+    def _finish(self, attempt: Attempt, body: bytes) -> None:
+        head = attempt.head
+        assert head is not None
+        if self._stream:
+            body, self._held = self._held + body, b""
+            if head.until_close and self.path in _MUST_END_AS_DONE and not ends_as_done(body):
+                self._held = body
+                error = UpstreamError(f"Backend '{attempt.upstream.name}' closed its stream before the end")
+                self.lost(attempt, error)
+                return
+        self._door.finish(body)
+        self._end(head.status)
+
+    # --- at the end
+
+    def _fail(self, error: RequestError) -> None:
+        if not self._committed:
+            self._refuse(error)
+            return
+        if self._stream:
+            whole, _ = whole_events(self._held)
+            self._door.finish(whole + error_event(error.envelope()))
+        else:
+            self._door.abort()
+        self._end(error.status)
+
+    def _refuse(self, error: RequestError) -> None:
+        body = msgspec.json.encode(error.envelope())
+        headers = [(b"content-type", b"application/json"), (b"x-request-id", self.request_id)]
+        if error.retry_after is not None:
+            headers.append((b"retry-after", b"%d" % error.retry_after))
+        self._relay.refused(self.request_id, self.requirements, error)
+        self._door.start(error.status, headers, len(body))
+        self._door.finish(body)
+        self._end(error.status)
+
+    def _end(self, status: int) -> None:
+        self.phase = Phase.DONE if status < 400 else Phase.FAILED
+        if self._caller is not None:
+            self._caller.leave()
+        if self._attempt is not None:
+            self._attempt.route.chosen.load.end()
+        self._relay.ended(self, status, self._first_byte)
+
+
+def _is_event_stream(head: AnswerHead) -> bool:
+    for name, value in head.headers:
+        if name == b"content-type":
+            return value.lower().startswith(b"text/event-stream")
+    return False

@@ -1,0 +1,116 @@
+"""All exchanges, and what they share."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from collections.abc import Callable, Sequence
+from time import perf_counter
+
+from enginehouse.domain.errors import RequestError, ShuttingDown
+from enginehouse.domain.request import Headers
+from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.route import Route
+from enginehouse.fleet.fleet import Fleet
+from enginehouse.interfaces.observers import Observer
+from enginehouse.relay.door import Door
+from enginehouse.relay.exchange import Exchange
+from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.relay.watchdog import Watchdog
+from enginehouse.routing.router import Router
+from enginehouse.telemetry.decisions import Decisions
+from enginehouse.telemetry.figures import Figures
+
+_log = logging.getLogger("enginehouse.relay")
+_LONGEST_ID = 128
+
+
+class Relay:
+    """Opens exchanges and keeps what they share: the router, the fleet, the upstreams and the figures."""
+
+    def __init__(self, router: Router, fleet: Fleet, *, max_retries: int, observers: Sequence[Observer] = ()) -> None:
+        self.router = router
+        self.fleet = fleet
+        self.max_retries = max_retries
+        self.upstreams: dict[str, Upstream] = {}
+        self.live: set[Exchange] = set()
+        self.figures = Figures()
+        self.decisions = Decisions()
+        self._on_routed = [o.routed for o in observers if type(o).routed is not Observer.routed]
+        self._on_finished = [o.finished for o in observers if type(o).finished is not Observer.finished]
+        self._watchdog = Watchdog(self.live)
+        self._ids = itertools.count(1)
+        self._id_prefix = os.urandom(6).hex()
+        self._closing = False
+
+    def open(self, door: Door, path: str, headers: Headers) -> Exchange:
+        """A new exchange; the door then calls its ``begin`` or, if the request is refused at once, ``cancel``."""
+        exchange = Exchange(self, door, path, headers, self._request_id(headers))
+        self.live.add(exchange)
+        self._watchdog.wake()
+        return exchange
+
+    def refuse_new(self) -> None:
+        """Take no more requests; live ones go on."""
+        self._closing = True
+
+    def close(self) -> None:
+        """End every live request and close every connection."""
+        self._closing = True
+        for exchange in list(self.live):
+            exchange.cancel(ShuttingDown("The gateway is shutting down; send the request again"))
+        self._watchdog.stop()
+        for upstream in self.upstreams.values():
+            upstream.pool.close()
+
+    def find(self, request_id: str) -> Exchange | None:
+        """The live exchange of that id."""
+        wanted = request_id.encode()
+        return next((exchange for exchange in self.live if exchange.request_id == wanted), None)
+
+    # --- from exchanges
+
+    def check_open(self) -> None:
+        """Raises ``ShuttingDown`` once no more requests are taken."""
+        if self._closing:
+            raise ShuttingDown("The gateway is shutting down; send the request again")
+
+    def routed(self, request_id: bytes, requirements: Requirements, route: Route) -> None:
+        """A request has its route."""
+        self.decisions.record(request_id, route.requested, route)
+        for listener in self._on_routed:
+            _tell(listener, requirements, route)
+
+    def refused(self, request_id: bytes, requirements: Requirements | None, error: RequestError) -> None:
+        """A request ends with an error of ours."""
+        self.figures.refused[error.code] += 1
+        self.decisions.record(request_id, requirements.model if requirements else "", error)
+
+    def ended(self, exchange: Exchange, status: int, first_byte: float | None) -> None:
+        """An exchange is over; ``first_byte`` is the engine's time to it in seconds, if it came so far."""
+        self.live.discard(exchange)
+        route = exchange.route
+        if route is None:
+            return
+        duration = perf_counter() - exchange.began
+        series = self.figures.series(route.chosen.backend, route.model)
+        series.requests[status] += 1
+        series.duration.observe(duration)
+        if first_byte is not None:
+            series.first_byte.observe(first_byte)
+        for listener in self._on_finished:
+            _tell(listener, exchange.request_id.decode(), route.chosen.replica, status, duration * 1000)
+
+    def _request_id(self, headers: Headers) -> bytes:
+        for name, value in headers:
+            if name == b"x-request-id" and 0 < len(value) <= _LONGEST_ID and value.isascii():
+                return value
+        return b"req-%s%08x" % (self._id_prefix.encode(), next(self._ids))
+
+
+def _tell(listener: Callable[..., None], *facts: object) -> None:
+    try:
+        listener(*facts)
+    except Exception:
+        _log.exception("an observer failed and was not told: %r", facts)

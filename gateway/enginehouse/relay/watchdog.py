@@ -1,0 +1,43 @@
+"""The time limits of all live exchanges, looked at together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from time import perf_counter
+
+from enginehouse.relay.exchange import Exchange
+
+_EVERY = 0.05
+
+
+class Watchdog:
+    """Has every live exchange look at its time limits every 50 ms.
+
+    One sweep for all of them is far cheaper than timers that are set and cancelled for every piece of an answer.
+    """
+
+    def __init__(self, live: Iterable[Exchange], clock: Callable[[], float] = perf_counter) -> None:
+        self._live = live
+        self._clock = clock
+        self._handle: asyncio.TimerHandle | None = None
+
+    def wake(self) -> None:
+        """There is something to watch."""
+        if self._handle is None:
+            self._handle = asyncio.get_running_loop().call_later(_EVERY, self._sweep)
+
+    def stop(self) -> None:
+        """Watch no more."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _sweep(self) -> None:
+        self._handle = None
+        now = self._clock()
+        live = list(self._live)
+        for exchange in live:
+            exchange.check_time(now)
+        if live:
+            self.wake()

@@ -1,0 +1,15 @@
+"""What routing needs of the fleet's snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from enginehouse.domain.replica import Candidate
+
+
+class RoutingSnapshot(Protocol):
+    """The candidates of every model, frozen at one moment."""
+
+    def candidates(self, model: str) -> Sequence[Candidate]:
+        """The replicas that serve ``model``, healthy or not; none if nothing is known of it."""

@@ -1,0 +1,39 @@
+"""Makers: candidates, requirements and requests for tests, with everything a test does not care about filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from enginehouse.domain.replica import Candidate, Load, replica_name
+from enginehouse.domain.request import Body, InferenceRequest
+from enginehouse.domain.requirements import Requirements
+
+MODEL = "llama3:8b"
+
+
+def candidate(
+    backend: str = "gpu-1", model: str = MODEL, *, pending: int = 0, avg_latency_ms: float = 0.0, **fields: Any
+) -> Candidate:
+    """A candidate: healthy, ready and idle unless ``fields`` of ``Candidate`` or its two load figures say otherwise."""
+    fields.setdefault("replica", replica_name(model, backend))
+    fields.setdefault("load", Load(pending, avg_latency_ms))
+    return Candidate(model=model, backend=backend, **fields)
+
+
+def requirements(model: str = MODEL, **fields: Any) -> Requirements:
+    """What a plain chat request needs, but for ``fields`` of ``Requirements``."""
+    return Requirements(model=model, **fields)
+
+
+def request(
+    body: Mapping[str, Any] | None = None,
+    path: str = "/v1/chat/completions",
+    headers: Mapping[str, str] | None = None,
+) -> InferenceRequest:
+    """A request as an extractor sees it; ``body`` is sent as JSON, ``model`` added where it is missing."""
+    raw = msgspec.json.encode({"model": MODEL, **(body or {})})
+    lines = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()]
+    return InferenceRequest(path, lines, raw, msgspec.json.decode(raw, type=Body))

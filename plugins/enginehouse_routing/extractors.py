@@ -1,0 +1,136 @@
+"""Extractors: what a request needs, read from its body."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from enginehouse import Extractor, InferenceRequest, Input, Message, Part, Requirements
+
+LONGEST_TOKENS = "routing.longest_tokens"
+"""Key of ``Requirements.extra``: the tokens of the longest of several texts that do not share a context."""
+
+_CHARACTERS_PER_TOKEN = 4
+_TEXT = frozenset({"text", "input_text", "output_text"})
+_IMAGE = frozenset({"image_url", "input_image", "image"})
+_JSON = frozenset({"json_object", "json_schema"})
+
+
+class TokensExtractor(Extractor):
+    """Estimates the tokens of the request's text as its characters / 4. A token id is one token."""
+
+    def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
+        """Set ``estimated_tokens``; for several texts that are served one by one, ``LONGEST_TOKENS`` too."""
+        body = request.body
+        characters = _in_messages(body.messages) if body.messages else 0
+        if body.system:
+            characters += _in_content(body.system)
+        if body.prompt or body.input or body.documents or body.query:
+            characters += len(body.query or "")
+            texts = [*_in_input(body.prompt), *_in_input(body.input), *_in_documents(body.documents)]
+            if len(texts) > 1:
+                requirements.extra[LONGEST_TOKENS] = (characters + max(texts)) // _CHARACTERS_PER_TOKEN
+            characters += sum(texts)
+        requirements.estimated_tokens = characters // _CHARACTERS_PER_TOKEN
+
+
+class VisionExtractor(Extractor):
+    """A request that shows an image, in the form of chat completions, responses or Anthropic messages, needs vision."""
+
+    def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
+        """Set ``needs_vision``."""
+        body = request.body
+        if _shows_image(body.messages or _messages_of(body.input)):
+            requirements.needs_vision = True
+
+
+class ToolsExtractor(Extractor):
+    """A request that offers tools needs a model that can call them."""
+
+    def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
+        """Set ``needs_tools``."""
+        if request.body.tools:
+            requirements.needs_tools = True
+
+
+class JsonModeExtractor(Extractor):
+    """A request for a JSON object, with or without a schema, needs JSON mode."""
+
+    def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
+        """Set ``needs_json_mode``."""
+        response_format = request.body.response_format
+        if response_format is not None and response_format.type in _JSON:
+            requirements.needs_json_mode = True
+
+
+class _Document(msgspec.Struct):
+    """A document to rerank, where it is more than a text."""
+
+    text: str | None = None
+
+
+_document = msgspec.json.Decoder(str | _Document)
+
+
+def _in_messages(messages: Sequence[Message]) -> int:
+    characters = 0
+    for message in messages:
+        content = message.content
+        if content:
+            characters += len(content) if isinstance(content, str) else _in_content(content)
+        elif message.text and message.type in _TEXT:
+            characters += len(message.text)
+    return characters
+
+
+def _in_content(content: str | Sequence[Part]) -> int:
+    if isinstance(content, str):
+        return len(content)
+    return sum(len(part.text) for part in content if part.text and part.type in _TEXT)
+
+
+def _in_input(given: Input) -> list[int]:
+    """The characters of each text of a prompt or an input: token ids and the items of a conversation are one text."""
+    if not given:
+        return []
+    if isinstance(given, str):
+        return [len(given)]
+    if isinstance(given[0], int):
+        return [_CHARACTERS_PER_TOKEN * len(given)]
+    if isinstance(given[0], Message):
+        return [_in_messages(_messages_of(given))]
+    return [
+        len(text) if isinstance(text, str) else _CHARACTERS_PER_TOKEN * len(text)
+        for text in given
+        if isinstance(text, (str, list))
+    ]
+
+
+def _in_documents(documents: Sequence[msgspec.Raw] | None) -> list[int]:
+    return [_in_document(document) for document in documents or ()]
+
+
+def _in_document(document: msgspec.Raw) -> int:
+    try:
+        text = _document.decode(document)
+    except ValueError:  # of some other kind: for the engine to judge
+        return 0
+    return len(text if isinstance(text, str) else text.text or "")
+
+
+def _messages_of(given: Input) -> list[Message]:
+    """The items of a conversation, if that is what was given."""
+    if isinstance(given, list) and given and isinstance(given[0], Message):
+        return [item for item in given if isinstance(item, Message)]
+    return []
+
+
+def _shows_image(messages: Sequence[Message]) -> bool:
+    for message in messages:
+        if message.type in _IMAGE:
+            return True
+        content = message.content
+        if content and not isinstance(content, str) and any(part.type in _IMAGE for part in content):
+            return True
+    return False

@@ -1,0 +1,84 @@
+"""Filters: which candidates can serve a request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from enginehouse import Candidate, Filter, Health, Requirements
+from enginehouse_routing.extractors import LONGEST_TOKENS
+
+_HEALTHY = Health.HEALTHY
+
+
+class HealthFilter(Filter):
+    """Keeps the replicas of healthy backends that are not being drained."""
+
+    def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """The candidates that take new requests."""
+        return [candidate for candidate in candidates if candidate.health is _HEALTHY and not candidate.draining]
+
+    def why(self, requirements: Requirements, candidate: Candidate) -> str:
+        """What is wrong with the backend."""
+        if candidate.health is Health.UNKNOWN:
+            return f"backend '{candidate.backend}' has not been checked yet"
+        if candidate.health is Health.UNHEALTHY:
+            return f"backend '{candidate.backend}' is unhealthy"
+        return f"backend '{candidate.backend}' is being drained"
+
+
+class CapabilitiesFilter(Filter):
+    """Keeps the replicas that have the vision, tools and JSON mode a request needs, or may have: unknown is allowed."""
+
+    def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """The candidates that are not known to lack something."""
+        if requirements.needs_vision:
+            candidates = [candidate for candidate in candidates if candidate.capabilities.vision is not False]
+        if requirements.needs_tools:
+            candidates = [candidate for candidate in candidates if candidate.capabilities.tools is not False]
+        if requirements.needs_json_mode:
+            candidates = [candidate for candidate in candidates if candidate.capabilities.json_mode is not False]
+        return candidates
+
+    def why(self, requirements: Requirements, candidate: Candidate) -> str:
+        """What the replica lacks."""
+        return f"lacks {', '.join(self.missing(requirements, candidate))}"
+
+    def missing(self, requirements: Requirements, candidate: Candidate) -> Sequence[str]:
+        """What the replica lacks of ``vision``, ``tools`` and ``json_mode``."""
+        return [name for name in _needs(requirements) if getattr(candidate.capabilities, name) is False]
+
+
+class ContextLengthFilter(Filter):
+    """Keeps the replicas whose context holds the request's estimated tokens, or may hold them: unknown is allowed."""
+
+    def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """The candidates that the request is not known to be too long for."""
+        tokens = _tokens(requirements)
+        return [
+            candidate
+            for candidate in candidates
+            if (length := candidate.capabilities.context_length) is None or length >= tokens
+        ]
+
+    def why(self, requirements: Requirements, candidate: Candidate) -> str:
+        """How much too long the request is."""
+        return f"about {_tokens(requirements)} tokens do not fit into {candidate.capabilities.context_length}"
+
+    def missing(self, requirements: Requirements, candidate: Candidate) -> Sequence[str]:
+        """``context_length``, if the request is too long."""
+        return () if self.keep(requirements, [candidate]) else ("context_length",)
+
+
+def _needs(requirements: Requirements) -> Iterator[str]:
+    if requirements.needs_vision:
+        yield "vision"
+    if requirements.needs_tools:
+        yield "tools"
+    if requirements.needs_json_mode:
+        yield "json_mode"
+
+
+def _tokens(requirements: Requirements) -> int:
+    """The tokens that must fit into a context at once."""
+    tokens: int = requirements.extra.get(LONGEST_TOKENS, requirements.estimated_tokens)
+    return tokens

@@ -1,0 +1,137 @@
+"""Strategies: the candidate that serves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from operator import attrgetter
+
+import msgspec
+
+from enginehouse import (
+    Candidate,
+    PluginFailed,
+    RequestError,
+    Requirements,
+    Strategy,
+    Verdict,
+    WeightedScorer,
+)
+
+
+class Weighted(Strategy):
+    """The highest weighted mean of the scorers' figures, rounded down; the first of those that tie.
+
+    ``smart`` is this with the scorers priority, load and latency; ``weighted`` is this with ``routing.scorers``.
+    """
+
+    def __init__(self) -> None:
+        self._scorers: Sequence[WeightedScorer] = ()
+        self._weight = 0
+
+    def use(self, scorers: Sequence[WeightedScorer]) -> None:
+        """Take the scorers; without any, all candidates tie."""
+        self._scorers = [scorer for scorer in scorers if scorer.weight]
+        self._weight = sum(scorer.weight for scorer in scorers)
+
+    def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
+        """The candidate of the highest score."""
+        if len(candidates) == 1 or not self._scorers:
+            return candidates[0]
+        totals = self._totals([self._figures(scorer, requirements, candidates) for scorer in self._scorers])
+        return candidates[totals.index(max(totals))]
+
+    def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
+        """Each candidate's score, and the figure of each scorer."""
+        if not self._scorers:
+            return super().explain(requirements, candidates)
+        figures = [self._figures(scorer, requirements, candidates) for scorer in self._scorers]
+        names = [scorer.name for scorer in self._scorers]
+        return [
+            Verdict(total, dict(zip(names, parts, strict=True)))
+            for total, *parts in zip(self._totals(figures), *figures, strict=True)
+        ]
+
+    def _figures(
+        self, scorer: WeightedScorer, requirements: Requirements, candidates: Sequence[Candidate]
+    ) -> Sequence[float]:
+        try:
+            figures = scorer.scorer.score(requirements, candidates)
+            if len(figures) != len(candidates):
+                raise ValueError(f"{len(figures)} figures for {len(candidates)} candidates")
+            if min(figures) < 0 or max(figures) > 100:
+                return [min(max(figure, 0), 100) for figure in figures]
+        except RequestError:
+            raise
+        except Exception as error:
+            text = f"The scorer '{scorer.name}' failed with {type(error).__name__}"
+            raise PluginFailed(text, details={"kind": "scorer", "plugin": scorer.name}) from error
+        return figures
+
+    def _totals(self, figures: Sequence[Sequence[float]]) -> list[float]:
+        """The score of each candidate, from the figures of each scorer."""
+        weight = self._scorers[0].weight
+        totals = [weight * figure for figure in figures[0]]
+        for scorer, column in zip(self._scorers[1:], figures[1:], strict=True):
+            weight = scorer.weight
+            totals = [total + weight * figure for total, figure in zip(totals, column, strict=True)]
+        weight = self._weight
+        return [total // weight for total in totals]
+
+
+class RoundRobin(Strategy):
+    """One after the other: the replica whose last turn is longest ago, the first of those that never had one.
+
+    That is a rotation in order, which also stays even when the candidates change or differ from request to request.
+    """
+
+    def __init__(self) -> None:
+        self._turn = 0
+        self._last_turns: dict[str, int] = {}
+
+    def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
+        """The candidate whose turn it is."""
+        turns = self._turns(candidates)
+        chosen = candidates[turns.index(min(turns))]
+        self._turn += 1
+        self._last_turns[chosen.replica] = self._turn
+        return chosen
+
+    def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
+        """When each candidate had its last turn; 0 is never."""
+        return [Verdict(parts={"last_turn": turn}) for turn in self._turns(candidates)]
+
+    def _turns(self, candidates: Sequence[Candidate]) -> list[int]:
+        last_turns = self._last_turns
+        return [last_turns.get(candidate.replica, 0) for candidate in candidates]
+
+
+class PriorityOnly(Strategy):
+    """The lowest priority number, the first of those that tie."""
+
+    def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
+        """The candidate of the lowest priority number."""
+        return min(candidates, key=_priority)
+
+    def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
+        """Each candidate's priority."""
+        return [Verdict(parts={"priority": candidate.priority}) for candidate in candidates]
+
+
+_priority = attrgetter("priority")
+
+
+class Random(Strategy):
+    """Any of the candidates, each as likely as the others."""
+
+    class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        """``seed``: makes the choices repeatable."""
+
+        seed: int | None = None
+
+    def __init__(self, config: Config) -> None:
+        self._random = random.Random(config.seed)
+
+    def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
+        """One of the candidates."""
+        return candidates[int(self._random.random() * len(candidates))]

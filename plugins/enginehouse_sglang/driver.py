@@ -1,0 +1,52 @@
+"""How to talk to an SGLang server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from enginehouse import (
+    UNKNOWN,
+    Capabilities,
+    EngineClient,
+    LaunchSpec,
+    OpenAICompatibleDriver,
+    ServedModel,
+    read_json,
+)
+
+
+class SglangDriver(OpenAICompatibleDriver):
+    """SGLang's server: its model list tells the context length, its model information the rest."""
+
+    health_path = "/health"
+
+    def command(self, spec: LaunchSpec) -> Sequence[str]:
+        """The launch line of a server with one model."""
+        context = ["--context-length", str(spec.context_length)] if spec.context_length else []
+        where = ["--host", "127.0.0.1", "--port", str(spec.port)]
+        model = ["--model-path", spec.path, "--served-model-name", spec.model]
+        return ["python", "-m", "sglang.launch_server", *model, *where, *context]
+
+    async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
+        """The models it lists, each with what the server says of the one that it has loaded."""
+        served = await super().models(engine)
+        known = await self._model_information(engine)
+        return [ServedModel(model.name, model.capabilities.over(known)) for model in served]
+
+    async def _model_information(self, engine: EngineClient) -> Capabilities:
+        for path in ("/model_info", "/get_model_info"):  # the second is what older servers call it
+            response = await engine.request("GET", path)
+            if response.status == 200:
+                return read_json(response, _ModelInformation).capabilities()
+        return UNKNOWN
+
+
+class _ModelInformation(msgspec.Struct):
+    is_generation: bool | None = None
+    has_image_understanding: bool | None = None
+
+    def capabilities(self) -> Capabilities:
+        embeddings = None if self.is_generation is None else not self.is_generation
+        return Capabilities(vision=self.has_image_understanding, embeddings=embeddings)

@@ -1,0 +1,1 @@
+"""What can be made to go wrong, and when it does."""
