@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from operator import attrgetter
+from operator import attrgetter, mul
 
 import msgspec
 
@@ -27,56 +27,56 @@ class Weighted(Strategy):
 
     def __init__(self) -> None:
         self._scorers: Sequence[WeightedScorer] = ()
+        self._weights: Sequence[int] = ()
         self._weight = 0
 
     def use(self, scorers: Sequence[WeightedScorer]) -> None:
         """Take the scorers; without any, all candidates tie."""
         self._scorers = [scorer for scorer in scorers if scorer.weight]
-        self._weight = sum(scorer.weight for scorer in scorers)
+        self._weights = [scorer.weight for scorer in self._scorers]
+        self._weight = sum(self._weights)
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         """The candidate of the highest score."""
         if len(candidates) == 1 or not self._scorers:
             return candidates[0]
-        totals = self._totals([self._figures(scorer, requirements, candidates) for scorer in self._scorers])
+        totals = self._totals(self._figures(requirements, candidates))
         return candidates[totals.index(max(totals))]
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         """Each candidate's score, and the figure of each scorer."""
         if not self._scorers:
             return super().explain(requirements, candidates)
-        figures = [self._figures(scorer, requirements, candidates) for scorer in self._scorers]
+        figures = self._figures(requirements, candidates)
         names = [scorer.name for scorer in self._scorers]
         return [
             Verdict(total, dict(zip(names, parts, strict=True)))
             for total, *parts in zip(self._totals(figures), *figures, strict=True)
         ]
 
-    def _figures(
-        self, scorer: WeightedScorer, requirements: Requirements, candidates: Sequence[Candidate]
-    ) -> Sequence[float]:
-        try:
-            figures = scorer.scorer.score(requirements, candidates)
-            if len(figures) != len(candidates):
-                raise ValueError(f"{len(figures)} figures for {len(candidates)} candidates")
-            if min(figures) < 0 or max(figures) > 100:
-                return [min(max(figure, 0), 100) for figure in figures]
-        except RequestError:
-            raise
-        except Exception as error:
-            text = f"The scorer '{scorer.name}' failed with {type(error).__name__}"
-            raise PluginFailed(text, details={"kind": "scorer", "plugin": scorer.name}) from error
-        return figures
+    def _figures(self, requirements: Requirements, candidates: Sequence[Candidate]) -> list[Sequence[float]]:
+        """The figures of each scorer, from 0 to 100."""
+        columns = []
+        count = len(candidates)
+        for name, _, scorer in self._scorers:
+            try:
+                column = scorer.score(requirements, candidates)
+                if len(column) != count:
+                    raise ValueError(f"{len(column)} figures for {count} candidates")
+            except RequestError:
+                raise
+            except Exception as error:
+                text = f"The scorer '{name}' failed with {type(error).__name__}"
+                raise PluginFailed(text, details={"kind": "scorer", "plugin": name}) from error
+            if max(column) > 100 or min(column) < 0:
+                column = [min(max(figure, 0), 100) for figure in column]
+            columns.append(column)
+        return columns
 
     def _totals(self, figures: Sequence[Sequence[float]]) -> list[float]:
         """The score of each candidate, from the figures of each scorer."""
-        weight = self._scorers[0].weight
-        totals = [weight * figure for figure in figures[0]]
-        for scorer, column in zip(self._scorers[1:], figures[1:], strict=True):
-            weight = scorer.weight
-            totals = [total + weight * figure for total, figure in zip(totals, column, strict=True)]
-        weight = self._weight
-        return [total // weight for total in totals]
+        weights, weight = self._weights, self._weight
+        return [sum(map(mul, weights, parts)) // weight for parts in zip(*figures, strict=True)]
 
 
 class RoundRobin(Strategy):

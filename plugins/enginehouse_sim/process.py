@@ -15,7 +15,10 @@ from enginehouse_sim.simulation import Simulation
 
 
 def run(settings: Settings, announce: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT; ``announce`` is told where, in one line. Raises ``OSError`` when one cannot be had."""
+    """Serve until SIGTERM or SIGINT; ``announce`` is told where, in one line.
+
+    Raises ``OSError`` when an address cannot be had.
+    """
     try:
         import uvloop
     except ImportError:

@@ -37,7 +37,7 @@ class Simulation:
         if model not in self.settings.models:
             raise ModelNotFound(model)
         lengths = [count_tokens(prompt) for prompt in prompts]
-        longest, wanted = max(lengths), max_tokens or 1
+        longest, wanted = max(lengths), 1 if max_tokens is None else max_tokens
         room = self.settings.context_length - longest
         if wanted > room:
             raise InvalidRequest(

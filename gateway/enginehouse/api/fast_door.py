@@ -6,6 +6,7 @@ other request goes to the application unchanged.
 
 from __future__ import annotations
 
+import asyncio
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from enginehouse.api.entrance import Entrance
 from enginehouse.domain.errors import InvalidRequest, RequestError
 from enginehouse.domain.request import Headers
+from enginehouse.relay.attempt import NEVER
 from enginehouse.relay.door import Caller
 from enginehouse.relay.exchange import Exchange
 
@@ -128,6 +130,7 @@ class Inbound:
         elif head or chunk:
             self._connection.transport.write(head + chunk)
         self.response_complete = True
+        self.exchange = None
         self._connection.answered(self)
 
     def abort(self) -> None:
@@ -144,6 +147,8 @@ class FastDoor(HttpToolsProtocol):
 
     entrance: Entrance
     cycle: Any
+    idle_since = NEVER
+    _idlers: Idlers
     _current: Inbound | None = None
     _cors = False
 
@@ -200,7 +205,7 @@ class FastDoor(HttpToolsProtocol):
 
     def arrived(self, inbound: Inbound) -> None:
         """``inbound`` can begin, unless requests before it still wait for their answers."""
-        if not any(cast(Any, waiting) is inbound for waiting, _ in self.pipeline):
+        if not self.pipeline or all(cast(Any, waiting) is not inbound for waiting, _ in self.pipeline):
             self._current = inbound
             inbound.begin()
 
@@ -209,7 +214,11 @@ class FastDoor(HttpToolsProtocol):
         self._current = None
         if not inbound.keep_alive:
             self.transport.close()
-        self.on_response_complete()
+        if self.pipeline or not inbound.keep_alive:
+            self.on_response_complete()
+        else:
+            self.server_state.total_requests += 1
+            self.idle_since = self.loop.time()
 
     def on_response_complete(self) -> None:
         """Turn to the next request, or wait for one."""
@@ -225,8 +234,19 @@ class FastDoor(HttpToolsProtocol):
 
     # --- from the transport
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has connected."""
+        super().connection_made(transport)
+        self._idlers.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        """The client sends something."""
+        self.idle_since = NEVER
+        super().data_received(data)
+
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone, and with it all its requests."""
+        self._idlers.discard(self)
         current, self._current = self._current, None
         if isinstance(self.cycle, Inbound):
             self.cycle = None
@@ -261,6 +281,34 @@ class FastDoor(HttpToolsProtocol):
         self.transport.close()
 
 
+class Idlers:
+    """Closes connections that have been silent for longer than uvicorn's keep-alive timeout.
+
+    One look at all of them every second is cheaper than a timer for every answer.
+    """
+
+    def __init__(self) -> None:
+        self._connections: set[FastDoor] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, connection: FastDoor) -> None:
+        """Watch a connection."""
+        self._connections.add(connection)
+        if self._timer is None:
+            self._timer = connection.loop.call_later(1, self._sweep, connection.loop)
+
+    def discard(self, connection: FastDoor) -> None:
+        """The connection is closed."""
+        self._connections.discard(connection)
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        for connection in list(self._connections):
+            if now - connection.idle_since > connection.timeout_keep_alive:
+                connection.transport.close()
+        self._timer = loop.call_later(1, self._sweep, loop) if self._connections else None
+
+
 def fast_door(entrance: Entrance, *, cors: bool) -> type[FastDoor]:
     """The protocol class to give to uvicorn as its ``http``; ``cors`` leaves browsers to the application."""
-    return type("FastDoor", (FastDoor,), {"entrance": entrance, "_cors": cors})
+    return type("FastDoor", (FastDoor,), {"entrance": entrance, "_cors": cors, "_idlers": Idlers()})

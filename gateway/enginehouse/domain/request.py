@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
-Headers = Sequence[tuple[bytes, bytes]]
+Headers = list[tuple[bytes, bytes]]
 """Header lines in the order received, names in lower case."""
 
 

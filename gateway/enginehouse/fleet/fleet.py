@@ -145,4 +145,5 @@ class Fleet:
 
 
 def _not_found(kind: str, name: str, known: Iterable[str]) -> NotFound:
-    return NotFound(f"There is no {kind} '{name}'. {did_you_mean(name, list(known))}".rstrip(". "))
+    hint = did_you_mean(name, list(known))
+    return NotFound(f"There is no {kind} '{name}'" + (f"; {hint}" if hint else ""))

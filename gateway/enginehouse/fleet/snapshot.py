@@ -31,7 +31,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         ``places`` orders the backends. What did not change is shared between the two snapshots.
         """
         models = dict(self.models)
-        for model in before.keys() | after.keys():
+        for model in {**before, **after}:
             old, new = before.get(model), after.get(model)
             if old is new:
                 continue

@@ -22,5 +22,8 @@ class Strategy(ABC):
         """One of ``candidates``, which holds at least one."""
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
-        """What it thinks of each candidate, in their order, changing nothing."""
+        """What it thinks of each candidate, in their order, changing nothing.
+
+        What it would pick is found out by a ``copy.deepcopy`` of it.
+        """
         return [Verdict()] * len(candidates)

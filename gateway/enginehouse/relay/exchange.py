@@ -15,8 +15,7 @@ from enginehouse.domain.ticket import Phase
 from enginehouse.relay.attempt import NEVER, Attempt
 from enginehouse.relay.door import Caller, Door
 from enginehouse.relay.events import ends_as_done, error_event, whole_events
-from enginehouse.relay.headers import header_value, response_headers
-from enginehouse.relay.upstream.connection import AnswerHead
+from enginehouse.relay.headers import origin_headers
 from enginehouse.routing.model_name import replace_model
 from enginehouse.routing.read import read_request
 
@@ -216,15 +215,13 @@ class Exchange:
         if head.status in _WORTH_A_RETRY and self._retry(attempt):
             return False
         self._committed = True
-        self._stream = _is_event_stream(head)
-        headers = response_headers(head.headers)
-        headers += (
+        self._stream = head.stream
+        headers = [
+            *head.headers,
+            *origin_headers(attempt.upstream.name, route.model, route.reason.value),
             (b"x-request-id", self.request_id),
-            (b"x-enginehouse-backend", header_value(attempt.upstream.name)),
-            (b"x-enginehouse-model", header_value(route.model)),
-            (b"x-enginehouse-reason", header_value(route.reason.value)),
             (b"x-enginehouse-overhead-us", b"%d" % (self._overhead * 1e6)),
-        )
+        ]
         self._door.start(head.status, headers, None if self._stream else head.length if length is None else length)
         return True
 
@@ -271,10 +268,4 @@ class Exchange:
         if self._attempt is not None:
             self._attempt.route.chosen.load.end()
         self._relay.ended(self, status, self._first_byte)
-
-
-def _is_event_stream(head: AnswerHead) -> bool:
-    for name, value in head.headers:
-        if name == b"content-type":
-            return value.lower().startswith(b"text/event-stream")
-    return False
+        self._attempt = None  # else the two would wait for the garbage collector together

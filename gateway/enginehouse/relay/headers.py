@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from enginehouse.domain.request import Headers
 
+_PLAIN_CONNECTION = frozenset({b"", b"keep-alive", b"close"})
 _PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
 _HOP_BY_HOP = {
@@ -26,7 +27,7 @@ _NOT_TO_ENGINE = frozenset(
     # A compressed answer could not be continued on another engine, so none is asked for.
     _HOP_BY_HOP | _CREDENTIALS | {b"host", b"content-length", b"expect", b"accept-encoding", b"x-request-id"}
 )
-_NOT_TO_CLIENT = frozenset(
+FOR_THE_GATEWAY = frozenset(
     _HOP_BY_HOP
     | {
         b"content-length",
@@ -37,6 +38,7 @@ _NOT_TO_CLIENT = frozenset(
         b"x-enginehouse-overhead-us",
     }
 )
+"""The headers of an engine's answer that do not pass to the client."""
 
 
 def request_head(fixed: bytes, headers: Headers, request_id: bytes, length: int, *, authorization: bool) -> bytes:
@@ -44,31 +46,34 @@ def request_head(fixed: bytes, headers: Headers, request_id: bytes, length: int,
 
     ``authorization`` lets the client's ``Authorization`` header pass.
     """
-    named = _named_in_connection(headers)
     lines = [fixed]
-    for name, value in headers:
-        if (name in _NOT_TO_ENGINE or name in named) and not (authorization and name == b"authorization"):
-            continue
-        lines += (name, b": ", value, b"\r\n")
-    lines += (b"x-request-id: ", request_id, b"\r\ncontent-length: %d\r\n\r\n" % length)
+    connection = b""
+    for line in headers:
+        name, value = line
+        if name not in _NOT_TO_ENGINE or (authorization and name == b"authorization"):
+            lines += (name, b": ", value, b"\r\n")
+        elif name == b"connection":
+            connection = value
+    if connection.lower() not in _PLAIN_CONNECTION:
+        kept = without_named(headers, connection)
+        return request_head(fixed, kept, request_id, length, authorization=authorization)
+    lines.append(b"x-request-id: %s\r\ncontent-length: %d\r\n\r\n" % (request_id, length))
     return b"".join(lines)
 
 
-def response_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """The headers of an engine's answer that its client may see."""
-    named = _named_in_connection(headers)
-    return [line for line in headers if line[0] not in _NOT_TO_CLIENT and line[0] not in named]
+def without_named(headers: list[tuple[bytes, bytes]], connection: bytes) -> list[tuple[bytes, bytes]]:
+    """``headers`` without those that the value of a ``Connection`` header makes hop-by-hop (RFC 9110, 7.6.1)."""
+    if connection.lower() in _PLAIN_CONNECTION:
+        return headers
+    named = {token.strip().lower() for token in connection.split(b",")} | {b"connection"}
+    return [line for line in headers if line[0] not in named]
 
 
 @lru_cache(maxsize=4096)
-def header_value(name: str) -> bytes:
-    """A model's or backend's name as a header's value: what is not printable ASCII is percent-encoded."""
-    return quote(name, safe=_PRINTABLE).encode("ascii")
-
-
-def _named_in_connection(headers: Headers) -> frozenset[bytes]:
-    """The headers that a ``Connection`` header makes hop-by-hop (RFC 9110, 7.6.1)."""
-    for name, value in headers:
-        if name == b"connection" and value.lower() not in (b"keep-alive", b"close"):
-            return frozenset(token.strip().lower() for token in value.split(b","))
-    return frozenset()
+def origin_headers(backend: str, model: str, reason: str) -> tuple[tuple[bytes, bytes], ...]:
+    """The headers that tell a client who answered and why."""
+    named = {"backend": backend, "model": model, "reason": reason}
+    # What is not printable ASCII is percent-encoded: an engine chooses the names of its models.
+    return tuple(
+        (b"x-enginehouse-" + key.encode(), quote(text, safe=_PRINTABLE).encode()) for key, text in named.items()
+    )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 
-from enginehouse.domain.errors import RequestError
+from enginehouse.domain.errors import PluginFailed, RequestError
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Verdict
@@ -32,11 +32,19 @@ class Chooser:
 
     def rehearse(
         self, requirements: Requirements, candidates: Sequence[Candidate]
-    ) -> tuple[Candidate, Sequence[Verdict]]:
-        """What ``pick`` would return now, and what the strategy thinks of each candidate.
+    ) -> tuple[Candidate, Mapping[str, Verdict]]:
+        """What ``pick`` would return now, and what the strategy thinks of each candidate, by replica.
 
         The pick is made by a copy, so that a rotation or a random source stays where it is.
         """
         with failures_of("strategy", self._name):
             verdicts = self._strategy.explain(requirements, candidates)
-            return deepcopy(self._strategy).pick(requirements, candidates), verdicts
+            by_replica = {each.replica: verdict for each, verdict in zip(candidates, verdicts, strict=True)}
+            return self._copy().pick(requirements, candidates), by_replica
+
+    def _copy(self) -> Strategy:
+        try:
+            return deepcopy(self._strategy)
+        except Exception as error:
+            text = f"The strategy '{self._name}' cannot be explained: it cannot be copied, give it a __deepcopy__"
+            raise PluginFailed(text, details={"kind": "strategy", "plugin": self._name}) from error

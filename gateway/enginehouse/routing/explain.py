@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -43,7 +43,7 @@ def explain(
         resolved=chosen.model if chosen else None,
         reason=reason.value if reason else None,
         attempted=attempted,
-        requirements=msgspec.to_builtins(requirements),
+        requirements=msgspec.to_builtins(requirements, enc_hook=repr),
         candidates=candidates,
         chosen=chosen.replica if chosen else None,
         error=error.envelope()["error"] if error else None,
@@ -56,10 +56,9 @@ def _explain_model(
     drops = sieve.drops(requirements, candidates)
     kept = [candidate for candidate in candidates if candidate.replica not in drops]
     chosen = None
-    verdicts: dict[str, Verdict] = {}
+    verdicts: Mapping[str, Verdict] = {}
     if kept:
-        chosen, judged = chooser.rehearse(requirements, kept)
-        verdicts = {candidate.replica: verdict for candidate, verdict in zip(kept, judged, strict=True)}
+        chosen, verdicts = chooser.rehearse(requirements, kept)
     return chosen, [
         _explained(candidate, drops.get(candidate.replica), verdicts.get(candidate.replica, Verdict()))
         for candidate in candidates

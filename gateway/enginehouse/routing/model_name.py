@@ -8,7 +8,7 @@ from json import JSONDecoder
 
 import msgspec
 
-from enginehouse.domain.errors import InvalidRequest
+from enginehouse.routing.read import unreadable
 
 _KEY = b'"model"'
 _ESCAPED_LETTER = b"\\u006"
@@ -26,7 +26,8 @@ _END_OF_OBJECT = ord("}")
 def replace_model(raw: bytes, name: str) -> bytes:
     """``raw`` with ``name`` as the value of every ``model`` key at its top.
 
-    ``raw`` must have passed ``read_request``. Raises ``InvalidRequest`` if it is nested too deeply to be looked at.
+    ``raw`` must have passed ``read_request``. Raises ``InvalidRequest`` for what that did not look at: keys that are
+    not UTF-8.
     """
     new = msgspec.json.encode(name)
     if raw.count(_KEY) == 1 and _ESCAPED_LETTER not in raw and (only := _model_value(raw)):
@@ -37,8 +38,8 @@ def replace_model(raw: bytes, name: str) -> bytes:
         for start, end in _top_level_models(raw):
             pieces += raw[at:start], new
             at = end
-    except RecursionError:
-        raise InvalidRequest("The body is nested too deeply") from None
+    except (ValueError, RecursionError) as error:
+        raise unreadable(error) from None
     return b"".join((*pieces, raw[at:]))
 
 

@@ -22,13 +22,14 @@ def read_request(path: str, headers: Headers, raw: bytes) -> InferenceRequest:
     try:
         body = _decode(raw)
     except (ValueError, RecursionError) as error:
-        raise _invalid(error) from None
+        raise unreadable(error) from None
     if not body.model or body.model.isspace():
         raise InvalidRequest("'model' is empty: name the model to use", param="model")
     return InferenceRequest(path, headers, raw, body)
 
 
-def _invalid(error: Exception) -> InvalidRequest:
+def unreadable(error: Exception) -> InvalidRequest:
+    """What to tell a client whose body could not be decoded because of ``error``."""
     if isinstance(error, RecursionError):
         return InvalidRequest("The body is nested too deeply")
     if isinstance(error, UnicodeDecodeError):

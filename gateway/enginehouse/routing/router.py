@@ -45,9 +45,9 @@ class Router:
         body = request.body
         requirements = Requirements(model=body.model, path=request.path, stream=body.stream is True)
         for name, extract in self._extractors:
-            try:  # noqa: PERF203 - costs nothing until it fails
+            try:
                 extract(request, requirements)
-            except RequestError:
+            except RequestError:  # noqa: PERF203 - costs nothing until something is raised
                 raise
             except Exception as error:
                 raise plugin_failed("extractor", name, error) from error

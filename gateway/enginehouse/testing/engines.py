@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 _ADDRESSES = re.compile(r"listening on (http://\S+), control on (http://\S+)")
+_METRIC = re.compile(r"vllm:(\w+)\{(.*)\} (\S+)")
 _START_TIMEOUT = 30.0
 _STOP_TIMEOUT = 10.0
 
@@ -101,12 +102,13 @@ class SimEngine:
         self._ask("DELETE", "/sim/faults")
         self.forget_requests()
 
-    def metric(self, name: str) -> float:
-        """The first figure of ``/metrics`` named ``vllm:`` and this. Raises ``KeyError`` if there is none."""
-        page = self._ask("GET", "/metrics").decode()
-        if (found := re.search(rf"^vllm:{re.escape(name)}\{{.*\}} (\S+)$", page, re.MULTILINE)) is None:
-            raise KeyError(name)
-        return float(found[1])
+    def metric(self, name: str, **labels: str) -> float:
+        """The figure of ``/metrics`` named ``vllm:`` and this that has ``labels``. Raises ``KeyError`` without one."""
+        wanted = {f'{label}="{value}"' for label, value in labels.items()}
+        for line in self._ask("GET", "/metrics").decode().splitlines():
+            if (found := _METRIC.fullmatch(line)) and found[1] == name and wanted <= set(found[2].split(",")):
+                return float(found[3])
+        raise KeyError(name)
 
     def running(self) -> int:
         """The number of requests that run or wait."""

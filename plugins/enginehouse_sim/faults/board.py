@@ -72,9 +72,7 @@ class FaultBoard:
             one.cleared.set()
         refused = any(isinstance(one.fault, Refuse) for one in self._set)
         self._set.clear()
-        if self._reopening is not None:
-            self._reopening.cancel()
-            self._reopening = None
+        self._stop_timer()
         if refused and self.door is not None:
             await self.door.accept()
 
@@ -87,8 +85,14 @@ class FaultBoard:
             raise InvalidRequest("'refuse' needs a 'duration', or an engine started with --control-port to clear it")
         if self.door is not None:
             self.door.refuse()
+        self._stop_timer()
         if fault.duration is not None:
             self._reopening = asyncio.create_task(self._clear_after(parse_duration(fault.duration)))
+
+    def _stop_timer(self) -> None:
+        if self._reopening is not None:
+            self._reopening.cancel()
+            self._reopening = None
 
     async def _clear_after(self, seconds: float) -> None:
         await self._clock.sleep(seconds)

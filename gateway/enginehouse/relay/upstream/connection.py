@@ -8,22 +8,25 @@ from typing import TYPE_CHECKING, Protocol, cast
 import httptools
 import msgspec
 
-from enginehouse.domain.request import Headers
+from enginehouse.relay.headers import FOR_THE_GATEWAY, without_named
 
 if TYPE_CHECKING:
     from enginehouse.relay.upstream.pool import Pool
 
 
 class AnswerHead(msgspec.Struct, frozen=True):
-    """The head of an engine's answer; header names in lower case, ``length`` in bytes where the engine says it.
+    """The head of an engine's answer.
 
-    ``until_close``: nothing but the end of the connection marks the end of the body.
+    ``headers`` are those that are meant for the client, names in lower case. ``length`` is in bytes, where the engine
+    says it. ``until_close``: nothing but the end of the connection marks the end of the body. ``stream``: the body is a
+    stream of events.
     """
 
     status: int
-    headers: Headers
+    headers: list[tuple[bytes, bytes]]
     length: int | None
     until_close: bool
+    stream: bool
 
 
 class Receiver(Protocol):
@@ -58,6 +61,8 @@ class Connection(asyncio.Protocol):
         self._headers: list[tuple[bytes, bytes]] = []
         self._length: int | None = None
         self._chunked = False
+        self._stream = False
+        self._named = b""
         self._head: AnswerHead | None = None
         self._head_new = False
         self._body: list[bytes] = []
@@ -166,11 +171,16 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header line."""
         name = name.lower()
-        if name == b"content-length":
+        if name not in FOR_THE_GATEWAY:
+            self._headers.append((name, value))
+            if name == b"content-type":
+                self._stream = value.lower().startswith(b"text/event-stream")
+        elif name == b"content-length":
             self._length = int(value)
         elif name == b"transfer-encoding":
             self._chunked = True
-        self._headers.append((name, value))
+        elif name == b"connection":
+            self._named = value
 
     def on_headers_complete(self) -> None:
         """The head is whole; an informational one (1xx) is followed by another."""
@@ -178,9 +188,11 @@ class Connection(asyncio.Protocol):
         if status < 200:
             self._headers = []
             return
-        framed = self._chunked or self._length is not None or status in (204, 304)
-        length = None if self._chunked else (0 if status in (204, 304) else self._length)
-        self._head = AnswerHead(status, self._headers, length, not framed)
+        bodiless = status in (204, 304)
+        framed = self._chunked or self._length is not None or bodiless
+        length = None if self._chunked else 0 if bodiless else self._length
+        headers = without_named(self._headers, self._named)
+        self._head = AnswerHead(status, headers, length, not framed, self._stream)
         self._head_new = True
 
     def on_body(self, body: bytes) -> None:

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from enginehouse import Health
+from enginehouse.config.schema import Checks
+from enginehouse.fleet.health import HealthTracker
+
+CHECKS = Checks(failures=3, successes=2)
+
+
+def report(tracker: HealthTracker, *well: bool) -> list[bool]:
+    return [tracker.succeeded() if each else tracker.failed("refused", 1.0) for each in well]
+
+
+@pytest.mark.parametrize(("well", "health"), [(True, Health.HEALTHY), (False, Health.UNHEALTHY)])
+def test_the_first_report_decides_at_once(well: bool, health: Health) -> None:
+    tracker = HealthTracker(CHECKS)
+    assert tracker.health is Health.UNKNOWN
+    assert report(tracker, well) == [True]
+    assert tracker.health is health
+
+
+def test_three_failures_in_a_row_make_a_backend_unhealthy() -> None:
+    tracker = HealthTracker(CHECKS, Health.HEALTHY)
+    assert report(tracker, False, False) == [False, False]
+    assert tracker.health is Health.HEALTHY
+    assert report(tracker, False) == [True]
+    assert tracker.health is Health.UNHEALTHY
+
+
+def test_a_success_between_failures_starts_the_count_anew() -> None:
+    tracker = HealthTracker(CHECKS, Health.HEALTHY)
+    report(tracker, False, False, True, False, False)
+    assert tracker.health is Health.HEALTHY
+
+
+def test_two_successes_in_a_row_make_it_healthy_again() -> None:
+    tracker = HealthTracker(CHECKS, Health.UNHEALTHY)
+    assert report(tracker, True, False, True) == [False, False, False]
+    assert tracker.health is Health.UNHEALTHY
+    assert report(tracker, True) == [True]
+    assert tracker.health is Health.HEALTHY
+
+
+def test_a_backend_that_came_back_has_all_its_failures_before_it_again() -> None:
+    tracker = HealthTracker(CHECKS, Health.UNHEALTHY)
+    report(tracker, True, True, False, False)
+    assert tracker.health is Health.HEALTHY
+
+
+def test_the_last_error_and_its_time_are_kept_after_recovery() -> None:
+    tracker = HealthTracker(CHECKS)
+    tracker.failed("refused", 7.0)
+    tracker.failed("timed out", 8.5)
+    report(tracker, True, True)
+    assert (tracker.last_error, tracker.last_error_at) == ("timed out", 8.5)
+
+
+@given(
+    st.lists(st.booleans(), max_size=40),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.sampled_from([Health.UNKNOWN, Health.HEALTHY, Health.UNHEALTHY]),
+)
+def test_health_follows_runs_of_reports(reports: list[bool], failures: int, successes: int, start: Health) -> None:
+    tracker = HealthTracker(Checks(failures=failures, successes=successes), start)
+    expected, seen = start, list[bool]()
+    for well in reports:
+        before = tracker.health
+        seen.append(well)
+        changed = report(tracker, well)[0]
+        down = seen[-failures:] == [False] * failures
+        up = seen[-successes:] == [True] * successes
+        if expected is Health.UNKNOWN:
+            expected = Health.HEALTHY if well else Health.UNHEALTHY
+        elif expected is Health.HEALTHY and down:
+            expected = Health.UNHEALTHY
+        elif expected is Health.UNHEALTHY and up:
+            expected = Health.HEALTHY
+        assert tracker.health is expected
+        assert changed == (tracker.health is not before)
+        if changed:
+            seen.clear()
+        assert tracker.steady == (tracker.health is Health.HEALTHY and (not seen or seen[-1]))

@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from enginehouse import (
+    Candidate,
+    Capabilities,
+    CapabilityMismatch,
+    FallbackExhausted,
+    Filter,
+    Health,
+    ModelNotFound,
+    NoHealthyBackend,
+    PluginFailed,
+    RateLimited,
+    Reason,
+    ReplicaState,
+    RequestError,
+    Requirements,
+    Strategy,
+)
+from enginehouse.fleet.snapshot import Snapshot
+from enginehouse.routing.router import Router
+from enginehouse.testing import candidate, requirements
+
+Take = Callable[..., Snapshot]
+Build = Callable[..., Router]
+
+DOWN = {"health": Health.UNHEALTHY}
+BLIND = {"capabilities": Capabilities(vision=False)}
+
+
+# --- aliases and fallbacks ---------------------------------------------------------------------------------------
+
+
+def test_a_route_tells_what_was_asked_and_what_serves(router: Build, snapshot: Take) -> None:
+    route = router().route(requirements("m"), snapshot(candidate("a", "m")))
+    assert (route.requested, route.model, route.chosen.replica) == ("m", "m", "m@a")
+    assert (route.reason, route.attempted) == (Reason.MATCH, ("m",))
+
+
+def test_an_alias_is_tried_after_the_name_itself(router: Build, snapshot: Take) -> None:
+    both = snapshot(candidate("a", "gpt-4"), candidate("b", "llama"))
+    assert router(aliases={"gpt-4": "llama"}).route(requirements("gpt-4"), both).chosen.replica == "gpt-4@a"
+
+
+@pytest.mark.parametrize("own", [[], [candidate("a", "gpt-4", **DOWN)]])
+def test_an_alias_is_taken_when_the_name_itself_cannot_serve(
+    router: Build, snapshot: Take, own: list[Candidate]
+) -> None:
+    route = router(aliases={"gpt-4": "llama"}).route(requirements("gpt-4"), snapshot(*own, candidate("b", "llama")))
+    assert (route.requested, route.model, route.reason) == ("gpt-4", "llama", Reason.ALIAS)
+    assert route.attempted == ("gpt-4", "llama")
+
+
+def test_an_alias_of_an_alias_is_not_followed(router: Build, snapshot: Take) -> None:
+    with pytest.raises(ModelNotFound):
+        router(aliases={"a": "b", "b": "c"}).route(requirements("a"), snapshot(candidate("x", "c")))
+
+
+def test_fallbacks_are_tried_in_order(router: Build, snapshot: Take) -> None:
+    chain = router(fallbacks={"m": ["n", "o", "p"]})
+    route = chain.route(requirements("m"), snapshot(candidate("x", "o"), candidate("x", "p")))
+    assert (route.model, route.reason, route.attempted) == ("o", Reason.FALLBACK, ("m", "n", "o"))
+
+
+def test_a_fallbacks_own_fallbacks_are_not_followed(router: Build, snapshot: Take) -> None:
+    with pytest.raises(FallbackExhausted) as caught:
+        router(fallbacks={"m": ["n"], "n": ["o"]}).route(requirements("m"), snapshot(candidate("x", "o")))
+    assert caught.value.attempted == ("m", "n")
+
+
+def test_an_unavailable_alias_falls_back_as_its_target_does_and_then_as_itself(router: Build, snapshot: Take) -> None:
+    chain = router(aliases={"gpt-4": "big"}, fallbacks={"big": ["small", "tiny"], "gpt-4": ["tiny", "last", "big"]})
+    with pytest.raises(FallbackExhausted) as caught:
+        chain.route(requirements("gpt-4"), snapshot())
+    assert caught.value.attempted == ("gpt-4", "big", "small", "tiny", "last")
+    route = chain.route(requirements("gpt-4"), snapshot(candidate("x", "last"), candidate("x", "small")))
+    assert (route.model, route.reason, route.attempted) == ("small", Reason.FALLBACK, ("gpt-4", "big", "small"))
+
+
+def test_a_fallback_must_have_the_capabilities_too(router: Build, snapshot: Take) -> None:
+    chain = router(fallbacks={"m": ["blind", "seeing"]})
+    snap = snapshot(candidate("a", "m", **BLIND), candidate("b", "blind", **BLIND), candidate("c", "seeing"))
+    assert chain.route(requirements("m", needs_vision=True), snap).model == "seeing"
+
+
+def test_cold_replicas_are_candidates(router: Build, snapshot: Take) -> None:
+    cold = candidate("a", "m", state=ReplicaState.STOPPED, wake_s=20.0)
+    assert router().route(requirements("m"), snapshot(cold)).chosen is cold
+    warm = candidate("b", "m")
+    assert router().route(requirements("m"), snapshot(cold, warm)).chosen is warm
+
+
+# --- retries -----------------------------------------------------------------------------------------------------
+
+
+def test_a_retry_goes_somewhere_else_and_says_so(router: Build, snapshot: Take) -> None:
+    snap = snapshot(candidate("a", "m"), candidate("b", "m"))
+    route = router().route(requirements("m"), snap, exclude={"m@a"})
+    assert (route.chosen.backend, route.reason, route.attempted) == ("b", Reason.RETRY, ("m",))
+
+
+def test_a_retry_may_go_to_the_alias(router: Build, snapshot: Take) -> None:
+    snap = snapshot(candidate("a", "n"), candidate("b", "n"))
+    route = router(aliases={"m": "n"}).route(requirements("m"), snap, exclude=["n@a"])
+    assert (route.chosen.replica, route.reason, route.attempted) == ("n@b", Reason.RETRY, ("m", "n"))
+
+
+def test_a_retry_that_needs_a_fallback_is_a_fallback(router: Build, snapshot: Take) -> None:
+    snap = snapshot(candidate("a", "m"), candidate("a", "n"))
+    route = router(fallbacks={"m": ["n"]}).route(requirements("m"), snap, exclude={"m@a"})
+    assert (route.chosen.replica, route.reason) == ("n@a", Reason.FALLBACK)
+
+
+def test_a_retry_with_nowhere_to_go_finds_no_healthy_backend(router: Build, snapshot: Take) -> None:
+    with pytest.raises(NoHealthyBackend):
+        router().route(requirements("m"), snapshot(candidate("a", "m")), exclude={"m@a"})
+
+
+# --- errors ------------------------------------------------------------------------------------------------------
+
+
+def refused(router: Router, needs: Requirements, snap: Snapshot) -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        router.route(needs, snap)
+    return caught.value
+
+
+def test_no_backends_at_all_is_model_not_found(router: Build, snapshot: Take) -> None:
+    error = refused(router(), requirements("gpt-5"), snapshot())
+    assert isinstance(error, ModelNotFound)
+    assert (error.status, error.message) == (404, "Model 'gpt-5' not found")
+
+
+def test_an_alias_of_an_unknown_model_names_both(router: Build, snapshot: Take) -> None:
+    error = refused(router(aliases={"gpt-4": "llama3:70b"}), requirements("gpt-4"), snapshot())
+    assert isinstance(error, ModelNotFound)
+    assert "'gpt-4'" in error.message
+    assert "'llama3:70b'" in error.message
+
+
+@pytest.mark.parametrize("fields", [DOWN, {"health": Health.UNKNOWN}, {"draining": True}])
+def test_all_backends_out_is_no_healthy_backend(router: Build, snapshot: Take, fields: dict[str, Any]) -> None:
+    error = refused(router(), requirements("m"), snapshot(candidate("a", "m", **fields)))
+    assert isinstance(error, NoHealthyBackend)
+    assert (error.status, error.code) == (503, "no_healthy_backend")
+    assert error.retry_after
+
+
+def test_all_unhealthy_is_no_healthy_backend_whatever_they_lack(router: Build, snapshot: Take) -> None:
+    error = refused(router(), requirements("m", needs_vision=True), snapshot(candidate("a", "m", **DOWN, **BLIND)))
+    assert isinstance(error, NoHealthyBackend)
+
+
+def test_an_alias_with_an_unhealthy_target_is_no_healthy_backend(router: Build, snapshot: Take) -> None:
+    error = refused(router(aliases={"x": "m"}), requirements("x"), snapshot(candidate("a", "m", **DOWN)))
+    assert isinstance(error, NoHealthyBackend)
+
+
+def test_a_known_name_with_an_unknown_alias_target_tells_of_the_name(router: Build, snapshot: Take) -> None:
+    error = refused(router(aliases={"m": "nowhere"}), requirements("m"), snapshot(candidate("a", "m", **DOWN)))
+    assert isinstance(error, NoHealthyBackend)
+
+
+@pytest.mark.parametrize(
+    ("needs", "capabilities", "missing"),
+    [
+        ({"needs_vision": True}, {"vision": False}, ["vision"]),
+        ({"needs_tools": True}, {"tools": False}, ["tools"]),
+        ({"needs_json_mode": True}, {"json_mode": False}, ["json_mode"]),
+        ({"estimated_tokens": 101}, {"context_length": 100}, ["context_length"]),
+        (
+            {"needs_vision": True, "needs_tools": True, "needs_json_mode": True, "estimated_tokens": 101},
+            {"vision": False, "tools": False, "json_mode": False, "context_length": 100},
+            ["vision", "tools", "json_mode", "context_length"],
+        ),
+        ({"needs_tools": True, "estimated_tokens": 101}, {"context_length": 100}, ["context_length"]),
+    ],
+)
+def test_all_that_is_missing_is_listed(
+    router: Build, snapshot: Take, needs: dict[str, Any], capabilities: dict[str, Any], missing: list[str]
+) -> None:
+    snap = snapshot(candidate("a", "m", capabilities=Capabilities(**capabilities)))
+    error = refused(router(), requirements("m", **needs), snap)
+    assert isinstance(error, CapabilityMismatch)
+    assert (error.status, error.details["missing"]) == (400, missing)
+    assert all(name in error.message for name in missing)
+
+
+def test_what_different_backends_lack_is_listed_together(router: Build, snapshot: Take) -> None:
+    snap = snapshot(
+        candidate("a", "m", capabilities=Capabilities(tools=False, context_length=10)),
+        candidate("b", "m", capabilities=Capabilities(vision=False)),
+    )
+    error = refused(router(), requirements("m", needs_vision=True, needs_tools=True, estimated_tokens=50), snap)
+    assert error.details["missing"] == ["vision", "tools", "context_length"]
+
+
+def test_what_an_unhealthy_backend_lacks_is_not_listed(router: Build, snapshot: Take) -> None:
+    snap = snapshot(
+        candidate("a", "m", health=Health.UNHEALTHY, capabilities=Capabilities(tools=False)),
+        candidate("b", "m", capabilities=Capabilities(vision=False)),
+    )
+    error = refused(router(), requirements("m", needs_vision=True, needs_tools=True), snap)
+    assert error.details["missing"] == ["vision"]
+
+
+def test_a_spent_chain_lists_all_that_was_attempted_and_why(router: Build, snapshot: Take) -> None:
+    chain = router(aliases={"opus": "m"}, fallbacks={"m": ["n", "o"]})
+    snap = snapshot(candidate("a", "m", **DOWN), candidate("a", "o", **BLIND))
+    error = refused(chain, requirements("opus", needs_vision=True), snap)
+    assert isinstance(error, FallbackExhausted)
+    assert (error.status, error.code) == (503, "fallback_exhausted")
+    assert error.details == {
+        "attempted": ["opus", "m", "n", "o"],
+        "reasons": {
+            "opus": "model_not_found",
+            "m": "no_healthy_backend",
+            "n": "model_not_found",
+            "o": "capability_mismatch",
+        },
+    }
+    assert all(model in error.message for model in ("opus", "m", "n", "o"))
+
+
+@pytest.mark.parametrize("chain", [{"m": []}, {"m": ["m"]}])
+def test_an_empty_chain_is_no_chain(router: Build, snapshot: Take, chain: dict[str, list[str]]) -> None:
+    assert isinstance(refused(router(fallbacks=chain), requirements("m"), snapshot()), ModelNotFound)
+
+
+# --- plugins -----------------------------------------------------------------------------------------------------
+
+
+class Refuse(Filter):
+    """Drops every candidate, for want of what it is told, or raises."""
+
+    def __init__(self, *missing: str, error: Exception | None = None) -> None:
+        self.lacking = missing
+        self.error = error
+
+    def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        if self.error:
+            raise self.error
+        return []
+
+    def why(self, requirements: Requirements, candidate: Candidate) -> str:
+        return "refused"
+
+    def missing(self, requirements: Requirements, candidate: Candidate) -> Sequence[str]:
+        return self.lacking
+
+
+def test_what_third_party_filters_miss_comes_after_the_known_names(router: Build, snapshot: Take) -> None:
+    filters = [("a", Refuse("gold", "tools")), ("b", Refuse("audio", "vision"))]
+    error = refused(router(filters=filters), requirements("m"), snapshot(candidate("a", "m")))
+    assert error.details["missing"] == ["vision", "tools", "gold", "audio"]
+
+
+def test_a_filter_that_drops_all_without_a_missing_capability_is_no_healthy_backend(
+    router: Build, snapshot: Take
+) -> None:
+    filters = [("a", Refuse()), ("b", Refuse("audio"))]
+    error = refused(router(filters=filters), requirements("m"), snapshot(candidate("a", "m")))
+    assert isinstance(error, NoHealthyBackend)
+
+
+def test_a_filter_that_raises_is_named(router: Build, snapshot: Take) -> None:
+    filters = [("tenant", Refuse(error=TypeError("secret")))]
+    error = refused(router(filters=filters), requirements("m"), snapshot(candidate("a", "m")))
+    assert isinstance(error, PluginFailed)
+    assert error.message == "The filter 'tenant' failed with TypeError"
+    assert error.details == {"kind": "filter", "plugin": "tenant"}
+
+
+def test_a_filter_may_refuse_a_request(router: Build, snapshot: Take) -> None:
+    filters = [("tenant", Refuse(error=RateLimited("not now")))]
+    assert isinstance(refused(router(filters=filters), requirements("m"), snapshot(candidate("a", "m"))), RateLimited)
+
+
+class Broken(Strategy):
+    def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
+        raise LookupError("secret")
+
+
+def test_a_strategy_that_raises_is_named(router: Build, snapshot: Take) -> None:
+    error = refused(router(("mine", Broken())), requirements("m"), snapshot(candidate("a", "m")))
+    assert isinstance(error, PluginFailed)
+    assert error.message == "The strategy 'mine' failed with LookupError"
+
+
+def test_filters_run_in_the_configured_order_and_only_those(router: Build, snapshot: Take) -> None:
+    snap = snapshot(candidate("a", "m", **DOWN))
+    assert router(bundled_filters=("capabilities",)).route(requirements("m"), snap).chosen.backend == "a"
+    error = refused(
+        router(bundled_filters=("capabilities", "health")),
+        requirements("m", needs_vision=True),
+        snapshot(candidate("a", "m", **DOWN, **BLIND)),
+    )
+    assert isinstance(error, CapabilityMismatch)
