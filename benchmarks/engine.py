@@ -1,7 +1,7 @@
 """An engine that costs almost nothing: fixed answers, and streams at a fixed pace.
 
-``python benchmarks/engine.py PORT`` serves until it is killed. A body that contains ``"stream":true`` gets TOKENS chunks, one
-every PACE seconds; every other one gets a small JSON answer.
+``python benchmarks/engine.py PORT`` serves until it is killed. A body that contains ``"stream":true`` gets TOKENS
+chunks, one every PACE seconds; every other one gets a small JSON answer.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ TOKENS = 250
 PACE = 0.02
 
 ANSWER = (
-    b'{"id":"c","object":"chat.completion","created":1,"model":"bench","choices":[{"index":0,"message":{"role":"assistant",'
-    b'"content":"Hello there, how can I help?"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":8,'
-    b'"total_tokens":17}}'
+    b'{"id":"c","object":"chat.completion","created":1,"model":"bench","choices":[{"index":0,"message":'
+    b'{"role":"assistant","content":"Hello there, how can I help?"},"finish_reason":"stop"}],'
+    b'"usage":{"prompt_tokens":9,"completion_tokens":8,"total_tokens":17}}'
 )
 RESPONSE = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(ANSWER), ANSWER)
 MODELS = b'{"object":"list","data":[{"id":"bench","object":"model","created":1,"owned_by":"bench"}]}'

@@ -21,8 +21,10 @@ class LlamaCppDriver(OpenAICompatibleDriver):
 
     health_path = "/health"
 
-    def command(self, spec: LaunchSpec) -> Sequence[str]:
+    def command(self, spec: LaunchSpec) -> Sequence[str] | None:
         """The launch line of a server with one GGUF file."""
+        if not spec.path:
+            return None
         context = ["-c", str(spec.context_length)] if spec.context_length else []
         where = ["--host", "127.0.0.1", "--port", str(spec.port)]
         return ["llama-server", "-m", spec.path, "--alias", spec.model, *where, "--metrics", *context]

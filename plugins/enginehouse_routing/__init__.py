@@ -6,7 +6,7 @@ from enginehouse import Extractor, Filter, Register, Scorer, Strategy, hookimpl
 from enginehouse_routing.extractors import JsonModeExtractor, TokensExtractor, ToolsExtractor, VisionExtractor
 from enginehouse_routing.filters import CapabilitiesFilter, ContextLengthFilter, HealthFilter
 from enginehouse_routing.scorers import LatencyScorer, LoadScorer, PriorityScorer
-from enginehouse_routing.strategies import PriorityOnly, Random, RoundRobin, Weighted
+from enginehouse_routing.strategies import PriorityOnly, Random, RoundRobin, Smart, Weighted
 
 
 @hookimpl
@@ -37,7 +37,7 @@ def register_scorers(register: Register[Scorer]) -> None:
 @hookimpl
 def register_strategies(register: Register[Strategy]) -> None:
     """Who does."""
-    register("smart", Weighted)
+    register("smart", Smart)
     register("weighted", Weighted)
     register("round_robin", RoundRobin)
     register("priority_only", PriorityOnly)

@@ -32,6 +32,13 @@ class LatencyScorer(Scorer):
     def score(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[float]:
         """``100 - min(milliseconds / 10, 100)`` for each."""
         return [
-            100 - int(ms) // 10 if (ms := candidate.load.avg_latency_ms + 1000 * candidate.wake_s) < 1000 else 0
+            100 - int(ms) // 10
+            if (
+                ms := candidate.load.avg_latency_ms + 1000 * wake_s
+                if (wake_s := candidate.wake_s)
+                else candidate.load.avg_latency_ms
+            )
+            < 1000
+            else 0
             for candidate in candidates
         ]

@@ -22,8 +22,10 @@ class SglangDriver(OpenAICompatibleDriver):
 
     health_path = "/health"
 
-    def command(self, spec: LaunchSpec) -> Sequence[str]:
+    def command(self, spec: LaunchSpec) -> Sequence[str] | None:
         """The launch line of a server with one model."""
+        if not spec.path:
+            return None
         context = ["--context-length", str(spec.context_length)] if spec.context_length else []
         where = ["--host", "127.0.0.1", "--port", str(spec.port)]
         model = ["--model-path", spec.path, "--served-model-name", spec.model]

@@ -12,8 +12,10 @@ class VllmDriver(OpenAICompatibleDriver):
 
     health_path = "/health"
 
-    def command(self, spec: LaunchSpec) -> Sequence[str]:
+    def command(self, spec: LaunchSpec) -> Sequence[str] | None:
         """The launch line of a server with one model."""
+        if not spec.path:
+            return None
         context = ["--max-model-len", str(spec.context_length)] if spec.context_length else []
         where = ["--host", "127.0.0.1", "--port", str(spec.port)]
         return ["vllm", "serve", spec.path, "--served-model-name", spec.model, *where, *context]

@@ -50,7 +50,7 @@ def serve(fleet: Fleet, name: str, *models: str, priority: int = 0, **able: Any)
 
 
 def send(router: Router, fleet: Fleet, model: str, body: dict[str, Any] = PLAIN) -> Route:
-    request = read_request("/v1/chat/completions", (), json.dumps({"model": model, **body}).encode())
+    request = read_request("/v1/chat/completions", [], json.dumps({"model": model, **body}).encode())
     return router.route(router.requirements(request), fleet.snapshot)
 
 
@@ -117,7 +117,7 @@ def test_ac06_backends_are_scored_by_priority_load_and_latency(router: Build, fl
     fleet.load("A").answered(50.0)
     fleet.load("B").pending = 2
     fleet.load("B").answered(200.0)
-    request = read_request("/v1/chat/completions", (), json.dumps({"model": "m", **PLAIN}).encode())
+    request = read_request("/v1/chat/completions", [], json.dumps({"model": "m", **PLAIN}).encode())
     asked = router()
     explained = asked.explain(asked.requirements(request), fleet.snapshot).candidates
     assert [each.score for each in explained] == [
@@ -212,7 +212,7 @@ def test_ac15_a_decision_takes_less_than_a_millisecond(router: Build, fleet: Fle
     for number in range(100):
         serve(fleet, f"gpu-{number}", *models, tools=True, context_length=8192)
     asked = router()
-    request = read_request("/v1/chat/completions", (), json.dumps({"model": "model-500", **TOOLS}).encode())
+    request = read_request("/v1/chat/completions", [], json.dumps({"model": "model-500", **TOOLS}).encode())
     required = asked.requirements(request)
 
     def seconds() -> float:

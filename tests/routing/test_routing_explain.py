@@ -52,7 +52,7 @@ def test_a_decision_is_taken_apart(router: Build, snapshot: Take) -> None:
 
 
 def row(backend: str, **fields: Any) -> dict[str, Any]:
-    empty = {"score": None, "parts": {}, "dropped_by": None, "why": None}
+    empty: dict[str, Any] = {"score": None, "parts": {}, "dropped_by": None, "why": None}
     return {"replica": f"m@{backend}", "backend": backend, "model": "m", **empty, **fields}
 
 

@@ -154,7 +154,7 @@ def test_a_plain_request_needs_nothing() -> None:
 
 def test_the_router_runs_all_extractors_on_what_was_read(router: Callable[..., Router]) -> None:
     raw = json.dumps({"model": "m", "stream": True, "tools": [{}], **message("12345678")}).encode()
-    requirements = router().requirements(read_request("/v1/chat/completions", (), raw))
+    requirements = router().requirements(read_request("/v1/chat/completions", [], raw))
     assert requirements == Requirements(model="m", stream=True, estimated_tokens=2, needs_tools=True)
 
 

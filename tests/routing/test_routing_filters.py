@@ -39,7 +39,8 @@ def test_only_healthy_backends_that_are_not_drained_are_kept(fields: dict[str, A
 @pytest.mark.parametrize("need", ["vision", "tools", "json_mode"])
 def test_a_needed_capability_must_not_be_a_known_no(need: str) -> None:
     filter = CapabilitiesFilter()
-    lacking, needs = Capabilities(**{need: False}), {f"needs_{need}": True}
+    lacking = Capabilities(**{need: False})
+    needs: dict[str, Any] = {f"needs_{need}": True}
     assert not kept(filter, needs, capabilities=lacking)
     assert kept(filter, needs, capabilities=Capabilities(**{need: True}))
     assert kept(filter, needs), "unknown is allowed"

@@ -75,7 +75,7 @@ def test_keys_may_occur_more_than_once(one: str, other: str) -> None:
 
 
 def assert_replaced(raw: str, expected: str) -> None:
-    read_request("/v1/chat/completions", (), raw.encode())
+    read_request("/v1/chat/completions", [], raw.encode())
     assert replace_model(raw.encode(), "new").decode() == expected
 
 

@@ -13,7 +13,7 @@ PATH = "/v1/chat/completions"
 
 def refused(raw: bytes) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as caught:
-        read_request(PATH, (), raw)
+        read_request(PATH, [], raw)
     assert caught.value.status == 400
     return caught.value
 
@@ -40,7 +40,7 @@ def test_a_request_keeps_its_path_headers_and_bytes() -> None:
     ],
 )
 def test_every_endpoints_form_is_read(body: dict[str, Any]) -> None:
-    assert read_request(PATH, (), json.dumps({"model": "m", **body}).encode()).body.model == "m"
+    assert read_request(PATH, [], json.dumps({"model": "m", **body}).encode()).body.model == "m"
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b'{"model": "m"', b"hello", b'{"model": "m"} more', b'{"model": "m",}'])

@@ -29,8 +29,8 @@ from enginehouse.testing import candidate, requirements
 Take = Callable[..., Snapshot]
 Build = Callable[..., Router]
 
-DOWN = {"health": Health.UNHEALTHY}
-BLIND = {"capabilities": Capabilities(vision=False)}
+DOWN: dict[str, Any] = {"health": Health.UNHEALTHY}
+BLIND: dict[str, Any] = {"capabilities": Capabilities(vision=False)}
 
 
 # --- aliases and fallbacks ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from enginehouse import Candidate, NoHealthyBackend, PluginFailed, Requirements, Strategy, WeightedScorer
 from enginehouse.testing import candidate, check_strategy, requirements
-from enginehouse_routing.strategies import PriorityOnly, Random, RoundRobin, Weighted
+from enginehouse_routing.strategies import PriorityOnly, Random, RoundRobin, Smart, Weighted
 
 Make = Callable[..., Strategy]
 NEEDS = requirements()
@@ -24,7 +24,7 @@ def picks(strategy: Strategy, candidates: Sequence[Candidate], times: int) -> li
     return [strategy.pick(NEEDS, candidates).backend for _ in range(times)]
 
 
-@pytest.mark.parametrize("factory", [Weighted, RoundRobin, PriorityOnly, lambda: Random(Random.Config())])
+@pytest.mark.parametrize("factory", [Smart, Weighted, RoundRobin, PriorityOnly, lambda: Random(Random.Config())])
 def test_each_strategy_keeps_the_rules(factory: Callable[[], Strategy]) -> None:
     check_strategy(factory)
 
@@ -43,6 +43,22 @@ def weighted(*scorers: tuple[int, Any]) -> Strategy:
     strategy = Weighted()
     strategy.use([WeightedScorer(f"s{n}", weight, scorer) for n, (weight, scorer) in enumerate(scorers)])
     return strategy
+
+
+@given(
+    fleet=st.lists(
+        st.tuples(st.integers(0, 150), st.integers(0, 150), st.floats(0, 2000), st.floats(0, 3)), min_size=1
+    ),
+    weights=st.tuples(st.integers(0, 100), st.integers(0, 100), st.integers(1, 100)),
+)
+def test_smart_picks_what_weighted_picks_with_the_same_scorers(
+    strategy: Make, fleet: list[tuple[int, int, float, float]], weights: tuple[int, int, int]
+) -> None:
+    batch = [
+        candidate(f"b{n}", priority=priority, pending=pending, avg_latency_ms=ms, wake_s=wake)
+        for n, (priority, pending, ms, wake) in enumerate(fleet)
+    ]
+    assert strategy("smart", weights).pick(NEEDS, batch) is strategy("weighted", weights).pick(NEEDS, batch)
 
 
 # --- smart -------------------------------------------------------------------------------------------------------

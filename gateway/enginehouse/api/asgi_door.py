@@ -11,6 +11,7 @@ from enginehouse.api.entrance import Entrance
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.relay.exchange import Exchange
+from enginehouse.relay.headers import read_lines
 
 _MOST_BUFFERED = 64 * 1024
 
@@ -26,12 +27,12 @@ class _Outbound:
         self._paused = False
         self._filled = asyncio.Event()
 
-    def start(self, status: int, headers: Headers, length: int | None) -> None:
+    def start(self, status: int, lines: bytes, length: int | None) -> None:
         """Queue the head."""
-        lines = list(headers)
+        headers = read_lines(lines)
         if length is not None:
-            lines.append((b"content-length", b"%d" % length))
-        self._put({"type": "http.response.start", "status": status, "headers": lines}, 0)
+            headers.append((b"content-length", b"%d" % length))
+        self._put({"type": "http.response.start", "status": status, "headers": headers}, 0)
 
     def write(self, chunk: bytes) -> None:
         """Queue a piece; stop the engine if too much waits."""

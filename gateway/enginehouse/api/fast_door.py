@@ -96,22 +96,18 @@ class Inbound:
 
     # --- to the client
 
-    def start(self, status: int, headers: Headers, length: int | None) -> None:
+    def start(self, status: int, lines: bytes, length: int | None) -> None:
         """Prepare the head; it leaves with the first piece."""
-        lines = [status_line(status)]
-        for name, value in headers:
-            lines += (name, b": ", value, b"\r\n")
         if length is not None:
-            lines.append(b"content-length: %d\r\n" % length)
+            framing = b"content-length: %d\r\n" % length
         elif self._chunks:
             self._chunked = True
-            lines.append(b"transfer-encoding: chunked\r\n")
+            framing = b"transfer-encoding: chunked\r\n"
         else:
+            framing = b""
             self.keep_alive = False
-        if not self.keep_alive:
-            lines.append(b"connection: close\r\n")
-        lines.append(b"\r\n")
-        self._head = b"".join(lines)
+        closing = b"" if self.keep_alive else b"connection: close\r\n"
+        self._head = b"%s%s%s%s\r\n" % (status_line(status), lines, framing, closing)
 
     def write(self, chunk: bytes) -> None:
         """Send a piece, with the head if that is still here."""

@@ -7,13 +7,18 @@ import sys
 import click
 
 from enginehouse.cli.check import check
-from enginehouse.cli.plugins import plugins as plugins_group
+from enginehouse.cli.drain import drain, undrain
+from enginehouse.cli.explain import explain
+from enginehouse.cli.models import models
+from enginehouse.cli.plugin_commands import GroupWithPlugins
+from enginehouse.cli.plugins import plugins
 from enginehouse.cli.schema import schema
 from enginehouse.cli.serve import serve
+from enginehouse.cli.status import status
 from enginehouse.domain.errors import EnginehouseError
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=GroupWithPlugins, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="enginehouse")
 def enginehouse() -> None:
     """A plugin-based gateway for inference engines."""
@@ -28,7 +33,5 @@ def main() -> None:
         sys.exit(1)
 
 
-enginehouse.add_command(plugins_group)
-enginehouse.add_command(check)
-enginehouse.add_command(schema)
-enginehouse.add_command(serve)
+for _command in (check, drain, explain, models, plugins, schema, serve, status, undrain):
+    enginehouse.add_command(_command)

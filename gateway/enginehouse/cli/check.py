@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from enginehouse.cli.options import config_option
+from enginehouse.cli.output import warn
 from enginehouse.config.load import load_config
 from enginehouse.config.render import effective, effective_data
 from enginehouse.domain.errors import ConfigError, ConfigErrors
@@ -30,7 +31,7 @@ def check(config: Path | None, as_json: bool) -> None:
             _print_json({"ok": False, "errors": [_as_data(one) for one in _each(error)]})
         raise
     for warning in loaded.warnings:
-        click.secho(f"warning: {warning}", err=True, fg="yellow")
+        warn(warning)
     if as_json:
         file = str(loaded.file) if loaded.file else None
         shown = effective_data(loaded.config)

@@ -18,6 +18,10 @@ from enginehouse.config.shape import CONFIG, Path, dotted, shape_of, written
 PREFIX = "ENGINEHOUSE_"
 CONFIG_FILE = "ENGINEHOUSE_CONFIG"
 STATE_DIR = "ENGINEHOUSE_STATE_DIR"
+GATEWAY_URL = "ENGINEHOUSE_URL"
+GATEWAY_KEY = "ENGINEHOUSE_KEY"
+_NO_SETTINGS = frozenset({CONFIG_FILE, STATE_DIR, GATEWAY_URL, GATEWAY_KEY})
+"""Variables that mean something else than a key of the configuration."""
 
 
 @dataclass
@@ -35,7 +39,7 @@ def override(data: dict[str, Any], environ: Mapping[str, str]) -> Overrides:
     An entry of a table (a backend, a model, a key) is overridden where ``data`` has it, never created.
     """
     result = Overrides()
-    variables = [name for name in sorted(environ) if name.startswith(PREFIX) and name not in (CONFIG_FILE, STATE_DIR)]
+    variables = [name for name in sorted(environ) if name.startswith(PREFIX) and name not in _NO_SETTINGS]
     if not variables:
         return result
     places: dict[str, list[tuple[Path, Type]]] = defaultdict(list)

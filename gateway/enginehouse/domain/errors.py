@@ -7,6 +7,7 @@
     │   ├── AliasCycle
     │   └── ConfigErrors           several at once, one line each
     ├── PluginError            refused at start: names the distribution, its version and the plugin
+    ├── GatewayError           a running gateway that the command line cannot reach, or that refuses
     └── RequestError           answered to a client as an OpenAI error envelope
         ├── InvalidRequest         400  invalid_request
         │   └── BodyTooLarge       413  invalid_request
@@ -81,6 +82,10 @@ class PluginError(EnginehouseError):
         origin = f"{distribution} {version}".strip()
         named = f"plugin '{plugin}'" if plugin else "plugin"
         super().__init__(f"{named} from {origin}: {problem}" if origin else f"{named}: {problem}")
+
+
+class GatewayError(EnginehouseError):
+    """A running gateway could not be asked something, or refused it."""
 
 
 class RequestError(EnginehouseError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 
 
@@ -16,8 +15,11 @@ class Door(Protocol):
     of the exchange.
     """
 
-    def start(self, status: int, headers: Headers, length: int | None) -> None:
-        """The response's head. ``length`` is that of the body in bytes, ``None`` when it is not known."""
+    def start(self, status: int, lines: bytes, length: int | None) -> None:
+        """The response's head: ``lines`` are its headers as they stand on the wire, each ending in CRLF.
+
+        ``length`` is that of the body in bytes, ``None`` when it is not known; framing is the door's business.
+        """
 
     def write(self, chunk: bytes) -> None:
         """A piece of the body."""

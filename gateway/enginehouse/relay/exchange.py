@@ -15,7 +15,7 @@ from enginehouse.domain.ticket import Phase
 from enginehouse.relay.attempt import NEVER, Attempt
 from enginehouse.relay.door import Caller, Door
 from enginehouse.relay.events import ends_as_done, error_event, whole_events
-from enginehouse.relay.headers import origin_headers
+from enginehouse.relay.headers import origin_lines
 from enginehouse.routing.model_name import replace_model
 from enginehouse.routing.read import read_request
 
@@ -216,13 +216,13 @@ class Exchange:
             return False
         self._committed = True
         self._stream = head.stream
-        headers = [
-            *head.headers,
-            *origin_headers(attempt.upstream.name, route.model, route.reason.value),
-            (b"x-request-id", self.request_id),
-            (b"x-enginehouse-overhead-us", b"%d" % (self._overhead * 1e6)),
-        ]
-        self._door.start(head.status, headers, None if self._stream else head.length if length is None else length)
+        lines = b"%s%sx-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n" % (
+            head.lines,
+            origin_lines(attempt.upstream.name, route.model, route.reason.value),
+            self.request_id,
+            self._overhead * 1e6,
+        )
+        self._door.start(head.status, lines, None if self._stream else head.length if length is None else length)
         return True
 
     def _finish(self, attempt: Attempt, body: bytes) -> None:
@@ -253,11 +253,11 @@ class Exchange:
 
     def _refuse(self, error: RequestError) -> None:
         body = msgspec.json.encode(error.envelope())
-        headers = [(b"content-type", b"application/json"), (b"x-request-id", self.request_id)]
+        lines = b"content-type: application/json\r\nx-request-id: %s\r\n" % self.request_id
         if error.retry_after is not None:
-            headers.append((b"retry-after", b"%d" % error.retry_after))
+            lines += b"retry-after: %d\r\n" % error.retry_after
         self._relay.refused(self.request_id, self.requirements, error)
-        self._door.start(error.status, headers, len(body))
+        self._door.start(error.status, lines, len(body))
         self._door.finish(body)
         self._end(error.status)
 

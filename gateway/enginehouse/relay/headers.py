@@ -46,34 +46,35 @@ def request_head(fixed: bytes, headers: Headers, request_id: bytes, length: int,
 
     ``authorization`` lets the client's ``Authorization`` header pass.
     """
-    lines = [fixed]
-    connection = b""
-    for line in headers:
-        name, value = line
+    lines = []
+    named = b""
+    for name, value in headers:
         if name not in _NOT_TO_ENGINE or (authorization and name == b"authorization"):
-            lines += (name, b": ", value, b"\r\n")
+            lines.append(name + b": " + value + b"\r\n")
         elif name == b"connection":
-            connection = value
-    if connection.lower() not in _PLAIN_CONNECTION:
-        kept = without_named(headers, connection)
-        return request_head(fixed, kept, request_id, length, authorization=authorization)
-    lines.append(b"x-request-id: %s\r\ncontent-length: %d\r\n\r\n" % (request_id, length))
-    return b"".join(lines)
+            named = value
+    passing = b"".join(without_named(lines, named))
+    return b"%s%sx-request-id: %s\r\ncontent-length: %d\r\n\r\n" % (fixed, passing, request_id, length)
 
 
-def without_named(headers: list[tuple[bytes, bytes]], connection: bytes) -> list[tuple[bytes, bytes]]:
-    """``headers`` without those that the value of a ``Connection`` header makes hop-by-hop (RFC 9110, 7.6.1)."""
+def without_named(lines: list[bytes], connection: bytes) -> list[bytes]:
+    """``lines`` without those that the value of a ``Connection`` header makes hop-by-hop (RFC 9110, 7.6.1)."""
     if connection.lower() in _PLAIN_CONNECTION:
-        return headers
-    named = {token.strip().lower() for token in connection.split(b",")} | {b"connection"}
-    return [line for line in headers if line[0] not in named]
+        return lines
+    named = {token.strip().lower() for token in connection.split(b",")}
+    return [line for line in lines if line.partition(b":")[0] not in named]
+
+
+def read_lines(lines: bytes) -> Headers:
+    """Header lines as they stand on the wire, taken apart."""
+    pairs = (line.partition(b": ") for line in lines.split(b"\r\n") if line)
+    return [(name, value) for name, _, value in pairs]
 
 
 @lru_cache(maxsize=4096)
-def origin_headers(backend: str, model: str, reason: str) -> tuple[tuple[bytes, bytes], ...]:
-    """The headers that tell a client who answered and why."""
+def origin_lines(backend: str, model: str, reason: str) -> bytes:
+    """The header lines that tell a client who answered and why."""
     named = {"backend": backend, "model": model, "reason": reason}
     # What is not printable ASCII is percent-encoded: an engine chooses the names of its models.
-    return tuple(
-        (b"x-enginehouse-" + key.encode(), quote(text, safe=_PRINTABLE).encode()) for key, text in named.items()
-    )
+    lines = (f"x-enginehouse-{key}: {quote(text, safe=_PRINTABLE)}\r\n" for key, text in named.items())
+    return "".join(lines).encode("ascii")

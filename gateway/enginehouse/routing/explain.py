@@ -50,6 +50,20 @@ def explain(
     )
 
 
+def explain_unread(error: RequestError) -> Explanation:
+    """The explanation of a request that was refused before anybody looked for a replica."""
+    return Explanation(
+        requested="",
+        resolved=None,
+        reason=None,
+        attempted=[],
+        requirements={},
+        candidates=[],
+        chosen=None,
+        error=error.envelope()["error"],
+    )
+
+
 def _explain_model(
     requirements: Requirements, candidates: Sequence[Candidate], sieve: Sieve, chooser: Chooser
 ) -> tuple[Candidate | None, list[ExplainedCandidate]]:

@@ -6,6 +6,7 @@ import asyncio
 
 from enginehouse.domain.errors import UpstreamError, UpstreamTimeout
 from enginehouse.interfaces.drivers import EngineResponse
+from enginehouse.relay.headers import read_lines
 from enginehouse.relay.upstream.connection import AnswerHead
 from enginehouse.relay.upstream.upstream import Upstream
 
@@ -65,7 +66,7 @@ class _WholeAnswer:
         if complete or len(self._body) > _LARGEST:
             self.ended = complete
             if self._head is not None and not self.done.done():
-                self.done.set_result(EngineResponse(self._head.status, self._head.headers, bytes(self._body)))
+                self.done.set_result(EngineResponse(self._head.status, read_lines(self._head.lines), bytes(self._body)))
 
     def broken(self, why: str, *, stale: bool) -> None:
         """Pass the failure on."""

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 class AnswerHead(msgspec.Struct, frozen=True):
     """The head of an engine's answer.
 
-    ``headers`` are those that are meant for the client, names in lower case. ``length`` is in bytes, where the engine
-    says it. ``until_close``: nothing but the end of the connection marks the end of the body. ``stream``: the body is a
-    stream of events.
+    ``lines`` are the headers that are meant for the client, as they stand on the wire. ``length`` is in bytes, where
+    the engine says it. ``until_close``: nothing but the end of the connection marks the end of the body. ``stream``:
+    the body is a stream of events.
     """
 
     status: int
-    headers: list[tuple[bytes, bytes]]
+    lines: bytes
     length: int | None
     until_close: bool
     stream: bool
@@ -58,7 +58,7 @@ class Connection(asyncio.Protocol):
         self._reset()
 
     def _reset(self) -> None:
-        self._headers: list[tuple[bytes, bytes]] = []
+        self._lines: list[bytes] = []
         self._length: int | None = None
         self._chunked = False
         self._stream = False
@@ -172,7 +172,7 @@ class Connection(asyncio.Protocol):
         """One header line."""
         name = name.lower()
         if name not in FOR_THE_GATEWAY:
-            self._headers.append((name, value))
+            self._lines.append(name + b": " + value + b"\r\n")
             if name == b"content-type":
                 self._stream = value.lower().startswith(b"text/event-stream")
         elif name == b"content-length":
@@ -186,13 +186,13 @@ class Connection(asyncio.Protocol):
         """The head is whole; an informational one (1xx) is followed by another."""
         status = self._parser.get_status_code()
         if status < 200:
-            self._headers = []
+            self._lines = []
             return
         bodiless = status in (204, 304)
         framed = self._chunked or self._length is not None or bodiless
         length = None if self._chunked else 0 if bodiless else self._length
-        headers = without_named(self._headers, self._named)
-        self._head = AnswerHead(status, headers, length, not framed, self._stream)
+        lines = b"".join(without_named(self._lines, self._named))
+        self._head = AnswerHead(status, lines, length, not framed, self._stream)
         self._head_new = True
 
     def on_body(self, body: bytes) -> None:

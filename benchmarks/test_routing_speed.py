@@ -1,0 +1,137 @@
+"""How long a routing decision takes.
+
+Each benchmark also reports percentiles of single decisions, in microseconds, as ``extra_info`` and on the terminal.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Callable, Sequence
+from time import perf_counter_ns
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from enginehouse import Capabilities, Health, Requirements, WeightedScorer
+from enginehouse.config.schema import Checks, Plugins
+from enginehouse.fleet.backend import Backend
+from enginehouse.fleet.fleet import Fleet
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.routing.model_name import replace_model
+from enginehouse.routing.read import read_request
+from enginehouse.routing.router import Router
+
+ABLE = Capabilities(context_length=32768, vision=False, tools=True, json_mode=True)
+CHAT = json.dumps(
+    {
+        "model": "model-7",
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why is the sky blue?"}],
+        "temperature": 0.2,
+    }
+).encode()
+DEMANDING = Requirements(model="model-7", estimated_tokens=900, needs_tools=True, needs_json_mode=True)
+
+
+def build_router(strategy: str) -> Router:
+    registry = load_plugins(Plugins()).registry
+    made = registry.create("strategy", strategy)
+    weights = {"priority": 50, "load": 30, "latency": 20}
+    made.use([WeightedScorer(name, weight, registry.create("scorer", name)) for name, weight in weights.items()])
+    return Router(
+        [(name, registry.create("extractor", name)) for name in registry.types("extractor")],
+        [(name, registry.create("filter", name)) for name in registry.types("filter")],
+        (strategy, made),
+        {},
+        {},
+    )
+
+
+def build_fleet(backends: int, models: int, backends_per_model: int) -> Fleet:
+    """Backends under various load; model n is served by the backends n, n + 1 and so on."""
+    fleet = Fleet(Checks(), lambda: 0.0)
+    for number in range(backends):
+        served = {f"model-{model}": ABLE for model in range(models) if (number - model) % backends < backends_per_model}
+        name = f"gpu-{number}"
+        fleet.add(Backend(name=name, url="", priority=number % 3, models=served, health=Health.HEALTHY))
+        fleet.load(name).pending = number * 7 % 13
+        fleet.load(name).answered(20.0 + number * 31 % 170)
+    return fleet
+
+
+def measure(benchmark: BenchmarkFixture, decide: Callable[[], object], note: str, rounds: int = 20_000) -> None:
+    """Time ``decide`` by the benchmark, and one by one for the percentiles."""
+    times = []
+    for _ in range(200):
+        decide()
+    for _ in range(rounds):
+        start = perf_counter_ns()
+        decide()
+        times.append(perf_counter_ns() - start)
+    times.sort()
+    for name, share in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)):
+        benchmark.extra_info[f"{name} µs"] = times[int(len(times) * share)] / 1000
+    figures = ", ".join(f"{name} {value:.1f}" for name, value in benchmark.extra_info.items())
+    print(f"\n{note}: {figures}")
+    benchmark(decide)
+
+
+@pytest.mark.parametrize("strategy", ["smart", "round_robin", "priority_only", "random"])
+@pytest.mark.parametrize("backends_per_model", [10, 100])
+def test_decision_with_100_backends_and_1000_models(
+    benchmark: BenchmarkFixture, strategy: str, backends_per_model: int
+) -> None:
+    router, snapshot = build_router(strategy), build_fleet(100, 1000, backends_per_model).snapshot
+    assert len(snapshot.candidates("model-7")) == backends_per_model
+    note = f"{strategy}, 100 backends x 1000 models, {backends_per_model} candidates"
+    measure(benchmark, lambda: router.route(DEMANDING, snapshot), note)
+
+
+@pytest.mark.parametrize("strategy", ["smart", "round_robin", "priority_only", "random"])
+def test_decision_among_1000_candidates(benchmark: BenchmarkFixture, strategy: str) -> None:
+    router, snapshot = build_router(strategy), build_fleet(1000, 10, 1000).snapshot
+    assert len(snapshot.candidates("model-7")) == 1000
+    measure(benchmark, lambda: router.route(DEMANDING, snapshot), f"{strategy}, 1000 candidates", 3000)
+
+
+def test_from_bytes_to_route_with_3_candidates(benchmark: BenchmarkFixture) -> None:
+    router, snapshot = build_router("smart"), build_fleet(3, 10, 3).snapshot
+    request = read_request("/v1/chat/completions", [], CHAT)
+    required = router.requirements(request)
+
+    def whole() -> object:
+        return router.route(router.requirements(read_request("/v1/chat/completions", [], CHAT)), snapshot)
+
+    split: Sequence[tuple[str, Callable[[], object]]] = (
+        ("read", lambda: read_request("/v1/chat/completions", [], CHAT)),
+        ("requirements", lambda: router.requirements(request)),
+        ("route", lambda: router.route(required, snapshot)),
+    )
+    for name, part in split:
+        benchmark.extra_info[f"{name} µs"] = microseconds(part)
+    measure(benchmark, whole, "smart, from bytes to route, 3 candidates")
+
+
+def microseconds(part: Callable[[], object], times: int = 20_000) -> float:
+    gc.collect()
+    best = float("inf")
+    for _ in range(5):
+        start = perf_counter_ns()
+        for _ in range(times):
+            part()
+        best = min(best, (perf_counter_ns() - start) / times)
+    return best / 1000
+
+
+def test_another_model_name_in_a_small_body(benchmark: BenchmarkFixture) -> None:
+    benchmark(replace_model, CHAT, "llama3:8b")
+
+
+def test_two_changes_of_one_of_100_backends_with_1000_models_each(benchmark: BenchmarkFixture) -> None:
+    fleet = build_fleet(100, 1000, 100)
+
+    def change() -> None:
+        fleet.drain("gpu-50")
+        fleet.undrain("gpu-50")
+
+    benchmark(change)

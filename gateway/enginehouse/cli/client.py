@@ -1,0 +1,117 @@
+"""Talking to a running gateway."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlsplit
+from urllib.request import ProxyHandler, Request, build_opener
+
+import click
+import msgspec
+
+from enginehouse.cli.options import config_option
+from enginehouse.config.embedded import load_config_or_embedded
+from enginehouse.config.environment import GATEWAY_KEY, GATEWAY_URL
+from enginehouse.config.schema import Server
+from enginehouse.domain.errors import GatewayError
+
+T = TypeVar("T")
+
+_TIMEOUT_S = 10.0
+_EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+
+
+class GatewayClient:
+    """Requests to the gateway at ``url``, with ``key`` if there is one. Every method raises ``GatewayError``."""
+
+    def __init__(self, url: str, key: str | None = None) -> None:
+        self._url = url.rstrip("/")
+        self._key = key
+        self._open = build_opener(ProxyHandler({})).open  # what is meant is this gateway, not a proxy's idea of it
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise GatewayError(f"'{url}' is not the address of a gateway: write it as http://host:port")
+        if key is not None and not key.isprintable():
+            raise GatewayError("The key holds characters that cannot be sent: give it without line breaks")
+
+    def get(self, path: str) -> bytes:
+        """The answer to ``GET``."""
+        return self._ask("GET", path)
+
+    def post(self, *path: str) -> bytes:
+        """The answer to ``POST`` without a body; the parts of the path may hold any characters."""
+        return self._ask("POST", "".join("/" + quote(part, safe="") for part in path))
+
+    def read(self, answer: bytes, type: type[T]) -> T:
+        """What an answer says."""
+        try:
+            return msgspec.json.decode(answer, type=type)
+        except msgspec.DecodeError:
+            raise self._no_gateway() from None
+
+    def _ask(self, method: str, path: str) -> bytes:
+        request = Request(self._url + path, method=method)
+        if self._key is not None:
+            # Not sent on to where a redirection leads. A header is Latin-1 to this library and UTF-8 to the gateway.
+            request.add_unredirected_header("Authorization", f"Bearer {self._key}".encode().decode("latin-1"))
+        try:
+            with self._open(request, timeout=_TIMEOUT_S) as response:
+                answer: bytes = response.read()
+        except HTTPError as error:
+            with error:
+                raise self._refusal(error.code, error.read()) from None
+        except (OSError, HTTPException) as error:
+            why = error.reason if isinstance(error, URLError) else error
+            remedy = f"start it, or name another with --url or ${GATEWAY_URL}"
+            raise GatewayError(f"No gateway can be reached at {self._url}: {why} ({remedy})") from None
+        return answer
+
+    def _refusal(self, status: int, body: bytes) -> GatewayError:
+        try:
+            message = msgspec.json.decode(body, type=_Envelope).error.message
+        except msgspec.DecodeError:
+            return self._no_gateway(f" (status {status})")
+        remedy = f" (the key is taken from --key or ${GATEWAY_KEY})" if status in (401, 403) else ""
+        return GatewayError(f"{self._url}: {message}{remedy}")
+
+    def _no_gateway(self, how: str = "") -> GatewayError:
+        return GatewayError(f"What listens at {self._url} does not answer as a gateway does{how}")
+
+
+class _Error(msgspec.Struct):
+    message: str
+
+
+class _Envelope(msgspec.Struct):
+    error: _Error
+
+
+def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--url``, ``--key`` and ``--config``, which become the first argument, a ``GatewayClient``."""
+
+    @config_option
+    @click.option("--url", envvar=GATEWAY_URL, help=f"The gateway; else ${GATEWAY_URL}, or as it is configured.")
+    @click.option("--key", envvar=GATEWAY_KEY, help=f"An admin key, where keys are set; else ${GATEWAY_KEY}.")
+    @functools.wraps(command)
+    def with_gateway(config: Path | None, url: str | None, key: str | None, **rest: Any) -> None:
+        command(GatewayClient(url or _configured(config), key), **rest)
+
+    return with_gateway
+
+
+def _configured(file: Path | None) -> str:
+    return configured_url(load_config_or_embedded(file, os.environ).config.server)
+
+
+def configured_url(server: Server) -> str:
+    """Where a gateway with these settings can be reached from here. Raises ``GatewayError`` if they do not say."""
+    if server.port == 0:
+        raise GatewayError(f"server.port is 0, so the port is not known: give --url or ${GATEWAY_URL}")
+    host = _EVERY_ADDRESS.get(server.host, server.host)
+    return f"http://[{host}]:{server.port}" if ":" in host else f"http://{host}:{server.port}"

@@ -1,0 +1,15 @@
+"""``enginehouse explain``: decisions taken apart, without a running gateway."""
+
+from __future__ import annotations
+
+import click
+
+from enginehouse.cli.explain.route import route
+
+
+@click.group()
+def explain() -> None:
+    """Take decisions apart; no gateway has to run."""
+
+
+explain.add_command(route)

@@ -1,0 +1,87 @@
+"""``enginehouse explain route``: where a request would go, and why."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from enginehouse.app import build_fleet, build_router
+from enginehouse.cli.explain.state import State, impose, read_state
+from enginehouse.cli.options import config_option
+from enginehouse.cli.output import print_json, warn
+from enginehouse.config.embedded import load_config_or_embedded
+from enginehouse.config.schema import Config
+from enginehouse.domain.errors import ConfigError, RequestError
+from enginehouse.domain.route import ExplainedCandidate, Explanation
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.routing.explain import explain_unread
+from enginehouse.routing.read import read_request
+
+_FILE = click.Path(path_type=Path, allow_dash=True)
+
+
+@click.command()
+@config_option
+@click.option("--request", metavar="BODY.json", type=_FILE, required=True, help="The request's body; - is stdin.")
+@click.option("--state", metavar="STATE.json", type=_FILE, help="How the backends are; else all are healthy and idle.")
+@click.option("--path", default="/v1/chat/completions", show_default=True, help="The endpoint that the body is for.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def route(config: Path | None, request: Path, state: Path | None, path: str, as_json: bool) -> None:
+    """Show which replica would serve a request, and what each filter and score had to say.
+
+    The exit status is 0 whenever there is an explanation, also if it is that nothing can serve the request.
+    """
+    loaded = load_config_or_embedded(config, os.environ)
+    for warning in loaded.warnings:
+        warn(warning)
+    given = read_state(_read(state), str(state)) if state else State()
+    explanation = _explain(loaded.config, given, path, _read(request))
+    if as_json:
+        print_json(msgspec.json.encode(explanation))
+    else:
+        Console().print(_table(explanation.candidates))
+        click.echo(_verdict(explanation))
+
+
+def _explain(config: Config, state: State, path: str, body: bytes) -> Explanation:
+    router = build_router(config, load_plugins(config.plugins).registry)
+    fleet = build_fleet(config)
+    impose(state, fleet)
+    for backend in fleet.backends():
+        if not backend.models:
+            warn(f"backend '{backend.name}': its engine is not asked for its models here; name them in the state")
+    try:
+        needs = router.requirements(read_request(path, [], body))
+    except RequestError as error:
+        return explain_unread(error)
+    return router.explain(needs, fleet.snapshot)
+
+
+def _read(file: Path) -> bytes:
+    try:
+        with click.open_file(str(file), "rb") as opened:
+            content: bytes = opened.read()
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", file=str(file)) from None
+    return content
+
+
+def _table(candidates: list[ExplainedCandidate]) -> Table:
+    table = Table("replica", "score", "parts", "dropped by", "why")
+    for each in candidates:
+        score = "" if each.score is None else f"{each.score:g}"
+        parts = ", ".join(f"{name} {value:g}" for name, value in each.parts.items())
+        table.add_row(escape(each.replica), score, escape(parts), escape(each.dropped_by or ""), escape(each.why or ""))
+    return table
+
+
+def _verdict(explanation: Explanation) -> str:
+    if explanation.error is not None:
+        return f"refused ({explanation.error['code']}): {explanation.error['message']}"
+    return f"'{explanation.requested}' goes to {explanation.chosen} (reason: {explanation.reason})"

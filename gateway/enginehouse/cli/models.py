@@ -1,0 +1,46 @@
+"""``enginehouse models``: what can be asked for."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from enginehouse.cli.client import GatewayClient, gateway_options
+from enginehouse.cli.output import print_json
+
+
+class _Model(msgspec.Struct):
+    id: str
+    root: str
+    max_model_len: int | None = None
+
+
+class _Models(msgspec.Struct):
+    """What the table shows of ``GET /v1/models``."""
+
+    data: list[_Model]
+
+
+@click.command()
+@gateway_options
+@click.option("--json", "as_json", is_flag=True, help="Print what the gateway answers.")
+def models(gateway: GatewayClient, as_json: bool) -> None:
+    """List the models and aliases that a client of a running gateway can name."""
+    answer = gateway.get("/v1/models")
+    told = gateway.read(answer, _Models)
+    if as_json:
+        print_json(answer)
+    else:
+        Console().print(_table(told.data))
+
+
+def _table(listed: list[_Model]) -> Table:
+    table = Table("model", "alias of", "context length")
+    for model in listed:
+        alias_of = model.root if model.root != model.id else ""
+        length = "" if model.max_model_len is None else str(model.max_model_len)
+        table.add_row(escape(model.id), escape(alias_of), length)
+    return table

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from enginehouse_llamacpp import LlamaCppDriver
+from enginehouse_openai import OpenAIDriver
+
+from enginehouse import ConfigError, LaunchLine, LaunchSpec
+from enginehouse.config.schema import Model
+from enginehouse.engines.launch_line import launch_line
+
+
+def _line(environ: Mapping[str, str] | None = None, **model: Any) -> LaunchLine:
+    return launch_line("qwen:7b", Model(**model), OpenAIDriver(), 4711, environ or {})
+
+
+def _command(command: str) -> Sequence[str]:
+    return _line(command=command, path="/models/a file.gguf").command
+
+
+def test_a_given_command_is_split_and_filled_in_without_a_shell() -> None:
+    command = _command("""engine --model ${path} --as "${model} now" --listen=127.0.0.1:${port} '; rm $HOME'""")
+    assert command == [
+        "engine", "--model", "/models/a file.gguf", "--as", "qwen:7b now", "--listen=127.0.0.1:4711", "; rm $HOME",
+    ]  # fmt: skip
+
+
+def test_arguments_are_added_behind_and_filled_in_too() -> None:
+    line = _line(command="engine", args=["--name", "${model} and more"])
+    assert line.command == ["engine", "--name", "qwen:7b and more"]
+
+
+def test_environment_variables_are_filled_in() -> None:
+    line = _line({"TOKEN": "a b"}, command="engine ${env:TOKEN}", env={"KEY": "x${env:TOKEN}"})
+    assert line.command == ["engine", "a b"]
+    assert line.environment == {"KEY": "xa b"}
+
+
+def test_without_a_command_the_driver_builds_the_line() -> None:
+    model = Model(driver="llamacpp", path="/m/q.gguf", context_length=4096, args=["-ngl", "99"])
+    line = launch_line("qwen:7b", model, LlamaCppDriver(), 4711)
+    assert line.command[:3] == ["llama-server", "-m", "/m/q.gguf"]
+    assert line.command[-4:] == ["-c", "4096", "-ngl", "99"]
+    assert line.port == 4711
+
+
+def test_a_path_may_begin_at_home() -> None:
+    assert _line(command="engine ${path}", path="~/m.gguf").command == ["engine", str(Path.home() / "m.gguf")]
+
+
+def test_the_configured_environment_wins_over_the_drivers() -> None:
+    class Opinionated(OpenAIDriver):
+        def environment(self, spec: LaunchSpec) -> Mapping[str, str]:
+            return {"A": "driver", "B": f"driver {spec.port}"}
+
+    line = launch_line("m", Model(command="engine", env={"A": "user"}), Opinionated(), 4711)
+    assert line.environment == {"A": "user", "B": "driver 4711"}
+
+
+def test_the_stop_command_may_name_the_process() -> None:
+    line = _line(command="engine", stop_command="stop --port ${port} --pid=${pid}")
+    assert line.stop_command == ["stop", "--port", "4711", "--pid=${pid}"]
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"command": "engine ${prot}"}, r"models.qwen:7b.command: unknown placeholder \$\{prot\} .*\$\{port\}"),
+        ({"command": "engine", "args": ["${pid}"]}, r"models.qwen:7b.args: unknown placeholder"),
+        ({"command": "engine", "env": {"A": "${x}"}}, r"models.qwen:7b.env.A: unknown placeholder"),
+        ({"command": "engine ${env:NOWHERE}"}, r"models.qwen:7b.command: .* NOWHERE is not set"),
+        ({"command": "engine 'open"}, r"models.qwen:7b.command: cannot be split"),
+        ({"command": "engine", "stop_command": "${nope}"}, r"models.qwen:7b.stop_command: unknown placeholder"),
+        ({"driver": "openai", "path": "x"}, r"models.qwen:7b: the driver 'openai' does not know .*command"),
+    ],
+)
+def test_a_line_that_cannot_be_built_names_its_key(model: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        _line(**model)

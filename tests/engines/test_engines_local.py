@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from enginehouse import LaunchLine, LoadFailed
+from enginehouse.engines.local import LocalLauncher, LocalProcess
+from enginehouse.engines.log_ring import LogRing
+
+T = TypeVar("T")
+
+
+async def soon(work: Awaitable[T]) -> T:
+    return await asyncio.wait_for(work, 20)
+
+
+class Engine:
+    """A launched command with its log."""
+
+    def __init__(self, process: LocalProcess, log: LogRing) -> None:
+        self.process = process
+        self.log = log
+
+    async def prints(self, text: str) -> None:
+        async def printed() -> None:
+            async for line in self.log.follow(history=1000):
+                if line == text:
+                    return
+
+        await soon(printed())
+
+
+Launch = Callable[..., Awaitable[Engine]]
+
+
+@pytest.fixture
+async def launch() -> AsyncIterator[Launch]:
+    engines: list[Engine] = []
+
+    async def launch(*command: str, stop_command: tuple[str, ...] = (), **environment: str) -> Engine:
+        log = LogRing()
+        line = LaunchLine(command=command, environment=environment, port=4711, stop_command=stop_command)
+        engine = Engine(await LocalLauncher().launch("tiny", line, log.write), log)
+        engines.append(engine)
+        return engine
+
+    yield launch
+    for engine in engines:
+        await soon(engine.process.stop(0))
+
+
+async def end_of(fifo: Path) -> asyncio.Task[bytes]:
+    """Ends when whoever opens ``fifo`` for writing, and all who have it from them, are gone."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    end = os.fdopen(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), "rb")
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), end)
+
+    async def read() -> bytes:
+        try:
+            return await reader.read()
+        finally:
+            transport.close()
+
+    return asyncio.create_task(read())
+
+
+async def test_an_engine_has_its_environment_its_group_and_no_input(launch: Launch) -> None:
+    show = 'echo "$GREETING $HOME $(cat | wc -c) $(ps -o pgid= -p $$ | tr -d " ")"'
+    engine = await launch("sh", "-c", show, GREETING="hello")
+    assert await soon(engine.process.exited()) == 0
+    assert engine.log.tail(1) == [f"hello {os.environ['HOME']} 0 {engine.process.pid}"]
+    assert engine.process.address == "http://127.0.0.1:4711"
+
+
+async def test_both_outputs_are_in_the_log_once_the_engine_is_gone(launch: Launch) -> None:
+    engine = await launch("sh", "-c", "echo out; echo err >&2; exit 3")
+    assert await soon(engine.process.exited()) == 3
+    assert engine.log.tail(10) == ["out", "err"]
+
+
+async def test_the_status_of_a_killed_engine_is_its_signal(launch: Launch) -> None:
+    engine = await launch("sh", "-c", "kill -9 $$")
+    assert await soon(engine.process.exited()) == -9
+
+
+async def test_a_command_that_cannot_be_run_fails_at_once(launch: Launch) -> None:
+    with pytest.raises(LoadFailed, match=r"Model 'tiny' did not start: 'no-such-engine' cannot be run"):
+        await launch("no-such-engine")
+
+
+async def test_a_polite_engine_ends_in_its_own_way(launch: Launch) -> None:
+    engine = await launch("sh", "-c", "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done")
+    await engine.prints("up")
+    await soon(engine.process.stop(15))
+    assert await engine.process.exited() == 7
+    assert engine.log.tail(1) == ["bye"]
+
+
+async def test_an_engine_that_ignores_the_signal_is_killed_with_its_grandchildren(launch: Launch, fifo: Path) -> None:
+    gone = await end_of(fifo)
+    grandchild = f"exec 3>{fifo}; echo up; while :; do sleep 1; done"
+    engine = await launch("sh", "-c", f'trap "" TERM; sh -c "{grandchild}" & wait')
+    await engine.prints("up")
+    await soon(engine.process.stop(0.2))
+    assert await engine.process.exited() == -9
+    await soon(gone)
+
+
+async def test_what_an_engine_leaves_behind_is_killed_when_it_goes_by_itself(launch: Launch, fifo: Path) -> None:
+    gone = await end_of(fifo)
+    grandchild = f"trap '' TERM; exec 3>{fifo}; echo up; while :; do sleep 1; done"
+    engine = await launch("sh", "-c", f'sh -c "{grandchild}" & read line < {fifo}.go; exit 5')
+    os.mkfifo(f"{fifo}.go") if not os.path.exists(f"{fifo}.go") else None
+    await engine.prints("up")
+    await soon(asyncio.to_thread(Path(f"{fifo}.go").write_text, "go\n"))
+    assert await soon(engine.process.exited()) == 5
+    await soon(gone)
+
+
+async def test_a_grandchild_that_left_the_group_does_not_hold_up_the_end(launch: Launch) -> None:
+    """It keeps the engine's output open; waiting for its end would take for ever."""
+    leave = "import os, time; os.setsid(); print('free', flush=True); time.sleep(60)"
+    engine = await launch("sh", "-c", f'{sys.executable} -c "{leave}" & echo "pid $!"; wait')
+    await engine.prints("free")
+    [pid] = [int(line.split()[1]) for line in engine.log.tail(10) if line.startswith("pid ")]
+    try:
+        await soon(engine.process.stop(1))
+    finally:
+        os.kill(pid, 9)
+
+
+async def test_a_flood_of_output_never_blocks_the_engine(launch: Launch) -> None:
+    flood = "import sys\nfor _ in range(400): sys.stdout.write('x' * 99_999 + '\\n')\nprint('through', flush=True)"
+    engine = await launch(sys.executable, "-c", flood)
+    follower = engine.log.follow()
+    assert await soon(engine.process.exited()) == 0
+    assert engine.log.tail(1) == ["through"]
+    assert await soon(anext(follower)) == "through"
+
+
+async def test_a_stop_command_replaces_the_signal(launch: Launch, fifo: Path) -> None:
+    engine = await launch(
+        "sh", "-c", f"trap '' TERM; echo up; read line < {fifo}; echo got $line; exit 4",
+        stop_command=("sh", "-c", f"echo stop-${{pid}} > {fifo}"),
+    )  # fmt: skip
+    await engine.prints("up")
+    await soon(engine.process.stop(15))
+    assert await engine.process.exited() == 4
+    assert engine.log.tail(1) == [f"got stop-{engine.process.pid}"]
+
+
+async def test_a_stop_command_that_hangs_is_ended_with_the_engine(launch: Launch, fifo: Path) -> None:
+    gone = await end_of(fifo)
+    engine = await launch(
+        "sh", "-c", "echo up; while :; do sleep 1; done",
+        stop_command=("sh", "-c", f"exec 3>{fifo}; while :; do sleep 1; done"),
+    )  # fmt: skip
+    await engine.prints("up")
+    await soon(engine.process.stop(0.5))
+    assert await engine.process.exited() == -9
+    await soon(gone)
+
+
+@pytest.mark.parametrize(
+    ("stop_command", "said"),
+    [("no-such-stopper", "stop command 'no-such-stopper' cannot be run"), ("false", "stop command 'false' failed")],
+)
+async def test_a_stop_command_that_fails_is_told_in_the_log(stop_command: str, said: str, launch: Launch) -> None:
+    engine = await launch("sh", "-c", "echo up; while :; do sleep 0.01; done", stop_command=(stop_command,))
+    await engine.prints("up")
+    await soon(engine.process.stop(0.5))
+    assert any(line.startswith(said) for line in engine.log.tail(5))
+
+
+async def test_stopping_what_has_gone_does_nothing(launch: Launch) -> None:
+    engine = await launch("true")
+    await soon(engine.process.exited())
+    await soon(engine.process.stop(5))
+    assert await engine.process.exited() == 0

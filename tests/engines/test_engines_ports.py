@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from enginehouse import LoadFailed
+from enginehouse.engines.ports import Ports
+
+
+def _three_free_ports() -> Ports:
+    """Three neighbouring ports that nobody uses now."""
+    for first in range(23_000, 24_000, 3):
+        ports = Ports(first, first + 2)
+        try:
+            for _ in range(3):
+                ports.take()
+        except LoadFailed:
+            continue
+        return Ports(first, first + 2)
+    pytest.skip("no three neighbouring ports are free")
+
+
+def test_a_port_is_not_handed_out_twice() -> None:
+    ports = _three_free_ports()
+    assert len({ports.take(), ports.take(), ports.take()}) == 3
+    with pytest.raises(LoadFailed, match="No free port between"):
+        ports.take()
+
+
+def test_a_port_given_back_is_handed_out_again_but_not_next() -> None:
+    ports = _three_free_ports()
+    first, second = ports.take(), ports.take()
+    ports.give_back(first)
+    third = ports.take()
+    assert third not in (first, second)
+    assert ports.take() == first
+
+
+def test_a_port_that_somebody_listens_on_is_not_handed_out() -> None:
+    ports = _three_free_ports()
+    used = ports.take()
+    ports.give_back(used)
+    with socket.create_server(("127.0.0.1", used)):
+        assert used not in (ports.take(), ports.take())
+        with pytest.raises(LoadFailed):
+            ports.take()
+
+
+def test_two_gateways_do_not_begin_at_the_same_port() -> None:
+    assert len({Ports().take() for _ in range(8)}) > 1
