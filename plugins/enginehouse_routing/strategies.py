@@ -108,8 +108,8 @@ class Smart(Weighted):
             (
                 by_priority * (100 - priority if (priority := candidate.priority) < 100 else 0)
                 + by_load * (100 - pending if (pending := (load := candidate.load).pending) < 100 else 0)
-                + for_latency
-                * (100 - int(ms) // 10 if (ms := load.avg_latency_ms + 1000 * candidate.wake_s) < 1000 else 0)
+                + by_latency
+                * (100 - int(ms) // 10 if (ms := load.avg_latency_ms + 1e3 * candidate.wake_s) < 1000 else 0)
             )
             // weight
             for candidate in candidates
