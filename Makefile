@@ -27,7 +27,7 @@ fix: $(STAMP)  ## mend what can be mended
 	$(BIN)/ruff check --fix
 
 bench: $(STAMP)  ## measure routing and the relay
-	$(BIN)/python -m pytest benchmarks --benchmark-only --benchmark-skip=no
+	$(BIN)/python -m pytest benchmarks --benchmark-only -s
 	$(BIN)/python benchmarks/relay.py
 
 docs: $(STAMP)  ## write the generated pages of docs/

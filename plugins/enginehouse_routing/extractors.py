@@ -27,7 +27,7 @@ class TokensExtractor(Extractor):
         if body.system:
             characters += _in_content(body.system)
         if body.prompt or body.input or body.documents or body.query:
-            characters += len(body.query or "")
+            characters += sum(len(text) for text in (body.query, body.instructions) if isinstance(text, str))
             texts = [*_in_input(body.prompt), *_in_input(body.input), *_in_documents(body.documents)]
             if len(texts) > 1:
                 requirements.extra[LONGEST_TOKENS] = (characters + max(texts)) // _CHARACTERS_PER_TOKEN
@@ -59,9 +59,11 @@ class JsonModeExtractor(Extractor):
 
     def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
         """Set ``needs_json_mode``."""
-        response_format = request.body.response_format
-        if response_format is not None and response_format.type in _JSON:
-            requirements.needs_json_mode = True
+        body = request.body
+        if body.response_format is not None:
+            requirements.needs_json_mode = body.response_format.type in _JSON
+        elif isinstance(body.text, dict) and isinstance(wanted := body.text.get("format"), dict):  # Responses
+            requirements.needs_json_mode = wanted.get("type") in _JSON
 
 
 class _Document(msgspec.Struct):

@@ -31,14 +31,10 @@ class LatencyScorer(Scorer):
 
     def score(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[float]:
         """``100 - min(milliseconds / 10, 100)`` for each."""
-        return [
-            100 - int(ms) // 10
-            if (
-                ms := candidate.load.avg_latency_ms + 1000 * wake_s
-                if (wake_s := candidate.wake_s)
-                else candidate.load.avg_latency_ms
-            )
-            < 1000
-            else 0
+        expected_ms = [
+            candidate.load.avg_latency_ms + 1000 * wake_s
+            if (wake_s := candidate.wake_s)
+            else candidate.load.avg_latency_ms
             for candidate in candidates
         ]
+        return [100 - int(ms) // 10 if ms < 1000 else 0 for ms in expected_ms]

@@ -85,7 +85,7 @@ class Weighted(Strategy):
         weights, weight = self._weights, self._weight
         if len(weights) == 3:  # as smart has them; three times as fast
             u, v, w = weights
-            return [(u * x + v * y + w * z) // weight for x, y, z in zip(*figures)]  # noqa: B905
+            return [(u * x + v * y + w * z) // weight for x, y, z in zip(*figures)]  # noqa: B905 - checked before
         return [sum(map(mul, weights, parts)) // weight for parts in zip(*figures, strict=True)]
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from enginehouse_llamacpp import LlamaCppDriver
 
 from enginehouse import Driver, EngineClient, EngineResponse, ReplicaState, ServedModel, UpstreamError
 from enginehouse.config.schema import Model
@@ -19,6 +18,7 @@ from enginehouse.engines.local import LocalLauncher
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.testing.engines_real import RealEngine, find_llama_server
+from enginehouse_llamacpp import LlamaCppDriver
 
 
 class _JumpingSelector(selectors.DefaultSelector):

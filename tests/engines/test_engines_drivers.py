@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+
+from enginehouse import Capabilities, Driver, LaunchSpec, UpstreamError
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_openai import OpenAIDriver
 from enginehouse_sglang import SglangDriver
 from enginehouse_vllm import VllmDriver
-
-from enginehouse import Capabilities, Driver, LaunchSpec, UpstreamError
 
 Fake = Callable[[Mapping[str, Any]], Any]
 MODELS = "/v1/models"

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from enginehouse_llamacpp import LlamaCppDriver
-from enginehouse_openai import OpenAIDriver
 
 from enginehouse import ConfigError, LaunchLine, LaunchSpec
 from enginehouse.config.schema import Model
 from enginehouse.engines.launch_line import launch_line
+from enginehouse_llamacpp import LlamaCppDriver
+from enginehouse_openai import OpenAIDriver
 
 
 def _line(environ: Mapping[str, str] | None = None, **model: Any) -> LaunchLine:

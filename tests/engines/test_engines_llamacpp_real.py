@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from enginehouse_llamacpp import LlamaCppDriver
 
 from enginehouse import Capabilities, EngineClient, ServedModel
+from enginehouse_llamacpp import LlamaCppDriver
 
 pytestmark = pytest.mark.engine
 

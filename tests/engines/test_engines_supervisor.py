@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import pytest
@@ -101,7 +103,7 @@ def test_readiness_is_probed_soon_and_then_less_and_less_often(in_virtual_time: 
 
     in_virtual_time(scenario())
     times = stage.driver.health_checks
-    pauses = [after - before for before, after in zip(times, times[1:], strict=False)]
+    pauses = [after - before for before, after in pairwise(times)]
     assert times[0] == pytest.approx(0.05)
     assert pauses == sorted(pauses)
     assert len([time for time in times if time < 1]) >= 5
@@ -208,9 +210,13 @@ def test_stopping_while_it_starts_fails_the_start(launch_s: float, in_virtual_ti
 def test_stopping_in_the_moment_it_becomes_ready_stops_it(in_virtual_time: Run, stage: Stage) -> None:
     async def scenario() -> None:
         starting = asyncio.ensure_future(stage.supervisor.start())
-        while stage.supervisor._starting is None or not stage.supervisor._starting.done():
-            await asyncio.sleep(0)
-        await asyncio.gather(stage.supervisor.stop(), starting, return_exceptions=True)
+        await asyncio.sleep(0)
+        task = stage.supervisor._starting
+        assert task is not None
+        stops: list[asyncio.Task[None]] = []
+        task.add_done_callback(lambda _: stops.append(asyncio.ensure_future(stage.supervisor.stop())))
+        await asyncio.wait({starting})
+        await stops[0]
 
     in_virtual_time(scenario())
     assert stage.states[-1] is STOPPED
@@ -282,11 +288,9 @@ def test_a_configuration_that_cannot_be_launched_is_told(in_virtual_time: Run, d
 
 async def test_a_real_child_that_exits_during_start_fails_at_once(driver: Any, fake_client: Any) -> None:
     driver.verdict = False
-    fail = "import sys; print('reading the model'); sys.exit('error: model not found')"
-    model = Model(command="${env:PYTHON} -u -c '" + fail.replace("'", '"') + "'", start_timeout=600)
+    fail = 'import sys; print("reading the model"); sys.exit("error: model not found")'
+    model = Model(command=shlex.join([sys.executable, "-u", "-c", fail]), start_timeout=600)
     stage = Stage(driver, fake_client({}), model, LocalLauncher())
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(LoadFailed) as caught:
-        patch.setenv("PYTHON", sys.executable)
+    with pytest.raises(LoadFailed, match="it ended with status 1 while it started") as caught:
         await soon(stage.supervisor.start())
     assert caught.value.details["log"] == ["reading the model", "error: model not found"]
-    assert "it ended with status 1 while it started" in caught.value.message

@@ -1,7 +1,7 @@
 """A tiny random llama: weights, byte-level BPE tokenizer and ChatML template, made from a seed alone.
 
 Whatever format it is written in, it is the same model: engines that load it give the same greedy answers. Rows of the
-output layer that would end an answer or print something odd are zero, so an answer is plain text of the length asked for.
+output layer that would end an answer or print something odd are zero: answers are plain text of the length asked for.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CHAT_TEMPLATE = (
     "{{ '</tool_call>' }}{% endfor %}{% endif %}{{ '<|im_end|>' + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-_WORDS = (
+_TEXT = (
     "the of and to in is you that it he was for on are as with his they I at be this have from or one had by word but "
     "not what all were we when your can said there use an each which she do how their if will up other about out many "
     "then them these so some her would make like him into time has look two more write go see number no way could "
@@ -35,7 +35,7 @@ _WORDS = (
     "boy old too same tell does set three want air well also play small end put home read hand port large spell add "
     "even land here must big high such follow act why ask men change went light kind off need house picture try us "
     "again animal point mother near build self earth father"
-).split()
+)
 _VOCABULARY_STEP = 64  # some engines round a vocabulary up to this; with it all of them have the same
 
 
@@ -59,7 +59,7 @@ def tokenizer() -> tuple[list[str], list[tuple[str, str]]]:
     tokens = [letters[byte] for byte in range(256)]
     seen = set(tokens)
     merges = []
-    for word in _WORDS:
+    for word in _TEXT.split():
         for variant in (letters[ord(" ")] + word, word, word.capitalize()):
             head = variant[0]
             for letter in variant[1:]:

@@ -146,6 +146,11 @@ def test_tools_are_needed_if_there_are_any(tools: Any, needed: bool) -> None:
 )
 def test_json_mode_is_needed_for_json(response_format: Any, needed: bool) -> None:
     assert needs({"response_format": response_format}).needs_json_mode is needed
+    assert needs({"input": "hi", "text": {"format": response_format}}).needs_json_mode is needed
+
+
+def test_instructions_of_a_response_count_as_text() -> None:
+    assert needs({"input": "12345678", "instructions": "1234"}).estimated_tokens == 3
 
 
 def test_a_plain_request_needs_nothing() -> None:

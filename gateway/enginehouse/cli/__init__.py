@@ -27,7 +27,7 @@ def enginehouse() -> None:
 def main() -> None:
     """Run the command line; an error of ours is one line on standard error and exit status 1."""
     try:
-        enginehouse()
+        enginehouse(prog_name="enginehouse")
     except EnginehouseError as error:
         click.secho(f"enginehouse: {error}", err=True, fg="red")
         sys.exit(1)

@@ -34,8 +34,7 @@ class GatewayClient:
         self._url = url.rstrip("/")
         self._key = key
         self._open = build_opener(ProxyHandler({})).open  # what is meant is this gateway, not a proxy's idea of it
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        if not _is_address(url):
             raise GatewayError(f"'{url}' is not the address of a gateway: write it as http://host:port")
         if key is not None and not key.isprintable():
             raise GatewayError("The key holds characters that cannot be sent: give it without line breaks")
@@ -103,6 +102,14 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
         command(GatewayClient(url or _configured(config), key), **rest)
 
     return with_gateway
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _configured(file: Path | None) -> str:

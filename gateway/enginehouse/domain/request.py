@@ -48,10 +48,12 @@ class Body(msgspec.Struct):
     system: str | list[Part] | None = None
     prompt: Input = None
     input: Input = None
-    query: str | None = None
+    instructions: Any = None
+    query: Any = None
     documents: list[msgspec.Raw] | None = None
     tools: list[msgspec.Raw] | None = None
     response_format: ResponseFormat | None = None
+    text: Any = None
     stream: bool | None = None
 
 

@@ -53,9 +53,11 @@ class LogRing:
         count = min(count, len(self._lines), self._written - since)
         return [_text(line) for line in islice(self._lines, len(self._lines) - max(count, 0), None)]
 
-    async def follow(self, history: int = 0) -> AsyncIterator[str]:
+    def follow(self, history: int = 0) -> AsyncIterator[str]:
         """The last ``history`` lines, then every line as it is written, for ever."""
-        place = self._written - min(history, len(self._lines))
+        return self._from(self._written - min(history, len(self._lines)))
+
+    async def _from(self, place: int) -> AsyncIterator[str]:
         while True:
             oldest = self._written - len(self._lines)
             if place < oldest:

@@ -27,7 +27,7 @@ def refusal(
     }
     if any(attempt.reason is Reason.FALLBACK for attempt in attempts):
         return FallbackExhausted(list(errors), {model: error.code for model, error in errors.items()})
-    for error in reversed(errors.values()):
+    for error in reversed(errors.values()):  # of a known model, best of what the alias stands for
         if not isinstance(error, ModelNotFound):
             return error
     return ModelNotFound(attempts[0].model, alias_of=requested) if attempts else errors[requested]

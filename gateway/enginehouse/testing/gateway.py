@@ -117,7 +117,11 @@ class RunningGateway:
 
     def until_health(self, **backends: str) -> Status:
         """Wait until each backend named has the health given: ``until_health(a="healthy", b="unhealthy")``."""
-        return self.until(lambda status: backends.items() <= {b["name"]: b["health"] for b in status["backends"]}.items())
+
+        def holds(status: Status) -> bool:
+            return backends.items() <= {each["name"]: each["health"] for each in status["backends"]}.items()
+
+        return self.until(holds)
 
     def stop(self) -> int:
         """Send SIGTERM and wait until it has ended; its exit status."""

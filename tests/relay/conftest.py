@@ -1,0 +1,419 @@
+"""A whole gateway between scripted engines and raw clients, all in one event loop, behind either door."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import socket
+import ssl
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from time import perf_counter
+from typing import Any, NamedTuple, TypeVar, cast
+
+import msgspec
+import pytest
+from uvicorn import Config as UvicornConfig
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from enginehouse.api.fast_door import fast_door
+from enginehouse.api.keys import Keyring
+from enginehouse.app import Gateway
+from enginehouse.config.schema import Config, Plugins
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.plugin_manager.registry import Registry
+from enginehouse.relay.upstream.upstream import Upstream
+
+_T = TypeVar("_T")
+_LIMIT = 5.0
+MODEL = "m"
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """What the gateway runs on where it can, and what it runs on elsewhere."""
+    if importlib.util.find_spec("uvloop") is None:
+        return {"asyncio": asyncio.new_event_loop}
+    import uvloop
+
+    return {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
+
+
+async def within(awaited: Awaitable[_T]) -> _T:
+    """``awaited``, unless it takes so long that it will never come."""
+    return await asyncio.wait_for(awaited, _LIMIT)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Let the loop run until ``holds()``."""
+
+    async def turn() -> None:
+        while not holds():
+            await asyncio.sleep(0)
+
+    await within(turn())
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+# --- engines
+
+CLOSE, RESET, END = object(), object(), b"0\r\n\r\n"
+Step = Any
+"""Bytes to send, an event to wait for, ``CLOSE`` or ``RESET``."""
+
+
+class Call:
+    """One request as it reached an engine. ``closed`` is set once its connection is, ``played`` after its script."""
+
+    def __init__(self, head: bytes, body: bytes, connection: EngineConnection) -> None:
+        self.request_line, *lines = head.split(b"\r\n")
+        pairs = [line.partition(b": ") for line in lines]
+        self.lines = [(name, value) for name, _, value in pairs]
+        self.body = body
+        self.connection = connection
+        self.closed = connection.closed
+        self.played = asyncio.Event()
+        self.sent = 0
+
+    def header(self, name: bytes) -> list[bytes]:
+        return [value for key, value in self.lines if key.lower() == name]
+
+
+class EngineConnection(asyncio.Protocol):
+    """What a gateway connected to; takes whole requests with a ``Content-Length`` and plays their scripts."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, engine: ScriptedEngine) -> None:
+        self.engine = engine
+        self.received = b""
+        self.closed = asyncio.Event()
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self.task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.engine.connections.append(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed.set()
+        self.writable.set()
+        if self.task is not None:
+            self.task.cancel()
+
+    def pause_writing(self) -> None:
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        head, end, rest = self.received.partition(b"\r\n\r\n")
+        if end:
+            call = Call(head, rest, self)
+            length = int(call.header(b"content-length")[0])
+            assert len(rest) <= length, "more than one request at once"
+            if len(rest) == length:
+                self.received = b""
+                self.task = asyncio.ensure_future(self.play(call, self.engine.arrived(call)))
+
+    async def play(self, call: Call, script: tuple[Step, ...]) -> None:
+        for step in script:
+            if isinstance(step, bytes):
+                self.transport.write(step)
+                call.sent += len(step)
+                await self.writable.wait()
+            elif isinstance(step, asyncio.Event):
+                await step.wait()
+            elif step is CLOSE:
+                self.transport.close()
+            else:
+                linger = struct.pack("ii", 1, 0)
+                self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                self.transport.abort()
+            await asyncio.sleep(0)
+        call.played.set()
+
+
+class ScriptedEngine:
+    """An engine that answers what it is told to, byte by byte; each request takes the next script."""
+
+    CLOSE, RESET, END = CLOSE, RESET, END
+
+    def __init__(self, port: int, scheme: str, server: asyncio.Server | None) -> None:
+        self.url = f"{scheme}://127.0.0.1:{port}"
+        self.calls: list[Call] = []
+        self.connections: list[EngineConnection] = []
+        self._server = server
+        self._scripts: list[tuple[Step, ...]] = []
+
+    def plays(self, *steps: Step) -> None:
+        """The script of the next request."""
+        self._scripts.append(steps)
+
+    def says(self, body: bytes = b'{"ok": true}', status: int = 200, *lines: bytes) -> None:
+        """A whole answer to the next request."""
+        self.plays(self.answer(body, status, *lines))
+
+    def streams(self, *steps: Step) -> None:
+        """A chunked stream of events as the answer to the next request; bytes are sent as chunks."""
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        self.plays(head, *(chunk(s) if isinstance(s, bytes) and s is not END else s for s in steps))
+
+    @staticmethod
+    def answer(body: bytes = b'{"ok": true}', status: int = 200, *lines: bytes) -> bytes:
+        head = [b"HTTP/1.1 %d Said" % status, b"content-type: application/json", *lines]
+        return b"\r\n".join((*head, b"content-length: %d" % len(body), b"", body))
+
+    def arrived(self, call: Call) -> tuple[Step, ...]:
+        self.calls.append(call)
+        return self._scripts.pop(0) if self._scripts else (self.answer(),)
+
+    async def call(self, number: int = 0) -> Call:
+        """The request of that number, as soon as it is here."""
+        await until(lambda: len(self.calls) > number)
+        return self.calls[number]
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for connection in self.connections:
+            connection.transport.abort()
+        await until(lambda: all(connection.closed.is_set() for connection in self.connections))
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Callable[..., Awaitable[ScriptedEngine]]]:
+    """Starts scripted engines; ``tls`` gives one a certificate, ``there=False`` an address where nobody listens."""
+    engines: list[ScriptedEngine] = []
+
+    async def start(*, tls: ssl.SSLContext | None = None, there: bool = True, scheme: str = "") -> ScriptedEngine:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: EngineConnection(made), "127.0.0.1", 0, ssl=tls)
+        port = server.sockets[0].getsockname()[1]
+        made = ScriptedEngine(port, scheme or ("https" if tls else "http"), server)
+        engines.append(made)
+        if not there:
+            server.close()
+        return made
+
+    yield start
+    for each in engines:
+        await each.close()
+
+
+# --- clients
+
+
+class Reply(NamedTuple):
+    """A response; ``whole`` unless the connection ended before its framing said so."""
+
+    status: int
+    lines: list[tuple[bytes, bytes]]
+    body: bytes
+    whole: bool
+
+    def header(self, name: str) -> str | None:
+        values = [value.decode("latin-1") for key, value in self.lines if key.decode().lower() == name]
+        assert len(values) <= 1, f"{name} comes {len(values)} times"
+        return values[0] if values else None
+
+    @property
+    def error(self) -> Any:
+        return msgspec.json.decode(self.body)["error"]
+
+    @property
+    def code(self) -> str:
+        return str(self.error["code"])
+
+
+class Client:
+    """A client on a socket of its own, which reads nothing unless told to."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    def send(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    async def drained(self) -> None:
+        await within(self._writer.drain())
+
+    async def head(self) -> Reply:
+        """The head of a response, informational or not; its body is read with ``chunk`` and ``rest``."""
+        text = await within(self._reader.readuntil(b"\r\n\r\n"))
+        first, *lines = text[:-4].split(b"\r\n")
+        pairs = [line.partition(b": ") for line in lines]
+        return Reply(int(first.split(b" ")[1]), [(name, value) for name, _, value in pairs], b"", False)
+
+    async def chunk(self) -> bytes:
+        """The next chunk; empty at the end."""
+        size = int(await within(self._reader.readuntil(b"\r\n")), 16)
+        return (await within(self._reader.readexactly(size + 2)))[:-2]
+
+    async def rest(self) -> bytes:
+        """Everything until the connection ends."""
+        data = b""
+        with contextlib.suppress(ConnectionError):
+            while piece := await within(self._reader.read(1 << 20)):
+                data += piece
+        return data
+
+    async def reply(self) -> Reply:
+        """A response with its body."""
+        reply = await self.head()
+        try:
+            body, whole = await self._body(reply)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            body, whole = b"", False
+        return reply._replace(body=body, whole=whole)
+
+    async def _body(self, reply: Reply) -> tuple[bytes, bool]:
+        if reply.status == 204:
+            return b"", True
+        if reply.header("transfer-encoding") == "chunked":
+            pieces = []
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                while piece := await self.chunk():
+                    pieces.append(piece)
+                return b"".join(pieces), True
+            return b"".join(pieces), False
+        length = reply.header("content-length")
+        if length is None:
+            return await self.rest(), True
+        return await within(self._reader.readexactly(int(length))), True
+
+    async def ask(self, data: bytes) -> Reply:
+        self.send(data)
+        return await self.reply()
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def reset(self) -> None:
+        linger = struct.pack("ii", 1, 0)
+        self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self._writer.transport.abort()
+
+
+# --- the gateway
+
+
+class House:
+    """A gateway that listens on ``port``, with the engines given as its healthy backends ``a``, ``b``, ``c`` ..."""
+
+    def __init__(self, gateway: Gateway, port: int) -> None:
+        self.gateway = gateway
+        self.relay = gateway.relay
+        self.fleet = gateway.fleet
+        self.port = port
+        self.clients: list[Client] = []
+
+    async def client(self) -> Client:
+        client = Client(*await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 26))
+        self.clients.append(client)
+        return client
+
+    async def ask(self, data: bytes | None = None) -> Reply:
+        """The answer to ``data``, or to a plain request, on a connection of its own."""
+        return await (await self.client()).ask(self.post() if data is None else data)
+
+    @staticmethod
+    def post(
+        body: bytes | Mapping[str, Any] | None = None, *lines: bytes, path: str = "/v1/chat/completions", **more: Any
+    ) -> bytes:
+        """A request for ``MODEL``; ``more`` are further fields of its body."""
+        raw = body if isinstance(body, bytes) else msgspec.json.encode({"model": MODEL, **(body or {}), **more})
+        head = [b"POST %s HTTP/1.1" % path.encode(), b"host: gateway", b"content-length: %d" % len(raw), *lines]
+        return b"\r\n".join((*head, b"", raw))
+
+    @staticmethod
+    def get(path: str, *lines: bytes, method: str = "GET") -> bytes:
+        head = [f"{method} {path} HTTP/1.1".encode(), b"host: gateway", *lines]
+        return b"\r\n".join((*head, b"", b""))
+
+    def pending(self) -> dict[str, int]:
+        return {backend.name: backend.pending for backend in self.fleet.backends()}
+
+    def pass_time(self, seconds: float) -> None:
+        """Have every live request believe that ``seconds`` have passed."""
+        for exchange in list(self.relay.live):
+            exchange.check_time(perf_counter() + seconds)
+
+    async def quiet(self) -> None:
+        """Until nothing is live; then nothing may be pending either."""
+        await until(lambda: not self.relay.live)
+        assert set(self.pending().values()) <= {0}
+
+
+@pytest.fixture(scope="session")
+def registry() -> Registry:
+    return load_plugins(Plugins()).registry
+
+
+@pytest.fixture(params=["fast", "asgi"])
+def door(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def only_fast(door: str) -> None:
+    """For what uvicorn's own protocol decides where the ASGI door is behind it."""
+    if door != "fast":
+        pytest.skip("not the ASGI door's business")
+
+
+@pytest.fixture
+async def house(door: str, registry: Registry) -> AsyncIterator[Callable[..., Awaitable[House]]]:
+    """Opens gateways: ``await house(engine, other, routing={...}, clock=...)``; sections are those of the file.
+
+    Afterwards no request may be left, and the loop must not have seen an exception that nobody handled.
+    """
+    loop = asyncio.get_running_loop()
+    mishaps: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: mishaps.append(context))
+    opened: list[tuple[House, asyncio.Server]] = []
+
+    async def open_house(
+        *engines: ScriptedEngine,
+        clock: Callable[[], float] | None = None,
+        backend: Mapping[str, Any] | None = None,
+        **sections: Any,
+    ) -> House:
+        backends = {
+            name: {"url": each.url, "models": [MODEL], **(backend or {})}
+            for name, each in zip("abcdefgh", engines, strict=False)
+        }
+        backends |= sections.pop("backends", {})
+        config = msgspec.convert({"backends": backends, **sections}, Config)
+        gateway = Gateway(config, registry)
+        for name, settings in config.backends.items():
+            gateway.relay.upstreams[name] = Upstream(name, settings, config.timeouts)
+            gateway.fleet.succeeded(name)
+        if clock is not None:
+            gateway.entrance.keyring = Keyring(config.auth.keys, clock)
+        protocol = fast_door(gateway.entrance, cors=bool(config.server.cors)) if door == "fast" else HttpToolsProtocol
+        settings_ = UvicornConfig(gateway.application, log_config=None, access_log=False, lifespan="off")
+        state = ServerState()
+        server = await loop.create_server(
+            lambda: protocol(config=settings_, server_state=state, app_state={}, _loop=loop), "127.0.0.1", 0
+        )
+        made = House(gateway, server.sockets[0].getsockname()[1])
+        opened.append((made, server))
+        return made
+
+    yield open_house
+    for made, server in opened:
+        server.close()
+        for client in made.clients:
+            client.close()
+        await made.quiet()
+        made.relay.close()
+    assert not mishaps, mishaps
