@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from time import monotonic, time
 from typing import Any
@@ -20,7 +20,7 @@ from enginehouse.api.metrics import Metrics
 from enginehouse.api.openai import Models
 from enginehouse.api.operations import Operations
 from enginehouse.config.decode import did_you_mean
-from enginehouse.config.schema import Backend, Config, Model, ModelCard, ScorerRef
+from enginehouse.config.schema import Backend, Config, Matrix, Model, ModelCard, ScorerRef
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import ConfigError, EnginehouseError
 from enginehouse.domain.replica import Health, ReplicaState, replica_name
@@ -92,6 +92,8 @@ class Gateway:
 
     def __init__(self, config: Config, registry: Registry) -> None:
         _check_parameters(config, registry)
+        for key in _without_effect(config):
+            _log.warning("%s has no effect in this version", key)
         self.config = config
         self.registry = registry
         self.fleet = build_fleet(config)
@@ -189,10 +191,8 @@ class Gateway:
 
 
 async def _bring_up(supervisor: Supervisor) -> None:
-    try:
+    with suppress(EnginehouseError):  # the supervisor has told of it
         await supervisor.start()
-    except EnginehouseError as error:
-        _log.error("%s", error)
 
 
 def _remote(name: str, backend: Backend, health: Health) -> Member:
@@ -239,6 +239,18 @@ def _scorer(registry: Registry, ref: ScorerRef, key: str) -> WeightedScorer:
 def _driver_types(config: Config) -> Mapping[str, str]:
     names = {backend.driver: f"backends.{name}.driver" for name, backend in config.backends.items()}
     return names | {model.driver: f"models.{name}.driver" for name, model in config.models.items() if model.launches}
+
+
+def _without_effect(config: Config) -> Sequence[str]:
+    """Keys that are set, and valid, and belong to parts of the gateway that are not built yet."""
+    keys = {
+        "telemetry.traces": config.telemetry.traces != "off",
+        "rescheduling.enabled": config.rescheduling.enabled,
+        "discovery": bool(config.discovery),
+        "scheduling.groups": bool(config.scheduling.groups),
+        "scheduling.matrix": config.scheduling.matrix != Matrix(),
+    }
+    return [key for key, is_set in keys.items() if is_set]
 
 
 def _check_parameters(config: Config, registry: Registry) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
@@ -12,19 +12,40 @@ from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase
+from enginehouse.fleet.fleet import Fleet
 from enginehouse.relay.attempt import NEVER, Attempt
 from enginehouse.relay.door import Caller, Door
 from enginehouse.relay.events import ends_as_done, error_event, whole_events
 from enginehouse.relay.headers import origin_lines
+from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.model_name import replace_model
 from enginehouse.routing.read import read_request
-
-if TYPE_CHECKING:
-    from enginehouse.relay.relay import Relay
+from enginehouse.routing.router import Router
 
 _WORTH_A_RETRY = frozenset({429, 500, 502, 503, 504})
 _CLIENT_GONE = 499
 _MUST_END_AS_DONE = frozenset({"/v1/chat/completions", "/v1/completions"})
+
+
+class Owner(Protocol):
+    """What all exchanges share."""
+
+    router: Router
+    fleet: Fleet
+    upstreams: dict[str, Upstream]
+    max_retries: int
+
+    def routed(self, request_id: bytes, requirements: Requirements, route: Route) -> None:
+        """A request has its route."""
+
+    def retried(self, backend: str) -> None:
+        """A request goes elsewhere after ``backend`` failed it."""
+
+    def refused(self, request_id: bytes, requirements: Requirements | None, error: RequestError) -> None:
+        """A request ends with an error of ours."""
+
+    def ended(self, exchange: Exchange, status: int, first_byte: float | None) -> None:
+        """An exchange is over; ``first_byte`` is the engine's time to it in seconds, if it came so far."""
 
 
 class Exchange:
@@ -45,7 +66,7 @@ class Exchange:
         "_headers",
         "_held",
         "_overhead",
-        "_relay",
+        "_owner",
         "_stream",
         "_total_deadline",
         "began",
@@ -55,8 +76,8 @@ class Exchange:
         "requirements",
     )
 
-    def __init__(self, relay: Relay, door: Door, path: str, headers: Headers, request_id: bytes) -> None:
-        self._relay = relay
+    def __init__(self, owner: Owner, door: Door, path: str, headers: Headers, request_id: bytes) -> None:
+        self._owner = owner
         self._door = door
         self._headers = headers
         self._body = b""
@@ -89,16 +110,16 @@ class Exchange:
 
     def begin(self, body: bytes, caller: Caller | None = None) -> None:
         """The request is whole: decide where it goes and send it there."""
-        relay = self._relay
+        owner = self._owner
         self.began = perf_counter()
         self._body = body
         try:
-            needs = relay.router.requirements(read_request(self.path, self._headers, body))
+            needs = owner.router.requirements(read_request(self.path, self._headers, body))
             self.requirements = needs
             if caller is not None:
                 caller.admit(needs)
                 self._caller = caller
-            route = relay.router.route(needs, relay.fleet.snapshot)
+            route = owner.router.route(needs, owner.fleet.snapshot)
         except RequestError as error:
             self._refuse(error)
             return
@@ -165,35 +186,35 @@ class Exchange:
 
     def lost(self, attempt: Attempt, error: RequestError) -> None:
         """The engine failed this request."""
-        self._relay.fleet.failed(attempt.upstream.name, error.message)
+        self._owner.fleet.failed(attempt.upstream.name, error.message)
         if self._committed or not self._retry(attempt):
             self._fail(error)
 
     # --- on the way there
 
     def _try(self, route: Route, needs: Requirements) -> None:
-        upstream = self._relay.upstreams[route.chosen.backend]
+        upstream = self._owner.upstreams[route.chosen.backend]
         self._attempt = attempt = Attempt(self, route, upstream)
         self.phase = Phase.SERVING
         self._total_deadline = self.began + upstream.timeouts.total if upstream.timeouts.total else NEVER
-        self._relay.routed(self.request_id, needs, route)
+        self._owner.routed(self.request_id, needs, route)
         route.chosen.load.begin()
         attempt.start()
 
     def _retry(self, attempt: Attempt) -> bool:
         """Send the request to a replica that has not failed it, if there is one."""
-        relay, needs = self._relay, self.requirements
-        if needs is None or len(self._failed_replicas) >= relay.max_retries:
+        owner, needs = self._owner, self.requirements
+        if needs is None or len(self._failed_replicas) >= owner.max_retries:
             return False
         failed = (*self._failed_replicas, attempt.route.chosen.replica)
         try:
-            route = relay.router.route(needs, relay.fleet.snapshot, exclude=failed)
+            route = owner.router.route(needs, owner.fleet.snapshot, exclude=failed)
         except RequestError:
             return False
         attempt.give_up()
         attempt.route.chosen.load.end()
         self._failed_replicas = failed
-        relay.figures.retries[attempt.upstream.name] += 1
+        owner.retried(attempt.upstream.name)
         self._try(route, needs)
         return True
 
@@ -208,9 +229,9 @@ class Exchange:
         assert head is not None
         self._first_byte = perf_counter() - attempt.sent_at
         if head.status >= 500:
-            self._relay.fleet.failed(attempt.upstream.name, f"answered {head.status}")
+            self._owner.fleet.failed(attempt.upstream.name, f"answered {head.status}")
         else:
-            self._relay.fleet.succeeded(attempt.upstream.name)
+            self._owner.fleet.succeeded(attempt.upstream.name)
             route.chosen.load.answered(self._first_byte * 1000)
         if head.status in _WORTH_A_RETRY and self._retry(attempt):
             return False
@@ -256,7 +277,7 @@ class Exchange:
         lines = b"content-type: application/json\r\nx-request-id: %s\r\n" % self.request_id
         if error.retry_after is not None:
             lines += b"retry-after: %d\r\n" % error.retry_after
-        self._relay.refused(self.request_id, self.requirements, error)
+        self._owner.refused(self.request_id, self.requirements, error)
         self._door.start(error.status, lines, len(body))
         self._door.finish(body)
         self._end(error.status)
@@ -267,5 +288,5 @@ class Exchange:
             self._caller.leave()
         if self._attempt is not None:
             self._attempt.route.chosen.load.end()
-        self._relay.ended(self, status, self._first_byte)
+        self._owner.ended(self, status, self._first_byte)
         self._attempt = None  # else the two would wait for the garbage collector together

@@ -82,6 +82,10 @@ class Relay:
         for listener in self._on_routed:
             _tell(listener, requirements, route)
 
+    def retried(self, backend: str) -> None:
+        """A request goes elsewhere after ``backend`` failed it."""
+        self.figures.retries[backend] += 1
+
     def refused(self, request_id: bytes, requirements: Requirements | None, error: RequestError) -> None:
         """A request ends with an error of ours."""
         self.figures.refused[error.code] += 1

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 import httptools
 import msgspec
 
 from enginehouse.relay.headers import FOR_THE_GATEWAY, without_named
-
-if TYPE_CHECKING:
-    from enginehouse.relay.upstream.pool import Pool
 
 
 class AnswerHead(msgspec.Struct, frozen=True):
@@ -46,11 +43,21 @@ class Receiver(Protocol):
         """
 
 
+class Home(Protocol):
+    """Where connections are kept between two requests."""
+
+    def release(self, connection: Connection) -> None:
+        """``connection`` can serve again."""
+
+    def forget(self, connection: Connection) -> None:
+        """``connection`` is closed."""
+
+
 class Connection(asyncio.Protocol):
     """Sends one request at a time and hands the answer to its receiver, as it arrives."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, home: Home) -> None:
+        self._home = home
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._parser = httptools.HttpResponseParser(self)
         self._receiver: Receiver | None = None
@@ -138,13 +145,13 @@ class Connection(asyncio.Protocol):
         self._served += 1
         self._reset()
         if keep:
-            self._pool.release(self)
+            self._home.release(self)
         else:
             self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The engine closed the connection, or it broke."""
-        self._pool.forget(self)
+        self._home.forget(self)
         if self._receiver is None:
             return
         if self._head is not None and self._head.until_close and exc is None:
