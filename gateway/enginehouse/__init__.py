@@ -47,10 +47,10 @@ from enginehouse.interfaces.migrators import Migrator
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.openai_driver import OpenAICompatibleDriver, read_json, read_model_list
 from enginehouse.interfaces.rescheduling import ReschedulingPolicy
-from enginehouse.interfaces.schedulers import Effects, Scheduler
+from enginehouse.interfaces.schedulers import Effects, Scheduler, SchedulingLimits, Waiting
 from enginehouse.interfaces.scorers import Scorer, WeightedScorer
 from enginehouse.interfaces.strategies import Strategy
-from enginehouse.interfaces.swappers import Swapper
+from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper, SwapPlan
 
 __version__ = _version("enginehouse")
 
@@ -81,6 +81,8 @@ __all__ = [
     "FoundBackend",
     "Headers",
     "Health",
+    "HostFacts",
+    "HostedReplica",
     "InferenceRequest",
     "Input",
     "InstanceView",
@@ -115,18 +117,21 @@ __all__ = [
     "Role",
     "Route",
     "Scheduler",
+    "SchedulingLimits",
     "Scorer",
     "ServedModel",
     "ShuttingDown",
     "Strategy",
     "SwapDone",
     "SwapId",
+    "SwapPlan",
     "Swapper",
     "Ticket",
     "Unauthorized",
     "UpstreamError",
     "UpstreamTimeout",
     "Verdict",
+    "Waiting",
     "WeightedScorer",
     "hookimpl",
     "parse_duration",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+import msgspec
+
 from enginehouse.domain.replica import ReplicaState
-from enginehouse.domain.ticket import SwapDone, SwapId, Ticket
+from enginehouse.domain.ticket import Phase, SwapDone, SwapId, Ticket
+from enginehouse.interfaces.swappers import HostFacts, Swapper
 
 
 class Effects(Protocol):
@@ -37,29 +41,66 @@ class Effects(Protocol):
         """The scheduler's clock, in seconds."""
 
 
-class Scheduler(Protocol):
-    """One host's queue and its decision tree: a pure state machine over ``Effects``. No method waits."""
+class SchedulingLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """``[scheduling]`` and the host's ``max_loads``; times in seconds, 0 for no limit."""
 
+    queue_timeout: float = 600.0
+    max_queue: int = 1000
+    min_residency: float = 0.0
+    max_wait: float = 60.0
+    max_loads: int = 1
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A waiting request as others may see it. ``position``: 0 is next; ``phase``: ``QUEUED`` or ``LOADING``."""
+
+    ticket: Ticket
+    phase: Phase
+    position: int
+
+
+class Scheduler(ABC):
+    """One host's queue and its decision tree: a pure state machine over ``Effects``. No method waits.
+
+    Every ticket ends granted or refused, exactly once, unless it is cancelled.
+    """
+
+    @abstractmethod
+    def prepare(self, effects: Effects, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
+        """Take what it works with, once, before anything else."""
+
+    @abstractmethod
     def on_request(self, ticket: Ticket) -> None:
         """A new request. It ends granted, refused, joined to a swap, queued, or as a swap's starter."""
 
+    @abstractmethod
     def on_swap_done(self, done: SwapDone) -> None:
         """A swap ended, well or badly."""
 
+    @abstractmethod
     def on_serve_done(self, replica: str) -> None:
         """A granted request of ``replica`` has ended."""
 
+    @abstractmethod
     def on_cancel(self, ticket: Ticket) -> None:
         """The caller of a waiting request left."""
 
+    @abstractmethod
     def on_unload(self, targets: Sequence[str], timeout: float) -> None:
         """Somebody asked for ``targets`` to be unloaded."""
 
+    @abstractmethod
     def on_stopped(self, replica: str) -> None:
         """An unload finished, or an engine went away by itself."""
 
+    @abstractmethod
     def on_tick(self, now: float) -> None:
         """Time passed: queue timeouts, starvation and minimum residency are looked at here."""
 
+    @abstractmethod
     def on_shutdown(self, error: Exception) -> None:
         """The gateway stops: refuse whatever still waits, with ``error``."""
+
+    @abstractmethod
+    def waiting(self) -> Sequence[Waiting]:
+        """Every request that waits, the next one first."""
