@@ -80,7 +80,8 @@ def weights(seed: int, shape: Shape) -> Tensors:
     random = np.random.default_rng(seed)
 
     def matrix(rows: int, columns: int, scale: float = 1.0) -> np.ndarray:
-        return (random.standard_normal((rows, columns)) * scale / np.sqrt(columns)).astype(np.float32)
+        drawn: np.ndarray = (random.standard_normal((rows, columns)) * scale / np.sqrt(columns)).astype(np.float32)
+        return drawn
 
     dim, key_dim = shape.dim, shape.kv_heads * shape.head_dim
     tensors: Tensors = {

@@ -258,11 +258,15 @@ class Client:
         size = int(await within(self._reader.readuntil(b"\r\n")), 16)
         return (await within(self._reader.readexactly(size + 2)))[:-2]
 
+    async def some(self) -> bytes:
+        """Whatever comes next; empty at the end."""
+        return await within(self._reader.read(1 << 20))
+
     async def rest(self) -> bytes:
         """Everything until the connection ends."""
         data = b""
         with contextlib.suppress(ConnectionError):
-            while piece := await within(self._reader.read(1 << 20)):
+            while piece := await self.some():
                 data += piece
         return data
 
@@ -371,7 +375,7 @@ def only_fast(door: str) -> None:
 
 
 @pytest.fixture
-async def house(door: str, registry: Registry) -> AsyncIterator[Callable[..., Awaitable[House]]]:
+async def house(door: str, registry: Registry, engine: object) -> AsyncIterator[Callable[..., Awaitable[House]]]:
     """Opens gateways: ``await house(engine, other, routing={...}, clock=...)``; sections are those of the file.
 
     Afterwards no request may be left, and the loop must not have seen an exception that nobody handled.
@@ -379,7 +383,7 @@ async def house(door: str, registry: Registry) -> AsyncIterator[Callable[..., Aw
     loop = asyncio.get_running_loop()
     mishaps: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: mishaps.append(context))
-    opened: list[tuple[House, asyncio.Server]] = []
+    opened: list[tuple[House, asyncio.Server, ServerState]] = []
 
     async def open_house(
         *engines: ScriptedEngine,
@@ -406,14 +410,15 @@ async def house(door: str, registry: Registry) -> AsyncIterator[Callable[..., Aw
             lambda: protocol(config=settings_, server_state=state, app_state={}, _loop=loop), "127.0.0.1", 0
         )
         made = House(gateway, server.sockets[0].getsockname()[1])
-        opened.append((made, server))
+        opened.append((made, server, state))
         return made
 
     yield open_house
-    for made, server in opened:
+    for made, server, state in opened:
         server.close()
         for client in made.clients:
             client.close()
+        await until(lambda state=state: not state.connections and not state.tasks)
         await made.quiet()
         made.relay.close()
     assert not mishaps, mishaps

@@ -10,16 +10,20 @@ import asyncio
 from http import HTTPStatus
 from typing import Any, cast
 
+import httptools
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from enginehouse.api.entrance import Entrance
+from enginehouse.api.framing import check_framing, head_without_upgrade
 from enginehouse.domain.errors import InvalidRequest, RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.relay.attempt import NEVER
 from enginehouse.relay.door import Caller
 from enginehouse.relay.exchange import Exchange
 
+_MOST_UNHEARD = 64 * 1024
+_A_SECOND = 1024
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
@@ -139,6 +143,8 @@ class FastDoor(HttpToolsProtocol):
     """A client's connection. ``entrance`` and ``_cors`` are set by ``fast_door``.
 
     ``cycle`` is the request received last, ``_current`` the hot one being answered; pipelining makes them differ.
+    ``_unheard`` counts the bytes since the last whole head or piece of a body; each second that the client lets the
+    gateway wait for more counts as one KiB. So no head is endless, and none takes much longer than a minute.
     """
 
     entrance: Entrance
@@ -146,6 +152,7 @@ class FastDoor(HttpToolsProtocol):
     idle_since = NEVER
     _idlers: Idlers
     _current: Inbound | None = None
+    _unheard = 0
     _cors = False
 
     # --- from the parser
@@ -158,20 +165,38 @@ class FastDoor(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is whole: keep the request, or pass it on to the application."""
+        self._unheard = 0
+        version = self.parser.get_http_version()
+        check_framing(version, self.headers)
+        if self.transport.is_closing():
+            raise InvalidRequest("There is nothing to say after the last request")
+        if self.parser.should_upgrade():
+            self._asked_to_upgrade()
+            return
         path = self.entrance.hot_paths.get(self.url)
         if path is None or self.parser.get_method() != b"POST" or (self._cors and self._from_browser()):
             self._pass_on()
+            self.headers = []  # so that no trailer passes for a header
             return
-        version = self.parser.get_http_version()
         keep_alive = version != "1.0" and self.parser.should_keep_alive()
         previous = self.cycle
         self.cycle = inbound = Inbound(self, path, self.headers, keep_alive, version != "1.0")
+        self.headers = []
         if previous is not None and not previous.response_complete:
             self.flow.pause_reading()
             self.pipeline.appendleft((cast(Any, inbound), self.app))
         elif self.expect_100_continue:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         inbound.enter()
+
+    def _asked_to_upgrade(self) -> None:
+        """Let only a WebSocket through; ``_feed`` then ignores the wish for any other protocol."""
+        if self.parser.get_method() == b"CONNECT":
+            raise InvalidRequest("CONNECT is not spoken here: this is no forward proxy")
+        if self._should_upgrade():
+            if self.cycle is not None and not self.cycle.response_complete:
+                raise InvalidRequest("A connection becomes a WebSocket only after its last answer")
+            self._pass_on()
 
     def _from_browser(self) -> bool:
         return any(name == b"origin" for name, _ in self.headers)
@@ -185,16 +210,20 @@ class FastDoor(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """A piece of a request's body."""
-        if isinstance(self.cycle, Inbound):
-            self.cycle.receive(body)
-        else:
+        cycle = self.cycle
+        if isinstance(cycle, Inbound):
+            self._unheard = 0
+            cycle.receive(body)
+        elif not cycle.response_complete:
+            self._unheard = 0
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """A request is whole."""
+        self._unheard = 0
         if isinstance(self.cycle, Inbound):
             self.cycle.received()
-        else:
+        elif not self.parser.should_upgrade():
             super().on_message_complete()
 
     # --- from the requests
@@ -233,12 +262,41 @@ class FastDoor(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
+        self.idle_since = self.loop.time()
         self._idlers.add(self)
 
     def data_received(self, data: bytes) -> None:
         """The client sends something."""
         self.idle_since = NEVER
-        super().data_received(data)
+        self._unheard += len(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._feed(data)
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            self._refuse(cause if isinstance(cause, InvalidRequest) else InvalidRequest(f"This is no HTTP: {error}"))
+            return
+        if self._unheard > _MOST_UNHEARD:
+            self._refuse(InvalidRequest(f"More than {_MOST_UNHEARD} bytes of head"))
+
+    def _feed(self, data: bytes) -> None:
+        """Parse ``data``, and requests that ask for another protocol once more without that.
+
+        The parser takes everything that follows them for that protocol, their body included.
+        """
+        rest: bytes | memoryview = data
+        while True:
+            try:
+                self.parser.feed_data(rest)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                if self._should_upgrade():
+                    self._idlers.discard(self)
+                    self.handle_websocket_upgrade()
+                    return
+                rest = memoryview(rest)[upgrade.args[0] :]
+            version = self.parser.get_http_version()
+            self.parser.feed_data(head_without_upgrade(self.parser.get_method(), self.url, version, self.headers))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone, and with it all its requests."""
@@ -263,12 +321,15 @@ class FastDoor(HttpToolsProtocol):
         if self._current is not None and self._current.exchange is not None:
             self._current.exchange.resume()
 
-    def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP; in the middle of an answer there is nothing left but to break off."""
-        if self.cycle is not None and not self.cycle.response_complete:
+    def _refuse(self, error: InvalidRequest) -> None:
+        """Answer what cannot be understood; in the middle of an answer there is nothing left but to break off."""
+        if self.transport.is_closing():
+            return
+        self.logger.warning("Refused: %s", error.message)
+        if self._answering():
             self.transport.abort()
             return
-        body = msgspec.json.encode(InvalidRequest(msg).envelope())
+        body = msgspec.json.encode(error.envelope())
         self.transport.write(
             status_line(400)
             + b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
@@ -276,11 +337,37 @@ class FastDoor(HttpToolsProtocol):
         )
         self.transport.close()
 
+    def _answering(self) -> bool:
+        """Whether an answer is, or may be, on its way to the client."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            return False
+        return bool(self.pipeline) or not isinstance(cycle, Inbound) or cycle.exchange is not None
+
+    # --- from the idlers
+
+    def look(self, now: float) -> None:
+        """Close the connection if its client lets it wait for too long; called every second."""
+        if now - self.idle_since > self.timeout_keep_alive:
+            self.transport.close()
+        elif self._waits_for_client():
+            self._unheard += _A_SECOND
+            if self._unheard > _MOST_UNHEARD:
+                self.transport.abort()
+
+    def _waits_for_client(self) -> bool:
+        """Whether a request has begun to arrive, and only its client can bring it further."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            return self._unheard > 0
+        whole = cycle.whole if isinstance(cycle, Inbound) else not cycle.more_body
+        return not whole and not self.flow.read_paused
+
 
 class Idlers:
-    """Closes connections that have been silent for longer than uvicorn's keep-alive timeout.
+    """Has every connection look every second at how long it has waited for its client.
 
-    One look at all of them every second is cheaper than a timer for every answer.
+    One sweep for all of them is cheaper than a timer for every answer.
     """
 
     def __init__(self) -> None:
@@ -300,8 +387,7 @@ class Idlers:
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
         for connection in list(self._connections):
-            if now - connection.idle_since > connection.timeout_keep_alive:
-                connection.transport.close()
+            connection.look(now)
         self._timer = loop.call_later(1, self._sweep, loop) if self._connections else None
 
 

@@ -25,7 +25,7 @@ def check_framing(version: str, headers: Headers) -> None:
         raise InvalidRequest("HTTP/1.0 has no Transfer-Encoding: use HTTP/1.1")
 
 
-def head_without_upgrade(method: bytes, target: bytes, headers: Headers) -> bytes:
-    """The head of the same HTTP/1.1 request from a client that does not ask for another protocol."""
+def head_without_upgrade(method: bytes, target: bytes, version: str, headers: Headers) -> bytes:
+    """The head of the same request from a client that does not ask for another protocol."""
     kept = [name + b": " + value + b"\r\n" for name, value in headers if name != b"upgrade"]
-    return b"%s %s HTTP/1.1\r\n%s\r\n" % (method, target, b"".join(kept))
+    return b"%s %s HTTP/%s\r\n%s\r\n" % (method, target, version.encode(), b"".join(kept))

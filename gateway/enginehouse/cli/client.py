@@ -15,6 +15,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 import click
 import msgspec
 
+from enginehouse.cli.listen import url_of
 from enginehouse.cli.options import config_option
 from enginehouse.config.embedded import load_config_or_embedded
 from enginehouse.config.environment import GATEWAY_KEY, GATEWAY_URL
@@ -120,5 +121,4 @@ def configured_url(server: Server) -> str:
     """Where a gateway with these settings can be reached from here. Raises ``GatewayError`` if they do not say."""
     if server.port == 0:
         raise GatewayError(f"server.port is 0, so the port is not known: give --url or ${GATEWAY_URL}")
-    host = _EVERY_ADDRESS.get(server.host, server.host)
-    return f"http://[{host}]:{server.port}" if ":" in host else f"http://{host}:{server.port}"
+    return url_of(_EVERY_ADDRESS.get(server.host, server.host), server.port)

@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -14,6 +15,7 @@ import uvicorn
 
 from enginehouse.api.fast_door import fast_door
 from enginehouse.app import Gateway
+from enginehouse.cli.listen import listen, url_of
 from enginehouse.cli.options import config_option
 from enginehouse.config.embedded import load_config_or_embedded
 from enginehouse.config.schema import Config
@@ -37,7 +39,8 @@ def serve(config: Path | None, host: str | None, port: int | None) -> None:
         _log.warning("%s", warning)
     gateway = Gateway(settings, load_plugins(settings.plugins).registry)
     server = _Server(gateway, embedded=loaded.file is None)
-    server.run()
+    with suppress(KeyboardInterrupt):  # Ctrl-C is how it is meant to end
+        server.run(listen(settings.server.host, settings.server.port))
 
 
 def _listening_on(config: Config, host: str | None, port: int | None) -> Config:
@@ -59,8 +62,6 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 gateway.application,
-                host=settings.host,
-                port=settings.port,
                 http=fast_door(gateway.entrance, cors=bool(settings.cors)),
                 log_config=None,
                 access_log=False,
@@ -78,7 +79,7 @@ class _Server(uvicorn.Server):
         if self.started:
             _settle()
             host, port = self.servers[0].sockets[0].getsockname()[:2]
-            click.echo(_greeting(f"http://{host}:{port}", self._embedded))
+            click.echo(_greeting(url_of(host, port), self._embedded))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let live requests end."""

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from enginehouse.cli.client import GatewayClient, gateway_options
 from enginehouse.cli.output import print_json
+from enginehouse.domain.replica import Health
 from enginehouse.fleet.backend import BackendStatus
 
 
@@ -39,8 +40,8 @@ def status(gateway: GatewayClient, as_json: bool) -> None:
     )
     Console().print(_table(told.backends))
     for backend in told.backends:
-        if backend.last_error:
-            click.echo(f"{backend.name}, last error: {backend.last_error}")
+        if backend.health is not Health.HEALTHY and backend.last_error:
+            click.echo(f"{backend.name} is {backend.health.value}: {backend.last_error}")
 
 
 def _table(backends: list[BackendStatus]) -> Table:

@@ -34,7 +34,10 @@ class LocalLauncher:
 
 
 class LocalProcess:
-    """An engine that runs on this machine, with whatever it started itself."""
+    """An engine that runs on this machine, with whatever it started itself.
+
+    What left its process group of its own will is out of reach: that wants a ``stop_command``.
+    """
 
     def __init__(self, line: LaunchLine, process: asyncio.subprocess.Process, pipe: _Pipe) -> None:
         self._line = line

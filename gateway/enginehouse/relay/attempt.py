@@ -108,7 +108,7 @@ class Attempt:
             connection = await self.upstream.pool.connect()
         except UpstreamError as error:
             self._connecting = None
-            self._sender.lost(self, error)
+            self._sender.lost(self, UpstreamError(f"Backend '{self.upstream.name}' could not be reached: {error}"))
             return
         self._connecting = None
         self._send(connection)

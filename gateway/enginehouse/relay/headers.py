@@ -52,7 +52,7 @@ def request_head(fixed: bytes, headers: Headers, request_id: bytes, length: int,
         if name not in _NOT_TO_ENGINE or (authorization and name == b"authorization"):
             lines.append(name + b": " + value + b"\r\n")
         elif name == b"connection":
-            named = value
+            named += b"," + value if named else value
     passing = b"".join(without_named(lines, named))
     return b"%s%sx-request-id: %s\r\ncontent-length: %d\r\n\r\n" % (fixed, passing, request_id, length)
 

@@ -120,7 +120,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._break(f"malformed response: {error}")
+            self._break(f"malformed response: {error.__context__ or error}")
             return
         self._deliver()
 
@@ -176,7 +176,9 @@ class Connection(asyncio.Protocol):
             raise httptools.HttpParserError("unexpected second response")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header line."""
+        """One header line; those that trail a body are dropped."""
+        if self._head is not None:
+            return
         name = name.lower()
         if name not in FOR_THE_GATEWAY:
             self._lines.append(name + b": " + value + b"\r\n")
@@ -185,19 +187,24 @@ class Connection(asyncio.Protocol):
         elif name == b"content-length":
             self._length = int(value)
         elif name == b"transfer-encoding":
+            if self._chunked or value.strip(b" \t").lower() != b"chunked":
+                raise httptools.HttpParserError("the only Transfer-Encoding understood is 'chunked', named once")
             self._chunked = True
         elif name == b"connection":
-            self._named = value
+            self._named += b"," + value if self._named else value
 
     def on_headers_complete(self) -> None:
         """The head is whole; an informational one (1xx) is followed by another."""
         status = self._parser.get_status_code()
         if status < 200:
-            self._lines = []
+            if status < 100:
+                raise httptools.HttpParserError(f"there is no status {status:03}")
+            self._reset()
+            self._began = True
             return
         bodiless = status in (204, 304)
         framed = self._chunked or self._length is not None or bodiless
-        length = None if self._chunked else 0 if bodiless else self._length
+        length = 0 if bodiless else None if self._chunked else self._length
         lines = b"".join(without_named(self._lines, self._named))
         self._head = AnswerHead(status, lines, length, not framed, self._stream)
         self._head_new = True
@@ -210,4 +217,6 @@ class Connection(asyncio.Protocol):
         """The answer is whole."""
         if self._head is not None:
             self._complete = True
-            self._keep_alive = self._parser.should_keep_alive()
+            # An answer without a body that announces one leaves it open what comes next on the connection.
+            announced = self._chunked or self._length
+            self._keep_alive = self._parser.should_keep_alive() and not (self._head.length == 0 and announced)

@@ -1,0 +1,193 @@
+"""One host's run loop: brings events to its scheduler and carries out what that decides."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from enginehouse.domain.errors import EnginehouseError, LoadFailed
+from enginehouse.domain.replica import ReplicaState
+from enginehouse.domain.ticket import SwapDone, SwapId, Ticket
+from enginehouse.interfaces.schedulers import Scheduler, Waiting
+
+_TICK_S = 0.25
+_AT_REST = (ReplicaState.STOPPED, ReplicaState.FAILED)
+
+
+class Engines(Protocol):
+    """The engines of one host, by replica."""
+
+    def states(self) -> Mapping[str, ReplicaState]:
+        """How each of them is now."""
+
+    async def start(self, replica: str) -> None:
+        """Start an engine and wait until it is ready. Raises ``LoadFailed``."""
+
+    async def stop(self, replica: str, timeout: float | None) -> None:
+        """Stop an engine, within ``timeout`` seconds or else its own limit; nothing to do for one at rest."""
+
+
+class Waiter(Protocol):
+    """Whoever holds a ticket."""
+
+    def granted(self) -> bool:
+        """The replica is ready for it; ``False`` if it is not wanted any more."""
+
+    def refused(self, error: Exception) -> None:
+        """It will not be served."""
+
+
+class Listener(Protocol):
+    """Whoever wants to know of swaps."""
+
+    def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
+        """A swap began."""
+
+    def swap_done(self, done: SwapDone) -> None:
+        """A swap ended."""
+
+
+class Host:
+    """The ``Effects`` of one scheduler, and the only one who calls it.
+
+    The scheduler is called for one event at a time, even if carrying out its decision causes the next one.
+    """
+
+    def __init__(self, name: str, scheduler: Scheduler, engines: Engines, listener: Listener) -> None:
+        self.name = name
+        self._scheduler = scheduler
+        self._engines = engines
+        self._listener = listener
+        self._waiters: dict[str, Waiter] = {}
+        self._events: deque[Callable[[], None]] = deque()
+        self._handling = False
+        self._swap_ids = itertools.count(1)
+        self._swaps: dict[SwapId, asyncio.Task[None]] = {}
+        self._stops: dict[str, asyncio.Task[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- what happens
+
+    def submit(self, ticket: Ticket, waiter: Waiter) -> None:
+        """A request wants its replica; ``waiter`` is told, perhaps at once."""
+        self._waiters[ticket.id] = waiter
+        self._handle(lambda: self._scheduler.on_request(ticket))
+
+    def cancel(self, ticket: Ticket) -> None:
+        """The holder of a waiting ticket left."""
+        if self._waiters.pop(ticket.id, None) is not None:
+            self._handle(lambda: self._scheduler.on_cancel(ticket))
+
+    def served(self, replica: str) -> None:
+        """A granted request has ended."""
+        self._handle(lambda: self._scheduler.on_serve_done(replica))
+
+    def went_away(self, replica: str) -> None:
+        """An engine ended by itself."""
+        self._handle(lambda: self._scheduler.on_stopped(replica))
+
+    async def unload(self, replicas: Sequence[str], timeout: float) -> None:
+        """Stop engines, refusing whatever waits for them; returns when they are gone."""
+        self._handle(lambda: self._scheduler.on_unload(replicas, timeout))
+        await asyncio.gather(*(task for replica, task in self._stops.items() if replica in replicas))
+
+    def waiting(self) -> Sequence[Waiting]:
+        """Every request that waits, the next one first."""
+        return self._scheduler.waiting()
+
+    async def close(self, error: Exception) -> None:
+        """Refuse whatever waits, and give up what is being loaded."""
+        self._handle(lambda: self._scheduler.on_shutdown(error))
+        if self._timer is not None:
+            self._timer.cancel()
+        swaps = list(self._swaps.values())
+        for swap in swaps:
+            swap.cancel()
+        await asyncio.gather(*swaps, *self._stops.values(), return_exceptions=True)
+
+    # --- what the scheduler decides
+
+    def replica_state(self, replica: str) -> ReplicaState | None:
+        """How a replica is now; ``None`` for one that this host does not know."""
+        return self._engines.states().get(replica)
+
+    def running(self) -> Mapping[str, ReplicaState]:
+        """Every replica that is not at rest."""
+        return {replica: state for replica, state in self._engines.states().items() if state not in _AT_REST}
+
+    def start_swap(self, target: str, evict: Sequence[str]) -> SwapId:
+        """Begin a swap."""
+        swap = SwapId(next(self._swap_ids))
+        self._listener.swap_started(target, tuple(evict))
+        self._swaps[swap] = asyncio.ensure_future(self._swap(swap, target, tuple(evict)))
+        return swap
+
+    def cancel_swap(self, swap: SwapId) -> None:
+        """Give a swap up."""
+        if (task := self._swaps.get(swap)) is not None:
+            task.cancel()
+
+    def grant(self, ticket: Ticket) -> bool:
+        """Let a request go to its replica."""
+        waiter = self._waiters.pop(ticket.id, None)
+        return waiter is not None and waiter.granted()
+
+    def refuse(self, ticket: Ticket, error: Exception) -> None:
+        """Answer a request with ``error``."""
+        if (waiter := self._waiters.pop(ticket.id, None)) is not None:
+            waiter.refused(error)
+
+    def stop(self, replicas: Sequence[str], timeout: float) -> None:
+        """Begin to stop engines."""
+        for replica in replicas:
+            if replica not in self._stops:
+                self._stops[replica] = asyncio.ensure_future(self._stop(replica, timeout))
+
+    def now(self) -> float:
+        """Seconds on the event loop's clock."""
+        return asyncio.get_running_loop().time()
+
+    # --- the loop
+
+    def _handle(self, event: Callable[[], None]) -> None:
+        self._events.append(event)
+        if self._handling:
+            return
+        self._handling = True
+        try:
+            while self._events:
+                self._events.popleft()()
+        finally:
+            self._handling = False
+        if self._timer is None and self._waiters:
+            self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._handle(lambda: self._scheduler.on_tick(self.now()))
+
+    async def _swap(self, swap: SwapId, target: str, evict: Sequence[str]) -> None:
+        error: Exception | None = None
+        try:
+            await asyncio.gather(*(self._engines.stop(replica, None) for replica in evict))
+            await self._engines.start(target)
+        except asyncio.CancelledError:
+            error = LoadFailed(f"The load of '{target}' was given up")
+        except EnginehouseError as failure:
+            error = failure
+        except Exception as failure:
+            error = LoadFailed(f"'{target}' could not be loaded: {failure!r}")
+        del self._swaps[swap]
+        done = SwapDone(swap=swap, target=target, error=error)
+        self._listener.swap_done(done)
+        self._handle(lambda: self._scheduler.on_swap_done(done))
+
+    async def _stop(self, replica: str, timeout: float) -> None:
+        try:
+            await self._engines.stop(replica, timeout)
+        finally:
+            del self._stops[replica]
+            self._handle(lambda: self._scheduler.on_stopped(replica))
