@@ -124,6 +124,7 @@ def pages() -> dict[Path, str]:
         DOCS / "reference/configuration.md": configuration(),
         DOCS / "reference/cli.md": command_line(),
         DOCS / "reference/hooks.md": run_path(str(DOCS / "pages/hooks.py"))["hooks_page"](),
+        DOCS / "reference/plugins.md": run_path(str(DOCS / "pages/plugins.py"))["plugins_page"](),
     }
 
 

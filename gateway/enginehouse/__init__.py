@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import version as _version
 
+from enginehouse.config.decode import did_you_mean
 from enginehouse.config.units import parse_duration
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
 from enginehouse.domain.errors import (
@@ -42,7 +43,7 @@ from enginehouse.interfaces.discoverers import Discoverer, FoundBackend
 from enginehouse.interfaces.drivers import Driver, EngineClient, EngineResponse, LaunchSpec, ServedModel
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
-from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
+from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
 from enginehouse.interfaces.migrators import Migrator
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.openai_driver import OpenAICompatibleDriver, read_json, read_model_list
@@ -69,6 +70,7 @@ __all__ = [
     "Driver",
     "Effects",
     "EngineClient",
+    "EngineOutput",
     "EngineProcess",
     "EngineResponse",
     "EnginehouseError",
@@ -133,6 +135,7 @@ __all__ = [
     "Verdict",
     "Waiting",
     "WeightedScorer",
+    "did_you_mean",
     "hookimpl",
     "parse_duration",
     "read_json",

@@ -7,6 +7,8 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
+from pathlib import Path
+from tempfile import mkdtemp
 from time import monotonic, time
 from typing import Any
 
@@ -20,6 +22,7 @@ from enginehouse.api.metrics import Metrics
 from enginehouse.api.openai import Models
 from enginehouse.api.operations import Operations
 from enginehouse.config.decode import did_you_mean
+from enginehouse.config.managed import managed_backends
 from enginehouse.config.schema import Backend, Config, Matrix, Model, ModelCard, ScorerRef
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import ConfigError, EnginehouseError
@@ -32,11 +35,13 @@ from enginehouse.fleet.backend import Backend as Member
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.scorers import WeightedScorer
+from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.router import Router
+from enginehouse.scheduling.facts import swapper_parameters
 
 _log = logging.getLogger(__name__)
 
@@ -82,9 +87,13 @@ def build_fleet(config: Config, *, assume: Health = Health.UNKNOWN) -> Fleet:
     return fleet
 
 
-def managed_backends(name: str, model: Model) -> Sequence[str]:
-    """The names of the backends that are launched for a model: its own name, then ``NAME-2`` and so on."""
-    return [name, *(f"{name}-{n}" for n in range(2, model.replicas + 1))] if model.launches else []
+def build_swapper(config: Config, registry: Registry, host: HostFacts) -> Swapper:
+    """The swapper that ``[scheduling]`` describes, made for ``host``. Raises ``ConfigError`` for its rules."""
+    swapper: Swapper = registry.create(
+        "swapper", config.scheduling.swapper, swapper_parameters(config), "scheduling.swapper"
+    )
+    swapper.prepare(host)
+    return swapper
 
 
 class Gateway:
@@ -145,7 +154,7 @@ class Gateway:
                 self.fleet.succeeded(name)
             elif self._prober is not None:
                 self._prober.remove(name)
-                self.fleet.failed(name, supervisor.problem or f"the engine is {state.value}")
+                self.fleet.gone(name, supervisor.problem or f"the engine is {state.value}")
 
         def connect(address: str) -> Client:
             return Client(Upstream(name, Backend(url=address), self.config.timeouts), self.config.checks.timeout)
@@ -165,7 +174,7 @@ class Gateway:
     def _launcher(self, host: str) -> Launcher:
         type = self.config.hosts[host].launcher if host in self.config.hosts else "local"
         if type == "local":
-            return LocalLauncher()
+            return LocalLauncher(Path(mkdtemp(prefix="enginehouse-")))
         launcher: Launcher = _create(self.config, self.registry, "launcher", type, f"hosts.{host}.launcher")
         return launcher
 

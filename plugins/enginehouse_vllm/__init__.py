@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from enginehouse import Driver, LaunchSpec, OpenAICompatibleDriver, Register, hookimpl
+from enginehouse import Driver, EngineClient, LaunchSpec, OpenAICompatibleDriver, Register, hookimpl
 
 
 class VllmDriver(OpenAICompatibleDriver):
@@ -17,8 +17,21 @@ class VllmDriver(OpenAICompatibleDriver):
         if not spec.path:
             return None
         context = ["--max-model-len", str(spec.context_length)] if spec.context_length else []
+        sleep = ["--enable-sleep-mode"] if spec.sleep else []
         where = ["--host", "127.0.0.1", "--port", str(spec.port)]
-        return ["vllm", "serve", spec.path, "--served-model-name", spec.model, *where, *context]
+        return ["vllm", "serve", spec.path, "--served-model-name", spec.model, *where, *context, *sleep]
+
+    def environment(self, spec: LaunchSpec) -> Mapping[str, str]:
+        """What opens the pages for sleep."""
+        return {"VLLM_SERVER_DEV_MODE": "1"} if spec.sleep else {}
+
+    async def sleep(self, engine: EngineClient) -> bool:
+        """Move the weights to main memory and give up the KV cache; a server without sleep mode cannot."""
+        return (await engine.request("POST", "/sleep?level=1")).status == 200
+
+    async def wake(self, engine: EngineClient) -> bool:
+        """Move the weights back."""
+        return (await engine.request("POST", "/wake_up")).status == 200
 
 
 @hookimpl

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import socket
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def test_all_sockets_are_closed_when_one_cannot_be_opened(monkeypatch: pytest.Mo
     opened: list[socket.socket] = []
     create = socket.create_server
 
-    def once(address: tuple[str, int], **settings: int) -> socket.socket:
+    def once(address: tuple[str, int], **settings: Any) -> socket.socket:
         if opened:
             raise OSError(errno.EADDRINUSE, "Address already in use")
         opened.append(create(address, **settings))

@@ -137,7 +137,17 @@ def test_a_new_entry_is_not_made(load: Load) -> None:
 
 
 def test_other_variables_and_the_reserved_ones_are_left_alone(load: Load) -> None:
-    assert load("", PATH="/bin", ENGINEHOUSE_CONFIG="/x", ENGINEHOUSE_STATE_DIR="/y").warnings == ()
+    assert (
+        load(
+            "",
+            PATH="/bin",
+            ENGINEHOUSE_CONFIG="/x",
+            ENGINEHOUSE_STATE_DIR="/y",
+            ENGINEHOUSE_URL="u",
+            ENGINEHOUSE_KEY="k",
+        ).warnings
+        == ()
+    )
 
 
 def test_a_variable_that_may_mean_two_keys_is_refused(refuse: Refuse) -> None:

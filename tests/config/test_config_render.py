@@ -25,7 +25,7 @@ from msgspec.inspect import (
 
 from enginehouse.config.load import Loaded, load_config
 from enginehouse.config.render import effective, json_schema
-from enginehouse.config.schema import Auth, Backend, Config, Key, Model, Routing, Weights
+from enginehouse.config.schema import Auth, Backend, BodyFilters, Config, Key, Model, Routing, Weights
 from enginehouse.config.secrets import Secret
 from enginehouse.config.shape import CONFIG, shape_of
 
@@ -51,6 +51,8 @@ SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (Backend, "url"): st.sampled_from(["http://127.0.0.1:8001", "https://engine.example.com/prefix"]),
     (Backend, "host"): st.just("local"),
     (Model, "host"): st.just("local"),
+    (BodyFilters, "strip"): st.lists(st.sampled_from(["top_p", "a.b"]), max_size=2),
+    (BodyFilters, "set"): st.dictionaries(st.sampled_from(["top_k", "c.d"]), ANYTHING, max_size=2),
     (Model, "command"): TEXT.map(lambda text: text and text + "${port}"),
     (Routing, "aliases"): st.dictionaries(TEXT.map("alias {}".format), TEXT.map("model {}".format), max_size=2),
     (Routing, "weights"): st.integers(0, 100).map(lambda load: Weights(priority=100 - load, load=load, latency=0)),

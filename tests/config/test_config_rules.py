@@ -147,18 +147,12 @@ def test_models_that_only_a_backend_can_know_are_one_warning_for_each_table(load
         three = "known"
         [routing.fallbacks]
         known = ["c"]
-        [scheduling.groups.g]
-        members = ["d"]
-        [scheduling.matrix]
-        vars = { e = "e", k = "known" }
         """
     )
     told = "not in this configuration, so a backend has to turn out to serve it"
     assert loaded.warnings == (
         f'routing.aliases: {told}: "a", "b"',
         f'routing.fallbacks: {told}: "c"',
-        f'scheduling.groups: {told}: "d"',
-        f'scheduling.matrix.vars: {told}: "e"',
     )
 
 

@@ -1,9 +1,9 @@
 """Runs the pages of the documentation that are sessions at a terminal, and compares what they show.
 
-A `toml`, `json` or `python` block is saved under the file name that the sentence before it names. A `console` block is
-typed into bash: lines after `$` are commands, the others are what they print, where `...` stands for anything. A block
-whose output does not come at once, because engines start or die, is typed again until it does. `sh` blocks are not run:
-they install things.
+A `toml`, `json` or `python` block is saved under the file name that stands last before it, if there is one. A `console`
+block is typed into bash: lines after `$` are commands, the others are what they print, where `...` stands for anything.
+A block whose output does not come at once, because engines start or die, is typed again until it does. `sh` blocks are
+not run: they install things.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ PAGES = ["tutorial/first-steps.md", "how-to/keys-and-limits.md", "how-to/watch.m
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _NAMED_FILE = re.compile(r"`([\w-]+\.(?:toml|json|py))`[^`]*\Z")
 _COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n?", re.MULTILINE)
+_SAVED = ("toml", "json", "python")
 _PORTS = ("8080", "8001", "8002")
 _PATIENCE_S = 20.0
 
@@ -42,7 +43,7 @@ class Block(NamedTuple):
 def blocks(page: str) -> Iterator[Block]:
     at = 0
     for found in _BLOCK.finditer(page):
-        named = _NAMED_FILE.search(page[at : found.start()])
+        named = _NAMED_FILE.search(page[at : found.start()]) if found[1] in _SAVED else None
         yield Block(found[1], found[2], named[1] if named else "")
         at = found.end()
 
@@ -88,12 +89,10 @@ class Terminal:
         """End bash and all that runs in it."""
         try:
             self._bash.communicate(b"kill $(jobs -p); wait\n", _PATIENCE_S)
-        finally:
-            try:
-                os.killpg(self._bash.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            self._bash.wait()
+        except subprocess.TimeoutExpired:
+            os.killpg(self._bash.pid, signal.SIGKILL)
+            self._bash.communicate()
+            raise
 
 
 @pytest.fixture
@@ -139,8 +138,7 @@ def test_a_session_goes_as_the_page_shows(
     servers = 0
     ran = 0
     for block in blocks(text):
-        if block.language in ("toml", "json", "python"):
-            assert block.file, f"this block is not preceded by the name of its file:\n{block.text}"
+        if block.file:
             (tmp_path / block.file).write_text(block.text, encoding="utf-8")
         elif block.language == "console":
             commands = _COMMAND.findall(block.text)
@@ -161,7 +159,8 @@ def run(terminal: Terminal, commands: str, promised: str, servers: int) -> None:
         terminal.read_until("listening on", servers)
         printed = terminal.output[before:]
     while not shows(printed, promised):
-        assert not servers and time.monotonic() < end, f"{commands}\nprints\n{printed}\nand not\n{promised}"
+        if servers or time.monotonic() > end:
+            raise AssertionError(f"{commands}\nprints\n{printed}\nand not\n{promised}")
         printed = terminal.type(commands)
 
 

@@ -33,7 +33,7 @@ def test_an_engine_that_starts_later_is_taken_in(free_port: int, ask: Ask) -> No
     with RunningGateway(config) as gateway:
         assert ask(gateway, "m").status_code == 404
         with SimEngine("m", port=free_port):
-            gateway.until(serving("m"))
+            gateway.until_health(late="healthy")
             assert ask(gateway, "m").status_code == 200
 
 

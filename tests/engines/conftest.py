@@ -12,7 +12,17 @@ import httpx
 import msgspec
 import pytest
 
-from enginehouse import Driver, EngineClient, EngineResponse, ReplicaState, ServedModel, UpstreamError
+from enginehouse import (
+    Driver,
+    EngineClient,
+    EngineOutput,
+    EngineProcess,
+    EngineResponse,
+    LaunchLine,
+    ReplicaState,
+    ServedModel,
+    UpstreamError,
+)
 from enginehouse.config.schema import Model
 from enginehouse.engines.local import LocalLauncher
 from enginehouse.engines.ports import Ports
@@ -83,6 +93,9 @@ class ScriptedDriver(Driver):
         self.verdict: bool | Exception = True
         self.served: list[ServedModel] | Exception = []
         self.delay = 0.0
+        self.sleeps: bool | Exception = False
+        self.wakes: bool | Exception = False
+        self.asked: list[str] = []
         self.health_checks: list[float] = []
         self.discoveries: list[float] = []
 
@@ -92,6 +105,19 @@ class ScriptedDriver(Driver):
         if isinstance(self.verdict, Exception):
             raise self.verdict
         return self.verdict
+
+    async def sleep(self, engine: EngineClient) -> bool:
+        return await self._answer("sleep", self.sleeps)
+
+    async def wake(self, engine: EngineClient) -> bool:
+        return await self._answer("wake", self.wakes)
+
+    async def _answer(self, question: str, answer: bool | Exception) -> bool:
+        self.asked.append(question)
+        await asyncio.sleep(self.delay)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     async def models(self, engine: EngineClient) -> list[ServedModel]:
         self.discoveries.append(asyncio.get_running_loop().time())
@@ -103,6 +129,64 @@ class ScriptedDriver(Driver):
 @pytest.fixture
 def driver() -> ScriptedDriver:
     return ScriptedDriver()
+
+
+class FakeProcess:
+    """Goes when told to; stopping it takes ``stop_s`` seconds, and a little longer than its end."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.stops: list[float] = []
+        self.stop_s = 0.0
+        self.bytes: int | Exception | None = 1000
+
+    @property
+    def handle(self) -> Mapping[str, Any]:
+        return {"address": self.address}
+
+    async def memory(self) -> int | None:
+        if isinstance(self.bytes, Exception):
+            raise self.bytes
+        return self.bytes
+
+    async def exited(self) -> int:
+        return await asyncio.shield(self.end)
+
+    async def stop(self, timeout: float) -> None:
+        self.stops.append(timeout)
+        await asyncio.sleep(self.stop_s)
+        if not self.end.done():
+            self.end.set_result(0)
+        await asyncio.sleep(0.1)
+
+
+class FakeLauncher:
+    """``running`` is what an earlier gateway left, by address."""
+
+    def __init__(self) -> None:
+        self.running: dict[str, FakeProcess] = {}
+        self.lines: list[LaunchLine] = []
+        self.launched: list[FakeProcess] = []
+        self.prints = b""
+        self.delay = 0.0
+
+    async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> EngineProcess:
+        await asyncio.sleep(self.delay)
+        output.write(self.prints)
+        self.lines.append(line)
+        self.launched.append(FakeProcess(f"http://127.0.0.1:{line.port}"))
+        return self.launched[-1]
+
+    async def adopt(
+        self, name: str, line: LaunchLine, handle: Mapping[str, Any], output: EngineOutput
+    ) -> EngineProcess | None:
+        return self.running.get(handle["address"])
+
+
+@pytest.fixture
+def fake_launcher() -> FakeLauncher:
+    return FakeLauncher()
 
 
 class HttpxClient:
@@ -130,7 +214,9 @@ def real_engine() -> RealEngine:
 
 
 @pytest.fixture
-async def llama_server(real_engine: RealEngine, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EngineClient]:
+async def llama_server(
+    real_engine: RealEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[EngineClient]:
     """A running llama-server that calls its model ``tiny`` and gives it a context of 2048 tokens."""
     monkeypatch.setenv("PATH", f"{real_engine.program.parent}{os.pathsep}{os.environ['PATH']}")
     model = Model(driver="llamacpp", path=str(real_engine.model), args=["-t", "1", "--no-warmup"], context_length=2048)
@@ -140,7 +226,7 @@ async def llama_server(real_engine: RealEngine, monkeypatch: pytest.MonkeyPatch)
         "tiny",
         model,
         driver=LlamaCppDriver(),
-        launcher=LocalLauncher(),
+        launcher=LocalLauncher(tmp_path),
         ports=Ports(),
         connect=HttpxClient,
         on_state=states.append,

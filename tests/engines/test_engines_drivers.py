@@ -147,3 +147,18 @@ def test_an_undeclared_context_is_left_to_the_engine(driver: Driver) -> None:
 @pytest.mark.parametrize("driver", [OpenAIDriver(), LlamaCppDriver(), VllmDriver(), SglangDriver()])
 def test_an_engine_is_not_launched_without_a_model_to_serve(driver: Driver) -> None:
     assert driver.command(LaunchSpec(model="m", path="", port=1)) is None
+
+
+async def test_a_vllm_that_is_to_sleep_is_launched_so_that_it_can(fake_client: Fake) -> None:
+    spec = LaunchSpec(model="m", path="/m", port=1, sleep=True)
+    assert "--enable-sleep-mode" in (VllmDriver().command(spec) or ())
+    assert VllmDriver().environment(spec) == {"VLLM_SERVER_DEV_MODE": "1"}
+    assert VllmDriver().environment(SPEC) == {}
+    client = fake_client({"/sleep?level=1": {}, "/wake_up": {}})
+    assert [await VllmDriver().sleep(client), await VllmDriver().wake(client)] == [True, True]
+    assert client.asked == ["/sleep?level=1", "/wake_up"]
+
+
+@pytest.mark.parametrize("driver", [OpenAIDriver(), LlamaCppDriver(), VllmDriver(), SglangDriver()])
+async def test_an_engine_without_the_pages_for_it_does_not_sleep(driver: Driver, fake_client: Fake) -> None:
+    assert [await driver.sleep(fake_client({})), await driver.wake(fake_client({}))] == [False, False]

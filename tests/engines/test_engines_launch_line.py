@@ -8,7 +8,7 @@ import pytest
 
 from enginehouse import ConfigError, LaunchLine, LaunchSpec
 from enginehouse.config.schema import Model
-from enginehouse.engines.launch_line import launch_line
+from enginehouse.engines.launch_line import fingerprint, launch_line
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_openai import OpenAIDriver
 
@@ -80,3 +80,23 @@ def test_the_stop_command_may_name_the_process() -> None:
 def test_a_line_that_cannot_be_built_names_its_key(model: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         _line(**model)
+
+
+def test_a_fingerprint_tells_what_is_launched_apart_and_nothing_of_it() -> None:
+    secret: dict[str, Any] = {"command": "engine", "env": {"TOKEN": "s3cret", "A": "1"}}
+    line = _line(**secret)
+    same = _line(command="engine", env={"A": "1", "TOKEN": "s3cret"}, stop_command="stop", ttl=5)
+    changes: list[dict[str, Any]] = [{"command": "engine -v"}, {"args": ["-v"]}, {"env": {}}]
+    others = [_line(**{**secret, **change}) for change in changes]
+    assert fingerprint(line) == fingerprint(same)
+    assert fingerprint(line) not in {fingerprint(other) for other in others}
+    assert "s3cret" not in fingerprint(line)
+
+
+@pytest.mark.parametrize(("idle", "sleep"), [("stop", False), ("sleep", True)])
+def test_the_driver_hears_whether_the_engine_is_to_sleep(idle: Any, sleep: bool) -> None:
+    class Attentive(OpenAIDriver):
+        def command(self, spec: LaunchSpec) -> list[str]:
+            return ["engine", str(spec.sleep)]
+
+    assert launch_line("m", Model(driver="x", idle=idle), Attentive(), 4711).command == ["engine", str(sleep)]

@@ -41,13 +41,13 @@ Launch = Callable[..., Awaitable[Engine]]
 
 
 @pytest.fixture
-async def launch() -> AsyncIterator[Launch]:
+async def launch(tmp_path: Path) -> AsyncIterator[Launch]:
     engines: list[Engine] = []
 
     async def launch(*command: str, stop_command: tuple[str, ...] = (), **environment: str) -> Engine:
         log = LogRing()
         line = LaunchLine(command=command, environment=environment, port=4711, stop_command=stop_command)
-        engine = Engine(await LocalLauncher().launch("tiny", line, log.write), log)
+        engine = Engine(await LocalLauncher(tmp_path).launch("tiny", line, log), log)
         engines.append(engine)
         return engine
 
@@ -128,17 +128,14 @@ async def test_what_an_engine_leaves_behind_is_killed_when_it_goes_by_itself(lau
 
 
 async def test_a_grandchild_that_left_the_group_does_not_hold_up_the_end(launch: Launch) -> None:
-    """It keeps the engine's output open: its end is waited for, but not for ever."""
     leave = "import os, time; os.setsid(); print('free', flush=True); time.sleep(60)"
     engine = await launch("sh", "-c", f'{sys.executable} -c "{leave}" & echo "pid $!"; wait')
     await engine.prints("free")
     [pid] = [int(line.split()[1]) for line in engine.log.tail(10) if line.startswith("pid ")]
-    began = asyncio.get_running_loop().time()
     try:
         await soon(engine.process.stop(10))
     finally:
         os.kill(pid, signal.SIGKILL)
-    assert asyncio.get_running_loop().time() - began > 1
 
 
 async def test_a_flood_of_output_never_blocks_the_engine(launch: Launch) -> None:
@@ -147,7 +144,7 @@ async def test_a_flood_of_output_never_blocks_the_engine(launch: Launch) -> None
     follower = engine.log.follow()
     assert await soon(engine.process.exited()) == 0
     assert engine.log.tail(1) == ["through"]
-    assert "lines lost" in await soon(anext(follower))
+    assert "bytes passed over" in await soon(anext(follower))
 
 
 async def test_a_stop_command_replaces_the_signal(launch: Launch, fifo: Path) -> None:
@@ -189,3 +186,13 @@ async def test_stopping_what_has_gone_does_nothing(launch: Launch) -> None:
     await soon(engine.process.exited())
     await soon(engine.process.stop(5))
     assert await engine.process.exited() == 0
+
+
+async def test_an_engine_tells_how_much_memory_it_takes_and_how_to_find_it(launch: Launch) -> None:
+    hold = "import time; held = b'x' * 40_000_000; print('up', flush=True); time.sleep(60)"
+    engine = await launch(sys.executable, "-S", "-c", hold)
+    await engine.prints("up")
+    memory = await soon(engine.process.memory())
+    assert memory is not None
+    assert 40e6 < memory < 80e6
+    assert engine.process.handle["pid"] == engine.process.pid

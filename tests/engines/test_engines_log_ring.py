@@ -97,3 +97,20 @@ async def test_every_follower_sees_every_line() -> None:
     await asyncio.sleep(0)
     ring.write(b"a\n")
     assert await asyncio.wait_for(asyncio.gather(*waiting), 5) == ["a", "a", "a"]
+
+
+async def test_it_is_known_whether_somebody_waits_for_more() -> None:
+    ring = LogRing()
+    ring.write(b"one\n")
+    lines = ring.follow(history=1)
+    assert await _next(lines) == "one"
+    assert not ring.followed
+    waiting = [asyncio.ensure_future(anext(lines)), asyncio.ensure_future(anext(ring.follow()))]
+    await asyncio.sleep(0)
+    assert ring.followed
+    waiting[0].cancel()
+    await asyncio.sleep(0)
+    assert ring.followed
+    ring.write(b"two\n")
+    await asyncio.wait_for(waiting[1], 5)
+    assert not ring.followed

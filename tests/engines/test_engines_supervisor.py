@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shlex
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
-from enginehouse import ConfigError, EngineProcess, LaunchLine, LoadFailed, ReplicaState
+from enginehouse import ConfigError, LoadFailed, ReplicaState
 from enginehouse.config.schema import Model
 from enginehouse.engines.local import LocalLauncher
 from enginehouse.engines.ports import Ports
@@ -25,45 +27,12 @@ async def soon(work: Awaitable[T]) -> T:
     return await asyncio.wait_for(work, 20)
 
 
-class FakeProcess:
-    """Goes when told to; stopping it takes ``stop_s`` seconds, and a little longer than its end."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.stops: list[float] = []
-        self.stop_s = 0.0
-
-    async def exited(self) -> int:
-        return await asyncio.shield(self.end)
-
-    async def stop(self, timeout: float) -> None:
-        self.stops.append(timeout)
-        await asyncio.sleep(self.stop_s)
-        if not self.end.done():
-            self.end.set_result(0)
-        await asyncio.sleep(0.1)
-
-
-class FakeLauncher:
-    def __init__(self) -> None:
-        self.launched: list[FakeProcess] = []
-        self.prints = b""
-        self.delay = 0.0
-
-    async def launch(self, name: str, line: LaunchLine, output: Callable[[bytes], None]) -> EngineProcess:
-        await asyncio.sleep(self.delay)
-        output(self.prints)
-        self.launched.append(FakeProcess(f"http://127.0.0.1:{line.port}"))
-        return self.launched[-1]
-
-
 class Stage:
     """A supervisor with all that it deals with."""
 
-    def __init__(self, driver: Any, client: Any, model: Model, launcher: Any = None) -> None:
+    def __init__(self, driver: Any, client: Any, model: Model, launcher: Any) -> None:
         self.driver = driver
-        self.launcher = launcher or FakeLauncher()
+        self.launcher = launcher
         self.states: list[ReplicaState] = []
         self.addresses: list[str] = []
         self.ports = Ports(25_000, 25_999)
@@ -79,8 +48,8 @@ class Stage:
 
 
 @pytest.fixture
-def stage(driver: Any, fake_client: Any) -> Stage:
-    return Stage(driver, fake_client({}), Model(command="engine", start_timeout=60, stop_timeout=7))
+def stage(driver: Any, fake_client: Any, fake_launcher: Any) -> Stage:
+    return Stage(driver, fake_client({}), Model(command="engine", start_timeout=60, stop_timeout=7), fake_launcher)
 
 
 def test_an_engine_is_ready_when_its_driver_says_so(in_virtual_time: Run, stage: Stage) -> None:
@@ -227,6 +196,45 @@ def test_stopping_in_the_moment_it_becomes_ready_stops_it(in_virtual_time: Run, 
     assert stage.launcher.launched[0].end.done()
 
 
+@pytest.mark.parametrize(("seconds", "steps"), [*((0, n) for n in range(10)), *((0.05, n) for n in range(20))])
+def test_a_start_that_is_cancelled_at_any_moment_leaves_nothing_behind(
+    seconds: float, steps: int, in_virtual_time: Run, stage: Stage
+) -> None:
+    """The launcher hands its process over, and the engine becomes ready, within these steps of the event loop."""
+
+    async def scenario() -> None:
+        starting = asyncio.ensure_future(stage.supervisor.start())
+        await asyncio.sleep(seconds)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.wait({starting})
+        assert starting.cancelled() is (stage.states[-1] is STOPPED)
+        assert [process.end.done() for process in stage.launcher.launched] in ([], [starting.cancelled()])
+
+    in_virtual_time(scenario())
+
+
+def test_an_engine_whose_launch_nobody_waits_for_any_more_is_stopped(in_virtual_time: Run, stage: Stage) -> None:
+    class Stubborn:
+        async def launch(self, *args: Any) -> Any:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(1e6)
+            await asyncio.sleep(5)
+            return await stage.launcher.launch(*args)
+
+    stage.supervisor._launcher = Stubborn()  # type: ignore[assignment]
+
+    async def scenario() -> None:
+        with pytest.raises(LoadFailed, match="could not be launched in that time"):
+            await stage.supervisor.start()
+        await asyncio.sleep(10)
+        assert stage.launcher.launched[0].end.done()
+
+    in_virtual_time(scenario())
+    assert stage.states == [STARTING, FAILED]
+
+
 def test_a_cancelled_start_leaves_nothing_behind(in_virtual_time: Run, stage: Stage) -> None:
     stage.driver.verdict = False
 
@@ -259,8 +267,7 @@ def test_the_engine_goes_even_when_its_start_is_cancelled_twice(in_virtual_time:
     in_virtual_time(scenario())
 
 
-def test_a_port_is_free_again_when_its_engine_has_gone(in_virtual_time: Run, driver: Any, fake_client: Any) -> None:
-    stage = Stage(driver, fake_client({}), Model(command="engine"))
+def test_a_port_is_free_again_when_its_engine_has_gone(in_virtual_time: Run, stage: Stage) -> None:
     stage.ports = stage.supervisor._ports = Ports(25_000, 25_001)
 
     async def scenario() -> None:
@@ -271,7 +278,7 @@ def test_a_port_is_free_again_when_its_engine_has_gone(in_virtual_time: Run, dri
             else:
                 stage.launcher.launched[-1].end.set_result(1)
                 await asyncio.sleep(1)
-        driver.verdict = False
+        stage.driver.verdict = False
         for _ in range(3):
             with pytest.raises(LoadFailed, match="not ready within"):
                 await stage.supervisor.start()
@@ -279,8 +286,10 @@ def test_a_port_is_free_again_when_its_engine_has_gone(in_virtual_time: Run, dri
     in_virtual_time(scenario())
 
 
-def test_a_configuration_that_cannot_be_launched_is_told(in_virtual_time: Run, driver: Any, fake_client: Any) -> None:
-    stage = Stage(driver, fake_client({}), Model(command="engine ${prot}"))
+def test_a_configuration_that_cannot_be_launched_is_told(
+    in_virtual_time: Run, driver: Any, fake_client: Any, fake_launcher: Any
+) -> None:
+    stage = Stage(driver, fake_client({}), Model(command="engine ${prot}"), fake_launcher)
 
     async def scenario() -> None:
         with pytest.raises(ConfigError, match=r"models.tiny.command"):
@@ -290,11 +299,13 @@ def test_a_configuration_that_cannot_be_launched_is_told(in_virtual_time: Run, d
     assert stage.states == [STARTING, FAILED]
 
 
-async def test_a_real_child_that_exits_during_start_fails_at_once(driver: Any, fake_client: Any) -> None:
+async def test_a_real_child_that_exits_during_start_fails_at_once(
+    driver: Any, fake_client: Any, tmp_path: Path
+) -> None:
     driver.verdict = False
     fail = 'import sys; print("reading the model"); sys.exit("error: model not found")'
     model = Model(command=shlex.join([sys.executable, "-u", "-c", fail]), start_timeout=600)
-    stage = Stage(driver, fake_client({}), model, LocalLauncher())
+    stage = Stage(driver, fake_client({}), model, LocalLauncher(tmp_path))
     with pytest.raises(LoadFailed, match="it ended with status 1 while it started") as caught:
         await soon(stage.supervisor.start())
     assert caught.value.details["log"] == ["reading the model", "error: model not found"]

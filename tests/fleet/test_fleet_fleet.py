@@ -222,6 +222,14 @@ def test_changes_of_health_and_state_are_told_once_they_can_be_seen(clock: Any, 
     ]
 
 
+def test_a_backend_that_is_gone_takes_no_requests_from_that_moment_on(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", "m"))
+    fleet.gone("a", "killed")
+    assert fleet.snapshot.candidates("m")[0].health is Health.UNHEALTHY
+    assert fleet.backends()[0].last_error == "killed"
+    fleet.gone("nobody", "killed")
+
+
 @pytest.mark.parametrize(
     "ask",
     [

@@ -41,6 +41,15 @@ def test_a_success_between_failures_starts_the_count_anew() -> None:
     assert health(tracker) is Health.HEALTHY
 
 
+@pytest.mark.parametrize("before", list(Health))
+def test_a_backend_that_is_gone_is_unhealthy_at_once(before: Health) -> None:
+    tracker = HealthTracker(CHECKS, before)
+    assert tracker.gone("killed", 5.0) is (before is not Health.UNHEALTHY)
+    assert (health(tracker), tracker.last_error, tracker.last_error_at) == (Health.UNHEALTHY, "killed", 5.0)
+    assert not tracker.steady
+    assert report(tracker, True, True) == [False, True]
+
+
 def test_two_successes_in_a_row_make_it_healthy_again() -> None:
     tracker = HealthTracker(CHECKS, Health.UNHEALTHY)
     assert report(tracker, True, False, True) == [False, False, False]

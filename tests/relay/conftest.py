@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import itertools
+import random
 import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 import pytest
@@ -27,7 +29,7 @@ from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream.upstream import Upstream
 
 _T = TypeVar("_T")
-_LIMIT = 5.0
+_LIMIT = 2.0
 MODEL = "m"
 
 
@@ -45,11 +47,18 @@ async def within(awaited: Awaitable[_T]) -> _T:
     return await asyncio.wait_for(awaited, _LIMIT)
 
 
+class Signal(asyncio.Event):
+    """An event that is not waited for for ever."""
+
+    async def wait(self) -> Literal[True]:
+        return await within(super().wait())
+
+
 async def until(holds: Callable[[], object]) -> None:
     """Let the loop run until ``holds()``."""
 
     async def turn() -> None:
-        while not holds():
+        while not holds():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0)
 
     await within(turn())
@@ -91,7 +100,8 @@ class EngineConnection(asyncio.Protocol):
     def __init__(self, engine: ScriptedEngine) -> None:
         self.engine = engine
         self.received = b""
-        self.closed = asyncio.Event()
+        self.deaf = False
+        self.closed = Signal()
         self.writable = asyncio.Event()
         self.writable.set()
         self.task: asyncio.Task[None] | None = None
@@ -113,6 +123,13 @@ class EngineConnection(asyncio.Protocol):
         self.writable.set()
 
     def data_received(self, data: bytes) -> None:
+        if self.engine.early:
+            self.transport.write(self.engine.early)
+            self.transport.pause_reading()
+            self.engine.early = b""
+            self.deaf = True
+        if self.deaf:
+            return
         self.received += data
         head, end, rest = self.received.partition(b"\r\n\r\n")
         if end:
@@ -151,7 +168,10 @@ class ScriptedEngine:
         self.calls: list[Call] = []
         self.connections: list[EngineConnection] = []
         self._server = server
+        self.early = b""
         self._scripts: list[tuple[Step, ...]] = []
+        self._otherwise: tuple[tuple[Step, ...], ...] = ((self.answer(),),)
+        self._dice = random.Random(0)
 
     def plays(self, *steps: Step) -> None:
         """The script of the next request."""
@@ -166,6 +186,15 @@ class ScriptedEngine:
         head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
         self.plays(head, *(chunk(s) if isinstance(s, bytes) and s is not END else s for s in steps))
 
+    def otherwise(self, *scripts: tuple[Step, ...], dice: random.Random | None = None) -> None:
+        """One of these, drawn with ``dice``, is the script of every request that has none of its own."""
+        self._otherwise = scripts
+        self._dice = dice or self._dice
+
+    def answers_early(self, answer: bytes) -> None:
+        """Send ``answer`` as soon as a request begins, and read nothing more on that connection."""
+        self.early = answer
+
     @staticmethod
     def answer(body: bytes = b'{"ok": true}', status: int = 200, *lines: bytes) -> bytes:
         head = [b"HTTP/1.1 %d Said" % status, b"content-type: application/json", *lines]
@@ -173,7 +202,7 @@ class ScriptedEngine:
 
     def arrived(self, call: Call) -> tuple[Step, ...]:
         self.calls.append(call)
-        return self._scripts.pop(0) if self._scripts else (self.answer(),)
+        return self._scripts.pop(0) if self._scripts else self._dice.choice(self._otherwise)
 
     async def call(self, number: int = 0) -> Call:
         """The request of that number, as soon as it is here."""
@@ -243,6 +272,10 @@ class Client:
     def send(self, data: bytes) -> None:
         self._writer.write(data)
 
+    def unsent(self) -> int:
+        """Bytes that the kernel has not taken yet."""
+        return self._writer.transport.get_write_buffer_size()
+
     async def drained(self) -> None:
         await within(self._writer.drain())
 
@@ -262,13 +295,19 @@ class Client:
         """Whatever comes next; empty at the end."""
         return await within(self._reader.read(1 << 20))
 
-    async def rest(self) -> bytes:
-        """Everything until the connection ends."""
+    async def everything(self) -> bytes:
+        """All until the connection ends, which raises ``ConnectionError`` if it breaks."""
         data = b""
-        with contextlib.suppress(ConnectionError):
-            while piece := await self.some():
-                data += piece
+        while piece := await self.some():
+            data += piece
         return data
+
+    async def rest(self) -> bytes:
+        """All until the connection ends or breaks."""
+        try:
+            return await self.everything()
+        except ConnectionError:
+            return b""
 
     async def reply(self) -> Reply:
         """A response with its body."""
@@ -313,15 +352,18 @@ class Client:
 class House:
     """A gateway that listens on ``port``, with the engines given as its healthy backends ``a``, ``b``, ``c`` ..."""
 
-    def __init__(self, gateway: Gateway, port: int) -> None:
+    until = staticmethod(until)
+
+    def __init__(self, gateway: Gateway, port: int, state: ServerState) -> None:
         self.gateway = gateway
+        self._state = state
         self.relay = gateway.relay
         self.fleet = gateway.fleet
         self.port = port
         self.clients: list[Client] = []
 
     async def client(self) -> Client:
-        client = Client(*await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 26))
+        client = Client(*await asyncio.open_connection("127.0.0.1", self.port))
         self.clients.append(client)
         return client
 
@@ -350,6 +392,38 @@ class House:
         """Have every live request believe that ``seconds`` have passed."""
         for exchange in list(self.relay.live):
             exchange.check_time(perf_counter() + seconds)
+
+    async def congested(self) -> None:
+        """Until nothing goes on any more because a client reads too slowly."""
+        turns = itertools.count()
+
+        def settled() -> bool:
+            nonlocal turns
+            if not any(connection.flow.write_paused for connection in self._state.connections):
+                turns = itertools.count()
+            return next(turns) > 100
+
+        await until(settled)
+
+    def seconds_pass(self, seconds: int) -> None:
+        """What the idlers do in so many seconds."""
+        for connection in list(self._state.connections):
+            for _ in range(seconds):
+                connection.look(connection.loop.time())
+
+    def cancel_tasks(self) -> None:
+        """What a stopping server does to requests that take too long."""
+        for task in self._state.tasks:
+            task.cancel()
+
+    def shut_down(self) -> None:
+        """What a stopping server tells its connections."""
+        for connection in list(self._state.connections):
+            connection.shutdown()
+
+    async def gone(self) -> None:
+        """Until no client is connected any more."""
+        await until(lambda: not self._state.connections and not self._state.tasks)
 
     async def quiet(self) -> None:
         """Until nothing is live; then nothing may be pending either."""
@@ -383,7 +457,7 @@ async def house(door: str, registry: Registry, engine: object) -> AsyncIterator[
     loop = asyncio.get_running_loop()
     mishaps: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: mishaps.append(context))
-    opened: list[tuple[House, asyncio.Server, ServerState]] = []
+    opened: list[tuple[House, asyncio.Server]] = []
 
     async def open_house(
         *engines: ScriptedEngine,
@@ -409,16 +483,16 @@ async def house(door: str, registry: Registry, engine: object) -> AsyncIterator[
         server = await loop.create_server(
             lambda: protocol(config=settings_, server_state=state, app_state={}, _loop=loop), "127.0.0.1", 0
         )
-        made = House(gateway, server.sockets[0].getsockname()[1])
-        opened.append((made, server, state))
+        made = House(gateway, server.sockets[0].getsockname()[1], state)
+        opened.append((made, server))
         return made
 
     yield open_house
-    for made, server, state in opened:
+    for made, server in opened:
         server.close()
         for client in made.clients:
             client.close()
-        await until(lambda state=state: not state.connections and not state.tasks)
+        await made.gone()
         await made.quiet()
         made.relay.close()
     assert not mishaps, mishaps

@@ -209,7 +209,7 @@ async def test_an_answer_that_breaks_never_looks_whole(house: Any, engine: Any, 
     served, other = await engine(), await engine()
     gateway = await house(served, other)
     read = asyncio.Event()
-    piece = b'b\r\n{"half": 1, \r\n' if b"chunked" in framing else b'{"half": 1, '
+    piece = b'c\r\n{"half": 1, \r\n' if b"chunked" in framing else b'{"half": 1, '
     served.plays(b"HTTP/1.1 200 OK\r\n" + framing + b"\r\n\r\n" + piece, read, getattr(served, how))
     client = await gateway.client()
     client.send(gateway.post())
@@ -224,9 +224,7 @@ async def test_an_answer_that_breaks_never_looks_whole(house: Any, engine: Any, 
     assert other.calls == []
 
 
-async def test_a_broken_answer_of_unknown_length_resets_an_old_client(
-    house: Any, engine: Any, only_fast: None
-) -> None:
+async def test_a_broken_answer_of_unknown_length_resets_an_old_client(house: Any, engine: Any, only_fast: None) -> None:
     served = await engine()
     gateway = await house(served)
     read = asyncio.Event()
@@ -236,14 +234,15 @@ async def test_a_broken_answer_of_unknown_length_resets_an_old_client(
     await client.head()
     read.set()
     with pytest.raises(ConnectionResetError):
-        while await client.some():
-            pass
+        await client.everything()
 
 
 async def test_an_engines_error_status_with_a_stream_is_relayed(house: Any, engine: Any) -> None:
     served = await engine()
     gateway = await house(served)
-    served.plays(b"HTTP/1.1 400 Bad\r\n" + UNTIL_CLOSE.partition(b"\r\n")[2][:-2] + b"content-length: 13\r\n\r\ndata: wrong\n\n")
+    served.plays(
+        b"HTTP/1.1 400 Bad\r\n" + UNTIL_CLOSE.partition(b"\r\n")[2][:-2] + b"content-length: 13\r\n\r\ndata: wrong\n\n"
+    )
     reply = await gateway.ask(gateway.post(stream=True))
     assert (reply.status, reply.body) == (400, b"data: wrong\n\n")
 

@@ -30,7 +30,7 @@ class _Outbound:
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         """Queue the head."""
         headers = read_lines(lines)
-        if length is not None:
+        if length is not None and status != 204:
             headers.append((b"content-length", b"%d" % length))
         self._put({"type": "http.response.start", "status": status, "headers": headers}, 0)
 
@@ -86,10 +86,15 @@ class AsgiDoor:
         out = _Outbound()
         out.exchange = exchange = self._entrance.relay.open(out, scope["path"], headers)
         try:
+            await self._relay(exchange, out, headers, receive, send)
+        finally:
+            exchange.client_gone()
+
+    async def _relay(self, exchange: Exchange, out: _Outbound, headers: Headers, receive: Receive, send: Send) -> None:
+        try:
             caller = self._entrance.enter(headers)
             body = await self._body(receive)
             if body is None:
-                exchange.client_gone()
                 return
             exchange.begin(body, caller)
         except RequestError as error:
@@ -99,7 +104,6 @@ class AsgiDoor:
             await out.send_all(send)
         finally:
             leaving.cancel()
-            exchange.client_gone()
 
     async def _body(self, receive: Receive) -> bytes | None:
         """The whole body, or ``None`` when the client left. Raises ``BodyTooLarge``."""

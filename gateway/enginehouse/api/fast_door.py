@@ -7,11 +7,14 @@ other request goes to the application unchanged.
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from http import HTTPStatus
 from typing import Any, cast
 
 import httptools
 import msgspec
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from enginehouse.api.entrance import Entrance
@@ -22,6 +25,7 @@ from enginehouse.relay.attempt import NEVER
 from enginehouse.relay.door import Caller
 from enginehouse.relay.exchange import Exchange
 
+_MOST_WAITING = 16
 _MOST_UNHEARD = 64 * 1024
 _A_SECOND = 1024
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
@@ -36,6 +40,7 @@ class Inbound:
     """One hot request on a connection: a ``Door`` to its exchange.
 
     It stands where uvicorn keeps its request-response cycle, so it has the attributes that uvicorn's protocol looks at.
+    ``waits``: a request before it is not answered yet. ``expects``: its client sends the body when it is told to.
     """
 
     def __init__(self, connection: FastDoor, path: str, headers: Headers, keep_alive: bool, chunks: bool) -> None:
@@ -44,6 +49,7 @@ class Inbound:
         self._headers = headers
         self._chunks = chunks
         self._chunked = False
+        self._until_close = False
         self._head = b""
         self._pieces: list[bytes] = []
         self._length = 0
@@ -51,6 +57,8 @@ class Inbound:
         self._caller: Caller | None = None
         self.exchange: Exchange | None = None
         self.keep_alive = keep_alive
+        self.expects = False
+        self.waits = False
         self.whole = False
         self.response_complete = False
 
@@ -70,6 +78,8 @@ class Inbound:
             self._pieces.append(body)
             if self._length > self._connection.entrance.max_body:
                 self._turn_away(self._connection.entrance.too_large())
+            elif self.waits and self._length > HIGH_WATER_LIMIT:
+                self._connection.flow.pause_reading()
 
     def received(self) -> None:
         """The body is whole."""
@@ -102,13 +112,16 @@ class Inbound:
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         """Prepare the head; it leaves with the first piece."""
-        if length is not None:
+        if status == 204:
+            framing = b""
+        elif length is not None:
             framing = b"content-length: %d\r\n" % length
         elif self._chunks:
             self._chunked = True
             framing = b"transfer-encoding: chunked\r\n"
         else:
             framing = b""
+            self._until_close = True
             self.keep_alive = False
         closing = b"" if self.keep_alive else b"connection: close\r\n"
         self._head = b"%s%s%s%s\r\n" % (status_line(status), lines, framing, closing)
@@ -136,13 +149,18 @@ class Inbound:
     def abort(self) -> None:
         """Break the connection."""
         self.response_complete = True
-        self._connection.transport.abort()
+        transport = self._connection.transport
+        if self._until_close:  # only a reset tells this client that the answer is not whole
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        transport.abort()
 
 
 class FastDoor(HttpToolsProtocol):
     """A client's connection. ``entrance`` and ``_cors`` are set by ``fast_door``.
 
     ``cycle`` is the request received last, ``_current`` the hot one being answered; pipelining makes them differ.
+    ``_held`` is a hot one whose turn has come and that waits until the client has read earlier answers, ``_cold`` one
+    that the application answers while others wait behind it.
     ``_unheard`` counts the bytes since the last whole head or piece of a body; each second that the client lets the
     gateway wait for more counts as one KiB. So no head is endless, and none takes much longer than a minute.
     """
@@ -152,6 +170,8 @@ class FastDoor(HttpToolsProtocol):
     idle_since = NEVER
     _idlers: Idlers
     _current: Inbound | None = None
+    _held: Inbound | None = None
+    _cold: Any = None
     _unheard = 0
     _cors = False
 
@@ -182,12 +202,14 @@ class FastDoor(HttpToolsProtocol):
         previous = self.cycle
         self.cycle = inbound = Inbound(self, path, self.headers, keep_alive, version != "1.0")
         self.headers = []
+        inbound.expects = self.expect_100_continue
         if previous is not None and not previous.response_complete:
-            self.flow.pause_reading()
+            inbound.waits = True
             self.pipeline.appendleft((cast(Any, inbound), self.app))
-        elif self.expect_100_continue:
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self._queued_behind(previous)
         inbound.enter()
+        if inbound.expects:
+            self._send_on(inbound)
 
     def _asked_to_upgrade(self) -> None:
         """Let only a WebSocket through; ``_feed`` then ignores the wish for any other protocol."""
@@ -206,7 +228,27 @@ class FastDoor(HttpToolsProtocol):
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
         self.headers.extend(headers)
+        previous = self.cycle
         super().on_headers_complete()
+        if self.pipeline:
+            self._queued_behind(previous)
+
+    def _queued_behind(self, previous: Any) -> None:
+        """A request has been put into the pipeline; read on all the same, for else nobody notices a client that leaves.
+
+        Only a long pipeline, and in ``Inbound`` a long body, have to wait.
+        """
+        if len(self.pipeline) == 1 and not isinstance(previous, Inbound):
+            self._cold = previous
+        if len(self.pipeline) < _MOST_WAITING:
+            self.flow.resume_reading()
+        else:
+            self.flow.pause_reading()
+
+    def _send_on(self, inbound: Inbound) -> None:
+        """Tell the client to send the body, if that is wanted and its turn has come."""
+        if not inbound.waits and not inbound.whole:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
         """A piece of a request's body."""
@@ -221,18 +263,26 @@ class FastDoor(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """A request is whole."""
         self._unheard = 0
+        if self.headers:  # this is a request that _feed parses once more, or there were trailers
+            if self.parser.should_upgrade():
+                return
+            self.cycle.keep_alive = self.cycle.keep_alive and self.parser.should_keep_alive()
         if isinstance(self.cycle, Inbound):
             self.cycle.received()
-        elif not self.parser.should_upgrade():
+        else:
             super().on_message_complete()
 
     # --- from the requests
 
     def arrived(self, inbound: Inbound) -> None:
-        """``inbound`` can begin, unless requests before it still wait for their answers."""
-        if not self.pipeline or all(cast(Any, waiting) is not inbound for waiting, _ in self.pipeline):
-            self._current = inbound
-            inbound.begin()
+        """``inbound`` is whole, and begins when its turn has come and the client has read most of earlier answers."""
+        if inbound.waits:
+            return
+        if self.flow.write_paused:
+            self._held = inbound
+            return
+        self._current = inbound
+        inbound.begin()
 
     def answered(self, inbound: Inbound) -> None:
         """``inbound`` has its answer."""
@@ -249,13 +299,23 @@ class FastDoor(HttpToolsProtocol):
         """Turn to the next request, or wait for one."""
         following = self.pipeline[-1][0] if self.pipeline else None
         if not isinstance(following, Inbound) or self.transport.is_closing():
+            self._cold = None if isinstance(following, Inbound) else following
             super().on_response_complete()
             return
         self.server_state.total_requests += 1
         self.pipeline.pop()
+        self._cold = None
+        self.loop.call_soon(self._turn_to, following)  # at once, a long pipeline would become a deep recursion
+
+    def _turn_to(self, inbound: Inbound) -> None:
+        if self.transport.is_closing():
+            return
+        inbound.waits = False
         self.flow.resume_reading()
-        if following.whole:
-            self.arrived(following)
+        if inbound.whole:
+            self.arrived(inbound)
+        elif inbound.expects:
+            self._send_on(inbound)
 
     # --- from the transport
 
@@ -301,9 +361,12 @@ class FastDoor(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone, and with it all its requests."""
         self._idlers.discard(self)
-        current, self._current = self._current, None
+        current, self._current, self._held = self._current, None, None
         if isinstance(self.cycle, Inbound):
             self.cycle = None
+        if self._cold is not None:
+            self._cold.disconnected = True
+            self._cold.message_event.set()
         super().connection_lost(exc)
         self.pipeline.clear()
         if current is not None:
@@ -318,7 +381,10 @@ class FastDoor(HttpToolsProtocol):
     def resume_writing(self) -> None:
         """The client has caught up."""
         super().resume_writing()
-        if self._current is not None and self._current.exchange is not None:
+        held, self._held = self._held, None
+        if held is not None and not self.transport.is_closing():
+            self.arrived(held)
+        elif self._current is not None and self._current.exchange is not None:
             self._current.exchange.resume()
 
     def _refuse(self, error: InvalidRequest) -> None:
@@ -361,7 +427,7 @@ class FastDoor(HttpToolsProtocol):
         if cycle is None or cycle.response_complete:
             return self._unheard > 0
         whole = cycle.whole if isinstance(cycle, Inbound) else not cycle.more_body
-        return not whole and not self.flow.read_paused
+        return not whole and not self.pipeline and not self.flow.read_paused
 
 
 class Idlers:

@@ -9,6 +9,7 @@ import click
 from enginehouse.cli.check import check
 from enginehouse.cli.drain import drain, undrain
 from enginehouse.cli.explain import explain
+from enginehouse.cli.import_llama_swap import import_configuration
 from enginehouse.cli.models import models
 from enginehouse.cli.plugin_commands import GroupWithPlugins
 from enginehouse.cli.plugins import plugins
@@ -33,5 +34,5 @@ def main() -> None:
         sys.exit(1)
 
 
-for _command in (check, drain, explain, models, plugins, schema, serve, status, undrain):
+for _command in (check, drain, explain, import_configuration, models, plugins, schema, serve, status, undrain):
     enginehouse.add_command(_command)

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
+from enginehouse.app import build_swapper
 from enginehouse.cli.options import config_option
 from enginehouse.cli.output import warn
-from enginehouse.config.load import load_config
+from enginehouse.config.load import Loaded, load_config
 from enginehouse.config.render import effective, effective_data
 from enginehouse.domain.errors import ConfigError, ConfigErrors
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.scheduling.facts import host_facts, host_names
 
 
 @click.command()
@@ -26,6 +30,7 @@ def check(config: Path | None, as_json: bool) -> None:
     """
     try:
         loaded = load_config(config, os.environ)
+        _check_swapping(loaded)
     except ConfigError as error:
         if as_json:
             _print_json({"ok": False, "errors": [_as_data(one) for one in _each(error)]})
@@ -38,6 +43,20 @@ def check(config: Path | None, as_json: bool) -> None:
         _print_json({"ok": True, "file": file, "warnings": loaded.warnings, "config": shown})
     else:
         click.echo(effective(loaded.config), nl=False)
+
+
+def _check_swapping(loaded: Loaded) -> None:
+    """Have a bundled swapper read its rules for every host; those of other plugins are read when these are loaded."""
+    config = loaded.config
+    registry = load_plugins(msgspec.structs.replace(config.plugins, enabled=[])).registry
+    if config.scheduling.swapper not in registry.types("swapper"):
+        return
+    try:
+        for host in host_names(config):
+            build_swapper(config, registry, host_facts(config, host))
+    except ConfigError as error:
+        file = str(loaded.file) if loaded.file else ""
+        raise ConfigError(error.problem, file=file, key=error.key, remedy=error.remedy) from None
 
 
 def _each(error: ConfigError) -> tuple[ConfigError, ...]:

@@ -53,12 +53,13 @@ def _alias_cycles(config: Config) -> Iterator[Problem]:
 
 def _urls(config: Config) -> Iterator[Problem]:
     for name, backend in config.backends.items():
-        if not _is_base_url(backend.url):
+        if not is_base_url(backend.url):
             remedy = "write it as http://host:port or https://host/prefix, without user, query or fragment"
             yield Problem(("backends", name, "url"), "is not the address of a server", remedy)
 
 
-def _is_base_url(url: str) -> bool:
+def is_base_url(url: str) -> bool:
+    """Whether ``url`` is the address of a server: no user, no query, no fragment."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -102,6 +103,18 @@ def _commands(config: Config) -> Iterator[Problem]:
             yield Problem(("models", name, "command"), "does not say ${port}", remedy)
 
 
+def _filters(config: Config) -> Iterator[Problem]:
+    for model, filters in ((name, model.filters) for name, model in config.models.items()):
+        named: list[tuple[Path, str]] = [(("strip", place), field) for place, field in enumerate(filters.strip)]
+        named += [(("set", field), field) for field in filters.set]
+        for path, field in named:
+            if field.partition(".")[0] == "model":
+                remedy = "use an alias to have another model serve it"
+                yield Problem(("models", model, "filters", *path), "a request keeps its model", remedy)
+            elif "" in field.split("."):
+                yield Problem(("models", model, "filters", *path), "names no field", 'write "field" or "object.field"')
+
+
 def _clashes(config: Config) -> Iterator[Problem]:
     for name, model in config.models.items():
         if model.launches and name in config.backends:
@@ -119,15 +132,13 @@ def _aliases_of_aliases(config: Config) -> Iterator[str]:
 
 def _unknown_models(config: Config) -> Iterator[str]:
     known = {*config.models, *(name for backend in config.backends.values() for name in backend.models or ())}
-    routing, scheduling = config.routing, config.scheduling
+    routing = config.routing
     named: dict[Path, set[str]] = {
         ("routing", "aliases"): set(routing.aliases.values()) - routing.aliases.keys(),
         ("routing", "fallbacks"): {
             *routing.fallbacks,
             *(name for chain in routing.fallbacks.values() for name in chain),
         },
-        ("scheduling", "groups"): {name for group in scheduling.groups.values() for name in group.members},
-        ("scheduling", "matrix", "vars"): set(scheduling.matrix.vars.values()),
     }
     for path, names in named.items():
         if unknown := sorted(names - known):
@@ -148,5 +159,6 @@ _RULES: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _keys,
     _hosts,
     _commands,
+    _filters,
     _clashes,
 )

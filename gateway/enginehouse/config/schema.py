@@ -159,8 +159,15 @@ class Backend(Section, frozen=True):
     timeouts: Annotated[Timeouts | None, Meta(description="instead of the common ones")] = None
 
 
+class BodyFilters(Section, frozen=True):
+    """What is changed in the bodies of a model's requests. `a.b` is the field `b` of the object `a`; `model` stays."""
+
+    strip: Annotated[list[str], Meta(description="fields to take out")] = []
+    set: Annotated[dict[str, Any], Meta(description="fields to put in, after that, whatever the client sent")] = {}
+
+
 class Model(ModelCard, frozen=True):
-    """A model that is launched on demand; without `driver`, `path` or `command` only what it can do."""
+    """A model that is launched on demand; without `driver`, `path` or `command` only what is true of it elsewhere."""
 
     driver: Annotated[str, Meta(description="`llamacpp`, `vllm`, `sglang`, `sim` or a plugin's")] = ""
     path: Annotated[str, Meta(description="the model's file or folder")] = ""
@@ -173,7 +180,11 @@ class Model(ModelCard, frozen=True):
     replicas: Annotated[Positive, Meta(description="engines to launch")] = 1
     priority: Annotated[Count, Meta(description="lower is better")] = 0
     role: Annotated[Role, Meta(description="what it does where prefill and decode are split")] = Role.NEUTRAL
-    ttl: Annotated[Duration, Meta(description="unload after this long idle; 0 never")] = 0
+    ttl: Annotated[Duration, Meta(description="unload after this long idle, also if pinned; 0 never")] = 0
+    idle: Annotated[
+        Literal["stop", "sleep"],
+        Meta(description="what `ttl` does: `sleep` needs an engine that can, else it is stopped"),
+    ] = "stop"
     memory: Annotated[ByteSize | None, Meta(description="what it takes; learned if left out")] = None
     stop_command: Annotated[str, Meta(description="instead of SIGTERM")] = ""
     start_timeout: Annotated[Duration, Meta(description="until it is ready")] = 120
@@ -184,6 +195,7 @@ class Model(ModelCard, frozen=True):
         Count, Meta(description="most requests at once; 0 is what the engine says, else no limit")
     ] = 0
     timeouts: Annotated[Timeouts | None, Meta(description="instead of the common ones")] = None
+    filters: BodyFilters = BodyFilters()
 
     @property
     def launches(self) -> bool:
@@ -204,7 +216,7 @@ class Matrix(Section, frozen=True):
     """What may run together, for the `matrix` swapper."""
 
     vars: Annotated[dict[str, str], Meta(description="short names of models")] = {}
-    costs: Annotated[dict[str, Count], Meta(description="what stopping a model costs")] = {}
+    costs: Annotated[dict[str, Positive], Meta(description="what stopping a model costs; 1 if left out")] = {}
     sets: Annotated[dict[str, str], Meta(description="allowed combinations, best first: `(g | q) & v`")] = {}
 
 

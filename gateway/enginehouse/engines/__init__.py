@@ -2,12 +2,19 @@
 
 ::
 
+    host_engines  the managed engines of one host: what its scheduler starts and stops
+    supervisor    one of them: started, ready, asleep, gone
+    back_off      how long one that fails again and again is left alone
+    idle          which ones have had nothing to do for long enough
     launch_line   configuration + driver + port -> what to run
     ports         loopback ports to run it on
     local         the bundled launcher: a process group of its own, here
-    log_ring      what the engine printed, bounded, followed by whoever asks
-    supervisor    one managed engine: started, ready, gone
+    processes     what the operating system knows of them
+    log_file      what an engine prints into
+    log_ring      what it printed, bounded, followed by whoever asks
+    state_file    which engines run, for the next gateway
+    recorded      a launcher that keeps that up to date
     prober        every backend, asked again and again how it is and what it serves
-    health_check  one such question
+    health_check  the question to one of them
     bounded       a time limit that holds
 """

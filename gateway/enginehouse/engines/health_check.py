@@ -1,14 +1,32 @@
-"""One question to an engine: can it take requests now?"""
+"""The question to an engine: can it take requests now?"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
 
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.engines.bounded import bounded
 from enginehouse.interfaces.drivers import Driver, EngineClient, EngineResponse
 
 _log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+_PAUSE_GROWTH = 1.5
+_TIMEOUT_S = 5.0
+
+
+async def until_healthy(driver: Driver, engine: EngineClient, tell: Callable[[str], None]) -> None:
+    """Ask soon, then less and less often, until the answer is yes; ``tell`` hears why it is not."""
+    pause = _FIRST_PAUSE_S
+    while True:
+        await asyncio.sleep(pause)
+        why = await why_unhealthy(driver, engine, _TIMEOUT_S)
+        if why is None:
+            return
+        tell(why)
+        pause = min(pause * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
 
 
 async def why_unhealthy(driver: Driver, engine: EngineClient, timeout: float) -> str | None:

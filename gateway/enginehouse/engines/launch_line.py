@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from enginehouse.config.schema import Model
 from enginehouse.domain.errors import ConfigError
@@ -24,7 +27,8 @@ def launch_line(
     split, and a driver that has no launch line of its own for this model where no ``command`` is given.
     """
     path = os.path.expanduser(model.path)
-    spec = LaunchSpec(model=name, path=path, port=port, context_length=model.context_length)
+    sleep = model.idle == "sleep"
+    spec = LaunchSpec(model=name, path=path, port=port, context_length=model.context_length, sleep=sleep)
     values = {"port": str(port), "path": path, "model": name}
     words = _Words(f"models.{name}", values, environ)
     stop_words = _Words(f"models.{name}", {**values, "pid": "${pid}"}, environ)
@@ -40,6 +44,12 @@ def launch_line(
         port=port,
         stop_command=stop_words.split("stop_command", model.stop_command),
     )
+
+
+def fingerprint(line: LaunchLine) -> str:
+    """What two launch lines share when, and only when, they launch the same; tells nothing of the secrets in them."""
+    launched = msgspec.json.encode([line.command, line.environment], order="sorted")
+    return hashlib.sha256(launched).hexdigest()
 
 
 def _own_command(key: str, model: Model, driver: Driver, spec: LaunchSpec) -> Sequence[str]:

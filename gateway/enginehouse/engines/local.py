@@ -4,61 +4,95 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
+import re
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from subprocess import DEVNULL
+from collections.abc import Mapping
+from pathlib import Path
+from subprocess import DEVNULL, Popen
+from typing import Any
+
+import msgspec
 
 from enginehouse.domain.errors import LoadFailed
+from enginehouse.engines.log_file import LogFile
 from enginehouse.engines.ports import LOOPBACK
-from enginehouse.interfaces.launchers import LaunchLine
+from enginehouse.engines.processes import died_in_this_era, ended, identity, kill_group, memory_of, signal_group
+from enginehouse.interfaces.launchers import EngineOutput, LaunchLine
 
-_LAST_WORDS_S = 2.0
-"""How long after an engine's end its output may take to arrive, and what it held to be let go of."""
+
+class _Handle(msgspec.Struct):
+    """Where an engine is found again. ``identity`` is of the process ``pid``, whose number is its group's as well."""
+
+    pid: int
+    identity: str
+    log: str
 
 
 class LocalLauncher:
-    """Starts each engine in a process group of its own, with nothing on its standard input."""
+    """Starts each engine in a process group of its own, with nothing on its standard input.
 
-    async def launch(self, name: str, line: LaunchLine, output: Callable[[bytes], None]) -> LocalProcess:
+    What engines print goes to files in the folder ``logs``, so they live on when the gateway dies.
+    """
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+
+    async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> LocalProcess:
         """Start an engine. Raises ``LoadFailed`` when its command cannot be run."""
-        pipe = await _Pipe.open(output)
+        log = LogFile(self._logs / _file_name(name), output, fresh=True)
         try:
-            process = await _spawn(line.command, line.environment, pipe.write_end)
+            process = _start(line, log.descriptor)  # nothing is awaited, so that it cannot get lost on the way
         except OSError as error:
-            pipe.close()
+            log.close()
             raise LoadFailed(f"Model '{name}' did not start: '{line.command[0]}' cannot be run: {error}") from None
-        finally:
-            os.close(pipe.write_end)
-        return LocalProcess(line, process, pipe)
+        return LocalProcess(process.pid, line, log, output, process)
+
+    async def adopt(
+        self, name: str, line: LaunchLine, handle: Mapping[str, Any], output: EngineOutput
+    ) -> LocalProcess | None:
+        """Take over an engine that still runs; of one that has gone, what it left behind is killed."""
+        try:
+            known = msgspec.convert(handle, _Handle)
+        except msgspec.ValidationError:
+            return None
+        log = LogFile(self._logs / known.log, output, fresh=False)
+        if identity(known.pid) == known.identity:
+            return LocalProcess(known.pid, line, log, output)
+        log.close()
+        if died_in_this_era(known.identity) and identity(known.pid) is None:
+            await kill_group(known.pid)
+        return None
 
 
 class LocalProcess:
-    """An engine that runs on this machine, with whatever it started itself.
+    """An engine that runs on this machine, with whatever it started itself; ``child`` unless it was adopted.
 
     What left its process group of its own will is out of reach: that wants a ``stop_command``.
     """
 
-    def __init__(self, line: LaunchLine, process: asyncio.subprocess.Process, pipe: _Pipe) -> None:
+    def __init__(
+        self, pid: int, line: LaunchLine, log: LogFile, output: EngineOutput, child: Popen[bytes] | None = None
+    ) -> None:
+        self.pid = pid
+        self.address = f"http://{LOOPBACK}:{line.port}"
+        self.handle: Mapping[str, Any] = {"pid": pid, "identity": identity(pid) or "", "log": log.path.name}
         self._line = line
-        self._process = process
-        self._pipe = pipe
+        self._log = log
+        self._output = output
+        self._child = child
         self._asked_to_stop = False
+        self._following = asyncio.create_task(log.follow())
         self._end = asyncio.create_task(self._clear_away())
 
-    @property
-    def pid(self) -> int:
-        """The process's number, which is its group's as well."""
-        return self._process.pid
-
-    @property
-    def address(self) -> str:
-        """Where the engine listens."""
-        return f"http://{LOOPBACK}:{self._line.port}"
-
-    async def exited(self) -> int:
-        """Wait until the engine has gone and its whole group with it; its exit status."""
+    async def exited(self) -> int | None:
+        """Wait until the engine has gone and its whole group with it; its exit status, unless it was adopted."""
         return await asyncio.shield(self._end)
+
+    async def memory(self) -> int | None:
+        """The bytes of main memory that the group takes."""
+        return await asyncio.to_thread(memory_of, self.pid)
 
     async def stop(self, timeout: float) -> None:
         """Ask the engine to stop, wait ``timeout`` seconds, then kill the whole group."""
@@ -78,80 +112,44 @@ class LocalProcess:
 
     async def _run_stop_command(self) -> None:
         command = [part.replace("${pid}", str(self.pid)) for part in self._line.stop_command]
+        environment = {**os.environ, **self._line.environment}
         try:
-            stopper = await _spawn(command, self._line.environment, DEVNULL)
+            stopper = await asyncio.create_subprocess_exec(
+                *command, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, env=environment, start_new_session=True
+            )
         except OSError as error:
-            self._pipe.output(f"stop command '{command[0]}' cannot be run: {error}\n".encode())
+            self._output.write(f"stop command '{command[0]}' cannot be run: {error}\n".encode())
             self._signal(signal.SIGTERM)
             return
         try:
             status = await stopper.wait()
         except asyncio.CancelledError:
-            _signal_group(stopper.pid, signal.SIGKILL)
+            signal_group(stopper.pid, signal.SIGKILL)
             await stopper.wait()
             raise
         if status:
-            self._pipe.output(f"stop command '{command[0]}' failed with status {status}\n".encode())
+            self._output.write(f"stop command '{command[0]}' failed with status {status}\n".encode())
 
-    async def _clear_away(self) -> int:
+    async def _clear_away(self) -> int | None:
         """Wait for the engine's end, then end what it leaves behind."""
-        status = await self._process.wait()
-        _signal_group(self.pid, signal.SIGKILL)
-        await self._pipe.drained(_LAST_WORDS_S)
-        self._pipe.close()
+        await ended(self.pid)
+        status = self._child.wait() if self._child else None
+        await kill_group(self.pid)
+        self._following.cancel()
+        self._log.close()
         return status
 
     def _signal(self, number: signal.Signals) -> None:
         if not self._end.done():  # after that the number may belong to somebody else
-            _signal_group(self.pid, number)
+            signal_group(self.pid, number)
 
 
-class _Pipe(asyncio.Protocol):
-    """Takes in an engine's output as fast as it comes.
-
-    A pipe of our own, because asyncio ends its wait for a process only when everybody has closed the process's pipes.
-    """
-
-    def __init__(self, output: Callable[[bytes], None], write_end: int) -> None:
-        self.output = output
-        self.write_end = write_end
-        self._transport: asyncio.ReadTransport | None = None
-        self._closed = asyncio.Event()
-
-    @classmethod
-    async def open(cls, output: Callable[[bytes], None]) -> _Pipe:
-        read_end, write_end = os.pipe()
-        pipe = cls(output, write_end)
-        pipe._transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: pipe, os.fdopen(read_end, "rb"))
-        return pipe
-
-    def data_received(self, data: bytes) -> None:
-        self.output(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._closed.set()
-
-    async def drained(self, timeout: float) -> None:
-        """Wait until nobody holds the other end any more, ``timeout`` seconds at the most."""
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._closed.wait(), timeout)
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+def _start(line: LaunchLine, output: int) -> Popen[bytes]:
+    environment = {**os.environ, **line.environment}
+    return Popen(line.command, stdin=DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True)
 
 
-async def _spawn(command: Sequence[str], environment: Mapping[str, str], output: int) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *command,
-        stdin=DEVNULL,
-        stdout=output,
-        stderr=output,
-        env={**os.environ, **environment},
-        start_new_session=True,
-    )
-
-
-def _signal_group(group: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # the second where only zombies are left
-        os.killpg(group, number)
+def _file_name(name: str) -> str:
+    """A file name for any engine's name: readable, and no two alike."""
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "_", name)[:80]
+    return f"{readable}-{hashlib.sha256(name.encode()).hexdigest()[:8]}.log"

@@ -26,11 +26,17 @@ class LogRing:
         self._written = 0
         self._unfinished = b""
         self._more = asyncio.Event()
+        self._waiting = 0
 
     @property
     def written(self) -> int:
         """How many lines were ever written: the number of the next one."""
         return self._written
+
+    @property
+    def followed(self) -> bool:
+        """Whether somebody waits for the next line."""
+        return self._waiting > 0
 
     def write(self, data: bytes) -> None:
         """Add output in pieces of any size. A progress bar's carriage returns end lines too."""
@@ -71,7 +77,11 @@ class LogRing:
 
     async def _wait_for_more(self) -> None:
         self._more.clear()
-        await self._more.wait()
+        self._waiting += 1
+        try:
+            await self._more.wait()
+        finally:
+            self._waiting -= 1
 
     def _add(self, lines: Sequence[bytes]) -> None:
         if not lines:

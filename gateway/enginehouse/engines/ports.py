@@ -30,6 +30,10 @@ class Ports:
                 return port
         raise LoadFailed(f"No free port between {self._range[0]} and {self._range[-1]} for another engine")
 
+    def claim(self, port: int) -> None:
+        """Do not hand out ``port``: an engine is there already."""
+        self._taken.add(port)
+
     def give_back(self, port: int) -> None:
         """Let ``port`` be handed out again."""
         self._taken.discard(port)

@@ -1,30 +1,26 @@
-"""One managed engine: started, ready, gone."""
+"""One managed engine: started, ready, asleep, gone."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple
 
 from enginehouse.config.schema import Model
 from enginehouse.domain.errors import LoadFailed
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.bounded import bounded
-from enginehouse.engines.health_check import why_unhealthy
+from enginehouse.engines.health_check import until_healthy
 from enginehouse.engines.launch_line import launch_line
 from enginehouse.engines.log_ring import LogRing
 from enginehouse.engines.ports import Ports
 from enginehouse.interfaces.drivers import Driver, EngineClient
-from enginehouse.interfaces.launchers import EngineProcess, Launcher
+from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
 
 _log = logging.getLogger(__name__)
 
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 1.0
-_PAUSE_GROWTH = 1.5
-_PROBE_TIMEOUT_S = 5.0
 _DETAILED_LINES, _QUOTED_LINES = 20, 3
 
 
@@ -64,79 +60,133 @@ class Supervisor:
         self._ports = ports
         self._connect = connect
         self._on_state = on_state
-        self._starting: asyncio.Task[_Engine] | None = None
+        self._starting: asyncio.Task[None] | None = None
         self._engine: _Engine | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._endings: set[asyncio.Future[None]] = set()
 
     @property
     def address(self) -> str | None:
         """Where the engine listens, while it is ready."""
-        return self._engine.process.address if self._engine else None
+        return self._engine.process.address if self._engine and self.state is ReplicaState.READY else None
 
     async def start(self) -> None:
-        """Launch the engine and wait until it can take requests, ``start_timeout`` at the most.
+        """Wake the engine if it sleeps, else launch it, and wait until it can take requests.
 
-        Only for an engine that is stopped or failed. Raises ``LoadFailed`` with the engine's last lines, and
-        ``ConfigError`` when it is configured so that it cannot be launched. Whenever this raises, nothing of the engine
-        is left, even if it was cancelled.
+        Takes ``start_timeout`` at the most, after whatever is being stopped has gone. Not for an engine that is
+        starting or ready. Raises ``LoadFailed`` with the engine's last lines, and ``ConfigError`` when it is configured
+        so that it cannot be launched. Whenever this raises, nothing of the engine is left, even if it was cancelled.
         """
-        self._become(ReplicaState.STARTING)
-        starting = self._starting = asyncio.create_task(self._bring_up())
-        try:
-            self._engine = await starting
-        except asyncio.CancelledError:
-            if self.state is ReplicaState.STOPPING:
-                raise LoadFailed(f"Model '{self._model_name}' was stopped while it started") from None
-            self._become(ReplicaState.STOPPED)
-            raise
-        except Exception as error:
-            self._become(ReplicaState.FAILED, str(error))
-            raise
-        finally:
-            self._starting = None
-        self._watching = asyncio.create_task(self._watch(self._engine))
-        self._become(ReplicaState.READY)
+        while self._endings:
+            await asyncio.wait(self._endings)
+        sleeper = self._engine if self.state is ReplicaState.SLEEPING else None
+        await self._bring_up(self._wake(sleeper) if sleeper else self._launch())
+
+    async def adopt(self, process: EngineProcess, port: int) -> None:
+        """Take over an engine that was launched before, in place of ``start``."""
+        self._ports.claim(port)
+        self._engine = engine = _Engine(process, port, self.log.written)
+        await self._bring_up(self._take_over(engine))
 
     async def stop(self, timeout: float | None = None) -> None:
-        """Stop the engine, also while it starts; after ``timeout`` seconds (``stop_timeout`` if left out) kill it."""
+        """Stop the engine, also while it starts; after ``timeout`` seconds (``stop_timeout`` if left out) kill it.
+
+        The engine is stopped to the end even if this is cancelled.
+        """
         if (starting := self._starting) is not None:
             self._become(ReplicaState.STOPPING)
             starting.cancel()
             await asyncio.wait({starting})
         if (engine := self._engine) is not None:
             self._become(ReplicaState.STOPPING)
-            await engine.process.stop(self._model.stop_timeout if timeout is None else timeout)
-            self._forget(engine)
-        if self._engine is None and self._starting is None:
+            await self._ending(self._end(engine, timeout))
+        elif self._starting is None:
             self._become(ReplicaState.STOPPED)
 
-    async def _bring_up(self) -> _Engine:
-        deadline = asyncio.get_running_loop().time() + self._model.start_timeout
+    def rest(self) -> asyncio.Future[None]:
+        """Let a ready engine sleep if its model says so and its driver can, else stop it.
+
+        It is not ready any more when this returns; what is returned can be waited for.
+        """
+        assert self._engine is not None
+        self._become(ReplicaState.STOPPING)
+        return self._ending(self._lay_down(self._engine))
+
+    async def memory(self) -> int | None:
+        """The bytes of main memory that the engine takes now; ``None`` if unknown, or if there is none."""
+        return await self._engine.process.memory() if self._engine else None
+
+    def launch_line(self, port: int) -> LaunchLine:
+        """How the engine is launched on ``port``. Raises ``ConfigError``."""
+        return launch_line(self._model_name, self._model, self._driver, port)
+
+    # --- up
+
+    async def _bring_up(self, way: Coroutine[Any, Any, None]) -> None:
+        self._become(ReplicaState.STARTING)
+        starting = self._starting = asyncio.create_task(way)
+        try:
+            await starting
+        except asyncio.CancelledError:
+            asked_to_stop = self.state is ReplicaState.STOPPING
+            if self._engine is not None and not self._endings:  # it had just become ready
+                self._become(ReplicaState.STOPPING)
+                await self._ending(self._end(self._engine))
+            self._become(ReplicaState.STOPPING if self._engine else ReplicaState.STOPPED)
+            if not asked_to_stop:
+                raise
+        except Exception as error:
+            self._become(ReplicaState.FAILED, str(error))
+            raise
+        finally:
+            self._starting = None
+        if self.state is not ReplicaState.READY:
+            raise LoadFailed(f"Model '{self._model_name}' was stopped while it started")
+
+    async def _launch(self) -> None:
+        deadline = self._deadline()
         port = self._ports.take()
         first_line = self.log.written
-        process: EngineProcess | None = None
         try:
-            line = launch_line(self._model_name, self._model, self._driver, port)
-            launching = self._launcher.launch(self.name, line, self.log.write)
-            process = await bounded(launching, self._model.start_timeout)
-            engine = _Engine(process, port, first_line)
-            await self._until_ready(engine, deadline)
+            line = self.launch_line(port)
+            engine = await bounded(self._launched(line, first_line), self._model.start_timeout)
         except BaseException as error:
-            await asyncio.shield(self._give_up(process, port))
+            if self._engine is not None:
+                await self._ending(self._end(self._engine))
+            else:
+                self._ports.give_back(port)
             if isinstance(error, TimeoutError):
-                why = self.problem or "it could not be launched in that time"
-                late = f"it was not ready within {self._model.start_timeout:g} s ({why})"
-                raise self._did_not_start(late, first_line) from None
+                raise self._late("it could not be launched in that time", first_line) from None
             raise
+        await self._until_ready(engine, deadline)
+
+    async def _launched(self, line: LaunchLine, first_line: int) -> _Engine:
+        """Launch, and have the engine in hand in the same step: whoever is cancelled meanwhile finds it there."""
+        attempt = self._starting
+        process = await self._launcher.launch(self.name, line, self.log)
+        engine = _Engine(process, line.port, first_line)
+        if self._starting is not attempt:  # nobody waited for a launcher that took so long
+            await process.stop(self._model.stop_timeout)
+        else:
+            self._engine = engine
         return engine
 
-    async def _give_up(self, process: EngineProcess | None, port: int) -> None:
-        if process is not None:
-            await process.stop(self._model.stop_timeout)
-        self._ports.give_back(port)
+    async def _take_over(self, engine: _Engine) -> None:
+        if self._model.idle == "sleep":  # nobody knows whether it sleeps, and its health does not always tell
+            await self._agrees(self._driver.wake, engine, self._model.start_timeout)
+        await self._until_ready(engine, self._deadline())
+
+    async def _wake(self, engine: _Engine) -> None:
+        deadline = self._deadline()
+        if await self._agrees(self._driver.wake, engine, self._model.start_timeout):
+            await self._until_ready(engine, deadline)
+        else:
+            await self._ending(self._end(engine))
+            await self._launch()
 
     async def _until_ready(self, engine: _Engine, deadline: float) -> None:
-        ready = asyncio.ensure_future(self._probe_until_ready(self._connect(engine.process.address)))
+        client = self._connect(engine.process.address)
+        ready = asyncio.ensure_future(until_healthy(self._driver, client, self._note))
         gone = asyncio.ensure_future(engine.process.exited())
         try:
             left = max(0.0, deadline - asyncio.get_running_loop().time())
@@ -146,31 +196,68 @@ class Supervisor:
             if not ready.done():
                 raise TimeoutError
             ready.result()
+        except BaseException as error:
+            await self._ending(self._end(engine))
+            if isinstance(error, TimeoutError):
+                raise self._late(self.problem or "no answer yet", engine.first_line) from None
+            raise
         finally:
             ready.cancel()
             gone.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+        self._watching = asyncio.create_task(self._watch(engine))
+        self._become(ReplicaState.READY)
 
-    async def _probe_until_ready(self, client: EngineClient) -> None:
-        pause = _FIRST_PAUSE_S
-        while True:
-            await asyncio.sleep(pause)
-            why = await why_unhealthy(self._driver, client, _PROBE_TIMEOUT_S)
-            if why is None:
-                return
-            self.problem = why
-            pause = min(pause * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
+    def _note(self, problem: str) -> None:
+        self.problem = problem
+
+    # --- down
 
     async def _watch(self, engine: _Engine) -> None:
         status = await engine.process.exited()
-        if self._engine is engine and self.state is not ReplicaState.STOPPING:
+        if self._engine is engine and self.state in (ReplicaState.READY, ReplicaState.SLEEPING):
             self._forget(engine)
             self._become(ReplicaState.FAILED, f"The engine ended {_how(status)}{self._quote(engine.first_line)}")
 
+    def _ending(self, way: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
+        """Go this ``way`` to its end, whether or not somebody waits for it."""
+        task = asyncio.ensure_future(way)
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+        return asyncio.shield(task)
+
+    async def _end(self, engine: _Engine, timeout: float | None = None) -> None:
+        try:
+            await engine.process.stop(self._model.stop_timeout if timeout is None else timeout)
+        finally:
+            if self._engine is engine:
+                self._forget(engine)
+                if self._starting is None:
+                    self._become(ReplicaState.STOPPED)
+
+    async def _lay_down(self, engine: _Engine) -> None:
+        wanted = self._model.idle == "sleep"
+        if not (wanted and await self._agrees(self._driver.sleep, engine, self._model.stop_timeout)):
+            await self._end(engine)
+        elif self._engine is engine and len(self._endings) == 1:  # else it is being stopped meanwhile
+            self._become(ReplicaState.SLEEPING)
+
+    async def _agrees(
+        self, ask: Callable[[EngineClient], Coroutine[Any, Any, bool]], engine: _Engine, timeout: float
+    ) -> bool:
+        try:
+            return await bounded(ask(self._connect(engine.process.address)), timeout)
+        except Exception as error:
+            _log.warning("%s could not be put to sleep or woken: %s", self.name, error or repr(error))
+            return False
+
     def _forget(self, engine: _Engine) -> None:
-        if self._engine is engine:
-            self._engine = None
-            self._ports.give_back(engine.port)
-            self.log.finish()
+        self._engine = None
+        self._ports.give_back(engine.port)
+        self.log.finish()
+
+    # --- what is told of it
 
     def _become(self, state: ReplicaState, problem: str = "") -> None:
         self.problem = problem
@@ -182,6 +269,12 @@ class Supervisor:
         else:
             _log.info("%s is %s", self.name, state.value)
         self._on_state(state)
+
+    def _deadline(self) -> float:
+        return asyncio.get_running_loop().time() + self._model.start_timeout
+
+    def _late(self, why: str, first_line: int) -> LoadFailed:
+        return self._did_not_start(f"it was not ready within {self._model.start_timeout:g} s ({why})", first_line)
 
     def _did_not_start(self, why: str, first_line: int) -> LoadFailed:
         return LoadFailed(
@@ -199,8 +292,10 @@ class Supervisor:
         return self.log.tail(count, since=first_line)
 
 
-def _how(status: int) -> str:
+def _how(status: int | None) -> str:
     """How an engine ended, from its exit status."""
+    if status is None:
+        return "by itself"
     if status >= 0:
         return f"with status {status}"
     try:

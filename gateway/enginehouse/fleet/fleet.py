@@ -20,7 +20,7 @@ class Fleet:
 
     ``clock``: seconds. ``on_health`` is told of a backend whose health changed, ``on_state`` of a replica whose state
     changed, both after the new snapshot is in place. Methods that take a name raise ``NotFound`` if there is no such
-    thing, except for the two that report on a request: the backend may have left while the request ran.
+    thing, except for those that report how it is: the backend may have left by then.
     """
 
     def __init__(
@@ -81,6 +81,12 @@ class Fleet:
         """A probe of, or a request to, the backend failed."""
         member = self._members.get(name)
         if member is not None and member.health.failed(why, self._clock()):
+            self._health_changed(member)
+
+    def gone(self, name: str, why: str) -> None:
+        """The backend's engine does not run: nobody has to find that out by trying."""
+        member = self._members.get(name)
+        if member is not None and member.health.gone(why, self._clock()):
             self._health_changed(member)
 
     def drain(self, name: str) -> None:

@@ -43,6 +43,13 @@ class HealthTracker:
             return False
         return self._against(Health.UNHEALTHY, self._checks.failures)
 
+    def gone(self, why: str, now: float) -> bool:
+        """The backend is known not to run: one report is enough. Returns whether that changed its health."""
+        changed = self.health is not Health.UNHEALTHY
+        self.health = Health.UNKNOWN
+        self.failed(why, now)
+        return changed
+
     def _against(self, other: Health, needed: int) -> bool:
         """One more report that speaks for the ``other`` health; ``needed`` of them in a row bring it about."""
         self._streak += 1

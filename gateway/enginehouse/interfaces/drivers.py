@@ -37,12 +37,16 @@ class ServedModel(msgspec.Struct, frozen=True):
 
 
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a driver may build a launch line from: serve ``path`` under the name ``model`` on 127.0.0.1:``port``."""
+    """What a driver may build a launch line from: serve ``path`` under the name ``model`` on 127.0.0.1:``port``.
+
+    ``sleep``: the engine is to be put to sleep when it is idle.
+    """
 
     model: str
     path: str
     port: int
     context_length: int | None = None
+    sleep: bool = False
 
 
 class Driver(ABC):
@@ -66,3 +70,11 @@ class Driver(ABC):
     @abstractmethod
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
         """The models that the engine serves now."""
+
+    async def sleep(self, engine: EngineClient) -> bool:
+        """Let a ready engine give back what memory it can without ending; ``False`` if it cannot."""
+        return False
+
+    async def wake(self, engine: EngineClient) -> bool:
+        """Wake an engine that sleeps; ``False`` if it cannot. It is ready once it is healthy again."""
+        return False

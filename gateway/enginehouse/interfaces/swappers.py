@@ -26,12 +26,14 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A host as swappers and schedulers may know it.
 
     ``memory``: its budget in bytes, ``None`` for no limit. ``measured`` is live: bytes that replicas were seen to take.
+    ``elsewhere``: models that run on other hosts, which rules for all hosts may name too.
     """
 
     name: str
     memory: int | None = None
     replicas: Mapping[str, HostedReplica] = {}
     measured: Mapping[str, int] = {}
+    elsewhere: frozenset[str] = frozenset()
 
 
 class SwapPlan(msgspec.Struct, frozen=True, kw_only=True):

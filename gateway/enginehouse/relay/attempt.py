@@ -12,6 +12,7 @@ from enginehouse.relay.upstream.connection import AnswerHead, Connection
 from enginehouse.relay.upstream.upstream import Upstream
 
 NEVER = float("inf")
+_STALLED = "did not go on with its answer"
 
 
 class Sender(Protocol):
@@ -28,12 +29,23 @@ class Sender(Protocol):
 
 
 class Attempt:
-    """Connects if it must, sends, and receives; watches the time limits of its backend.
+    """Connects if it must, sends, and receives; knows the time limits of its backend.
 
     ``deadline`` is in ``perf_counter`` seconds. ``connection`` is set while a request is under way on it.
     """
 
-    __slots__ = ("_connecting", "_sender", "connection", "deadline", "head", "route", "sent_at", "upstream")
+    __slots__ = (
+        "_awaited",
+        "_connecting",
+        "_limit",
+        "_sender",
+        "connection",
+        "deadline",
+        "head",
+        "route",
+        "sent_at",
+        "upstream",
+    )
 
     def __init__(self, sender: Sender, route: Route, upstream: Upstream) -> None:
         self._sender = sender
@@ -44,6 +56,8 @@ class Attempt:
         self._connecting: asyncio.Task[None] | None = None
         self.sent_at = 0.0
         self.deadline = NEVER
+        self._limit = 0.0
+        self._awaited = ""
 
     def start(self) -> None:
         """Send the request, on a kept connection if there is one."""
@@ -51,7 +65,7 @@ class Attempt:
         if connection is not None:
             self._send(connection)
         else:
-            self._allow(self.upstream.timeouts.connect)
+            self._allow(self.upstream.timeouts.connect, "could not be reached")
             self._connecting = asyncio.ensure_future(self._connect())
 
     def give_up(self) -> None:
@@ -63,17 +77,23 @@ class Attempt:
             self.connection.abort()
             self.connection = None
 
+    def pause(self) -> None:
+        """Take no more of the answer; while nothing is read, the engine does not stall."""
+        if self.connection is not None:
+            self.connection.pause()
+            self.deadline = NEVER
+
+    def resume(self) -> None:
+        """Go on reading."""
+        if self.connection is not None:
+            self.connection.resume()
+            self._allow(self.upstream.timeouts.stall, _STALLED)
+
     def overdue(self) -> None:
         """``deadline`` has passed."""
-        timeouts = self.upstream.timeouts
-        if self.connection is None:
-            what, limit = "could not be reached", timeouts.connect
-        elif self.head is None:
-            what, limit = "did not begin to answer", timeouts.first_byte
-        else:
-            what, limit = "stopped in the middle of its answer", timeouts.stall
         self.give_up()
-        self._sender.lost(self, UpstreamTimeout(f"Backend '{self.upstream.name}' {what} within {limit:g} s"))
+        problem = f"Backend '{self.upstream.name}' {self._awaited} within {self._limit:g} s"
+        self._sender.lost(self, UpstreamTimeout(problem))
 
     # --- from the connection
 
@@ -84,7 +104,7 @@ class Attempt:
         if complete:
             self.connection = None
         elif body:
-            self._allow(self.upstream.timeouts.stall)
+            self._allow(self.upstream.timeouts.stall, _STALLED)
         self._sender.answer(self, body, complete)
 
     def broken(self, why: str, *, stale: bool) -> None:
@@ -101,7 +121,7 @@ class Attempt:
         self.connection = connection
         connection.send(self, self._sender.outgoing(self))
         self.sent_at = perf_counter()
-        self._allow(self.upstream.timeouts.first_byte)
+        self._allow(self.upstream.timeouts.first_byte, "did not begin to answer")
 
     async def _connect(self) -> None:
         try:
@@ -113,5 +133,6 @@ class Attempt:
         self._connecting = None
         self._send(connection)
 
-    def _allow(self, seconds: float) -> None:
+    def _allow(self, seconds: float, awaited: str) -> None:
+        self._limit, self._awaited = seconds, awaited
         self.deadline = perf_counter() + seconds if seconds else NEVER

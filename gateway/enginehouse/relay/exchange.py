@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from time import perf_counter
 from typing import Protocol
 
@@ -22,6 +23,7 @@ from enginehouse.routing.model_name import replace_model
 from enginehouse.routing.read import read_request
 from enginehouse.routing.router import Router
 
+_log = logging.getLogger("enginehouse.relay")
 _WORTH_A_RETRY = frozenset({429, 500, 502, 503, 504})
 _CLIENT_GONE = 499
 _MUST_END_AS_DONE = frozenset({"/v1/chat/completions", "/v1/completions"})
@@ -65,6 +67,8 @@ class Exchange:
         "_first_byte",
         "_headers",
         "_held",
+        "_last",
+        "_outgoing",
         "_overhead",
         "_owner",
         "_stream",
@@ -80,13 +84,13 @@ class Exchange:
         self._owner = owner
         self._door = door
         self._headers = headers
-        self._body = b""
+        self._body = self._outgoing = b""
         self._caller: Caller | None = None
         self._attempt: Attempt | None = None
         self._failed_replicas: tuple[str, ...] = ()
         self._committed = False
         self._stream = False
-        self._held = b""
+        self._held = self._last = b""
         self._overhead = 0.0
         self._first_byte: float | None = None
         self._total_deadline = NEVER
@@ -120,10 +124,13 @@ class Exchange:
                 caller.admit(needs)
                 self._caller = caller
             route = owner.router.route(needs, owner.fleet.snapshot)
+            body = self._body_for(route)
+            self._try(route, needs, body)
         except RequestError as error:
             self._refuse(error)
-            return
-        self._try(route, needs)
+        except Exception:
+            _log.exception("a request met a defect of the gateway")
+            self.cancel(RequestError("Internal error; see the gateway's log"))
         self._overhead = perf_counter() - self.began
 
     def client_gone(self) -> None:
@@ -135,13 +142,13 @@ class Exchange:
 
     def pause(self) -> None:
         """The client reads more slowly than the engine writes."""
-        if self._attempt is not None and self._attempt.connection is not None:
-            self._attempt.connection.pause()
+        if self._attempt is not None:
+            self._attempt.pause()
 
     def resume(self) -> None:
         """The client has caught up."""
-        if self._attempt is not None and self._attempt.connection is not None:
-            self._attempt.connection.resume()
+        if self._attempt is not None:
+            self._attempt.resume()
 
     # --- from operations and the watchdog
 
@@ -167,9 +174,7 @@ class Exchange:
 
     def outgoing(self, attempt: Attempt) -> bytes:
         """The request as its engine gets it: the body as it came, but for the model's name."""
-        route = attempt.route
-        body = self._body if route.model == route.requested else replace_model(self._body, route.model)
-        return attempt.upstream.post(self.path, self._headers, self.request_id, body)
+        return attempt.upstream.post(self.path, self._headers, self.request_id, self._outgoing)
 
     def answer(self, attempt: Attempt, body: bytes, complete: bool) -> None:
         """A piece of the engine's answer."""
@@ -182,6 +187,7 @@ class Exchange:
             body, self._held = whole_events(self._held + body if self._held else body)
             if not body:
                 return
+            self._last = body
         self._door.write(body)
 
     def lost(self, attempt: Attempt, error: RequestError) -> None:
@@ -192,8 +198,12 @@ class Exchange:
 
     # --- on the way there
 
-    def _try(self, route: Route, needs: Requirements) -> None:
+    def _body_for(self, route: Route) -> bytes:
+        return self._body if route.model == route.requested else replace_model(self._body, route.model)
+
+    def _try(self, route: Route, needs: Requirements, body: bytes) -> None:
         upstream = self._owner.upstreams[route.chosen.backend]
+        self._outgoing = body
         self._attempt = attempt = Attempt(self, route, upstream)
         self.phase = Phase.SERVING
         self._total_deadline = self.began + upstream.timeouts.total if upstream.timeouts.total else NEVER
@@ -209,13 +219,14 @@ class Exchange:
         failed = (*self._failed_replicas, attempt.route.chosen.replica)
         try:
             route = owner.router.route(needs, owner.fleet.snapshot, exclude=failed)
+            body = self._body_for(route)
         except RequestError:
             return False
         attempt.give_up()
         attempt.route.chosen.load.end()
         self._failed_replicas = failed
         owner.retried(attempt.upstream.name)
-        self._try(route, needs)
+        self._try(route, needs, body)
         return True
 
     # --- on the way back
@@ -251,7 +262,7 @@ class Exchange:
         assert head is not None
         if self._stream:
             body, self._held = self._held + body, b""
-            if head.until_close and self.path in _MUST_END_AS_DONE and not ends_as_done(body):
+            if head.until_close and self.path in _MUST_END_AS_DONE and not ends_as_done(self._last + body):
                 self._held = body
                 error = UpstreamError(f"Backend '{attempt.upstream.name}' closed its stream before the end")
                 self.lost(attempt, error)

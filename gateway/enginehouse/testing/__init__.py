@@ -16,15 +16,23 @@
 from __future__ import annotations
 
 from enginehouse.testing.conformance import check_extractor, check_filter, check_scorer, check_strategy
+from enginehouse.testing.fake_effects import FakeEffects, FakeSwap, OneAtATime
 from enginehouse.testing.installed import create, installed_plugins
 from enginehouse.testing.make import candidate, request, requirements
+from enginehouse.testing.schedulers import check_scheduler
+from enginehouse.testing.swappers import check_swapper
 
 __all__ = [
+    "FakeEffects",
+    "FakeSwap",
+    "OneAtATime",
     "candidate",
     "check_extractor",
     "check_filter",
+    "check_scheduler",
     "check_scorer",
     "check_strategy",
+    "check_swapper",
     "create",
     "installed_plugins",
     "request",

@@ -26,6 +26,7 @@ from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.scorers import Scorer, WeightedScorer
 from enginehouse.interfaces.strategies import Strategy
+from enginehouse.testing.expect import expect, expect_sequence
 from enginehouse.testing.samples import batches, needs, requests
 
 
@@ -35,13 +36,13 @@ def check_filter(factory: Callable[[], Filter]) -> None:
     for required, candidates in _decisions(empty=True):
         with _unchanged(required, candidates):
             kept = it.keep(required, candidates)
-            _expect_sequence("keep", kept)
+            expect_sequence("keep", kept)
             _expect_some_in_order(kept, candidates)
             for dropped in _without(candidates, kept):
                 why, missing = it.why(required, dropped), it.missing(required, dropped)
-                _expect(isinstance(why, str) and why != "", f"why must say why a candidate was dropped, got {why!r}")
-                _expect_sequence("missing", missing)
-                _expect(all(isinstance(name, str) for name in missing), f"missing must name texts, got {missing!r}")
+                expect(isinstance(why, str) and why != "", f"why must say why a candidate was dropped, got {why!r}")
+                expect_sequence("missing", missing)
+                expect(all(isinstance(name, str) for name in missing), f"missing must name texts, got {missing!r}")
 
 
 def check_scorer(factory: Callable[[], Scorer]) -> None:
@@ -50,13 +51,13 @@ def check_scorer(factory: Callable[[], Scorer]) -> None:
     for required, candidates in _decisions(empty=True):
         with _unchanged(required, candidates):
             scores = it.score(required, candidates)
-        _expect_sequence("score", scores)
-        _expect(
+        expect_sequence("score", scores)
+        expect(
             len(scores) == len(candidates),
             f"score must give one figure per candidate, got {len(scores)} for {len(candidates)}",
         )
         for score in scores:
-            _expect(_is_score(score), f"score must give figures from 0 to 100, got {score!r}")
+            expect(_is_score(score), f"score must give figures from 0 to 100, got {score!r}")
 
 
 def check_strategy(factory: Callable[[], Strategy]) -> None:
@@ -68,7 +69,7 @@ def check_strategy(factory: Callable[[], Strategy]) -> None:
         for required, candidates in _decisions(empty=False):
             with _unchanged(required, candidates):
                 picked = it.pick(required, candidates)
-                _expect(_among(picked, candidates), f"pick must return one of the candidates, got {picked!r}")
+                expect(_among(picked, candidates), f"pick must return one of the candidates, got {picked!r}")
                 _expect_verdicts(it.explain(required, candidates), candidates)
 
 
@@ -87,11 +88,11 @@ def check_extractor(factory: Callable[[], Extractor]) -> None:
                 returned: Any = it.extract(request, required)  # type: ignore[func-returns-value]
             except InvalidRequest:
                 returned = None
-            _expect(returned is None, f"extract must write to the requirements and return nothing, got {returned!r}")
+            expect(returned is None, f"extract must write to the requirements and return nothing, got {returned!r}")
             _expect_types(required)
             outcomes.append(required)
-        _expect(outcomes[0] == outcomes[1], f"the same request must give the same: {outcomes[0]} and {outcomes[1]}")
-        _expect(list(request.headers) == headers and request.body == body, "extract must not change the request")
+        expect(outcomes[0] == outcomes[1], f"the same request must give the same: {outcomes[0]} and {outcomes[1]}")
+        expect(list(request.headers) == headers and request.body == body, "extract must not change the request")
 
 
 def _with_scorers(factory: Callable[[], Strategy]) -> Iterator[Strategy]:
@@ -118,9 +119,9 @@ def _unchanged(required: Requirements, candidates: Sequence[Candidate]) -> Itera
     """Fails if what a decision may only read is not as before."""
     before = deepcopy(required), list(candidates), [_figures(each) for each in candidates]
     yield
-    _expect(required == before[0], f"requirements must not be changed: {before[0]} became {required}")
-    _expect(_same(candidates, before[1]), "the sequence of candidates must not be changed")
-    _expect([_figures(each) for each in candidates] == before[2], "candidates must not be changed")
+    expect(required == before[0], f"requirements must not be changed: {before[0]} became {required}")
+    expect(_same(candidates, before[1]), "the sequence of candidates must not be changed")
+    expect([_figures(each) for each in candidates] == before[2], "candidates must not be changed")
 
 
 def _figures(candidate: Candidate) -> tuple[Any, ...]:
@@ -128,29 +129,17 @@ def _figures(candidate: Candidate) -> tuple[Any, ...]:
     return (*msgspec.structs.astuple(candidate), *msgspec.structs.astuple(candidate.load))
 
 
-def _expect(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise AssertionError(otherwise)
-
-
-def _expect_sequence(method: str, value: object) -> None:
-    _expect(
-        isinstance(value, Sequence) and not isinstance(value, str),
-        f"{method} must return a sequence (a list or a tuple), got {value!r}",
-    )
-
-
 def _expect_some_in_order(kept: Sequence[Candidate], candidates: Sequence[Candidate]) -> None:
     position = {id(candidate): place for place, candidate in enumerate(candidates)}
-    _expect(all(id(each) in position for each in kept), "keep must not add candidates or return copies")
+    expect(all(id(each) in position for each in kept), "keep must not add candidates or return copies")
     places = [position[id(each)] for each in kept]
-    _expect(places == sorted(set(places)), "keep must keep the order of the candidates, each once")
+    expect(places == sorted(set(places)), "keep must keep the order of the candidates, each once")
 
 
 def _expect_verdicts(verdicts: Sequence[Verdict], candidates: Sequence[Candidate]) -> None:
-    _expect_sequence("explain", verdicts)
-    _expect(len(verdicts) == len(candidates), "explain must give one verdict per candidate")
-    _expect(all(isinstance(each, Verdict) for each in verdicts), "explain must give objects of the class Verdict")
+    expect_sequence("explain", verdicts)
+    expect(len(verdicts) == len(candidates), "explain must give one verdict per candidate")
+    expect(all(isinstance(each, Verdict) for each in verdicts), "explain must give objects of the class Verdict")
 
 
 def _expect_types(required: Requirements) -> None:

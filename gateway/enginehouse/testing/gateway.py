@@ -7,6 +7,7 @@ import json
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -65,13 +66,14 @@ class RunningGateway:
             (folder / "enginehouse.toml").write_text(self._config, encoding="utf-8")
         self._log = folder / "log"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ENGINEHOUSE_")}
+        own = {"XDG_CONFIG_HOME": str(folder), "ENGINEHOUSE_STATE_DIR": str(folder)}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "enginehouse", "serve", "--port", "0"],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=folder,
-                env={**environment, "XDG_CONFIG_HOME": str(folder), **self._env},
+                env={**environment, **own, **self._env},
             )
         try:
             self.url = self._address()
@@ -125,11 +127,26 @@ class RunningGateway:
 
     def stop(self) -> int:
         """Send SIGTERM and wait until it has ended; its exit status."""
-        return self._end(subprocess.Popen.terminate)
+        return self.end(signal.SIGTERM)
 
     def kill(self) -> int:
         """End it at once, as a crash does; its exit status. Engines that it launched are left behind."""
-        return self._end(subprocess.Popen.kill)
+        return self.end(signal.SIGKILL)
+
+    def end(self, how: signal.Signals) -> int:
+        """Send a signal and wait until it has ended; its exit status."""
+        if self._process is None:
+            return 0
+        self._process.send_signal(how)
+        try:
+            status = self._process.wait(_STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise
+        finally:
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+        return status
 
     def _address(self) -> str:
         assert self._process is not None
@@ -143,17 +160,3 @@ class RunningGateway:
                 raise RuntimeError(f"The gateway did not start:\n{self.greeting}{self.log}")
             self.greeting += piece.decode()
         return found[1]
-
-    def _end(self, how: Callable[[subprocess.Popen[bytes]], None]) -> int:
-        if self._process is None:
-            return 0
-        how(self._process)
-        try:
-            status = self._process.wait(_STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            raise
-        finally:
-            assert self._process.stdout is not None
-            self._process.stdout.close()
-        return status

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from enginehouse.cli.explain.route import route
+from enginehouse.cli.explain.swap import swap
 
 
 @click.group()
@@ -13,3 +14,4 @@ def explain() -> None:
 
 
 explain.add_command(route)
+explain.add_command(swap)

@@ -35,6 +35,9 @@ _FILE = click.Path(path_type=Path, allow_dash=True)
 def route(config: Path | None, request: Path, state: Path | None, path: str, as_json: bool) -> None:
     """Show which replica would serve a request, and what each filter and score had to say.
 
+    STATE.json holds {"backends": {"gpu-1": {"healthy": true, "draining": false, "pending": 0, "avg_latency_ms": 0}}};
+    what it leaves out is healthy and idle. "models": [...] names what an engine serves whose models are not configured.
+
     The exit status is 0 whenever there is an explanation, also if it is that nothing can serve the request.
     """
     loaded = load_config_or_embedded(config, os.environ)

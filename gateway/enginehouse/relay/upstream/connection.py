@@ -144,7 +144,9 @@ class Connection(asyncio.Protocol):
         keep = self._keep_alive and not self._transport.is_closing()
         self._served += 1
         self._reset()
-        if keep:
+        if self._transport.get_write_buffer_size():
+            self._transport.abort()  # the engine answered early, and may never read the rest of the request
+        elif keep:
             self._home.release(self)
         else:
             self._transport.close()
@@ -176,9 +178,7 @@ class Connection(asyncio.Protocol):
             raise httptools.HttpParserError("unexpected second response")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header line; those that trail a body are dropped."""
-        if self._head is not None:
-            return
+        """One header line; those that trail a body come too late to matter."""
         name = name.lower()
         if name not in FOR_THE_GATEWAY:
             self._lines.append(name + b": " + value + b"\r\n")
@@ -196,9 +196,9 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """The head is whole; an informational one (1xx) is followed by another."""
         status = self._parser.get_status_code()
+        if not 100 <= status < 600:
+            raise httptools.HttpParserError(f"there is no status {status:03}")
         if status < 200:
-            if status < 100:
-                raise httptools.HttpParserError(f"there is no status {status:03}")
             self._reset()
             self._began = True
             return
@@ -206,7 +206,7 @@ class Connection(asyncio.Protocol):
         framed = self._chunked or self._length is not None or bodiless
         length = 0 if bodiless else None if self._chunked else self._length
         lines = b"".join(without_named(self._lines, self._named))
-        self._head = AnswerHead(status, lines, length, not framed, self._stream)
+        self._head = AnswerHead(status, lines, length, not framed, self._stream and not bodiless)
         self._head_new = True
 
     def on_body(self, body: bytes) -> None:
@@ -217,6 +217,6 @@ class Connection(asyncio.Protocol):
         """The answer is whole."""
         if self._head is not None:
             self._complete = True
-            # An answer without a body that announces one leaves it open what comes next on the connection.
-            announced = self._chunked or self._length
-            self._keep_alive = self._parser.should_keep_alive() and not (self._head.length == 0 and announced)
+            # After an answer that has no body but announces one, nobody knows what comes next on the connection.
+            doubtful = self._head.length == 0 and (self._chunked or self._length)
+            self._keep_alive = self._parser.should_keep_alive() and not doubtful

@@ -61,7 +61,7 @@ class Pool:
             _, connection = await loop.create_connection(
                 lambda: Connection(self), origin.host, origin.port, ssl=self._tls
             )
-        except (OSError, ssl.CertificateError) as error:
+        except (OSError, UnicodeError) as error:  # the latter for names that no host can have
             raise UpstreamError(f"cannot connect to {origin.authority}: {error}") from error
         return connection
 

@@ -1,0 +1,12 @@
+"""The backends that come with a model that is launched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from enginehouse.config.schema import Model
+
+
+def managed_backends(name: str, model: Model) -> Sequence[str]:
+    """The names of the backends that are launched for a model: its own name, then ``NAME-2`` and so on."""
+    return [name, *(f"{name}-{n}" for n in range(2, model.replicas + 1))] if model.launches else []

@@ -1,0 +1,234 @@
+"""The managed engines of one host."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from enginehouse.config.schema import Model
+from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed
+from enginehouse.domain.replica import ReplicaState
+from enginehouse.engines.back_off import BackOff
+from enginehouse.engines.bounded import bounded
+from enginehouse.engines.launch_line import fingerprint
+from enginehouse.engines.log_ring import LogRing
+from enginehouse.engines.ports import Ports
+from enginehouse.engines.recorded import RecordedLauncher
+from enginehouse.engines.state_file import EngineRecord, StateFile
+from enginehouse.engines.supervisor import Supervisor
+from enginehouse.interfaces.drivers import Driver, EngineClient
+from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
+
+_log = logging.getLogger(__name__)
+
+_FIRST_LOOK_S = 2.0
+"""How long a gateway that starts waits for engines it takes over; what is not ready by then becomes so later."""
+_STRAY_STOP_S = 10.0
+_MEASURE_EVERY_S = 30.0
+_MEASURE_S = 5.0
+
+
+class Managed(NamedTuple):
+    """One replica: the backend that it is launched as, its model, and the driver for that."""
+
+    backend: str
+    model_name: str
+    model: Model
+    driver: Driver
+
+
+class HostEngines:
+    """Starts and stops the engines of one host, by replica: the ``Engines`` of its scheduler.
+
+    ``on_state`` is called with every new state of a replica; ``on_gone`` after it, when one that was ready is so no
+    more although nobody called ``stop``. ``measured`` is live: the most bytes that each replica was seen to take.
+    ``connect`` makes a client from a backend's name and address. ``open`` and ``close`` are the life of it all.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        replicas: Mapping[str, Managed],
+        *,
+        launcher: Launcher,
+        ports: Ports,
+        connect: Callable[[str, str], EngineClient],
+        state_file: StateFile,
+        on_state: Callable[[str, ReplicaState], None],
+        on_gone: Callable[[str], None],
+    ) -> None:
+        self.name = name
+        self.measured: dict[str, int] = {}
+        self._launcher = RecordedLauncher(name, launcher, state_file)
+        self._state_file = state_file
+        self._ports = ports
+        self._connect = connect
+        self._on_state = on_state
+        self._on_gone = on_gone
+        self._states = dict.fromkeys(replicas, ReplicaState.STOPPED)
+        self._back_offs = {replica: BackOff() for replica in replicas}
+        self.supervisors: Mapping[str, Supervisor] = {
+            replica: self._supervisor(replica, managed) for replica, managed in replicas.items()
+        }
+        self._by_backend = {managed.backend: replica for replica, managed in replicas.items()}
+        self._adoptions: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Take over the engines that an earlier gateway left running on this host.
+
+        Those that are not configured any more, or would be launched differently now, are stopped; they are gone when
+        this returns.
+        """
+        self._spawn(self._keep_measuring())
+        records = [(name, record) for name, record in self._state_file.records.items() if record.host == self.name]
+        await asyncio.gather(*(self._take_over(name, record) for name, record in records))
+        if self._adoptions:
+            await asyncio.wait(self._adoptions.values(), timeout=_FIRST_LOOK_S)
+
+    async def close(self) -> None:
+        """Stop every engine."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*(supervisor.stop() for supervisor in self.supervisors.values()), return_exceptions=True)
+
+    def states(self) -> Mapping[str, ReplicaState]:
+        """How each replica is now; live."""
+        return self._states
+
+    async def start(self, replica: str) -> None:
+        """Wake or launch an engine, or join its adoption, and wait until it is ready.
+
+        Raises ``LoadFailed``: when it cannot be started, and at once while it is left alone after failures.
+        """
+        if (adoption := self._adoptions.get(replica)) is not None:
+            await asyncio.wait({adoption})
+        supervisor = self.supervisors[replica]
+        if supervisor.state is ReplicaState.READY:
+            return
+        self._refuse_too_soon(replica)
+        try:
+            await supervisor.start()
+        except ConfigError as error:
+            raise LoadFailed(f"'{replica}' cannot be launched: {error}") from error
+        await self._measure(replica)
+        if self._states[replica] is not ReplicaState.READY:
+            raise LoadFailed(f"'{replica}' went away as soon as it was ready: {supervisor.problem}")
+
+    async def stop(self, replica: str, timeout: float | None) -> None:
+        """Stop an engine, whatever it is doing, within ``timeout`` seconds or else the model's ``stop_timeout``.
+
+        It has given its memory back when this returns.
+        """
+        await self.supervisors[replica].stop(timeout)
+
+    def rest(self, replica: str) -> None:
+        """Begin to let an idle replica sleep, if its model says so and its engine can, else to stop it.
+
+        It is not ready any more when this returns; ``on_gone`` follows.
+        """
+        supervisor = self.supervisors[replica]
+        if supervisor.state is ReplicaState.READY:
+            self._spawn(self._rested(replica, supervisor.rest()))
+
+    async def _rested(self, replica: str, rest: asyncio.Future[None]) -> None:
+        await rest
+        self._on_gone(replica)
+
+    def _supervisor(self, replica: str, managed: Managed) -> Supervisor:
+        return Supervisor(
+            managed.backend,
+            managed.model_name,
+            managed.model,
+            driver=managed.driver,
+            launcher=self._launcher,
+            ports=self._ports,
+            connect=partial(self._connect, managed.backend),
+            on_state=partial(self._note_state, replica),
+        )
+
+    def _note_state(self, replica: str, state: ReplicaState) -> None:
+        before, self._states[replica] = self._states[replica], state
+        now = asyncio.get_running_loop().time()
+        if state is ReplicaState.READY:
+            self._back_offs[replica].ready(now)
+        elif state is ReplicaState.FAILED:
+            self._back_offs[replica].failed(now)
+        self._on_state(replica, state)
+        if state is ReplicaState.FAILED and before in (ReplicaState.READY, ReplicaState.SLEEPING):
+            self._on_gone(replica)
+
+    def _refuse_too_soon(self, replica: str) -> None:
+        back_off = self._back_offs[replica]
+        left = math.ceil(back_off.left(asyncio.get_running_loop().time()))
+        if left > 0:
+            times = "once" if back_off.failures == 1 else f"{back_off.failures} times in a row"
+            why = self.supervisors[replica].problem
+            text = f"'{replica}' failed {times} and is left alone for {left} s before it is tried again: {why}"
+            raise LoadFailed(text, retry_after=left)
+
+    # --- adoption
+
+    async def _take_over(self, name: str, record: EngineRecord) -> None:
+        replica = self._by_backend.get(name)
+        supervisor = self.supervisors[replica] if replica is not None else None
+        line = _line_now(supervisor, record.port)
+        wanted = line is not None and fingerprint(line) == record.fingerprint
+        line = line or LaunchLine(command=(), port=record.port)
+        log = supervisor.log if supervisor is not None and wanted else LogRing()
+        process = await self._launcher.adopt(name, line, record.handle, log)
+        if process is None:
+            return
+        if replica is not None and wanted:
+            _log.info("%s still runs and is taken over", name)
+            self._adoptions[replica] = self._spawn(self._adopt(replica, process, record.port))
+        else:
+            _log.warning("%s still runs and is stopped: it is not configured like that any more", name)
+            await process.stop(_STRAY_STOP_S)
+
+    async def _adopt(self, replica: str, process: EngineProcess, port: int) -> None:
+        supervisor = self.supervisors[replica]
+        try:
+            await supervisor.adopt(process, port)
+            await self._measure(replica)
+        except EnginehouseError:  # the supervisor has told of it
+            if supervisor.state is ReplicaState.FAILED:
+                self._on_gone(replica)
+        finally:
+            del self._adoptions[replica]
+
+    # --- memory
+
+    async def _measure(self, replica: str) -> None:
+        try:
+            memory = await bounded(self.supervisors[replica].memory(), _MEASURE_S)
+        except Exception as error:
+            _log.warning("The memory of %s could not be measured: %r", replica, error)
+            return
+        if memory:
+            self.measured[replica] = max(memory, self.measured.get(replica, 0))
+
+    async def _keep_measuring(self) -> None:
+        while True:
+            await asyncio.sleep(_MEASURE_EVERY_S)
+            for replica, state in list(self._states.items()):
+                if state is ReplicaState.READY:
+                    await self._measure(replica)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _line_now(supervisor: Supervisor | None, port: int) -> LaunchLine | None:
+    """How an engine would be launched now, if it would be at all."""
+    try:
+        return supervisor.launch_line(port) if supervisor is not None else None
+    except ConfigError:
+        return None

@@ -1,0 +1,238 @@
+"""A host for schedulers in tests: no engine, no clock, and every rule of ``Effects`` watched."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from enginehouse.domain.errors import LoadFailed
+from enginehouse.domain.replica import ReplicaState
+from enginehouse.domain.ticket import SwapDone, SwapId, Ticket
+from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits
+from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper
+from enginehouse.testing.expect import expect
+
+
+class OneAtATime(Swapper):
+    """Everything else must go."""
+
+    def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
+        """All that runs, but the target."""
+        return [replica for replica in running if replica != target]
+
+    def on_swap_start(self, target: str, running: Sequence[str]) -> None:
+        """Nothing to remember."""
+
+
+class FakeSwap(NamedTuple):
+    """A swap that the scheduler started."""
+
+    id: SwapId
+    target: str
+    evict: tuple[str, ...]
+
+
+class FakeEffects:
+    """The world of one scheduler: the test says what happens there, the scheduler is told, its decisions are recorded.
+
+    ::
+
+        host = FakeEffects(my_scheduler, ["a", "b"], ready=["a"])
+        first, second = host.request("a"), host.request("b")
+        host.serve_done("a")
+        host.swap_done("b")
+        assert host.granted == [first, second]
+
+    ``replicas``: names, or ``HostedReplica`` for those with a priority, a limit or a pin. ``limits``: fields of
+    ``SchedulingLimits``. What a swap loads can be seen when the swap has ended, not before. Time passes only when the
+    test says so. ``AssertionError`` as soon as the scheduler breaks a rule: a ticket resolved twice or not in need of
+    it, a grant to what is not ready or has no room, a swap that collides with another or evicts what is busy or pinned.
+
+    ``log``: every decision, as text, in order. ``swaps``: those in flight. ``stopping``: unloads that have not ended.
+    What has no method here, ``scheduler`` can be told directly.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        replicas: Iterable[str | HostedReplica],
+        *,
+        ready: Iterable[str] = (),
+        swapper: Swapper | None = None,
+        **limits: Any,
+    ) -> None:
+        hosted = [HostedReplica(replica=each, model=each) if isinstance(each, str) else each for each in replicas]
+        self.facts = HostFacts(name="local", replicas={each.replica: each for each in hosted})
+        self.states = {each.replica: ReplicaState.STOPPED for each in hosted}
+        self.states.update((replica, ReplicaState.READY) for replica in ready)
+        self.limits = SchedulingLimits(**limits)
+        self.time = 0.0
+        self.log: list[str] = []
+        self.granted: list[Ticket] = []
+        self.refused: dict[Ticket, Exception] = {}
+        self.waiting: list[Ticket] = []
+        self.swaps: dict[SwapId, FakeSwap] = {}
+        self.cancelled: list[SwapId] = []
+        self.stopping: list[str] = []
+        self.in_flight: Counter[str] = Counter()
+        self.scheduler = scheduler
+        self._gone: set[Ticket] = set()
+        self._tickets = 0
+        self._swaps = 0
+        scheduler.prepare(self, swapper or OneAtATime(), self.facts, self.limits)
+
+    # --- what happens ----------------------------------------------------------------------------------------------
+
+    def request(self, replica: str, priority: int = 0) -> Ticket:
+        """Somebody wants ``replica``."""
+        self._tickets += 1
+        ticket = Ticket(id=f"{replica}-{self._tickets}", replica=replica, priority=priority, arrived=self.time)
+        self.waiting.append(ticket)
+        self.scheduler.on_request(ticket)
+        return ticket
+
+    def leave(self, ticket: Ticket) -> None:
+        """The caller of a waiting ticket has gone, and nobody noticed yet: a grant will fail."""
+        self._gone.add(ticket)
+
+    def cancel(self, ticket: Ticket) -> None:
+        """The caller of a ticket has gone."""
+        if ticket in self.waiting:
+            self.waiting.remove(ticket)
+        self.scheduler.on_cancel(ticket)
+
+    def swap_done(self, target: str, error: Exception | None = None) -> None:
+        """The oldest swap of ``target`` in flight ends."""
+        swap = next(swap for swap in self.swaps.values() if swap.target == target)
+        del self.swaps[swap.id]
+        self.states.update((replica, ReplicaState.STOPPED) for replica in swap.evict)
+        self.states[target] = ReplicaState.READY if error is None else ReplicaState.FAILED
+        self.scheduler.on_swap_done(SwapDone(swap=swap.id, target=target, error=error))
+
+    def serve_done(self, replica: str) -> None:
+        """A granted request of ``replica`` ends."""
+        expect(self.in_flight[replica] > 0, f"nothing is in flight at '{replica}'")
+        self.in_flight[replica] -= 1
+        self.scheduler.on_serve_done(replica)
+
+    def crash(self, replica: str) -> None:
+        """The engine of ``replica`` ends by itself; its requests in flight end when the test says so."""
+        self.states[replica] = ReplicaState.FAILED
+        self.scheduler.on_stopped(replica)
+
+    def unload(self, *replicas: str, timeout: float = 10.0) -> None:
+        """Somebody wants ``replicas`` to be unloaded."""
+        self.scheduler.on_unload(replicas, timeout)
+
+    def stop_done(self, replica: str) -> None:
+        """The unload of ``replica`` ends."""
+        self.stopping.remove(replica)
+        self.states[replica] = ReplicaState.STOPPED
+        self.scheduler.on_stopped(replica)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass; the scheduler is told once, at its end."""
+        self.time += seconds
+        self.scheduler.on_tick(self.time)
+
+    def shutdown(self, error: Exception) -> None:
+        """The gateway stops."""
+        self.scheduler.on_shutdown(error)
+
+    def settle(self) -> None:
+        """Let everything in flight end well, and time pass, until nobody waits. ``AssertionError`` if that never is."""
+        for _ in range(10 * (1 + len(self.waiting))):
+            for replica in list(self.stopping):
+                self.stop_done(replica)
+            for swap in list(self.swaps.values()):
+                self.swap_done(swap.target, LoadFailed("cancelled") if swap.id in self.cancelled else None)
+            for replica in list(self.in_flight.elements()):
+                self.serve_done(replica)
+            if not (self.waiting or self.swaps or self.stopping or self.in_flight.total()):
+                return
+            self.pass_time(max(1.0, self.limits.min_residency))
+        left = [ticket.id for ticket in self.waiting]
+        raise AssertionError(f"with everything ended and time passing, {left} must not wait for ever")
+
+    # --- Effects ---------------------------------------------------------------------------------------------------
+
+    def replica_state(self, replica: str) -> ReplicaState | None:
+        """As the interface says."""
+        return self.states.get(replica)
+
+    def running(self) -> Mapping[str, ReplicaState]:
+        """As the interface says."""
+        at_rest = (ReplicaState.STOPPED, ReplicaState.FAILED)
+        return {replica: state for replica, state in self.states.items() if state not in at_rest}
+
+    def start_swap(self, target: str, evict: Sequence[str]) -> SwapId:
+        """As the interface says."""
+        self._check_swap(target, evict)
+        self._swaps += 1
+        swap = FakeSwap(SwapId(self._swaps), target, tuple(evict))
+        self.swaps[swap.id] = swap
+        self.states.update((replica, ReplicaState.STOPPING) for replica in evict)
+        self.log.append(f"swap {target}" + "".join(f" -{replica}" for replica in evict))
+        return swap.id
+
+    def cancel_swap(self, swap: SwapId) -> None:
+        """As the interface says; the end of the swap is still up to the test."""
+        expect(swap in self.swaps, f"swap {swap} cannot be cancelled, it is not in flight")
+        expect(swap not in self.cancelled, f"swap {swap} was cancelled already")
+        self.cancelled.append(swap)
+        self.log.append(f"cancel {self.swaps[swap].target}")
+
+    def grant(self, ticket: Ticket) -> bool:
+        """As the interface says."""
+        self._resolve("grant", ticket)
+        replica = ticket.replica
+        ready = self.states.get(replica) is ReplicaState.READY
+        expect(ready, f"'{ticket.id}' was granted, and '{replica}' is not ready")
+        if ticket in self._gone:
+            return False
+        most = self.facts.replicas[replica].concurrency
+        expect(not most or self.in_flight[replica] < most, f"'{replica}' takes no more than {most} at once")
+        self.in_flight[replica] += 1
+        self.granted.append(ticket)
+        return True
+
+    def refuse(self, ticket: Ticket, error: Exception) -> None:
+        """As the interface says."""
+        self._resolve("refuse", ticket)
+        self.refused[ticket] = error
+
+    def stop(self, replicas: Sequence[str], timeout: float) -> None:
+        """As the interface says; the end of each stop is up to the test."""
+        running = self.running()
+        for replica in replicas:
+            expect(replica in self.states, f"'{replica}' cannot be stopped, it is not known")
+            if replica not in self.stopping:
+                self.stopping.append(replica)
+            if replica in running:
+                self.states[replica] = ReplicaState.STOPPING
+        self.log.append(f"stop {' '.join(replicas)} within {timeout:g}")
+
+    def now(self) -> float:
+        """As the interface says."""
+        return self.time
+
+    # --- rules -----------------------------------------------------------------------------------------------------
+
+    def _resolve(self, what: str, ticket: Ticket) -> None:
+        expect(ticket in self.waiting, f"{what} '{ticket.id}': it does not wait, or has had its answer")
+        self.waiting.remove(ticket)
+        self.log.append(f"{what} {ticket.id}")
+
+    def _check_swap(self, target: str, evict: Sequence[str]) -> None:
+        swap = f"the swap of '{target}' for {list(evict)}"
+        expect(target in self.states, f"{swap}: the target is not known")
+        expect(self.states[target] is not ReplicaState.READY, f"{swap}: the target is ready")
+        touched = {target, *evict}
+        for other in self.swaps.values():
+            shared = touched & {other.target, *other.evict}
+            expect(not shared, f"{swap} collides with that of '{other.target}' for {list(other.evict)}: {shared}")
+        for replica in evict:
+            expect(replica in self.running(), f"{swap}: '{replica}' does not run")
+            expect(not self.in_flight[replica], f"{swap}: '{replica}' is busy")
+            expect(not self.facts.replicas[replica].pin, f"{swap}: '{replica}' is pinned")

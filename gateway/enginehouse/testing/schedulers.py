@@ -1,0 +1,114 @@
+"""The conformance check of schedulers: random days on many hosts, with every decision watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from random import Random
+from typing import Any
+
+from enginehouse.domain.errors import LoadFailed, ShuttingDown
+from enginehouse.domain.replica import ReplicaState
+from enginehouse.domain.ticket import Phase, SwapDone, SwapId
+from enginehouse.interfaces.schedulers import Scheduler
+from enginehouse.interfaces.swappers import HostedReplica
+from enginehouse.testing.expect import expect, expect_sequence
+from enginehouse.testing.fake_effects import FakeEffects
+
+_DAYS = 30
+_EVENTS = 80
+_UNKNOWN = "unknown@nowhere"
+_LIMITS: list[dict[str, Any]] = [
+    {},
+    {"max_loads": 0, "min_residency": 3.0},
+    {"max_queue": 4, "queue_timeout": 5.0},
+    {"max_wait": 2.0, "min_residency": 1.0},
+]
+
+
+def check_scheduler(factory: Callable[[], Scheduler]) -> None:
+    """Every ticket is granted or refused, once, and nothing that is busy or pinned is evicted, whatever happens.
+
+    Besides: what waits is shown as it is, an answer about an unknown swap changes nothing, what waits when the gateway
+    stops is refused with the error given, nobody waits for ever, and the same events lead to the same decisions.
+    """
+    for number in range(_DAYS):
+        first, again = (_day(factory(), number) for _ in range(2))
+        expect(first.log == again.log, "the same events must lead to the same decisions")
+        first.settle()
+        _check_waiting(first)
+        expect(not first.waiting, "whoever waited must have had an answer")
+        _check_shutdown(again)
+
+
+def _day(scheduler: Scheduler, number: int) -> FakeEffects:
+    """``_EVENTS`` random events on a host of its own kind."""
+    random = Random(number)
+    limits = _LIMITS[number % len(_LIMITS)]
+    host = FakeEffects(scheduler, _replicas(pinned=number % 3 == 0), ready=["d"], **limits)
+    for _ in range(_EVENTS):
+        random.choice(list(_possible(host, random)))()
+        _check_waiting(host)
+    return host
+
+
+def _replicas(pinned: bool) -> Iterator[HostedReplica]:
+    yield HostedReplica(replica="a", model="a", priority=5)
+    yield HostedReplica(replica="b", model="b", concurrency=1)
+    yield HostedReplica(replica="c", model="c")
+    yield HostedReplica(replica="d", model="d", concurrency=2, pin=pinned)
+
+
+def _possible(host: FakeEffects, random: Random) -> Iterator[Callable[[], object]]:
+    """What could happen next; requests more often than anything else."""
+    replica = random.choice("abcd")
+    for priority in (0, 0, 0, random.randint(-5, 5)):
+        yield partial(host.request, replica, priority)
+    yield partial(_check_unknown_replica, host)
+    yield partial(_check_unknown_swap, host, replica)
+    yield partial(host.pass_time, random.choice([0.5, 3.0]))
+    yield partial(host.unload, replica)
+    if host.waiting:
+        yield partial(host.cancel, random.choice(host.waiting))
+        yield partial(host.leave, random.choice(host.waiting))
+    for swap in host.swaps.values():
+        yield partial(host.swap_done, swap.target)
+        yield partial(host.swap_done, swap.target, LoadFailed("no memory"))
+    for served in host.in_flight.elements():
+        yield partial(host.serve_done, served)
+    for stopped in host.stopping:
+        yield partial(host.stop_done, stopped)
+    if host.states[replica] is ReplicaState.READY:
+        yield partial(host.crash, replica)
+
+
+def _check_unknown_replica(host: FakeEffects) -> None:
+    ticket = host.request(_UNKNOWN)
+    expect(ticket in host.refused, "a request for a replica that the host does not have must be refused at once")
+
+
+def _check_unknown_swap(host: FakeEffects, target: str) -> None:
+    before = list(host.log)
+    unknown = SwapDone(swap=SwapId(1_000_000), target=target, error=LoadFailed("too late"))
+    host.scheduler.on_swap_done(unknown)
+    expect(host.log == before, "the end of a swap that is not in flight must change nothing")
+
+
+def _check_waiting(host: FakeEffects) -> None:
+    shown = host.scheduler.waiting()
+    expect_sequence("waiting", shown)
+    expect(
+        {each.ticket for each in shown} == set(host.waiting) and len(shown) == len(host.waiting),
+        f"waiting must give who waits, each once: {[each.ticket.id for each in shown]}, and not "
+        f"{[ticket.id for ticket in host.waiting]}",
+    )
+    expect([each.position for each in shown] == list(range(len(shown))), "waiting must number who waits, from 0")
+    phases = {each.phase for each in shown}
+    expect(phases <= {Phase.QUEUED, Phase.LOADING}, f"who waits is queued or loading, got {phases}")
+
+
+def _check_shutdown(host: FakeEffects) -> None:
+    waiting, error = list(host.waiting), ShuttingDown("The gateway stops")
+    host.shutdown(error)
+    expect(not host.waiting, "whoever waits when the gateway stops must be refused")
+    expect(all(host.refused.get(ticket) is error for ticket in waiting), "the error given must be the answer")

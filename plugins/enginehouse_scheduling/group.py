@@ -1,0 +1,82 @@
+"""``group``: models share a place in groups, and change places by the rules of these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from enginehouse import ConfigError, HostedReplica, HostFacts, Swapper, SwapPlan
+from enginehouse_scheduling.model_names import check_model
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A group: one member at a time (``swap``), stopping other groups (``exclusive``) unless these ``persist``."""
+
+    members: list[str] = []
+    swap: bool = True
+    exclusive: bool = True
+    persistent: bool = False
+
+
+class _Place(NamedTuple):
+    """The group of a model; ``name`` is ``None`` for that of all models which no group lists."""
+
+    name: str | None
+    rules: Rules
+
+
+_REST = _Place(None, Rules())
+
+
+class Group(Swapper):
+    """Evicts by groups, and never a pinned replica. Replicas of one model do not evict each other."""
+
+    class Config(msgspec.Struct, frozen=True):
+        """``groups``: by name; from ``[scheduling.groups]``."""
+
+        groups: dict[str, Rules] = {}
+
+    def __init__(self, config: Config) -> None:
+        self._groups = config.groups
+        self._places: dict[str, _Place] = {}
+        self._host = HostFacts(name="")
+
+    def prepare(self, host: HostFacts) -> None:
+        """Take the host. ``ConfigError`` for an unknown model, and for one that is listed twice."""
+        self._host = host
+        self._places = {}
+        for name, rules in self._groups.items():
+            key = f"scheduling.groups.{name}.members"
+            for model in rules.members:
+                check_model(model, host, key)
+                if model in self._places:
+                    problem = f"'{model}' is a member of '{self._places[model].name}' already"
+                    raise ConfigError(problem, key=key, remedy="list a model once, in one group")
+                self._places[model] = _Place(name, rules)
+
+    def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
+        """The running replicas that the groups do not let run beside ``target``, in their order."""
+        replicas = self._host.replicas
+        wanted = replicas[target]
+        return [each for each in running if each != target and self._must_go(replicas[each], wanted)]
+
+    def on_swap_start(self, target: str, running: Sequence[str]) -> None:
+        """Nothing to remember."""
+
+    def explain(self, target: str, running: Sequence[str]) -> SwapPlan:
+        """The eviction; ``set_name`` is the target's group, if a group lists it."""
+        place = self._place(self._host.replicas[target].model)
+        return msgspec.structs.replace(super().explain(target, running), set_name=place.name)
+
+    def _must_go(self, runs: HostedReplica, wanted: HostedReplica) -> bool:
+        if runs.pin or wanted.pin or runs.model == wanted.model:
+            return False
+        here, there = self._place(wanted.model), self._place(runs.model)
+        if here.name == there.name:
+            return here.rules.swap
+        return here.rules.exclusive and not there.rules.persistent
+
+    def _place(self, model: str) -> _Place:
+        return self._places.get(model, _REST)

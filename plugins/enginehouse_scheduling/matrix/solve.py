@@ -1,0 +1,99 @@
+"""The best choice of an expression, found without writing its combinations out.
+
+Only the models that matter are looked at: the target and those that run. Parts of an ``&`` that have none of these in
+common are solved one by one, since their worths add up; among parts that share some, the combinations that keep most
+are carried along, which are at most as many as the models that matter allow, however large the expression is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
+
+from enginehouse_scheduling.matrix.program import Both, Either, Node
+
+Worths = Mapping[int, int]
+"""What it is worth to keep a model, by its bit; only models that matter have one."""
+
+
+def best(node: Node, models: int, worths: Worths) -> tuple[int, int]:
+    """The highest worth of a choice of ``node``, and which of ``models`` it keeps. The first written wins ties."""
+    if isinstance(node, Both):
+        return _best_of_both(node, models, worths)
+    highest = (0, 0)
+    for part in node.parts:
+        if part.support & models:
+            found = _best_of_both(part, models, worths)
+            if found[0] > highest[0]:
+                highest = found
+    return highest
+
+
+def _best_of_both(node: Both, models: int, worths: Worths) -> tuple[int, int]:
+    kept = node.always & models
+    worth = _worth(kept, worths)
+    rest = models & ~kept
+    for group in _sharing(node.parts, rest):
+        if len(group) == 1:
+            more, chosen = best(group[0], rest, worths)
+        else:
+            more, chosen = max(((_worth(each, worths), each) for each in _choices(group, rest)), key=lambda it: it[0])
+        worth += more
+        kept |= chosen
+    return worth, kept
+
+
+def _worth(models: int, worths: Worths) -> int:
+    total = 0
+    while models:
+        lowest = models & -models
+        total += worths[lowest]
+        models ^= lowest
+    return total
+
+
+def _sharing(parts: Sequence[Either], models: int) -> Iterator[list[Either]]:
+    """The parts that matter, those together that have any of ``models`` in common, directly or through others."""
+    groups: list[tuple[int, list[int]]] = []
+    for place, part in enumerate(parts):
+        support = part.support & models
+        if support:
+            touching = [group for group in groups if group[0] & support]
+            groups = [group for group in groups if not group[0] & support]
+            places = sorted([place, *(each for group in touching for each in group[1])])
+            groups.append((reduce(or_, (group[0] for group in touching), support), places))
+    for _, places in groups:
+        yield [parts[place] for place in places]
+
+
+def _choices(parts: Sequence[Either], models: int) -> list[int]:
+    """What the choices of all parts together keep of ``models``, without what keeps less than another."""
+    found = [0]
+    for part in parts:
+        alternatives = _alternatives(part, models)
+        found = _most([one | other for one in found for other in alternatives])
+    return found
+
+
+def _alternatives(node: Either, models: int) -> list[int]:
+    found = []
+    for part in node.parts:
+        if part.support & models:
+            kept = part.always & models
+            found += [kept | each for each in _choices(part.parts, models & ~kept)]
+    return _most(found) or [0]
+
+
+def _most(combinations: Iterable[int]) -> list[int]:
+    """``combinations`` in their order, without doubles and without those that are part of another."""
+    once = list(dict.fromkeys(combinations))
+    largest: list[int] = []
+    for each in sorted(once, key=int.bit_count, reverse=True):
+        for other in largest:
+            if each | other == other:
+                break
+        else:
+            largest.append(each)
+    keep = set(largest)
+    return [each for each in once if each in keep]

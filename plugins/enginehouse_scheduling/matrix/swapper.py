@@ -1,0 +1,119 @@
+"""``matrix``: what may run together is written as expressions, and what is evicted costs as little as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from enginehouse import ConfigError, HostFacts, LoadFailed, Swapper, SwapPlan
+from enginehouse_scheduling.matrix.names import Names
+from enginehouse_scheduling.matrix.program import Node, alone, compile_sets
+from enginehouse_scheduling.matrix.sets import read_sets
+from enginehouse_scheduling.matrix.solve import best
+
+_KEY = "scheduling.matrix"
+
+
+class _Choice(NamedTuple):
+    """A set, what it leaves out of the running replicas, and what that costs."""
+
+    set_name: str | None
+    evict: list[str]
+    cost: int
+
+
+class Matrix(Swapper):
+    """Chooses the set that has the target and evicts at the lowest cost; never a pinned replica.
+
+    Any part of a set may run. Of sets that cost the same, the first is chosen; within a set, what evicts fewer
+    replicas, and then what is written first. A target that is in no set runs alone.
+    """
+
+    class Config(msgspec.Struct, frozen=True):
+        """``vars``: short names of models. ``costs``: of evicting, 1 if left out. ``sets``: expressions, best first.
+
+        All from ``[scheduling.matrix]``.
+        """
+
+        vars: dict[str, str] = {}
+        costs: dict[str, Annotated[int, msgspec.Meta(ge=1)]] = {}
+        sets: dict[str, str] = {}
+
+    def __init__(self, config: Config) -> None:
+        if not config.sets:
+            raise ConfigError("there is no set", key=f"{_KEY}.sets", remedy='add one, such as main = "(a | b) & c"')
+        self._config = config
+        self._read = read_sets(config.sets, f"{_KEY}.sets")
+        self._host = HostFacts(name="")
+        self._sets: Mapping[str, Node] = {}
+        self._bits: Mapping[str, int] = {}
+        self._costs: Mapping[str, int] = {}
+
+    def prepare(self, host: HostFacts) -> None:
+        """Take the host. Raises ``ConfigError`` for a name that is neither a model nor one of ``vars``."""
+        names = Names(self._config.vars, host, f"{_KEY}.vars")
+        costs = names.costs(self._config.costs, f"{_KEY}.costs")
+        self._host = host
+        self._sets = compile_sets(self._read, names.bit_at)
+        self._bits = {name: names.bit(replica.model) for name, replica in host.replicas.items()}
+        self._costs = {name: costs.get(replica.model, 1) for name, replica in host.replicas.items()}
+
+    def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
+        """The running replicas that the chosen set leaves out, in their order. ``LoadFailed`` if one is pinned."""
+        return [] if target in running else self._choose(target, running).evict
+
+    def on_swap_start(self, target: str, running: Sequence[str]) -> None:
+        """Nothing to remember."""
+
+    def explain(self, target: str, running: Sequence[str]) -> SwapPlan:
+        """The eviction, with the set chosen and the cost of all that is evicted."""
+        nothing = _Choice(self._first_with(running), [], 0) if target in running else None
+        name, evict, cost = nothing or self._choose(target, running)
+        stays = [each for each in running if each != target and each not in evict]
+        return SwapPlan(target=target, evict=evict, set=[*stays, target], set_name=name, cost=cost)
+
+    def _choose(self, target: str, running: Sequence[str]) -> _Choice:
+        wanted, worths = self._bits[target], self._worths(target, running)
+        pinned = [each for each in running if self._host.replicas[each].pin]
+        sets: list[tuple[str | None, Node]] = [each for each in self._sets.items() if each[1].support & wanted]
+        chosen: _Choice | None = None
+        for name, node in sets or [(None, alone(wanted))]:
+            if chosen and self._cost_without(node.support, running) >= chosen.cost:
+                continue
+            _, kept = best(node, sum(worths), worths)
+            evict = [each for each in running if not self._bits[each] & kept]
+            cost = self._cost_without(kept, running)
+            if not any(each in evict for each in pinned) and (chosen is None or cost < chosen.cost):
+                chosen = _Choice(name, evict, cost)
+        if chosen is None:
+            raise LoadFailed(self._refusal(target, pinned))
+        return chosen
+
+    def _cost_without(self, models: int, running: Sequence[str]) -> int:
+        """What it costs to evict all but ``models``."""
+        return sum(self._costs[each] for each in running if not self._bits[each] & models)
+
+    def _worths(self, target: str, running: Sequence[str]) -> dict[int, int]:
+        """What it is worth to keep each model: the target above all, then the pinned, then by cost, then by number."""
+        above_number = len(running) + 1
+        above_cost = 1 + sum(self._costs[each] * above_number + 1 for each in running)
+        worths: dict[int, int] = {}
+        for each in running:
+            worth = self._costs[each] * above_number + 1 + above_cost * self._host.replicas[each].pin
+            worths[self._bits[each]] = worths.get(self._bits[each], 0) + worth
+        worths[self._bits[target]] = above_cost * (above_number + 1)
+        return worths
+
+    def _first_with(self, running: Sequence[str]) -> str | None:
+        """The first set that allows all of ``running`` together."""
+        worths = {self._bits[each]: 1 for each in running}
+        everything = sum(worths)
+        allow = (name for name, node in self._sets.items() if best(node, everything, worths)[1] == everything)
+        return next(allow, None)
+
+    def _refusal(self, target: str, pinned: Sequence[str]) -> str:
+        model = self._host.replicas[target].model
+        beside = ", ".join(f"'{self._host.replicas[each].model}'" for each in pinned)
+        return f"Model '{model}' cannot run beside {beside}, pinned: no set allows it (change {_KEY}.sets, or unpin)"

@@ -1,0 +1,76 @@
+"""``memory``: as many models as fit the host's budget; the least recently used go first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from enginehouse import HostFacts, LoadFailed, Swapper
+
+_GIB = 1024**3
+_MIB = 1024**2
+
+
+class Memory(Swapper):
+    """Evicts the least recently used replicas until the target fits, and no more; never a pinned one.
+
+    A replica takes what was declared for it, else what was measured. One of unknown size is taken to need all that the
+    pinned ones leave, so it runs beside these only. Without a budget, nothing is ever evicted.
+    """
+
+    def __init__(self) -> None:
+        self._host = HostFacts(name="")
+
+    def prepare(self, host: HostFacts) -> None:
+        """Take the host."""
+        self._host = host
+
+    def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
+        """What has to go for ``target`` to fit, in the order of ``running``; ``LoadFailed`` if it cannot fit."""
+        budget = self._host.memory
+        if budget is None or target in running:
+            return []
+        pinned = [each for each in running if self._host.replicas[each].pin]
+        unpinned = [each for each in running if each not in pinned]
+        left = budget - sum(self._size(each) or 0 for each in pinned)
+        needed = self._size(target)
+        if needed is None:
+            return unpinned
+        if needed > left:
+            raise LoadFailed(self._never(target, needed, budget, pinned))
+        kept = self._kept(unpinned, left - needed)
+        return [each for each in unpinned if each not in kept]
+
+    def on_swap_start(self, target: str, running: Sequence[str]) -> None:
+        """Nothing to remember: sizes are measured by the gateway."""
+
+    def _size(self, replica: str) -> int | None:
+        """Bytes that a replica takes, or ``None`` if that is not known yet."""
+        declared = self._host.replicas[replica].memory
+        return self._host.measured.get(replica) if declared is None else declared
+
+    def _kept(self, running: Sequence[str], room: int) -> set[str]:
+        """Those of ``running`` that may stay in ``room`` bytes."""
+        sizes = {each: size for each in running if (size := self._size(each)) is not None}
+        kept = dict(sizes)
+        for oldest in sizes:
+            if sum(kept.values()) <= room:
+                break
+            del kept[oldest]
+        for newest in reversed([each for each in sizes if each not in kept]):
+            if sum(kept.values()) + sizes[newest] <= room:  # a larger one went after it
+                kept[newest] = sizes[newest]
+        return set(kept)
+
+    def _never(self, target: str, needed: int, budget: int, pinned: Sequence[str]) -> str:
+        host, replicas = self._host.name, self._host.replicas
+        text = f"Model '{replicas[target].model}' needs {_text(needed)}, host '{host}' has {_text(budget)}"
+        if pinned:
+            held = ", ".join(f"'{replicas[each].model}' {_text(self._size(each) or 0)}" for each in pinned)
+            return f"{text}, of which pinned models hold: {held} (unpin or unload one, or raise hosts.{host}.memory)"
+        return f"{text} (raise hosts.{host}.memory, or correct the model's memory)"
+
+
+def _text(size: int) -> str:
+    """Bytes for people: ``6.5 GiB``."""
+    unit, name = (_GIB, "GiB") if size >= _GIB else (_MIB, "MiB")
+    return f"{round(size / unit, 2):g} {name}"

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from enginehouse import ReplicaState
+from enginehouse.engines.idle import IdleKeeper
+
+READY = ReplicaState.READY
+
+
+@pytest.fixture
+def keeper() -> IdleKeeper:
+    return IdleKeeper({"short": 10, "long": 100, "forever": 0})
+
+
+ALL_READY = {"short": READY, "long": READY, "forever": READY}
+
+
+def test_an_idle_replica_is_due_after_its_ttl_and_never_if_that_is_0(keeper: IdleKeeper) -> None:
+    due = {now: list(keeper.due(ALL_READY, {}, now)) for now in (1000.0, 1009.9, 1010.0, 1100.0)}
+    assert due == {1000.0: [], 1009.9: [], 1010.0: ["short"], 1100.0: ["short", "long"]}
+
+
+def test_the_ttl_counts_from_the_end_of_the_last_request(keeper: IdleKeeper) -> None:
+    keeper.due(ALL_READY, {}, 0)
+    keeper.used("short", 8)
+    keeper.used("forever", 8)
+    assert keeper.due(ALL_READY, {}, 17) == []
+    assert keeper.due(ALL_READY, {}, 18) == ["short"]
+
+
+def test_a_busy_replica_is_not_due_however_long_its_request_takes(keeper: IdleKeeper) -> None:
+    keeper.due(ALL_READY, {}, 0)
+    assert keeper.due(ALL_READY, {"short": 1}, 50) == []
+    assert keeper.due(ALL_READY, {"short": 0}, 59) == []
+    assert keeper.due(ALL_READY, {"short": 0}, 60) == ["short"]
+
+
+def test_a_replica_that_became_ready_without_any_request_has_its_whole_ttl(keeper: IdleKeeper) -> None:
+    keeper.used("short", 0)
+    keeper.due({"short": ReplicaState.STOPPED}, {}, 5)
+    assert keeper.due({"short": READY}, {}, 50) == []
+    assert keeper.due({"short": READY}, {}, 60) == ["short"]
+
+
+def test_a_sleeping_replica_is_not_due(keeper: IdleKeeper) -> None:
+    keeper.due(ALL_READY, {}, 0)
+    assert keeper.due({"short": ReplicaState.SLEEPING}, {}, 50) == []

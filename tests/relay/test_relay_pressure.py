@@ -1,0 +1,153 @@
+"""Clients that read late and bodies that are too large: what the gateway holds stays bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+PIECE = b"x" * (1 << 18)
+PIECES = 256  # 64 MiB
+BOUND = 24 << 20
+"""What may be on its way while a client reads nothing: mostly what the kernel holds for four ends of sockets."""
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_slow_client_slows_its_engine(house: Any, engine: Any, stream: bool) -> None:
+    served = await engine()
+    gateway = await house(served)
+    if stream:
+        piece = b"data: " + PIECE + b"\n\n"
+        served.streams(*[piece] * PIECES, served.END)
+    else:
+        piece = PIECE
+        served.plays(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (len(piece) * PIECES), *[piece] * PIECES)
+    client = await gateway.client()
+    client.send(gateway.post())
+    call = await served.call()
+    await gateway.congested()
+    await gateway.until(lambda: not call.connection.writable.is_set())
+    assert call.sent < BOUND
+    reply = await client.reply()
+    assert reply.whole
+    assert reply.body == piece * PIECES
+
+
+async def test_a_slow_client_that_leaves_frees_its_engine(house: Any, engine: Any) -> None:
+    served = await engine()
+    gateway = await house(served)
+    served.plays(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (len(PIECE) * PIECES), *[PIECE] * PIECES)
+    client = await gateway.client()
+    client.send(gateway.post())
+    call = await served.call()
+    await gateway.congested()
+    client.reset()
+    await call.closed.wait()
+    await gateway.quiet()
+
+
+async def test_a_slow_client_gets_the_error_event_of_a_broken_stream(house: Any, engine: Any) -> None:
+    served = await engine()
+    gateway = await house(served)
+    served.streams(*[b"data: " + PIECE + b"\n\n"] * PIECES)
+    client = await gateway.client()
+    client.send(gateway.post(stream=True))
+    await gateway.congested()
+    gateway.relay.close()
+    reply = await client.reply()
+    assert reply.whole
+    assert b"\n\nevent: error\ndata: " in reply.body[-1000:]
+
+
+async def test_the_next_request_of_a_slow_client_waits(house: Any, engine: Any) -> None:
+    served = await engine()
+    gateway = await house(served)
+    body = b"x" * 60_000
+    served.otherwise((served.answer(body),))
+    client = await gateway.client()
+    client.send(gateway.post() * 1000)
+    await gateway.congested()
+    assert len(served.calls) < 500, "answers pile up for a client that reads none"
+    for _ in range(1000):
+        assert (await client.reply()).body == body
+    assert len(served.calls) == 1000
+
+
+async def test_a_large_body_waits_for_its_turn_outside(house: Any, engine: Any) -> None:
+    served, gate = await engine(), asyncio.Event()
+    gateway = await house(served)
+    served.plays(gate, served.answer(b"first"))
+    body = b'{"model": "m", "x": "' + b"y" * (24 << 20) + b'"}'
+    client = await gateway.client()
+    client.send(gateway.post() + gateway.post(body))
+    await served.call()
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert client.unsent() > 8 << 20
+    gate.set()
+    assert (await client.reply()).body == b"first"
+    assert (await client.reply()).status == 200
+    assert served.calls[1].body == body
+
+
+@pytest.mark.parametrize("begun", [b"", b"x" * 500])
+async def test_a_body_that_says_it_is_too_large_is_not_read(house: Any, engine: Any, begun: bytes) -> None:
+    served = await engine()
+    gateway = await house(served, server={"max_body": 1000})
+    client = await gateway.client()
+    head = gateway.post(b"").replace(b"content-length: 0", b"content-length: 1001")
+    client.send(head + begun)
+    reply = await client.reply()
+    assert (reply.status, reply.code) == (413, "invalid_request")
+    assert "1000 bytes" in reply.error["message"]
+    assert reply.header("x-request-id")
+    assert served.calls == []
+
+
+async def test_a_chunked_body_that_grows_too_large_is_not_read_on(house: Any, engine: Any) -> None:
+    served = await engine()
+    gateway = await house(served, server={"max_body": 1000})
+    client = await gateway.client()
+    head = gateway.post(b"", b"transfer-encoding: chunked").replace(b"content-length: 0\r\n", b"")
+    client.send(head + (b"1f4\r\n" + b"x" * 500 + b"\r\n") * 3)
+    reply = await client.reply()
+    assert (reply.status, reply.code) == (413, "invalid_request")
+    assert served.calls == []
+
+
+async def test_a_body_of_just_the_largest_size_is_taken(house: Any, engine: Any) -> None:
+    gateway = await house(await engine(), server={"max_body": 1000})
+    body = b'{"model": "m"}'.ljust(1000)
+    assert (await gateway.ask(gateway.post(body))).status == 200
+    chunked = gateway.post(b"", b"transfer-encoding: chunked").replace(b"content-length: 0\r\n", b"")
+    assert (await gateway.ask(chunked + b"3e8\r\n" + body + b"\r\n0\r\n\r\n")).status == 200
+
+
+@pytest.mark.parametrize("refusal", ["too large", "no key"])
+async def test_a_client_that_sends_on_still_gets_its_refusal(house: Any, engine: Any, refusal: str) -> None:
+    served = await engine()
+    keys = [{"name": "k", "key": "k"}] if refusal == "no key" else []
+    gateway = await house(served, server={"max_body": 1000 if refusal == "too large" else 1 << 30}, auth={"keys": keys})
+    client = await gateway.client()
+    reply = await client.ask(gateway.post(b" " * (16 << 20)))
+    assert reply.status == (413 if refusal == "too large" else 401)
+    assert served.calls == []
+
+
+async def test_a_large_body_reaches_the_engine(house: Any, engine: Any) -> None:
+    served = await engine()
+    gateway = await house(served)
+    body = b'{"model": "m", "x": "' + b"y" * (8 << 20) + b'"}'
+    assert (await gateway.ask(gateway.post(body))).status == 200
+    assert served.calls[0].body == body
+
+
+async def test_an_engine_that_answers_before_it_has_read_everything_is_not_used_again(house: Any, engine: Any) -> None:
+    served = await engine()
+    gateway = await house(served)
+    served.answers_early(served.answer(b"{}", 413))
+    reply = await gateway.ask(gateway.post(b'{"model": "m", "x": "' + b"y" * (16 << 20) + b'"}'))
+    assert reply.status == 413
+    assert (await gateway.ask()).status == 200
+    assert len(served.connections) == 2
