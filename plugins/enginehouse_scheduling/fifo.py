@@ -108,7 +108,6 @@ class Fifo(Scheduler):
     def on_stopped(self, replica: str) -> None:
         """Its line may have it started again, and others may have waited for its place."""
         self._view.stopping.discard(replica)
-        self._view.usage.gone(replica)
         self._drain(self._effects.now())
 
     def on_tick(self, now: float) -> None:

@@ -41,11 +41,6 @@ class Usage:
     def loaded(self, replica: str, now: float) -> None:
         """``replica`` got ready at ``now``, in seconds."""
         self._loaded_at[replica] = now
-        self.used(replica)
-
-    def gone(self, replica: str) -> None:
-        """``replica`` is not loaded any more. What was granted there ends on its own."""
-        self._loaded_at.pop(replica, None)
 
     def loaded_after(self, replica: str, time: float) -> bool:
         """Whether ``replica`` got ready later than ``time``, in seconds."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 Hear = Callable[..., Any]
 
-profile = settings(max_examples=1500, derandomize=True, database=None, deadline=None)
+profile = settings(max_examples=1000, derandomize=True, database=None, deadline=None)
 
 OK = b"HTTP/1.1 200 OK\r\n"
 PLAIN = OK + b"content-length: 3\r\n\r\nabc"

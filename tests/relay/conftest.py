@@ -20,7 +20,7 @@ from uvicorn import Config as UvicornConfig
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from enginehouse.api.fast_door import fast_door
+from enginehouse.api.fast_door import FastDoor, fast_door
 from enginehouse.api.keys import Keyring
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, Plugins
@@ -30,15 +30,18 @@ from enginehouse.relay.upstream.upstream import Upstream
 
 _T = TypeVar("_T")
 _LIMIT = 2.0
+_ON_BOTH_LOOPS = {f"test_relay_{topic}.py" for topic in ("aborts", "pressure", "streaming", "tls")}
 MODEL = "m"
 
 
-def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """What the gateway runs on where it can, and what it runs on elsewhere."""
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """What the gateway runs on where it can, and for what depends on the loop also what it runs on elsewhere."""
     if importlib.util.find_spec("uvloop") is None:
         return {"asyncio": asyncio.new_event_loop}
     import uvloop
 
+    if item.path.name not in _ON_BOTH_LOOPS:
+        return {"uvloop": uvloop.new_event_loop}
     return {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
 
 
@@ -163,15 +166,18 @@ class ScriptedEngine:
 
     CLOSE, RESET, END = CLOSE, RESET, END
 
-    def __init__(self, port: int, scheme: str, server: asyncio.Server | None) -> None:
-        self.url = f"{scheme}://127.0.0.1:{port}"
+    def __init__(self, scheme: str) -> None:
+        self.url = f"{scheme}://127.0.0.1:"
         self.calls: list[Call] = []
         self.connections: list[EngineConnection] = []
-        self._server = server
         self.early = b""
         self._scripts: list[tuple[Step, ...]] = []
         self._otherwise: tuple[tuple[Step, ...], ...] = ((self.answer(),),)
         self._dice = random.Random(0)
+
+    def listens(self, server: asyncio.Server) -> None:
+        self.url += str(server.sockets[0].getsockname()[1])
+        self._server = server
 
     def plays(self, *steps: Step) -> None:
         """The script of the next request."""
@@ -210,8 +216,7 @@ class ScriptedEngine:
         return self.calls[number]
 
     async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        self._server.close()
         for connection in self.connections:
             connection.transport.abort()
         await until(lambda: all(connection.closed.is_set() for connection in self.connections))
@@ -224,9 +229,9 @@ async def engine() -> AsyncIterator[Callable[..., Awaitable[ScriptedEngine]]]:
 
     async def start(*, tls: ssl.SSLContext | None = None, there: bool = True, scheme: str = "") -> ScriptedEngine:
         loop = asyncio.get_running_loop()
+        made = ScriptedEngine(scheme or ("https" if tls else "http"))
         server = await loop.create_server(lambda: EngineConnection(made), "127.0.0.1", 0, ssl=tls)
-        port = server.sockets[0].getsockname()[1]
-        made = ScriptedEngine(port, scheme or ("https" if tls else "http"), server)
+        made.listens(server)
         engines.append(made)
         if not there:
             server.close()
@@ -393,21 +398,24 @@ class House:
         for exchange in list(self.relay.live):
             exchange.check_time(perf_counter() + seconds)
 
-    async def congested(self) -> None:
-        """Until nothing goes on any more because a client reads too slowly."""
+    async def congested(self, engine: ScriptedEngine) -> None:
+        """Until nothing goes on any more because a client reads too slowly what comes from ``engine``."""
         turns = itertools.count()
+        before: list[int] = []
 
         def settled() -> bool:
-            nonlocal turns
-            if not any(connection.flow.write_paused for connection in self._state.connections):
-                turns = itertools.count()
+            nonlocal turns, before
+            doors = cast("set[HttpToolsProtocol]", self._state.connections)
+            sent = [call.sent for call in engine.calls]
+            if sent != before or not any(door.flow.write_paused for door in doors):
+                turns, before = itertools.count(), sent
             return next(turns) > 100
 
         await until(settled)
 
     def seconds_pass(self, seconds: int) -> None:
         """What the idlers do in so many seconds."""
-        for connection in list(self._state.connections):
+        for connection in cast("set[FastDoor]", self._state.connections):
             for _ in range(seconds):
                 connection.look(connection.loop.time())
 

@@ -143,10 +143,13 @@ STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encodi
 EVENT = b"9\r\ndata: 1\n\n\r\n"
 
 
-async def abort(gateway: Any, dice: random.Random) -> None:
-    """Leave at random: before the head is sent, after it, on the first byte of an answer, in its middle."""
+async def abort(gateway: Any, dice: random.Random, door: str) -> None:
+    """Leave at random: before the head is sent, after it, on the first byte of an answer, in its middle.
+
+    Some requests are pipelined, but for plain uvicorn, which does not tell of clients that leave then.
+    """
     client = await gateway.client()
-    request = gateway.post(stream=dice.random() < 0.5) * dice.choice((1, 1, 1, 3))
+    request = gateway.post(stream=dice.random() < 0.5) * (3 if door == "fast" and dice.random() < 0.25 else 1)
     when = dice.randrange(4)
     client.send(request[: dice.randrange(1, len(request))] if when == 0 else request)
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -167,9 +170,7 @@ async def test_a_thousand_aborted_requests_leave_nothing(house: Any, engine: Any
     for each in (served, other):
         each.otherwise((STREAM, EVENT, asyncio.Event()), (json_head, asyncio.Event()), dice=dice)
     for _ in range(20):
-        await asyncio.gather(*(abort(gateway, dice) for _ in range(50)))
-    if door == "asgi":  # uvicorn does not tell of a client that leaves while requests wait in its pipeline
-        gateway.relay.close()
+        await asyncio.gather(*(abort(gateway, dice, door) for _ in range(50)))
     await gateway.gone()
     await gateway.quiet()
     calls = [*served.calls, *other.calls]
@@ -179,7 +180,7 @@ async def test_a_thousand_aborted_requests_leave_nothing(house: Any, engine: Any
     assert not gateway.relay.live
 
 
-async def test_nothing_is_left_when_engines_and_clients_break_at_random(house: Any, engine: Any) -> None:
+async def test_nothing_is_left_when_engines_and_clients_break_at_random(house: Any, engine: Any, door: str) -> None:
     dice = random.Random(4711)
     engines = [await engine(), await engine(), await engine(there=False)]
     gateway = await house(*engines, checks={"failures": 1_000_000}, routing={"strategy": "round_robin"})
@@ -190,7 +191,7 @@ async def test_nothing_is_left_when_engines_and_clients_break_at_random(house: A
             (each.answer()[:-3], each.CLOSE), (each.answer(), each.CLOSE), dice=dice,
         )  # fmt: skip
     for _ in range(20):
-        await asyncio.gather(*(abort(gateway, dice) for _ in range(25)))
+        await asyncio.gather(*(abort(gateway, dice, door) for _ in range(25)))
     await gateway.gone()
     await gateway.quiet()
     assert sum(gateway.relay.figures.retries.values()) > 50

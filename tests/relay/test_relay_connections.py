@@ -58,11 +58,13 @@ async def test_a_client_that_waits_to_be_told_is_told_to_go_on(house: Any, engin
     assert served.calls[0].header(b"expect") == []
 
 
-async def test_a_client_that_waits_to_be_told_is_not_told_to_send_in_vain(house: Any, engine: Any) -> None:
+async def test_a_client_that_waits_to_be_told_is_not_told_to_send_in_vain(house: Any, engine: Any, door: str) -> None:
     gateway = await house(await engine(), server={"max_body": 10})
     client = await gateway.client()
     client.send(gateway.post(None, b"expect: 100-continue").partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
-    assert (await client.head()).status == 413
+    assert (await client.reply()).status == 413
+    if door == "fast":  # uvicorn's own reads on, and drops what it reads
+        assert await client.rest() == b""
 
 
 async def test_a_waiting_client_in_a_pipeline_is_told_when_its_turn_comes(

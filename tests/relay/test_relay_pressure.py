@@ -26,7 +26,7 @@ async def test_a_slow_client_slows_its_engine(house: Any, engine: Any, stream: b
     client = await gateway.client()
     client.send(gateway.post())
     call = await served.call()
-    await gateway.congested()
+    await gateway.congested(served)
     await gateway.until(lambda: not call.connection.writable.is_set())
     assert call.sent < BOUND
     reply = await client.reply()
@@ -41,7 +41,7 @@ async def test_a_slow_client_that_leaves_frees_its_engine(house: Any, engine: An
     client = await gateway.client()
     client.send(gateway.post())
     call = await served.call()
-    await gateway.congested()
+    await gateway.congested(served)
     client.reset()
     await call.closed.wait()
     await gateway.quiet()
@@ -53,7 +53,7 @@ async def test_a_slow_client_gets_the_error_event_of_a_broken_stream(house: Any,
     served.streams(*[b"data: " + PIECE + b"\n\n"] * PIECES)
     client = await gateway.client()
     client.send(gateway.post(stream=True))
-    await gateway.congested()
+    await gateway.congested(served)
     gateway.relay.close()
     reply = await client.reply()
     assert reply.whole
@@ -67,7 +67,7 @@ async def test_the_next_request_of_a_slow_client_waits(house: Any, engine: Any) 
     served.otherwise((served.answer(body),))
     client = await gateway.client()
     client.send(gateway.post() * 1000)
-    await gateway.congested()
+    await gateway.congested(served)
     assert len(served.calls) < 500, "answers pile up for a client that reads none"
     for _ in range(1000):
         assert (await client.reply()).body == body

@@ -59,7 +59,7 @@ async def test_an_event_is_never_sent_in_part(house: Any, engine: Any, end: byte
     events = [b"data: one" + end, b"event: x" + end[: len(end) // 2] + b"data: two" + end, b"data: three" + end]
     gates = [asyncio.Event() for _ in range(3)]
     whole = b"".join(events)
-    steps = []
+    steps: list[bytes | asyncio.Event] = []
     for n in range(0, len(whole), 4):
         steps.append(whole[n : n + 4])
         if n % 12 == 0 and n < 36:

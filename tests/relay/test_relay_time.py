@@ -163,7 +163,7 @@ async def test_a_slow_client_is_not_the_engines_fault(house: Any, engine: Any) -
     piece = b"x" * (1 << 18)
     served.plays(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (len(piece) * 128), *[piece] * 128)
     client = await sent(gateway, served)
-    await gateway.congested()
+    await gateway.congested(served)
     gateway.pass_time(1000)
     assert gateway.relay.live, "the engine was given up because its client is slow"
     reply = await client.reply()

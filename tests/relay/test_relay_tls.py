@@ -79,7 +79,7 @@ async def test_a_slow_client_slows_an_engine_behind_tls(house: Any, engine: Any,
     served.plays(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (len(piece) * 128), *[piece] * 128)
     client = await gateway.client()
     client.send(gateway.post())
-    await gateway.congested()
+    await gateway.congested(served)
     gateway.pass_time(1000)
     reply = await client.reply()
     assert (reply.whole, len(reply.body)) == (True, len(piece) * 128)

@@ -139,7 +139,6 @@ class Watched(FakeEffects):
             self.joined = [ticket for ticket in self.waiting if ticket.replica == target]
         if error is None:
             self.loaded_at[target] = self.time
-            self.use(target)
         before = list(self.waiting), dict(self.refused)
         super().swap_done(target, error)
         if error is not None:

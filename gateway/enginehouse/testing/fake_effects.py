@@ -45,9 +45,9 @@ class FakeEffects:
         assert host.granted == [first, second]
 
     ``replicas``: names, or ``HostedReplica`` for those with a priority, a limit or a pin. ``limits``: fields of
-    ``SchedulingLimits``. What a swap loads can be seen when the swap has ended, not before. Time passes only when the
-    test says so. ``AssertionError`` as soon as the scheduler breaks a rule: a ticket resolved twice or not in need of
-    it, a grant to what is not ready or has no room, a swap that collides with another or evicts what is busy or pinned.
+    ``SchedulingLimits``. What a swap or an unload does can be seen when it has ended, not before. Time passes only when
+    the test says so. ``AssertionError`` as soon as the scheduler breaks a rule: a ticket resolved twice, a grant to what
+    is not ready, on its way out, or has no room, a swap that collides with another or evicts what is busy or pinned.
 
     ``log``: every decision, as text, in order. ``swaps``: those in flight. ``stopping``: unloads that have not ended.
     What has no method here, ``scheduler`` can be told directly.
@@ -172,7 +172,6 @@ class FakeEffects:
         self._swaps += 1
         swap = FakeSwap(SwapId(self._swaps), target, tuple(evict))
         self.swaps[swap.id] = swap
-        self.states.update((replica, ReplicaState.STOPPING) for replica in evict)
         self.log.append(f"swap {target}" + "".join(f" -{replica}" for replica in evict))
         return swap.id
 
@@ -189,6 +188,8 @@ class FakeEffects:
         replica = ticket.replica
         ready = self.states.get(replica) is ReplicaState.READY
         expect(ready, f"'{ticket.id}' was granted, and '{replica}' is not ready")
+        leaves = replica in self.stopping or any(replica in swap.evict for swap in self.swaps.values())
+        expect(not leaves, f"'{ticket.id}' was granted, and '{replica}' is on its way out")
         if ticket in self._gone:
             return False
         most = self.facts.replicas[replica].concurrency
@@ -204,13 +205,10 @@ class FakeEffects:
 
     def stop(self, replicas: Sequence[str], timeout: float) -> None:
         """As the interface says; the end of each stop is up to the test."""
-        running = self.running()
         for replica in replicas:
             expect(replica in self.states, f"'{replica}' cannot be stopped, it is not known")
             if replica not in self.stopping:
                 self.stopping.append(replica)
-            if replica in running:
-                self.states[replica] = ReplicaState.STOPPING
         self.log.append(f"stop {' '.join(replicas)} within {timeout:g}")
 
     def now(self) -> float:
@@ -228,6 +226,7 @@ class FakeEffects:
         swap = f"the swap of '{target}' for {list(evict)}"
         expect(target in self.states, f"{swap}: the target is not known")
         expect(self.states[target] is not ReplicaState.READY, f"{swap}: the target is ready")
+        expect(target not in self.stopping, f"{swap}: the target is being unloaded")
         touched = {target, *evict}
         for other in self.swaps.values():
             shared = touched & {other.target, *other.evict}

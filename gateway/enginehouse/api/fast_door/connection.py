@@ -1,158 +1,24 @@
-"""The fast door: uvicorn's HTTP protocol, with the hot endpoints kept to itself.
-
-A request for one of them never becomes an ASGI scope or a task: its exchange is driven by the parser's callbacks. Every
-other request goes to the application unchanged.
-"""
+"""A client's connection."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
-from http import HTTPStatus
 from typing import Any, cast
 
 import httptools
 import msgspec
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from enginehouse.api.entrance import Entrance
+from enginehouse.api.fast_door.idlers import Idlers
+from enginehouse.api.fast_door.inbound import Inbound, status_line
 from enginehouse.api.framing import check_framing, head_without_upgrade
-from enginehouse.domain.errors import InvalidRequest, RequestError
-from enginehouse.domain.request import Headers
+from enginehouse.domain.errors import InvalidRequest
 from enginehouse.relay.attempt import NEVER
-from enginehouse.relay.door import Caller
-from enginehouse.relay.exchange import Exchange
 
 _MOST_WAITING = 16
 _MOST_UNHEARD = 64 * 1024
 _A_SECOND = 1024
-_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
-
-
-def status_line(status: int) -> bytes:
-    """The first line of a response."""
-    return _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
-
-
-class Inbound:
-    """One hot request on a connection: a ``Door`` to its exchange.
-
-    It stands where uvicorn keeps its request-response cycle, so it has the attributes that uvicorn's protocol looks at.
-    ``waits``: a request before it is not answered yet. ``expects``: its client sends the body when it is told to.
-    """
-
-    def __init__(self, connection: FastDoor, path: str, headers: Headers, keep_alive: bool, chunks: bool) -> None:
-        self._connection = connection
-        self._path = path
-        self._headers = headers
-        self._chunks = chunks
-        self._chunked = False
-        self._until_close = False
-        self._head = b""
-        self._pieces: list[bytes] = []
-        self._length = 0
-        self._error: RequestError | None = None
-        self._caller: Caller | None = None
-        self.exchange: Exchange | None = None
-        self.keep_alive = keep_alive
-        self.expects = False
-        self.waits = False
-        self.whole = False
-        self.response_complete = False
-
-    # --- from the client
-
-    def enter(self) -> None:
-        """The head is here: find out whether the body is worth reading."""
-        try:
-            self._caller = self._connection.entrance.enter(self._headers)
-        except RequestError as error:
-            self._turn_away(error)
-
-    def receive(self, body: bytes) -> None:
-        """A piece of the body."""
-        if not self.whole:
-            self._length += len(body)
-            self._pieces.append(body)
-            if self._length > self._connection.entrance.max_body:
-                self._turn_away(self._connection.entrance.too_large())
-            elif self.waits and self._length > HIGH_WATER_LIMIT:
-                self._connection.flow.pause_reading()
-
-    def received(self) -> None:
-        """The body is whole."""
-        if not self.whole:
-            self.whole = True
-            self._connection.arrived(self)
-
-    def _turn_away(self, error: RequestError) -> None:
-        """Answer with ``error`` without reading the rest."""
-        self._error = error
-        self._pieces.clear()
-        self.keep_alive = False
-        self.received()
-
-    def begin(self) -> None:
-        """The request is whole and its turn has come."""
-        self.exchange = exchange = self._connection.entrance.relay.open(self, self._path, self._headers)
-        if self._error is not None:
-            exchange.cancel(self._error)
-            return
-        pieces, self._pieces = self._pieces, []
-        exchange.begin(pieces[0] if len(pieces) == 1 else b"".join(pieces), self._caller)
-
-    def client_gone(self) -> None:
-        """The connection is closed."""
-        if self.exchange is not None:
-            self.exchange.client_gone()
-
-    # --- to the client
-
-    def start(self, status: int, lines: bytes, length: int | None) -> None:
-        """Prepare the head; it leaves with the first piece."""
-        if status == 204:
-            framing = b""
-        elif length is not None:
-            framing = b"content-length: %d\r\n" % length
-        elif self._chunks:
-            self._chunked = True
-            framing = b"transfer-encoding: chunked\r\n"
-        else:
-            framing = b""
-            self._until_close = True
-            self.keep_alive = False
-        closing = b"" if self.keep_alive else b"connection: close\r\n"
-        self._head = b"%s%s%s%s\r\n" % (status_line(status), lines, framing, closing)
-
-    def write(self, chunk: bytes) -> None:
-        """Send a piece, with the head if that is still here."""
-        head, self._head = self._head, b""
-        if self._chunked:
-            self._connection.transport.write(b"%s%x\r\n%s\r\n" % (head, len(chunk), chunk))
-        else:
-            self._connection.transport.write(head + chunk if head else chunk)
-
-    def finish(self, chunk: bytes) -> None:
-        """Send the last piece and turn to the connection's next request."""
-        head, self._head = self._head, b""
-        if self._chunked:
-            last = b"%x\r\n%s\r\n0\r\n\r\n" % (len(chunk), chunk) if chunk else b"0\r\n\r\n"
-            self._connection.transport.write(head + last)
-        elif head or chunk:
-            self._connection.transport.write(head + chunk)
-        self.response_complete = True
-        self.exchange = None
-        self._connection.answered(self)
-
-    def abort(self) -> None:
-        """Break the connection."""
-        self.response_complete = True
-        transport = self._connection.transport
-        if self._until_close:  # only a reset tells this client that the answer is not whole
-            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        transport.abort()
 
 
 class FastDoor(HttpToolsProtocol):
@@ -428,35 +294,3 @@ class FastDoor(HttpToolsProtocol):
             return self._unheard > 0
         whole = cycle.whole if isinstance(cycle, Inbound) else not cycle.more_body
         return not whole and not self.pipeline and not self.flow.read_paused
-
-
-class Idlers:
-    """Has every connection look every second at how long it has waited for its client.
-
-    One sweep for all of them is cheaper than a timer for every answer.
-    """
-
-    def __init__(self) -> None:
-        self._connections: set[FastDoor] = set()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(self, connection: FastDoor) -> None:
-        """Watch a connection."""
-        self._connections.add(connection)
-        if self._timer is None:
-            self._timer = connection.loop.call_later(1, self._sweep, connection.loop)
-
-    def discard(self, connection: FastDoor) -> None:
-        """The connection is closed."""
-        self._connections.discard(connection)
-
-    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        now = loop.time()
-        for connection in list(self._connections):
-            connection.look(now)
-        self._timer = loop.call_later(1, self._sweep, loop) if self._connections else None
-
-
-def fast_door(entrance: Entrance, *, cors: bool) -> type[FastDoor]:
-    """The protocol class to give to uvicorn as its ``http``; ``cors`` leaves browsers to the application."""
-    return type("FastDoor", (FastDoor,), {"entrance": entrance, "_cors": cors, "_idlers": Idlers()})
