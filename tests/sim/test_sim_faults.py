@@ -138,7 +138,7 @@ def test_refuse_keeps_connections_out_until_cleared(engine: SimEngine) -> None:
 
 
 def test_refuse_can_end_by_itself(engine: SimEngine, eventually: Callable[[Callable[[], bool]], bool]) -> None:
-    engine.fault("refuse", duration="50ms")
+    engine.fault("refuse", duration="1s")
 
     def listens() -> bool:
         try:
