@@ -19,8 +19,8 @@ def test_the_client_of_the_readme_is_served_through_its_alias_and_fallback() -> 
     names: dict[str, Any] = {}
     with ExitStack() as stack:
         engine = stack.enter_context(SimEngine("llama3:8b"))
-        gateway = stack.enter_context(RunningGateway(CONFIGURATION.replace("http://127.0.0.1:8001", engine.url)))
-        gateway.until_health(**{"gpu-1": "healthy"})
+        gateway = stack.enter_context(RunningGateway(CONFIGURATION.replace("http://127.0.0.1:8002", engine.url)))
+        gateway.until_health(**{"gpu-2": "healthy"})
         exec(CLIENT.replace("http://127.0.0.1:8080", gateway.url), names)
         names["client"].close()
     assert names["answer"].model == "llama3:8b"
