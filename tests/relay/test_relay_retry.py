@@ -253,3 +253,27 @@ async def test_failures_of_live_requests_make_a_backend_unhealthy(house: Any, en
     for _ in range(3):
         assert (await gateway.ask()).header("x-enginehouse-reason") == "retry"
     assert (await gateway.ask()).header("x-enginehouse-reason") == "match"
+
+
+async def test_a_request_that_every_engine_answers_with_500_proves_nothing_against_them(
+    house: Any, engine: Any
+) -> None:
+    engines = [await engine(), await engine()]
+    gateway = await house(*engines)
+    for _ in range(4):
+        for one in engines:
+            one.says(b"{}", 500)
+        assert (await gateway.ask()).status == 500
+    assert {backend.health.value for backend in gateway.relay.fleet.backends()} == {"healthy"}
+
+
+async def test_a_500_where_another_engine_serves_counts_against_a_backend(house: Any, engine: Any) -> None:
+    broken, served = await engine(), await engine()
+    gateway = await house(broken, served)
+    for _ in range(3):
+        broken.says(b"{}", 500)
+        assert (await gateway.ask()).status == 200
+    assert {backend.name: backend.health.value for backend in gateway.relay.fleet.backends()} == {
+        "a": "unhealthy",
+        "b": "healthy",
+    }

@@ -37,7 +37,7 @@ async def test_an_engine_that_does_not_begin_to_answer_is_given_up(house: Any, e
 
 
 async def test_a_head_is_not_yet_an_answer(house: Any, engine: Any) -> None:
-    served, head_sent = await engine(), asyncio.Event()
+    served = await engine()
     gateway = await house(served, timeouts=LIMITS)
     served.plays(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n", asyncio.Event())
     client = await sent(gateway, served)
@@ -47,7 +47,6 @@ async def test_a_head_is_not_yet_an_answer(house: Any, engine: Any) -> None:
     gateway.pass_time(601)
     reply = await client.reply()
     assert reply.error["message"] == "Backend 'a' did not begin to answer within 600 s"
-    del head_sent
 
 
 async def test_an_engine_that_does_not_begin_to_answer_is_replaced(house: Any, engine: Any) -> None:

@@ -72,6 +72,7 @@ class Exchange:
         "_overhead",
         "_owner",
         "_stream",
+        "_suspects",
         "_total_deadline",
         "began",
         "path",
@@ -88,6 +89,7 @@ class Exchange:
         self._caller: Caller | None = None
         self._attempt: Attempt | None = None
         self._failed_replicas: tuple[str, ...] = ()
+        self._suspects: tuple[str, ...] = ()
         self._committed = False
         self._stream = False
         self._held = self._last = b""
@@ -239,11 +241,15 @@ class Exchange:
         head, route = attempt.head, attempt.route
         assert head is not None
         self._first_byte = perf_counter() - attempt.sent_at
-        if head.status >= 500:
-            self._owner.fleet.failed(attempt.upstream.name, f"answered {head.status}")
-        else:
+        if head.status < 500:
             self._owner.fleet.succeeded(attempt.upstream.name)
             route.chosen.load.answered(self._first_byte * 1000)
+            for suspect in self._suspects:
+                self._owner.fleet.failed(suspect, "answered 500 to what another backend could serve")
+        elif head.status == 500:  # this request may be what is wrong, so one such answer proves nothing
+            self._suspects += (attempt.upstream.name,)
+        else:
+            self._owner.fleet.failed(attempt.upstream.name, f"answered {head.status}")
         if head.status in _WORTH_A_RETRY and self._retry(attempt):
             return False
         self._committed = True
