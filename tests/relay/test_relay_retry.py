@@ -255,9 +255,7 @@ async def test_failures_of_live_requests_make_a_backend_unhealthy(house: Any, en
     assert (await gateway.ask()).header("x-enginehouse-reason") == "match"
 
 
-async def test_a_request_that_every_engine_answers_with_500_proves_nothing_against_them(
-    house: Any, engine: Any
-) -> None:
+async def test_a_request_that_all_engines_answer_with_500_proves_nothing_against_them(house: Any, engine: Any) -> None:
     engines = [await engine(), await engine()]
     gateway = await house(*engines)
     for _ in range(4):
