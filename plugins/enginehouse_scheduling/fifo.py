@@ -53,7 +53,8 @@ class Fifo(Scheduler):
         if self._queue.line(replica) is None and self._is_served_now(waiter, claims):
             self._grant(ticket)
         elif 0 < self._limits.max_queue <= len(self._queue):
-            self._effects.refuse(ticket, QueueFull(f"{len(self._queue)} requests wait already: scheduling.max_queue"))
+            text = f"{len(self._queue)} requests wait already (scheduling.max_queue): try again later"
+            self._effects.refuse(ticket, QueueFull(text))
         else:
             self._examine(self._queue.add(waiter), claims, now)
 
@@ -145,16 +146,18 @@ class Fifo(Scheduler):
                 self._refuse_all(line, refusal)
             elif self._view.can_serve(line.replica):
                 self._serve(line, claims, now)
+        running = self._view.running()
         for line in self._queue.lines_in_turn(self._view.overdue(now)):
             if self._view.is_loading_enough():
                 return
-            self._start(line, claims, now)
+            if self._start(line, running, claims, now):
+                running = self._view.running()
 
     def _examine(self, line: Line, claims: Sequence[Claim], now: float) -> None:
         if self._view.can_serve(line.replica):
             self._serve(line, claims, now)
         else:
-            self._start(line, claims, now)
+            self._start(line, self._view.running(), claims, now)
 
     def _is_served_now(self, waiter: Waiter, claims: Sequence[Claim]) -> bool:
         replica = waiter.ticket.replica
@@ -168,20 +171,22 @@ class Fifo(Scheduler):
             self._queue.remove(waiter.ticket)
             self._grant(waiter.ticket)
 
-    def _start(self, line: Line, claims: Sequence[Claim], now: float) -> None:
-        """Start the swap that the line waits for, unless something is in its way."""
+    def _start(self, line: Line, running: Sequence[str], claims: Sequence[Claim], now: float) -> bool:
+        """Start the swap that the line waits for, unless something is in its way. Whether it was started."""
         target, view = line.replica, self._view
         if not view.can_start(target):
-            return
-        running = view.running()
+            return False
         try:
             evict = view.evictions(target, running)
-            if view.obstacle(target, evict, now) is None and not stand_in_the_way(
-                claims, line.oldest.age, target, evict, running, view
-            ):
-                view.start(target, evict, running)
+            if view.obstacle(target, evict, now) is not None:
+                return False
+            if stand_in_the_way(claims, line.oldest.age, target, evict, running, view):
+                return False
+            view.start(target, evict, running)
         except RequestError as error:
             self._refuse_all(line, error)
+            return False
+        return True
 
     def _give_up_load(self, replica: str) -> bool:
         """Cancel the load of ``replica`` if nobody waits for it. Whether there was one."""

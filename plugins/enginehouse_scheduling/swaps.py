@@ -54,7 +54,5 @@ class Swaps:
 
 
 def collide(target: str, evict: Sequence[str], other: str, others_evict: Sequence[str]) -> bool:
-    """Whether two swaps cannot go on at once: one stops what the other loads, or both stop the same."""
-    return (
-        target == other or target in others_evict or other in evict or any(replica in others_evict for replica in evict)
-    )
+    """Whether swaps of two targets cannot go on at once: one stops what the other loads, or both stop the same."""
+    return target in others_evict or other in evict or any(replica in others_evict for replica in evict)

@@ -212,6 +212,16 @@ def test_higher_priorities_go_first_and_equal_ones_as_they_came(host: Host, wait
     assert here.log[-1] == "swap d -a"
 
 
+def test_nobody_overtakes_those_who_wait_for_the_same(host: Host) -> None:
+    here = host(ready="a")
+    here.request("a")
+    first = here.request("b")
+    here.states["b"] = ReplicaState.READY
+    second = here.request("b")
+
+    assert here.granted[1:] == [first, second]
+
+
 def test_positions_and_phases_are_shown_loading_first(host: Host) -> None:
     here = host()
     here.request("a")
@@ -253,6 +263,16 @@ def test_the_swapper_sees_what_is_being_loaded_and_the_least_recently_used_first
     here.stop_done("d")
     here.request("d")
     assert recorder.asked[-1] == ["a", "b", "c"]
+
+
+def test_what_is_being_loaded_counts_as_used_just_now(host: Host) -> None:
+    recorder = Recorder()
+    here = host(ready="a", swapper=recorder)
+    here.request("a")
+    here.request("b")
+    here.request("c")
+
+    assert recorder.asked[-1] == ["a", "b"]
 
 
 def test_the_swapper_is_told_once_of_every_swap_that_starts(host: Host) -> None:

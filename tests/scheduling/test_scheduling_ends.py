@@ -148,6 +148,15 @@ def test_a_load_that_is_cancelled_slowly_does_not_take_the_place_of_another(host
     assert here.log[-1] == "swap b"
 
 
+def test_an_unload_of_what_is_being_loaded_lets_the_next_load_start(host: Host) -> None:
+    here = host(rule={}, max_loads=1)
+    here.request("a")
+    here.request("b")
+    here.unload("a")
+
+    assert here.log[-1] == "swap b"
+
+
 def test_requests_in_flight_of_an_unloaded_replica_are_settled_when_they_end(host: Host) -> None:
     here = host(ready="a")
     here.request("a")

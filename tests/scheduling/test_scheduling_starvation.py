@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from enginehouse import HostedReplica, LoadFailed, Ticket
+from enginehouse import HostedReplica, LoadFailed, ReplicaState, Ticket
 from enginehouse.testing import FakeEffects
 
 Host = Callable[..., FakeEffects]
@@ -121,6 +121,18 @@ def test_newer_loads_that_would_be_in_the_way_wait_too(host: Host) -> None:
     here.serve_done("a")
 
     assert here.log == ["grant a-1", "swap d", "swap b -a"]
+
+
+def test_what_sleeps_is_not_woken_when_it_has_to_go(host: Host) -> None:
+    here = host(rule={"b": "ac"}, ready="a", max_wait=5.0)
+    here.states["c"] = ReplicaState.SLEEPING
+    here.request("a")
+    here.request("b")
+    here.pass_time(5.0)
+    here.request("c")
+    here.serve_done("a")
+
+    assert here.log == ["grant a-1", "swap b -c -a"]
 
 
 def test_who_joined_a_load_gets_what_it_waited_for(host: Host) -> None:

@@ -14,7 +14,7 @@ from enginehouse.interfaces.swappers import HostFacts, Swapper
 
 
 class Effects(Protocol):
-    """A scheduler's whole window on the world. No method waits."""
+    """A scheduler's whole window on the world. No method waits, and none calls the scheduler before it returns."""
 
     def replica_state(self, replica: str) -> ReplicaState | None:
         """The state of ``replica``, or ``None`` if this host has no such replica."""

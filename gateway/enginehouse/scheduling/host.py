@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from enginehouse.domain.errors import EnginehouseError, LoadFailed
@@ -122,7 +123,8 @@ class Host:
         """Begin a swap."""
         swap = SwapId(next(self._swap_ids))
         self._listener.swap_started(target, tuple(evict))
-        self._swaps[swap] = asyncio.ensure_future(self._swap(swap, target, tuple(evict)))
+        task = self._swaps[swap] = asyncio.ensure_future(self._swap(target, tuple(evict)))
+        task.add_done_callback(partial(self._swap_done, swap, target))
         return swap
 
     def cancel_swap(self, swap: SwapId) -> None:
@@ -169,18 +171,18 @@ class Host:
         self._timer = None
         self._handle(lambda: self._scheduler.on_tick(self.now()))
 
-    async def _swap(self, swap: SwapId, target: str, evict: Sequence[str]) -> None:
-        error: Exception | None = None
-        try:
-            await asyncio.gather(*(self._engines.stop(replica, None) for replica in evict))
-            await self._engines.start(target)
-        except asyncio.CancelledError:
-            error = LoadFailed(f"The load of '{target}' was given up")
-        except EnginehouseError as failure:
-            error = failure
-        except Exception as failure:
-            error = LoadFailed(f"'{target}' could not be loaded: {failure!r}")
+    async def _swap(self, target: str, evict: Sequence[str]) -> None:
+        await asyncio.gather(*(self._engines.stop(replica, None) for replica in evict))
+        await self._engines.start(target)
+
+    def _swap_done(self, swap: SwapId, target: str, task: asyncio.Task[None]) -> None:
+        """Also for a task that was cancelled before it could begin."""
         del self._swaps[swap]
+        error: BaseException | None = LoadFailed(f"The load of '{target}' was given up")
+        if not task.cancelled():
+            error = task.exception()
+        if error is not None and not isinstance(error, EnginehouseError):
+            error = LoadFailed(f"'{target}' could not be loaded: {error!r}")
         done = SwapDone(swap=swap, target=target, error=error)
         self._listener.swap_done(done)
         self._handle(lambda: self._scheduler.on_swap_done(done))

@@ -46,8 +46,8 @@ class FakeEffects:
 
     ``replicas``: names, or ``HostedReplica`` for those with a priority, a limit or a pin. ``limits``: fields of
     ``SchedulingLimits``. What a swap or an unload does can be seen when it has ended, not before. Time passes only when
-    the test says so. ``AssertionError`` as soon as the scheduler breaks a rule: a ticket resolved twice, a grant to what
-    is not ready, on its way out, or has no room, a swap that collides with another or evicts what is busy or pinned.
+    the test says so. ``AssertionError`` as soon as the scheduler breaks a rule: a ticket resolved twice, a grant to
+    what is not ready, on its way out or full, a swap that collides with another or evicts what is busy or pinned.
 
     ``log``: every decision, as text, in order. ``swaps``: those in flight. ``stopping``: unloads that have not ended.
     What has no method here, ``scheduler`` can be told directly.
@@ -117,7 +117,9 @@ class FakeEffects:
         self.scheduler.on_serve_done(replica)
 
     def crash(self, replica: str) -> None:
-        """The engine of ``replica`` ends by itself; its requests in flight end when the test says so."""
+        """The engine of ``replica`` ends by itself, and so does its unload; requests in flight end when told to."""
+        if replica in self.stopping:
+            self.stopping.remove(replica)
         self.states[replica] = ReplicaState.FAILED
         self.scheduler.on_stopped(replica)
 
