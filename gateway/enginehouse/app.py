@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import mkdtemp
 from time import monotonic, time
 from typing import Any
 
@@ -18,30 +18,35 @@ from starlette.routing import BaseRoute, Route
 from enginehouse.api.application import build_application
 from enginehouse.api.entrance import Entrance
 from enginehouse.api.keys import Keyring
+from enginehouse.api.lifecycle import Lifecycle
 from enginehouse.api.metrics import Metrics
 from enginehouse.api.openai import Models
 from enginehouse.api.operations import Operations
 from enginehouse.config.decode import did_you_mean
-from enginehouse.config.managed import managed_backends
-from enginehouse.config.schema import Backend, Config, Matrix, Model, ModelCard, ScorerRef
+from enginehouse.config.managed import driver_of, managed_backends
+from enginehouse.config.schema import Backend, Config, Model, ModelCard, ScorerRef
 from enginehouse.domain.capabilities import Capabilities
-from enginehouse.domain.errors import ConfigError, EnginehouseError
+from enginehouse.domain.errors import ConfigError, ShuttingDown
 from enginehouse.domain.replica import Health, ReplicaState, replica_name
+from enginehouse.engines.engine_host import Means
+from enginehouse.engines.hosts import Hosts
 from enginehouse.engines.local import LocalLauncher
-from enginehouse.engines.ports import Ports
 from enginehouse.engines.prober import Prober
-from enginehouse.engines.supervisor import Supervisor
+from enginehouse.engines.state_file import StateFile, state_folder
 from enginehouse.fleet.backend import Backend as Member
 from enginehouse.fleet.fleet import Fleet
+from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.launchers import Launcher
+from enginehouse.interfaces.schedulers import Scheduler
 from enginehouse.interfaces.scorers import WeightedScorer
 from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.routing.body_filters import FiltersByName
 from enginehouse.routing.router import Router
-from enginehouse.scheduling.facts import swapper_parameters
+from enginehouse.scheduling.facts import host_facts, host_names, swapper_parameters
 
 _log = logging.getLogger(__name__)
 
@@ -72,17 +77,17 @@ def build_router(config: Config, registry: Registry) -> Router:
     )
 
 
-def build_fleet(config: Config, *, assume: Health = Health.UNKNOWN) -> Fleet:
-    """Every configured backend, remote and managed; ``assume`` is what to think of their health for a start."""
+def build_fleet(config: Config) -> Fleet:
+    """Every configured backend: remote ones, of which nothing is known, and managed ones, of which none runs."""
     fleet = Fleet(config.checks, monotonic)
     for name, model in config.models.items():
         if not model.launches:
             fleet.declare(name, _capabilities(model))
     for name, backend in config.backends.items():
-        fleet.add(_remote(name, backend, assume))
+        fleet.add(_remote(name, backend))
     for name, model in config.models.items():
         for managed in managed_backends(name, model):
-            fleet.add(_managed(managed, name, model, assume))
+            fleet.add(_managed(managed, name, model))
             fleet.set_state(replica_name(name, managed), ReplicaState.STOPPED)
     return fleet
 
@@ -107,83 +112,80 @@ class Gateway:
         self.registry = registry
         self.fleet = build_fleet(config)
         observers = [_create(config, registry, "observer", t) for t in registry.types("observer")]
-        router = build_router(config, registry)
-        self.relay = Relay(router, self.fleet, max_retries=config.routing.max_retries, observers=observers)
+        drivers = {type: registry.create("driver", type, key=key) for type, key in _driver_types(config).items()}
+        self._drivers: Mapping[str, Driver] = drivers
+        upstreams = _upstreams(config)
+        self.hosts = Hosts(
+            Means(
+                config=config,
+                fleet=self.fleet,
+                upstreams=upstreams,
+                drivers=drivers,
+                observers=observers,
+                make_scheduler=self._scheduler,
+                make_swapper=partial(build_swapper, config, registry),
+                make_launcher=self._launcher,
+            )
+        )
+        _check_scheduling(config, registry)
+        self.relay = Relay(
+            build_router(config, registry),
+            self.fleet,
+            upstreams,
+            max_retries=config.routing.max_retries,
+            filters=FiltersByName(config.models, config.routing.aliases),
+            hosts=self.hosts.by_backend,
+            observers=observers,
+        )
         self.entrance = Entrance(self.relay, Keyring(config.auth.keys), max_body=config.server.max_body)
-        self._drivers = {type: registry.create("driver", type, key=key) for type, key in _driver_types(config).items()}
-        self._ports = Ports()
-        self._supervisors = [
-            self._supervisor(managed, name, model)
-            for name, model in config.models.items()
-            for managed in managed_backends(name, model)
-        ]
         self._prober: Prober | None = None
-        self._loading: set[asyncio.Task[None]] = set()
+        self._state_file: StateFile | None = None
         self.application = self._application()
 
     async def start(self) -> None:
-        """Begin to probe and to launch; returns when every remote backend was probed once, or that took too long."""
-        self._prober = prober = Prober(self.fleet, self.config.checks)
+        """Begin to probe and take over engines that still run.
+
+        Returns when that is done and every remote backend was probed once, or that took too long.
+        """
+        checks = self.config.checks
+        self._prober = prober = Prober(self.fleet, checks)
         for name, backend in self.config.backends.items():
-            self._connect(name, backend)
-        for supervisor in self._supervisors:
-            task = asyncio.create_task(_bring_up(supervisor))
-            self._loading.add(task)
-            task.add_done_callback(self._loading.discard)
-        await asyncio.wait([asyncio.ensure_future(prober.first_round())], timeout=self.config.checks.timeout)
+            prober.add(name, self._drivers[backend.driver], Client(self.relay.upstreams[name], checks.timeout))
+        first_round = asyncio.ensure_future(prober.first_round())
+        server = self.config.server
+        self._state_file = StateFile(state_folder(server.host, server.port))
+        await self.hosts.open(self._state_file, prober)
+        await asyncio.wait([first_round], timeout=checks.timeout)
 
     async def stop(self) -> None:
         """End what still runs: requests, probes, engines."""
         self.relay.close()
         if self._prober is not None:
             self._prober.close()
-        await asyncio.gather(*(supervisor.stop() for supervisor in self._supervisors), return_exceptions=True)
+        await self.hosts.close(ShuttingDown("The gateway is shutting down; send the request again"))
+        if self._state_file is not None:
+            self._state_file.close()
 
-    def _connect(self, name: str, backend: Backend) -> None:
-        assert self._prober is not None
-        upstream = self.relay.upstreams[name] = Upstream(name, backend, self.config.timeouts)
-        self._prober.add(name, self._drivers[backend.driver], Client(upstream, self.config.checks.timeout))
+    def _scheduler(self) -> Scheduler:
+        type = self.config.scheduling.scheduler
+        scheduler: Scheduler = _create(self.config, self.registry, "scheduler", type, "scheduling.scheduler")
+        return scheduler
 
-    def _supervisor(self, name: str, model_name: str, model: Model) -> Supervisor:
-        replica = replica_name(model_name, name)
-
-        def on_state(state: ReplicaState) -> None:
-            self.fleet.set_state(replica, state)
-            if state is ReplicaState.READY and supervisor.address is not None:
-                self._connect(name, Backend(url=supervisor.address, driver=model.driver, timeouts=model.timeouts))
-                self.fleet.succeeded(name)
-            elif self._prober is not None:
-                self._prober.remove(name)
-                self.fleet.gone(name, supervisor.problem or f"the engine is {state.value}")
-
-        def connect(address: str) -> Client:
-            return Client(Upstream(name, Backend(url=address), self.config.timeouts), self.config.checks.timeout)
-
-        supervisor = Supervisor(
-            name,
-            model_name,
-            model,
-            driver=self._drivers[model.driver],
-            launcher=self._launcher(model.host),
-            ports=self._ports,
-            connect=connect,
-            on_state=on_state,
-        )
-        return supervisor
-
-    def _launcher(self, host: str) -> Launcher:
+    def _launcher(self, host: str, logs: Path) -> Launcher:
         type = self.config.hosts[host].launcher if host in self.config.hosts else "local"
         if type == "local":
-            return LocalLauncher(Path(mkdtemp(prefix="enginehouse-")))
+            return LocalLauncher(logs)
         launcher: Launcher = _create(self.config, self.registry, "launcher", type, f"hosts.{host}.launcher")
         return launcher
 
     def _application(self) -> Starlette:
         config, entrance = self.config, self.entrance
-        operations = Operations(entrance, strategy=config.routing.strategy, version=version("enginehouse"))
+        about = {"version": version("enginehouse"), "strategy": config.routing.strategy}
+        operations = Operations(entrance, self.hosts, about)
         routes: list[BaseRoute] = [
             *Models(entrance, config.routing.aliases, int(time())).routes,
             *operations.routes,
+            *Lifecycle(entrance, self.hosts).routes,
         ]
         if config.telemetry.metrics:
             routes.append(Route("/metrics", Metrics(self.relay).page))
@@ -199,12 +201,16 @@ class Gateway:
         return build_application(entrance, routes, cors=config.server.cors, lifespan=lifespan)
 
 
-async def _bring_up(supervisor: Supervisor) -> None:
-    with suppress(EnginehouseError):  # the supervisor has told of it
-        await supervisor.start()
+def _upstreams(config: Config) -> dict[str, Upstream]:
+    """Every backend; those that are launched are nowhere until they run."""
+    upstreams = {name: Upstream(name, backend, config.timeouts) for name, backend in config.backends.items()}
+    for name, model in config.models.items():
+        for managed in managed_backends(name, model):
+            upstreams[managed] = Upstream(managed, Backend(url="", timeouts=model.timeouts), config.timeouts)
+    return upstreams
 
 
-def _remote(name: str, backend: Backend, health: Health) -> Member:
+def _remote(name: str, backend: Backend) -> Member:
     declared = backend.models
     if isinstance(declared, list):
         declared = {model: ModelCard() for model in declared}
@@ -216,20 +222,19 @@ def _remote(name: str, backend: Backend, health: Health) -> Member:
         role=backend.role,
         host=backend.host,
         models=None if declared is None else {model: _capabilities(card) for model, card in declared.items()},
-        health=health,
     )
 
 
-def _managed(name: str, model_name: str, model: Model, health: Health) -> Member:
+def _managed(name: str, model_name: str, model: Model) -> Member:
     return Member(
         name=name,
         url="",
-        driver=model.driver,
+        driver=driver_of(model),
         priority=model.priority,
         role=model.role,
         host=model.host,
         models={model_name: _capabilities(model)},
-        health=health,
+        health=Health.HEALTHY,
     )
 
 
@@ -247,7 +252,9 @@ def _scorer(registry: Registry, ref: ScorerRef, key: str) -> WeightedScorer:
 
 def _driver_types(config: Config) -> Mapping[str, str]:
     names = {backend.driver: f"backends.{name}.driver" for name, backend in config.backends.items()}
-    return names | {model.driver: f"models.{name}.driver" for name, model in config.models.items() if model.launches}
+    return names | {
+        driver_of(model): f"models.{name}.driver" for name, model in config.models.items() if model.launches
+    }
 
 
 def _without_effect(config: Config) -> Sequence[str]:
@@ -256,10 +263,15 @@ def _without_effect(config: Config) -> Sequence[str]:
         "telemetry.traces": config.telemetry.traces != "off",
         "rescheduling.enabled": config.rescheduling.enabled,
         "discovery": bool(config.discovery),
-        "scheduling.groups": bool(config.scheduling.groups),
-        "scheduling.matrix": config.scheduling.matrix != Matrix(),
     }
     return [key for key, is_set in keys.items() if is_set]
+
+
+def _check_scheduling(config: Config, registry: Registry) -> None:
+    """Have the rules read now, not when the gateway has begun to start."""
+    _create(config, registry, "scheduler", config.scheduling.scheduler, "scheduling.scheduler")
+    for host in host_names(config):
+        build_swapper(config, registry, host_facts(config, host))
 
 
 def _check_parameters(config: Config, registry: Registry) -> None:

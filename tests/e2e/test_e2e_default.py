@@ -9,8 +9,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import openai
 import pytest
 
@@ -33,7 +35,6 @@ def is_free(port: int) -> bool:
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[RunningGateway]:
     with RunningGateway() as gateway:
-        gateway.until_health(**{"sim-small": "healthy", "sim-large": "healthy"})
         yield gateway
 
 
@@ -71,40 +72,48 @@ def test_the_simulated_models_answer(gateway: RunningGateway, asked: str, served
     assert len((answer.choices[0].message.content or "").split()) == 3
 
 
+def load(gateway: RunningGateway, model: str) -> None:
+    answer = httpx.post(f"{gateway.url}/api/models/{model}/load", trust_env=False, timeout=30)
+    assert answer.json() == {"model": model, "state": "ready"}
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_and_its_engines(how: signal.Signals) -> None:
     with RunningGateway() as gateway:
-        gateway.until_health(**{"sim-small": "healthy", "sim-large": "healthy"})
-        engines = children(gateway.pid)
-        ports = [int(command.split("--port ")[1].split()[0]) for command in engines.values()]
-        assert len(ports) == 2
-        assert not any(is_free(port) for port in ports)
+        load(gateway, "sim-small")
+        [(engine, command)] = children(gateway.pid).items()
+        port = int(command.split("--port ")[1].split()[0])
+        assert not is_free(port)
         status = gateway.end(how)
 
         assert status in (0, -how)
-        assert not any(Path(f"/proc/{pid}").exists() for pid in engines)
-        assert all(is_free(port) for port in ports)
+        assert not Path(f"/proc/{engine}").exists()
+        assert is_free(port)
         assert is_free(int(gateway.url.rpartition(":")[2]))
         assert "ERROR" not in gateway.log
         assert "Traceback" not in gateway.log
 
 
-def test_a_signal_while_the_engines_start_leaves_nothing_behind() -> None:
-    with RunningGateway() as gateway:
+def test_a_signal_while_an_engine_starts_leaves_nothing_behind() -> None:
+    with RunningGateway() as gateway, ThreadPoolExecutor() as pool:
+        loading = pool.submit(httpx.post, f"{gateway.url}/api/models/sim-large/load", trust_env=False, timeout=30)
+        gateway.until(lambda status: any(replica["state"] == "starting" for replica in status["replicas"]))
         engines = children(gateway.pid)
         gateway.stop()
 
+        assert len(engines) == 1
         assert not any(Path(f"/proc/{pid}").exists() for pid in engines)
+        assert loading.result().status_code == 200, "what was asked for before may end"
         assert "ERROR" not in gateway.log
 
 
-def test_an_engine_that_dies_is_reported(gateway: RunningGateway) -> None:
+def test_an_engine_that_dies_is_reported() -> None:
     with RunningGateway() as gateway:
-        gateway.until_health(**{"sim-small": "healthy", "sim-large": "healthy"})
-        small = next(pid for pid, command in children(gateway.pid).items() if "sim-small" in command)
+        load(gateway, "sim-small")
+        [small] = children(gateway.pid)
         os.kill(small, signal.SIGKILL)
 
-        status = gateway.until_health(**{"sim-small": "unhealthy", "sim-large": "healthy"})
+        status = gateway.until(lambda status: "failed" in {replica["state"] for replica in status["replicas"]})
 
     told = next(each for each in status["backends"] if each["name"] == "sim-small")
     assert "SIGKILL" in told["last_error"]

@@ -42,6 +42,7 @@ class KeyHolder:
     def __init__(self, key: Key, clock: Callable[[], float]) -> None:
         self.name = key.name
         self.admin = key.admin
+        self.priority = key.priority
         self._models = tuple(key.models)
         self._most = key.max_concurrent
         self._now = 0

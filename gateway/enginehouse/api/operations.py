@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,21 +11,24 @@ from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.entrance import Entrance
 from enginehouse.api.errors import json_response
+from enginehouse.api.guard import Endpoint, admin_only
 from enginehouse.domain.errors import NotFound
 from enginehouse.domain.replica import Health
+from enginehouse.domain.ticket import Ticket
+from enginehouse.engines.hosts import Hosts
+from enginehouse.interfaces.schedulers import Waiting
 from enginehouse.relay.exchange import Exchange
 from enginehouse.routing.read import read_request
 
-Endpoint = Callable[[Request], Awaitable[Response]]
-
 
 class Operations:
-    """``/health``, ``/ready`` and ``/api``. ``strategy`` and ``version`` are only told."""
+    """``/health``, ``/ready`` and most of ``/api``. ``about`` is what else the status tells."""
 
-    def __init__(self, entrance: Entrance, *, strategy: str, version: str) -> None:
+    def __init__(self, entrance: Entrance, hosts: Hosts, about: Mapping[str, str]) -> None:
         self._entrance = entrance
         self._relay = entrance.relay
-        self._about = {"version": version, "strategy": strategy}
+        self._hosts = hosts
+        self._about = about
         self._since = time.time()
 
     @property
@@ -83,7 +86,8 @@ class Operations:
     async def requests(self, request: Request) -> Response:
         """Every live request."""
         live = sorted(self._relay.live, key=lambda exchange: exchange.began)
-        return json_response({"requests": [_told(exchange) for exchange in live]})
+        waiting = self._hosts.waiting()
+        return json_response({"requests": [_told(exchange, waiting) for exchange in live]})
 
     async def cancel(self, request: Request) -> Response:
         """End a live request."""
@@ -120,21 +124,18 @@ class Operations:
         return json_response({"backend": name, "draining": False})
 
     def _admin(self, endpoint: Endpoint) -> Endpoint:
-        async def guarded(request: Request) -> Response:
-            self._entrance.keyring.check_admin(request.headers.raw)
-            return await endpoint(request)
-
-        return guarded
+        return admin_only(self._entrance, endpoint)
 
 
-def _told(exchange: Exchange) -> dict[str, object]:
-    route, needs = exchange.route, exchange.requirements
+def _told(exchange: Exchange, waiting: Mapping[Ticket, Waiting]) -> dict[str, object]:
+    route, needs, ticket = exchange.route, exchange.requirements, exchange.ticket
+    waits = waiting.get(ticket) if ticket is not None else None
     return {
         "id": exchange.request_id.decode(),
         "path": exchange.path,
         "model": needs.model if needs else None,
-        "phase": exchange.phase,
-        "position": None,
+        "phase": waits.phase if waits else exchange.phase,
+        "position": waits.position if waits else None,
         "replica": route.chosen.replica if route else None,
         "age_ms": round((time.perf_counter() - exchange.began) * 1000, 1),
     }

@@ -10,6 +10,7 @@ from enginehouse.cli.check import check
 from enginehouse.cli.drain import drain, undrain
 from enginehouse.cli.explain import explain
 from enginehouse.cli.import_llama_swap import import_configuration
+from enginehouse.cli.load import load, unload
 from enginehouse.cli.models import models
 from enginehouse.cli.plugin_commands import GroupWithPlugins
 from enginehouse.cli.plugins import plugins
@@ -34,5 +35,19 @@ def main() -> None:
         sys.exit(1)
 
 
-for _command in (check, drain, explain, import_configuration, models, plugins, schema, serve, status, undrain):
+_COMMANDS = (
+    check,
+    drain,
+    explain,
+    import_configuration,
+    load,
+    models,
+    plugins,
+    schema,
+    serve,
+    status,
+    undrain,
+    unload,
+)
+for _command in _COMMANDS:
     enginehouse.add_command(_command)

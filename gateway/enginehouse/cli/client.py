@@ -44,9 +44,9 @@ class GatewayClient:
         """The answer to ``GET``."""
         return self._ask("GET", path)
 
-    def post(self, *path: str) -> bytes:
-        """The answer to ``POST`` without a body; the parts of the path may hold any characters."""
-        return self._ask("POST", "".join("/" + quote(part, safe="") for part in path))
+    def post(self, *path: str, timeout: float = _TIMEOUT_S) -> bytes:
+        """The answer to ``POST`` without a body, within ``timeout`` seconds; a part of the path may be any text."""
+        return self._ask("POST", "".join("/" + quote(part, safe="") for part in path), timeout)
 
     def read(self, answer: bytes, type: type[T]) -> T:
         """What an answer says."""
@@ -55,13 +55,13 @@ class GatewayClient:
         except msgspec.DecodeError:
             raise self._no_gateway() from None
 
-    def _ask(self, method: str, path: str) -> bytes:
+    def _ask(self, method: str, path: str, timeout: float = _TIMEOUT_S) -> bytes:
         request = Request(self._url + path, method=method)
         if self._key is not None:
             # Not sent on to where a redirection leads. A header is Latin-1 to this library and UTF-8 to the gateway.
             request.add_unredirected_header("Authorization", f"Bearer {self._key}".encode().decode("latin-1"))
         try:
-            with self._open(request, timeout=_TIMEOUT_S) as response:
+            with self._open(request, timeout=timeout) as response:
                 answer: bytes = response.read()
         except HTTPError as error:
             with error:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from enginehouse.config.managed import driver_of
 from enginehouse.config.schema import Model
 from enginehouse.domain.errors import ConfigError
 from enginehouse.interfaces.drivers import Driver, LaunchSpec
@@ -55,7 +56,7 @@ def fingerprint(line: LaunchLine) -> str:
 def _own_command(key: str, model: Model, driver: Driver, spec: LaunchSpec) -> Sequence[str]:
     command = driver.command(spec)
     if command is None:
-        problem = f"the driver '{model.driver}' does not know what to launch"
+        problem = f"the driver '{driver_of(model)}' does not know what to launch"
         raise ConfigError(problem, key=key, remedy="set path if it launches engines by itself, else command")
     return command
 

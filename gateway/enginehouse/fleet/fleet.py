@@ -78,13 +78,13 @@ class Fleet:
             self._health_changed(member)
 
     def failed(self, name: str, why: str) -> None:
-        """A probe of, or a request to, the backend failed."""
+        """A probe of, or a request to, the backend failed; of one whose engine is not meant to run, that is no news."""
         member = self._members.get(name)
-        if member is not None and member.health.failed(why, self._clock()):
+        if member is not None and member.runs and member.health.failed(why, self._clock()):
             self._health_changed(member)
 
     def gone(self, name: str, why: str) -> None:
-        """The backend's engine does not run: nobody has to find that out by trying."""
+        """The backend is known not to work: nobody has to find that out by trying."""
         member = self._members.get(name)
         if member is not None and member.health.gone(why, self._clock()):
             self._health_changed(member)
@@ -97,10 +97,18 @@ class Fleet:
         """Send the backend new requests again."""
         self._set_draining(name, False)
 
-    def set_state(self, replica: str, state: ReplicaState, wake_s: float = 0.0) -> None:
-        """A managed replica is now in ``state``, and would take ``wake_s`` seconds until it serves."""
+    def set_state(self, replica: str, state: ReplicaState, wake_s: float = 0.0, problem: str = "") -> None:
+        """A managed replica is now in ``state``, and would take ``wake_s`` seconds until it serves.
+
+        ``problem``, if there is one, becomes the last error of its backend. One that is not ready has its past failures
+        forgiven: a request may have it started again.
+        """
         member, model = self._replica(replica)
         before = member.offers[model].state
+        if state is not ReplicaState.READY:
+            member.health.forgiven()
+        if problem:
+            member.health.note(problem, self._clock())
         member.states[model] = (state, wake_s)
         self._publish(member)
         if state is not before and self._on_state is not None:

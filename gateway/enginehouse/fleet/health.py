@@ -35,8 +35,7 @@ class HealthTracker:
 
     def failed(self, why: str, now: float) -> bool:
         """The backend failed, at ``now`` seconds of the caller's clock. Returns whether that changed its health."""
-        self.last_error = why
-        self.last_error_at = now
+        self.note(why, now)
         self.steady = False
         if self.health is Health.UNHEALTHY:
             self._streak = 0
@@ -44,11 +43,22 @@ class HealthTracker:
         return self._against(Health.UNHEALTHY, self._checks.failures)
 
     def gone(self, why: str, now: float) -> bool:
-        """The backend is known not to run: one report is enough. Returns whether that changed its health."""
+        """The backend is known not to work: one report is enough. Returns whether that changed its health."""
         changed = self.health is not Health.UNHEALTHY
         self.health = Health.UNKNOWN
         self.failed(why, now)
         return changed
+
+    def note(self, why: str, now: float) -> None:
+        """Remember a failure that counts for nothing more."""
+        self.last_error = why
+        self.last_error_at = now
+
+    def forgiven(self) -> None:
+        """The engine was stopped or ended, and the next one starts without a stain."""
+        self.health = Health.HEALTHY
+        self.steady = True
+        self._streak = 0
 
     def _against(self, other: Health, needed: int) -> bool:
         """One more report that speaks for the ``other`` health; ``needed`` of them in a row bring it about."""

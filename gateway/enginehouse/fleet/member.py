@@ -27,6 +27,11 @@ class Member:
         self.states: dict[str, tuple[ReplicaState, float]] = {}
         self.offers: dict[str, Candidate] = {}
 
+    @property
+    def runs(self) -> bool:
+        """Whether its engine is there to be judged: that of a managed backend while it is ready."""
+        return all(state is ReplicaState.READY for state, _ in self.states.values())
+
     def candidates(self, declared: Mapping[str, Capabilities]) -> dict[str, Candidate]:
         """What the backend offers now; ``declared`` tells what models can do wherever they are served.
 

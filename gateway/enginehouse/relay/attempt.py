@@ -8,6 +8,7 @@ from typing import Protocol
 
 from enginehouse.domain.errors import RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.route import Route
+from enginehouse.relay.place import Place
 from enginehouse.relay.upstream.connection import AnswerHead, Connection
 from enginehouse.relay.upstream.upstream import Upstream
 
@@ -27,10 +28,14 @@ class Sender(Protocol):
     def lost(self, attempt: Attempt, error: RequestError) -> None:
         """The engine failed; nothing more comes."""
 
+    def turned_away(self, attempt: Attempt, error: RequestError) -> None:
+        """The request was not let through to the engine, which says nothing of that; nothing more comes."""
+
 
 class Attempt:
     """Connects if it must, sends, and receives; knows the time limits of its backend.
 
+    ``place``, where there is one, is waited for first. Whoever calls ``start`` calls ``leave`` in the end, once.
     ``deadline`` is in ``perf_counter`` seconds. ``connection`` is set while a request is under way on it.
     """
 
@@ -42,6 +47,7 @@ class Attempt:
         "connection",
         "deadline",
         "head",
+        "place",
         "route",
         "sent_at",
         "upstream",
@@ -51,6 +57,7 @@ class Attempt:
         self._sender = sender
         self.route = route
         self.upstream = upstream
+        self.place: Place | None = None
         self.head: AnswerHead | None = None
         self.connection: Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -60,6 +67,14 @@ class Attempt:
         self._awaited = ""
 
     def start(self) -> None:
+        """Begin, which counts as load of the backend until ``leave``: take the place or send the request at once."""
+        self.route.chosen.load.begin()
+        if self.place is not None:
+            self.place.take()
+        else:
+            self.depart()
+
+    def depart(self) -> None:
         """Send the request, on a kept connection if there is one."""
         connection = self.upstream.pool.take()
         if connection is not None:
@@ -67,6 +82,17 @@ class Attempt:
         else:
             self._allow(self.upstream.timeouts.connect, "could not be reached")
             self._connecting = asyncio.ensure_future(self._connect())
+
+    def turned_away(self, error: RequestError) -> None:
+        """There is no place for this attempt."""
+        self._sender.turned_away(self, error)
+
+    def leave(self) -> None:
+        """The attempt is over."""
+        self.route.chosen.load.end()
+        place, self.place = self.place, None  # else the two would wait for the garbage collector together
+        if place is not None:
+            place.leave()
 
     def give_up(self) -> None:
         """Cancel whatever goes on at the engine; the sender hears no more."""
@@ -111,7 +137,7 @@ class Attempt:
         """The connection broke; a stale one proves nothing against the engine."""
         self.connection = None
         if stale:
-            self.start()
+            self.depart()
         else:
             self._sender.lost(self, UpstreamError(f"Backend '{self.upstream.name}' broke off: {why}"))
 

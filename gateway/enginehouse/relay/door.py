@@ -34,6 +34,10 @@ class Door(Protocol):
 class Caller(Protocol):
     """Whoever sent the request, as far as limits go."""
 
+    @property
+    def priority(self) -> int:
+        """Of this caller's requests in a queue: higher first."""
+
     def admit(self, requirements: Requirements) -> None:
         """Raise ``Forbidden`` or ``RateLimited`` unless this caller may make this request now."""
 

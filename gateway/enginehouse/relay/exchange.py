@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from time import perf_counter
 from typing import Protocol
 
@@ -12,16 +13,19 @@ from enginehouse.domain.errors import Cancelled, RequestError, UpstreamError, Up
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
-from enginehouse.domain.ticket import Phase
+from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.relay.attempt import NEVER, Attempt
 from enginehouse.relay.door import Caller, Door
 from enginehouse.relay.events import ends_as_done, error_event, whole_events
 from enginehouse.relay.headers import origin_lines
+from enginehouse.relay.place import Place
 from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.routing.body_filters import FiltersByName
 from enginehouse.routing.model_name import replace_model
 from enginehouse.routing.read import read_request
 from enginehouse.routing.router import Router
+from enginehouse.scheduling.host import Host
 
 _log = logging.getLogger("enginehouse.relay")
 _WORTH_A_RETRY = frozenset({429, 500, 502, 503, 504})
@@ -30,11 +34,13 @@ _MUST_END_AS_DONE = frozenset({"/v1/chat/completions", "/v1/completions"})
 
 
 class Owner(Protocol):
-    """What all exchanges share."""
+    """What all exchanges share. ``hosts``: of the backends that the gateway launches."""
 
     router: Router
+    filters: FiltersByName
     fleet: Fleet
     upstreams: dict[str, Upstream]
+    hosts: Mapping[str, Host]
     max_retries: int
 
     def routed(self, request_id: bytes, requirements: Requirements, route: Route) -> None:
@@ -108,6 +114,12 @@ class Exchange:
         return self._attempt.route if self._attempt is not None else None
 
     @property
+    def ticket(self) -> Ticket | None:
+        """What it waits with, or is being served for, at the host of an engine that the gateway launches."""
+        place = self._attempt.place if self._attempt is not None else None
+        return place.ticket if place is not None else None
+
+    @property
     def over(self) -> bool:
         """Whether the client has its answer, or will never have one."""
         return self.phase is Phase.DONE or self.phase is Phase.FAILED
@@ -175,7 +187,11 @@ class Exchange:
     # --- from attempts
 
     def outgoing(self, attempt: Attempt) -> bytes:
-        """The request as its engine gets it: the body as it came, but for the model's name."""
+        """The request as its engine gets it: the body as it came, but for the model's name and its filters."""
+        if self.phase is Phase.QUEUED:
+            self.phase = Phase.SERVING
+            total = attempt.upstream.timeouts.total
+            self._total_deadline = perf_counter() + total if total else NEVER
         return attempt.upstream.post(self.path, self._headers, self.request_id, self._outgoing)
 
     def answer(self, attempt: Attempt, body: bytes, complete: bool) -> None:
@@ -198,19 +214,33 @@ class Exchange:
         if self._committed or not self._retry(attempt):
             self._fail(error)
 
+    def turned_away(self, attempt: Attempt, error: RequestError) -> None:
+        """The host of the engine did not let this request through."""
+        if not self._retry(attempt):
+            self._fail(error)
+
     # --- on the way there
 
     def _body_for(self, route: Route) -> bytes:
-        return self._body if route.model == route.requested else replace_model(self._body, route.model)
+        body, filters = self._body, self._owner.filters
+        if filters:
+            body = filters.apply(body, route.requested, route.model)
+        return body if route.model == route.requested else replace_model(body, route.model)
 
     def _try(self, route: Route, needs: Requirements, body: bytes) -> None:
-        upstream = self._owner.upstreams[route.chosen.backend]
+        owner, chosen = self._owner, route.chosen
+        upstream, host = owner.upstreams[chosen.backend], owner.hosts.get(chosen.backend)
         self._outgoing = body
         self._attempt = attempt = Attempt(self, route, upstream)
-        self.phase = Phase.SERVING
-        self._total_deadline = self.began + upstream.timeouts.total if upstream.timeouts.total else NEVER
-        self._owner.routed(self.request_id, needs, route)
-        route.chosen.load.begin()
+        if host is None:
+            self.phase = Phase.SERVING
+            self._total_deadline = self.began + upstream.timeouts.total if upstream.timeouts.total else NEVER
+        else:
+            self.phase = Phase.QUEUED
+            self._total_deadline = NEVER
+            priority = self._caller.priority if self._caller is not None else 0
+            attempt.place = Place(attempt, host, self.request_id, chosen.replica, priority)
+        owner.routed(self.request_id, needs, route)
         attempt.start()
 
     def _retry(self, attempt: Attempt) -> bool:
@@ -225,7 +255,7 @@ class Exchange:
         except RequestError:
             return False
         attempt.give_up()
-        attempt.route.chosen.load.end()
+        attempt.leave()
         self._failed_replicas = failed
         owner.retried(attempt.upstream.name)
         self._try(route, needs, body)
@@ -303,7 +333,7 @@ class Exchange:
         self.phase = Phase.DONE if status < 400 else Phase.FAILED
         if self._caller is not None:
             self._caller.leave()
-        if self._attempt is not None:
-            self._attempt.route.chosen.load.end()
         self._owner.ended(self, status, self._first_byte)
-        self._attempt = None  # else the two would wait for the garbage collector together
+        attempt, self._attempt = self._attempt, None  # else the two would wait for the garbage collector together
+        if attempt is not None:
+            attempt.leave()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 
 from enginehouse.domain.errors import RequestError, ShuttingDown
@@ -18,27 +17,44 @@ from enginehouse.relay.door import Door
 from enginehouse.relay.exchange import Exchange
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.relay.watchdog import Watchdog
+from enginehouse.routing.body_filters import FiltersByName
 from enginehouse.routing.router import Router
+from enginehouse.scheduling.host import Host
 from enginehouse.telemetry.decisions import Decisions
 from enginehouse.telemetry.figures import Figures
+from enginehouse.telemetry.listeners import listeners, tell
 
-_log = logging.getLogger("enginehouse.relay")
 _LONGEST_ID = 128
 
 
 class Relay:
-    """Opens exchanges and keeps what they share: the router, the fleet, the upstreams and the figures."""
+    """Opens exchanges and keeps what they share: the router, the fleet, the upstreams and the figures.
 
-    def __init__(self, router: Router, fleet: Fleet, *, max_retries: int, observers: Sequence[Observer] = ()) -> None:
+    ``hosts``: of the backends that the gateway launches, by backend.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        fleet: Fleet,
+        upstreams: dict[str, Upstream],
+        *,
+        max_retries: int,
+        filters: FiltersByName,
+        hosts: Mapping[str, Host],
+        observers: Sequence[Observer] = (),
+    ) -> None:
         self.router = router
+        self.filters = filters
         self.fleet = fleet
         self.max_retries = max_retries
-        self.upstreams: dict[str, Upstream] = {}
+        self.upstreams = upstreams
+        self.hosts = hosts
         self.live: set[Exchange] = set()
         self.figures = Figures()
         self.decisions = Decisions()
-        self._on_routed = [o.routed for o in observers if type(o).routed is not Observer.routed]
-        self._on_finished = [o.finished for o in observers if type(o).finished is not Observer.finished]
+        self._on_routed = listeners(observers, "routed")
+        self._on_finished = listeners(observers, "finished")
         self._watchdog = Watchdog(self.live)
         self._ids = itertools.count(1)
         self._id_prefix = os.urandom(6).hex()
@@ -79,8 +95,8 @@ class Relay:
     def routed(self, request_id: bytes, requirements: Requirements, route: Route) -> None:
         """A request has its route."""
         self.decisions.record(request_id, route.requested, route)
-        for listener in self._on_routed:
-            _tell(listener, requirements, route)
+        if self._on_routed:
+            tell(self._on_routed, requirements, route)
 
     def retried(self, backend: str) -> None:
         """A request goes elsewhere after ``backend`` failed it."""
@@ -103,18 +119,11 @@ class Relay:
         series.duration.observe(duration)
         if first_byte is not None:
             series.first_byte.observe(first_byte)
-        for listener in self._on_finished:
-            _tell(listener, exchange.request_id.decode(), route.chosen.replica, status, duration * 1000)
+        if self._on_finished:
+            tell(self._on_finished, exchange.request_id.decode(), route.chosen.replica, status, duration * 1000)
 
     def _request_id(self, headers: Headers) -> bytes:
         for name, value in headers:
             if name == b"x-request-id" and 0 < len(value) <= _LONGEST_ID and value.isascii():
                 return value
         return b"req-%s%08x" % (self._id_prefix.encode(), next(self._ids))
-
-
-def _tell(listener: Callable[..., None], *facts: object) -> None:
-    try:
-        listener(*facts)
-    except Exception:
-        _log.exception("an observer failed and was not told: %r", facts)

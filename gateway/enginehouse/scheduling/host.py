@@ -42,13 +42,16 @@ class Waiter(Protocol):
 
 
 class Listener(Protocol):
-    """Whoever wants to know of swaps."""
+    """Whoever wants to know what happens on a host."""
 
     def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
         """A swap began."""
 
     def swap_done(self, done: SwapDone) -> None:
         """A swap ended."""
+
+    def served(self, replica: str) -> None:
+        """A granted request has ended."""
 
 
 class Host:
@@ -84,6 +87,7 @@ class Host:
 
     def served(self, replica: str) -> None:
         """A granted request has ended."""
+        self._listener.served(replica)
         self._handle(lambda: self._scheduler.on_serve_done(replica))
 
     def went_away(self, replica: str) -> None:
@@ -123,8 +127,8 @@ class Host:
         """Begin a swap."""
         swap = SwapId(next(self._swap_ids))
         self._listener.swap_started(target, tuple(evict))
-        task = self._swaps[swap] = asyncio.ensure_future(self._swap(target, tuple(evict)))
-        task.add_done_callback(partial(self._swap_done, swap, target))
+        self._swaps[swap] = task = asyncio.ensure_future(self._swap(target, tuple(evict)))
+        task.add_done_callback(partial(self._swap_ended, swap, target))
         return swap
 
     def cancel_swap(self, swap: SwapId) -> None:
@@ -175,15 +179,10 @@ class Host:
         await asyncio.gather(*(self._engines.stop(replica, None) for replica in evict))
         await self._engines.start(target)
 
-    def _swap_done(self, swap: SwapId, target: str, task: asyncio.Task[None]) -> None:
-        """Also for a task that was cancelled before it could begin."""
+    def _swap_ended(self, swap: SwapId, target: str, task: asyncio.Task[None]) -> None:
+        """Also called for a swap that was given up before its first step."""
         del self._swaps[swap]
-        error: BaseException | None = LoadFailed(f"The load of '{target}' was given up")
-        if not task.cancelled():
-            error = task.exception()
-        if error is not None and not isinstance(error, EnginehouseError):
-            error = LoadFailed(f"'{target}' could not be loaded: {error!r}")
-        done = SwapDone(swap=swap, target=target, error=error)
+        done = SwapDone(swap=swap, target=target, error=_why_not(target, task))
         self._listener.swap_done(done)
         self._handle(lambda: self._scheduler.on_swap_done(done))
 
@@ -193,3 +192,12 @@ class Host:
         finally:
             del self._stops[replica]
             self._handle(lambda: self._scheduler.on_stopped(replica))
+
+
+def _why_not(target: str, task: asyncio.Task[None]) -> Exception | None:
+    if task.cancelled():
+        return LoadFailed(f"The load of '{target}' was given up")
+    failure = task.exception()
+    if failure is None or isinstance(failure, EnginehouseError):
+        return failure
+    return LoadFailed(f"'{target}' could not be loaded: {failure!r}")

@@ -51,4 +51,4 @@ def impose(state: State, fleet: Fleet) -> None:
         if state.backends.get(known.name, BackendState()).healthy:
             fleet.succeeded(known.name)
         else:
-            fleet.failed(known.name, "so says the given state")
+            fleet.gone(known.name, "so says the given state")

@@ -15,7 +15,7 @@ _MOST_IDLE = 256
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where an engine listens; ``prefix`` is the path before ``/v1``."""
+    """Where an engine listens; ``prefix`` is the path before ``/v1``. Without a ``host`` it is nowhere."""
 
     host: str
     port: int
@@ -57,6 +57,8 @@ class Pool:
         """A new connection. Raises ``UpstreamError``."""
         loop = asyncio.get_running_loop()
         origin = self.origin
+        if not origin.host:
+            raise UpstreamError("its engine does not run")
         try:
             _, connection = await loop.create_connection(
                 lambda: Connection(self), origin.host, origin.port, ssl=self._tls

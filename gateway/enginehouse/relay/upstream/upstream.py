@@ -9,15 +9,25 @@ from enginehouse.relay.upstream.pool import Origin, Pool
 
 
 class Upstream:
-    """A backend's address, its key, its time limits and its connections."""
+    """A backend's address, its key, its time limits and its connections.
+
+    One without a ``url`` is nowhere, and cannot be reached, until it is located.
+    """
 
     def __init__(self, name: str, settings: Backend, timeouts: Timeouts) -> None:
         self.name = name
         self.timeouts = settings.timeouts or timeouts
         self.pool = Pool(Origin.parse(settings.url), verify_tls=settings.verify_tls)
+        self._verify_tls = settings.verify_tls
         self._api_key = settings.api_key
         self._pass_authorization = settings.pass_authorization and not settings.api_key
         self._fixed: dict[str, bytes] = {}
+
+    def locate(self, url: str) -> None:
+        """The engine listens at ``url`` from now on, or nowhere if that is empty."""
+        self.pool.close()
+        self.pool = Pool(Origin.parse(url), verify_tls=self._verify_tls)
+        self._fixed.clear()
 
     def fixed(self, method: str, path: str) -> bytes:
         """The request line and the lines that are the same for every request."""
