@@ -105,8 +105,8 @@ def test_live_requests_tell_of_a_failing_engine_before_the_next_probe(ask: Ask) 
         config = '[checks]\ninterval = "1h"\n' + backend("a", engine.url)
         with RunningGateway(config) as gateway:
             gateway.until(serving("m"))
-            engine.fault("error", status=500)
-            assert [ask(gateway, "m").status_code for _ in range(4)] == [500, 500, 500, 503]
+            engine.fault("error", status=503)
+            assert [ask(gateway, "m").status_code for _ in range(4)] == [503, 503, 503, 503]
             assert len(engine.requests()) == 3
 
 

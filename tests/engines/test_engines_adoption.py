@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import psutil
 import pytest
 
 from enginehouse import LaunchLine
@@ -183,8 +182,7 @@ async def test_a_second_gateway_at_the_same_time_leaves_the_firsts_engines_alone
 
 async def test_a_process_that_only_has_the_number_of_an_engine_is_left_alone(tmp_path: Path) -> None:
     """Numbers are used again; the one at hand surely belongs to somebody else."""
-    parent = psutil.Process().parent()
-    handle = {"pid": os.getpid(), "identity": identity(parent.pid) if parent else "", "log": "log"}
+    handle = {"pid": os.getpid(), "identity": f"{identity(os.getpid())}0", "log": "log"}
     assert await LocalLauncher(tmp_path).adopt("a", LaunchLine(command=(), port=1), handle, LogRing()) is None
     assert os.listdir(tmp_path) == []
 

@@ -55,6 +55,8 @@ class Listener:
     def swap_done(self, done: SwapDone) -> None:
         self.ends.put_nowait(done)
 
+    def served(self, replica: str) -> None: ...
+
 
 class Stage:
     def __init__(self) -> None:
