@@ -218,6 +218,7 @@ def test_changes_of_health_and_state_are_told_once_they_can_be_seen(clock: Any, 
     fleet.set_state("m@a", ReplicaState.STARTING, wake_s=2)
     assert told == [
         ("a", Health.UNHEALTHY, Health.UNHEALTHY),
+        ("a", Health.HEALTHY, Health.HEALTHY),
         ("m@a", ReplicaState.STARTING, ReplicaState.STARTING),
     ]
 
@@ -228,6 +229,23 @@ def test_a_backend_that_is_gone_takes_no_requests_from_that_moment_on(fleet: Fle
     assert fleet.snapshot.candidates("m")[0].health is Health.UNHEALTHY
     assert fleet.backends()[0].last_error == "killed"
     fleet.gone("nobody", "killed")
+
+
+@pytest.mark.parametrize("state", [state for state in ReplicaState if state is not ReplicaState.READY])
+def test_nothing_is_held_against_an_engine_that_does_not_run(fleet: Fleet, backend: Make, state: ReplicaState) -> None:
+    fleet.add(backend("a", "m"))
+    fleet.gone("a", "hung")
+    fleet.set_state("m@a", state, wake_s=3, problem="killed")
+    for _ in range(9):
+        fleet.failed("a", "broke off")
+    [candidate] = fleet.snapshot.candidates("m")
+    assert (candidate.health, candidate.state, candidate.wake_s) == (Health.HEALTHY, state, 3)
+    assert fleet.backends()[0].last_error == "killed"
+
+    fleet.set_state("m@a", ReplicaState.READY)
+    for _ in range(9):
+        fleet.failed("a", "broke off")
+    assert fleet.health("a") is Health.UNHEALTHY
 
 
 @pytest.mark.parametrize(

@@ -105,12 +105,13 @@ class Fleet:
         """
         member, model = self._replica(replica)
         before = member.offers[model].state
-        if state is not ReplicaState.READY:
-            member.health.forgiven()
+        forgiven = state is not ReplicaState.READY and member.health.forgiven()
         if problem:
             member.health.note(problem, self._clock())
         member.states[model] = (state, wake_s)
         self._publish(member)
+        if forgiven and self._on_health is not None:
+            self._on_health(member.backend.name, member.health.health)
         if state is not before and self._on_state is not None:
             self._on_state(replica, state)
 

@@ -54,11 +54,13 @@ class HealthTracker:
         self.last_error = why
         self.last_error_at = now
 
-    def forgiven(self) -> None:
-        """The engine was stopped or ended, and the next one starts without a stain."""
+    def forgiven(self) -> bool:
+        """The engine does not run, and the next one starts without a stain. Returns whether that changed its health."""
+        changed = self.health is not Health.HEALTHY
         self.health = Health.HEALTHY
         self.steady = True
         self._streak = 0
+        return changed
 
     def _against(self, other: Health, needed: int) -> bool:
         """One more report that speaks for the ``other`` health; ``needed`` of them in a row bring it about."""
