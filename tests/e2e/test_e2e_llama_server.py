@@ -28,13 +28,14 @@ driver = "llamacpp"
 path = "{engine.model}"
 args = ["-t", "1", "--no-warmup"]
 context_length = 2048
+preload = true
 
 [routing.aliases]
 "gpt-4" = "tiny:1m"
 """
     path = f"{engine.program.parent}{os.pathsep}{os.environ['PATH']}"
     with RunningGateway(config, {"PATH": path}) as gateway:
-        gateway.until_health(**{"tiny:1m": "healthy"})
+        gateway.until(lambda status: status["replicas"][0]["state"] == "ready")
         yield gateway
 
 

@@ -16,18 +16,18 @@ from enginehouse.testing.gateway import RunningGateway
 class House:
     """A gateway as its clients and operators see it."""
 
-    def __init__(self, gateway: RunningGateway, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, gateway: RunningGateway, pool: ThreadPoolExecutor, key: str) -> None:
         self.gateway = gateway
         self._pool = pool
-        self.http = httpx.Client(base_url=gateway.url, trust_env=False, timeout=30)
+        self.http = httpx.Client(base_url=gateway.url, headers={"x-api-key": key}, trust_env=False, timeout=30)
 
-    def ask(self, model: str, **more: Any) -> httpx.Response:
-        body = {"model": model, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2, **more}
-        return self.http.post("/v1/chat/completions", json=body)
+    def ask(self, model: str, key: str = "") -> httpx.Response:
+        body = {"model": model, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
+        return self.http.post("/v1/chat/completions", json=body, headers={"x-api-key": key} if key else None)
 
-    def asking(self, model: str) -> Future[httpx.Response]:
+    def asking(self, model: str, key: str = "") -> Future[httpx.Response]:
         """Ask meanwhile."""
-        return self._pool.submit(self.ask, model)
+        return self._pool.submit(self.ask, model, key)
 
     def operate(self, path: str) -> httpx.Response:
         return self.http.post(path)
@@ -64,8 +64,8 @@ def house() -> Iterator[Open]:
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=32))
 
-        def open_house(config: str | None = None, **env: str) -> House:
-            home = House(stack.enter_context(RunningGateway(config, env)), pool)
+        def open_house(config: str | None = None, key: str = "", **env: str) -> House:
+            home = House(stack.enter_context(RunningGateway(config, env, key=key)), pool, key)
             stack.callback(home.http.close)
             return home
 

@@ -61,3 +61,22 @@ def test_what_a_swap_would_stop_is_explained(house: Any, sim: Any) -> None:
     assert home.http.post("/api/explain/swap", json={"target": "b", "running": []}).json()["evict"] == []
     assert home.http.post("/api/explain/swap", json={"target": "c"}).json()["error"]["code"] == "model_not_found"
     assert home.http.post("/api/explain/swap", json={}).json()["error"]["code"] == "invalid_request"
+
+
+def test_the_higher_priority_of_a_key_goes_first(house: Any, sim: Any) -> None:
+    keys = "".join(
+        f'[[auth.keys]]\nname = "{name}"\nkey = "{name}"\nadmin = true\npriority = {priority}\n'
+        for name, priority in (("low", 0), ("high", 5))
+    )
+    home = house(keys + "".join(sim(name, "700ms") for name in "abc"), key="low")
+    first = home.asking("a")
+    home.until_waiting(a="loading")
+    low = home.asking("b")
+    home.until_waiting(b="queued")
+    high = home.asking("c", key="high")
+    home.until_waiting(c="queued")
+    positions = {each["model"]: each["position"] for each in home.requests()}
+    assert positions == {"a": 0, "c": 1, "b": 2}
+    assert high.result().status_code == 200
+    assert not low.done()
+    assert [first.result().status_code, low.result().status_code] == [200, 200]
