@@ -2,6 +2,8 @@
 
 ::
 
+    hosts         every host, for the gateway and its operators
+    engine_host   one of them: its engines meet its scheduler and the fleet
     host_engines  the managed engines of one host: what its scheduler starts and stops
     supervisor    one of them: started, ready, asleep, gone
     back_off      how long one that fails again and again is left alone
