@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from time import monotonic, time
+from time import time
 from typing import Any
 
 from starlette.applications import Starlette
@@ -79,7 +79,7 @@ def build_router(config: Config, registry: Registry) -> Router:
 
 def build_fleet(config: Config) -> Fleet:
     """Every configured backend: remote ones, of which nothing is known, and managed ones, of which none runs."""
-    fleet = Fleet(config.checks, monotonic)
+    fleet = Fleet(config.checks, time, on_health=_tell_of_health)
     for name, model in config.models.items():
         if not model.launches:
             fleet.declare(name, _capabilities(model))
@@ -208,6 +208,10 @@ def _upstreams(config: Config) -> dict[str, Upstream]:
         for managed in managed_backends(name, model):
             upstreams[managed] = Upstream(managed, Backend(url="", timeouts=model.timeouts), config.timeouts)
     return upstreams
+
+
+def _tell_of_health(name: str, health: Health) -> None:
+    _log.log(logging.WARNING if health is Health.UNHEALTHY else logging.INFO, "Backend '%s' is %s", name, health.value)
 
 
 def _remote(name: str, backend: Backend) -> Member:

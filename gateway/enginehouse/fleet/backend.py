@@ -30,7 +30,8 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
 class BackendStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How a backend is now.
 
-    ``last_error_at``: seconds on the fleet's clock. ``avg_latency_ms``: average time until an answer begins.
+    ``last_error_at``: seconds on the fleet's clock, in a gateway those since the epoch. ``avg_latency_ms``: average
+    time until an answer begins.
     """
 
     name: str
