@@ -116,7 +116,7 @@ class KvCacheManager(ABC):
 
     @abstractmethod
     def free(self, request: RequestState) -> None:
-        """Give all blocks of the request back, the last one first; what is in them can be found until they are reused."""
+        """Give all blocks of the request back, last one first; what is in them can be found until reuse."""
 
     @abstractmethod
     def get_block_ids(self, request_id: str) -> Sequence[int]:
