@@ -78,7 +78,7 @@ class ModelRunnerOutput(msgspec.Struct, kw_only=True):
     num_nans_in_logits: Mapping[str, int] = {}
 
 
-class EngineCoreOutput(msgspec.Struct, kw_only=True, gc=False):
+class EngineCoreOutput(msgspec.Struct, gc=False):
     """What one request got out of one step. ``finish_reason`` is set with its last tokens."""
 
     request_id: str
@@ -94,7 +94,7 @@ class EngineCoreOutput(msgspec.Struct, kw_only=True, gc=False):
 class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of a step: requests, the share of blocks in use (0 to 1), and totals since the start.
 
-    ``prefix_cache_queries`` and ``_hits`` are in tokens.
+    Queries and hits are in tokens: of the prefix cache, and of what the connector was asked for behind them.
     """
 
     num_running_reqs: int
@@ -102,14 +102,19 @@ class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):
     kv_cache_usage: float
     prefix_cache_queries: int = 0
     prefix_cache_hits: int = 0
+    external_cache_queries: int = 0
+    external_cache_hits: int = 0
     num_preemptions: int = 0
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
 
 
 class EngineCoreOutputs(msgspec.Struct, kw_only=True):
-    """Everything that one client is told after one step; ``scheduler_stats`` goes to one client only."""
+    """Everything that one client is told after one step.
+
+    ``finished_requests``: those of its requests that ended, in that order. ``scheduler_stats`` goes to one client only.
+    """
 
     outputs: Sequence[EngineCoreOutput] = ()
-    finished_requests: frozenset[str] | None = None
+    finished_requests: Sequence[str] | None = None
     scheduler_stats: SchedulerStats | None = None
