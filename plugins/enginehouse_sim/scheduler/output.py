@@ -109,7 +109,7 @@ class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):
     num_accepted_tokens: int = 0
 
 
-class EngineCoreOutputs(msgspec.Struct, kw_only=True):
+class EngineCoreOutputs(msgspec.Struct):
     """Everything that one client is told after one step.
 
     ``finished_requests``: those of its requests that ended, in that order. ``scheduler_stats`` goes to one client only.

@@ -99,8 +99,9 @@ class RequestState(msgspec.Struct, kw_only=True, eq=False):
 
     def __post_init__(self) -> None:
         self.all_token_ids = [*self.prompt_token_ids, *self.output_token_ids]
-        ends_on_eos = self.eos_token_id is not None and not self.ignore_eos
-        self.ending_tokens = self.stop_token_ids | {self.eos_token_id} if ends_on_eos else self.stop_token_ids
+        self.ending_tokens = self.stop_token_ids
+        if self.eos_token_id is not None and not self.ignore_eos:
+            self.ending_tokens |= {self.eos_token_id}
 
     @property
     def num_prompt_tokens(self) -> int:
