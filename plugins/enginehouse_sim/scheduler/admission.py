@@ -134,16 +134,4 @@ def _run(state: SchedulerState, plan: StepPlan, request: RequestState, computed:
         known = tuple(request.all_token_ids)
         plan.resumed.append(CachedRequestData(request.request_id, True, block_ids, computed, known))
     else:
-        plan.new.append(_new_request(request, block_ids, computed))
-
-
-def _new_request(request: RequestState, block_ids: Sequence[int], computed: int) -> NewRequestData:
-    return NewRequestData(
-        request_id=request.request_id,
-        prompt_token_ids=request.prompt_token_ids,
-        block_ids=block_ids,
-        num_computed_tokens=computed,
-        lora=request.lora,
-        cache_salt=request.cache_salt,
-        structured_output=request.structured_output,
-    )
+        plan.new.append(NewRequestData.of(request, block_ids, computed))

@@ -7,9 +7,14 @@ from typing import Any
 
 import msgspec
 
+from enginehouse_sim.scheduler.request import RequestState
+
 
 class NewRequestData(msgspec.Struct, frozen=True):
-    """A request that the model runner has not seen before; ``block_ids`` is its whole block table."""
+    """A request that the model runner has not seen before; ``block_ids`` is its whole block table.
+
+    ``output_token_ids``: what another engine had made of its answer before it came here.
+    """
 
     request_id: str
     prompt_token_ids: Sequence[int]
@@ -18,6 +23,31 @@ class NewRequestData(msgspec.Struct, frozen=True):
     lora: str | None = None
     cache_salt: str | None = None
     structured_output: str | None = None
+    output_token_ids: Sequence[int] = ()
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    choice: int = 0
+    logprobs: bool = False
+    pooling: bool = False
+
+    @classmethod
+    def of(cls, request: RequestState, block_ids: Sequence[int], num_computed_tokens: int) -> NewRequestData:
+        """All that the model runner has to know of ``request``."""
+        return cls(
+            request_id=request.request_id,
+            prompt_token_ids=request.prompt_token_ids,
+            block_ids=block_ids,
+            num_computed_tokens=num_computed_tokens,
+            lora=request.lora,
+            cache_salt=request.cache_salt,
+            structured_output=request.structured_output,
+            output_token_ids=tuple(request.output_token_ids),
+            min_tokens=request.min_tokens,
+            ignore_eos=request.ignore_eos,
+            choice=request.choice,
+            logprobs=request.logprobs,
+            pooling=request.pooling,
+        )
 
 
 class CachedRequestData(msgspec.Struct, frozen=True, gc=False):
@@ -63,8 +93,8 @@ class ModelRunnerOutput(msgspec.Struct, kw_only=True):
     """What the model made of a step: ``sampled_token_ids[req_id_to_index[id]]`` are the tokens of a request.
 
     Empty for a prompt that is not read to its end yet. ``spec_token_ids``: drafts for the next step, in the same order.
-    ``logprobs``: of each sampled token, in the same shape. ``kv_connector_finished_recving`` and ``_sending``: requests
-    whose keys and values have arrived, or have left.
+    ``logprobs``: of each sampled token, in the same shape, for requests that asked.
+    ``kv_connector_finished_recving`` and ``_sending``: requests whose keys and values have arrived, or have left.
     """
 
     req_ids: Sequence[str]

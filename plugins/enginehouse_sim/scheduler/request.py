@@ -55,7 +55,8 @@ class RequestState(msgspec.Struct, kw_only=True, eq=False):
     be computed when it was first scheduled; -1 until then. ``num_output_placeholders``: tokens that a step under way
     will add. ``spec_token_ids``: drafts for the next step. ``structured_output``: the grammar asked for, ``None`` for
     free text. ``block_hashes``: of its full blocks, as prefix caching names them. ``kv_transfer_params``: what its
-    client tells the connector. ``num_preemptions``: how often its blocks were taken away. ``stale_step``: the last step
+    client tells the connector. ``choice``: which of several answers to the same prompt this is. ``logprobs``: whether
+    its tokens come with them. ``num_preemptions``: how often its blocks were taken away. ``stale_step``: the last step
     that was under way when they were; -1 for none.
 
     What the scheduler derives once instead of in each step: ``max_num_tokens``, the length at which the request ends;
@@ -67,6 +68,8 @@ class RequestState(msgspec.Struct, kw_only=True, eq=False):
     prompt_token_ids: list[int]
     max_tokens: int
     min_tokens: int = 0
+    choice: int = 0
+    logprobs: bool = False
     client_index: int = 0
     priority: int = 0
     arrival_time: float = 0.0
