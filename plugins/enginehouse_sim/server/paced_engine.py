@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator
 
 from enginehouse_sim.clock import Clock
-from enginehouse_sim.engine import Figures, Token, Work
-from enginehouse_sim.settings import Settings
+from enginehouse_sim.server.engine import Figures, Token, Work
+from enginehouse_sim.server.settings import Settings
 from enginehouse_sim.text import continuation
 
 
