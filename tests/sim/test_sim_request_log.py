@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse_sim import request_log
+from enginehouse_sim.server import request_log
 from enginehouse_sim.server.call import Call
 from enginehouse_sim.server.request_log import RequestLog
 
