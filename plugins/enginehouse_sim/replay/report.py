@@ -43,9 +43,9 @@ class StepCost(msgspec.Struct, frozen=True, kw_only=True):
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """All figures; lengths in tokens.
 
-    ``ttft_ms``: time to first token. ``itl_ms``: each gap between two outputs of a request. ``tpot_ms``: the mean gap of
-    each request, ``(latency - ttft) / (tokens - 1)``, as other tools report it: that hides stalls, ``itl_ms`` does not.
-    ``speed``: virtual seconds for each real second that steps took.
+    ``ttft_ms``: time to first token. ``itl_ms``: each gap between two outputs of a request. ``tpot_ms``: the mean gap
+    of each request, ``(latency - ttft) / (tokens - 1)``, as other tools report it: that hides stalls, ``itl_ms`` does
+    not. ``speed``: virtual seconds for each real second that steps took.
     """
 
     requests: int

@@ -15,8 +15,8 @@ class TraceError(Exception):
 class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request: when it came, in seconds after the first, and how many tokens went in and out.
 
-    ``prefix_ids`` name the contents of its prompt, ``prefix_tokens`` tokens each, from its beginning: where two requests
-    begin with the same ids, they begin with the same tokens.
+    ``prefix_ids`` name the contents of its prompt, ``prefix_tokens`` tokens each, from its beginning: requests that
+    begin with the same ids begin with the same tokens.
     """
 
     arrival: float

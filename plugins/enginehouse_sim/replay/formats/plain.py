@@ -9,7 +9,7 @@ from enginehouse_sim.replay.trace import TraceRequest
 
 
 class Plain:
-    """Arrival in seconds, lengths in tokens, and perhaps ids of what prompts begin with (in CSV with blanks between)."""
+    """Arrival in seconds, lengths in tokens, perhaps ids of what prompts begin with (in CSV blanks between)."""
 
     name = "plain"
     wants = "arrival, input_length, output_length and perhaps prefix_ids, prefix_tokens"
