@@ -1,4 +1,4 @@
-"""Tokens: cutting text into them, and making it up.
+"""Tokens: cutting text into them, and putting it together again.
 
 A token is a piece of text that one can see: a space and up to five letters or digits, or any other single character.
 Its id is its UTF-8 bytes read as a number behind a 1, so that ids and text turn into each other without a table.
@@ -7,25 +7,16 @@ Its id is its UTF-8 bytes read as a number behind a 1, so that ids and text turn
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from zlib import crc32
+from collections.abc import Iterable
+from functools import lru_cache
 
-_VOCABULARY = """
-    amber anvil ash axle bell boil bolt brass brick brush cab canal cart chain chute clank
-    clay coach coal coil coke cone crate cord crank crew dawn depot dome door draft drum
-    dusk ember fire flag flame flue forge frost gauge gear glass glow gorge guard hatch heat
-    hill hiss horn hot inch iron joint keel lamp lever lift line link load lock loop
-    main metal mile mill mine mist night north oak oil pace pass patch path pipe plate
-    plug point pump quay rack rail rain ramp rest rib ridge ring rise river road rod
-    roof rope route rust sand shed shop sleet spoke slate slope smoke snow spark speed spur
-    stack star steam steel stone stop straw tank tin track train turn valve wagon water wheel
-"""
-WORDS = tuple(_VOCABULARY.split())
-"""The vocabulary of made-up text."""
+EOS = 1
+"""The token with which an answer ends by itself. There is no text in it."""
 
-_PIECE = re.compile(r" ?[A-Za-z0-9_]{1,5}|.", re.DOTALL)
-_GOLDEN = 0x9E3779B1  # spreads the checksum's bits before the low ones are used
-_MASK = 0xFFFFFFFF
+WORD_LENGTH = 5
+"""The most letters and digits of one token."""
+
+_PIECE = re.compile(rf" ?[A-Za-z0-9_]{{1,{WORD_LENGTH}}}|.", re.DOTALL)
 
 
 def pieces(text: str) -> list[str]:
@@ -38,28 +29,24 @@ def count_tokens(text: str) -> int:
     return len(_PIECE.findall(text))
 
 
+def encode(text: str) -> list[int]:
+    """The ids of the tokens in ``text``."""
+    return [token_id(piece) for piece in _PIECE.findall(text)]
+
+
+@lru_cache(maxsize=1 << 16)
 def token_id(piece: str) -> int:
     """The id of one token."""
     return int.from_bytes(b"\1" + piece.encode(), "big")
 
 
+@lru_cache(maxsize=1 << 16)
+def bytes_of(token: int) -> bytes:
+    """The UTF-8 text of one token; of a number that is no token's id, bytes that may be no text at all."""
+    token = max(0, token)
+    return token.to_bytes((token.bit_length() + 7) // 8, "big")[1:]
+
+
 def text_of(ids: Iterable[int]) -> str:
     """The text that tokens stand for. Numbers that are no token's id come out as replacement characters."""
-    return b"".join(max(0, i).to_bytes((max(0, i).bit_length() + 7) // 8, "big")[1:] for i in ids).decode(
-        errors="replace"
-    )
-
-
-def continuation(seed: int, text: str, choice: int = 0) -> Iterator[str]:
-    """What follows ``text``, token by token, without end.
-
-    A token depends on the seed, the choice and the text before it only. So whoever asks for the continuation of
-    ``text`` and the tokens so far gets the rest of the same answer, from any process.
-    """
-    state = crc32(text.encode(), crc32(b"%d/%d" % (seed, choice)))
-    space = "" if not text or text[-1].isspace() else " "
-    while True:
-        word = space + WORDS[((state * _GOLDEN & _MASK) >> 16) % len(WORDS)]
-        state = crc32(word.encode(), state)
-        space = " "
-        yield word
+    return b"".join(map(bytes_of, ids)).decode(errors="replace")

@@ -25,6 +25,13 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     is kept. ``max_loras``: adapters in one step; ``None`` is any number. ``watermark``: the share of all blocks that an
     admission must leave free. ``reserve_full_sequence``: admit a request only if all that is known of it fits.
     ``include_finished_set``: tell each client which of its requests ended.
+
+    ``long_prefill_threshold_when_alone``: whether that limit holds for a request that has the engine for itself.
+    ``max_num_active_seqs``: admit nobody while so many requests hold blocks, running or not; ``None`` is no limit.
+    ``prefill_schedule_interval``: while requests run, others are admitted in every so many-th step only.
+    ``async_scheduling``: a step is planned before the outcome of the step before is known.
+    ``staging_block_share``: the share of all blocks that requests which wait may pin; ``staging_depth``: how many of
+    them are prepared ahead.
     """
 
     block_size: int = 16
@@ -45,11 +52,27 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     reserve_full_sequence: bool = True
     include_finished_set: bool = False
     log_stats: bool = True
+    long_prefill_threshold_when_alone: bool = True
+    max_num_active_seqs: int | None = None
+    prefill_schedule_interval: int = 1
+    async_scheduling: bool = False
+    staging_block_share: float = 0.25
+    staging_depth: int = 16
 
     @property
     def token_budget(self) -> int:
         """The most tokens of one step."""
         return self.max_num_batched_tokens
+
+    @property
+    def token_capacity(self) -> int:
+        """The most tokens that all blocks together hold; one block is never handed out."""
+        return (self.total_gpu_blocks - 1) * self.block_size
+
+    @property
+    def watermark_blocks(self) -> int:
+        """The blocks that an admission must leave free."""
+        return int(self.watermark * self.total_gpu_blocks)
 
     @property
     def use_spec_decode(self) -> bool:

@@ -11,10 +11,11 @@ from enginehouse_sim.scheduler.request import RequestState, RequestStatus
 
 
 class RequestCounts(NamedTuple):
-    """How many requests run, and how many wait."""
+    """How many requests run, wait and are paused."""
 
     running: int
     waiting: int
+    paused: int = 0
 
 
 class ComputedBlocks(NamedTuple):
@@ -60,7 +61,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def get_request_counts(self) -> RequestCounts:
-        """How many run and wait."""
+        """How many run, wait and are paused."""
 
     @abstractmethod
     def has_finished_requests(self) -> bool:
@@ -86,8 +87,19 @@ class KvCacheManager(ABC):
     """
 
     @abstractmethod
-    def get_computed_blocks(self, request: RequestState) -> ComputedBlocks:
-        """The longest cached beginning of the request, in full blocks, short of its last token. Holds nothing."""
+    def get_computed_blocks(self, request: RequestState, known: ComputedBlocks = NOTHING_COMPUTED) -> ComputedBlocks:
+        """The longest cached beginning of the request, in full blocks, short of its last token. Holds nothing.
+
+        ``known``: an earlier answer whose blocks are held, so that the search goes on behind it.
+        """
+
+    @abstractmethod
+    def hold_blocks(self, block_ids: Sequence[int]) -> None:
+        """Keep blocks that were just found, so that nobody gets them for something else."""
+
+    @abstractmethod
+    def release_blocks(self, block_ids: Sequence[int]) -> None:
+        """Let go of held blocks, last one first."""
 
     @abstractmethod
     def allocate_slots(
@@ -108,6 +120,8 @@ class KvCacheManager(ABC):
         there are too few. ``reserve_tokens``: refuse as well if that many tokens in all would not fit now.
         ``leave_free``: blocks that must remain free. ``delay_cache_blocks``: what is loaded is not there yet, so that
         nobody may find it.
+
+        Not called for a single token behind the first and before the last place of a block that the request has.
         """
 
     @abstractmethod
@@ -146,7 +160,12 @@ class KvCacheManager(ABC):
 
 
 class KvConnector(ABC):
-    """Keys and values that come from, or go to, somewhere else."""
+    """Keys and values that come from, or go to, somewhere else.
+
+    ``match_version``: another number than before if what was matched earlier may be gone by now.
+    """
+
+    match_version: int = 0
 
     @abstractmethod
     def get_num_new_matched_tokens(self, request: RequestState, num_computed_tokens: int) -> ConnectorMatch:

@@ -7,9 +7,14 @@ from typing import Any
 
 import msgspec
 
+from enginehouse_sim.scheduler.request import RequestState
+
 
 class NewRequestData(msgspec.Struct, frozen=True):
-    """A request that the model runner has not seen before; ``block_ids`` is its whole block table."""
+    """A request that the model runner has not seen before; ``block_ids`` is its whole block table.
+
+    ``output_token_ids``: what another engine had made of its answer before it came here.
+    """
 
     request_id: str
     prompt_token_ids: Sequence[int]
@@ -18,6 +23,31 @@ class NewRequestData(msgspec.Struct, frozen=True):
     lora: str | None = None
     cache_salt: str | None = None
     structured_output: str | None = None
+    output_token_ids: Sequence[int] = ()
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    choice: int = 0
+    logprobs: bool = False
+    pooling: bool = False
+
+    @classmethod
+    def of(cls, request: RequestState, block_ids: Sequence[int], num_computed_tokens: int) -> NewRequestData:
+        """All that the model runner has to know of ``request``."""
+        return cls(
+            request_id=request.request_id,
+            prompt_token_ids=request.prompt_token_ids,
+            block_ids=block_ids,
+            num_computed_tokens=num_computed_tokens,
+            lora=request.lora,
+            cache_salt=request.cache_salt,
+            structured_output=request.structured_output,
+            output_token_ids=tuple(request.output_token_ids),
+            min_tokens=request.min_tokens,
+            ignore_eos=request.ignore_eos,
+            choice=request.choice,
+            logprobs=request.logprobs,
+            pooling=request.pooling,
+        )
 
 
 class CachedRequestData(msgspec.Struct, frozen=True, gc=False):
@@ -63,8 +93,8 @@ class ModelRunnerOutput(msgspec.Struct, kw_only=True):
     """What the model made of a step: ``sampled_token_ids[req_id_to_index[id]]`` are the tokens of a request.
 
     Empty for a prompt that is not read to its end yet. ``spec_token_ids``: drafts for the next step, in the same order.
-    ``logprobs``: of each sampled token, in the same shape. ``kv_connector_finished_recving`` and ``_sending``: requests
-    whose keys and values have arrived, or have left.
+    ``logprobs``: of each sampled token, in the same shape, for requests that asked.
+    ``kv_connector_finished_recving`` and ``_sending``: requests whose keys and values have arrived, or have left.
     """
 
     req_ids: Sequence[str]
@@ -78,7 +108,7 @@ class ModelRunnerOutput(msgspec.Struct, kw_only=True):
     num_nans_in_logits: Mapping[str, int] = {}
 
 
-class EngineCoreOutput(msgspec.Struct, kw_only=True, gc=False):
+class EngineCoreOutput(msgspec.Struct, gc=False):
     """What one request got out of one step. ``finish_reason`` is set with its last tokens."""
 
     request_id: str
@@ -94,7 +124,7 @@ class EngineCoreOutput(msgspec.Struct, kw_only=True, gc=False):
 class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of a step: requests, the share of blocks in use (0 to 1), and totals since the start.
 
-    ``prefix_cache_queries`` and ``_hits`` are in tokens.
+    Queries and hits are in tokens: of the prefix cache, and of what the connector was asked for behind them.
     """
 
     num_running_reqs: int
@@ -102,14 +132,19 @@ class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):
     kv_cache_usage: float
     prefix_cache_queries: int = 0
     prefix_cache_hits: int = 0
+    external_cache_queries: int = 0
+    external_cache_hits: int = 0
     num_preemptions: int = 0
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
 
 
-class EngineCoreOutputs(msgspec.Struct, kw_only=True):
-    """Everything that one client is told after one step; ``scheduler_stats`` goes to one client only."""
+class EngineCoreOutputs(msgspec.Struct):
+    """Everything that one client is told after one step.
+
+    ``finished_requests``: those of its requests that ended, in that order. ``scheduler_stats`` goes to one client only.
+    """
 
     outputs: Sequence[EngineCoreOutput] = ()
-    finished_requests: frozenset[str] | None = None
+    finished_requests: Sequence[str] | None = None
     scheduler_stats: SchedulerStats | None = None

@@ -55,13 +55,21 @@ class RequestState(msgspec.Struct, kw_only=True, eq=False):
     be computed when it was first scheduled; -1 until then. ``num_output_placeholders``: tokens that a step under way
     will add. ``spec_token_ids``: drafts for the next step. ``structured_output``: the grammar asked for, ``None`` for
     free text. ``block_hashes``: of its full blocks, as prefix caching names them. ``kv_transfer_params``: what its
-    client tells the connector. ``num_preemptions``: how often its blocks were taken away.
+    client tells the connector. ``choice``: which of several answers to the same prompt this is. ``logprobs``: whether
+    its tokens come with them. ``num_preemptions``: how often its blocks were taken away. ``stale_step``: the last step
+    that was under way when they were; -1 for none.
+
+    What the scheduler derives once instead of in each step: ``max_num_tokens``, the length at which the request ends;
+    ``ending_tokens``, those of which one may end it; ``quiet_until``, below how many computed tokens one more needs
+    neither a block nor anybody's consent.
     """
 
     request_id: str
     prompt_token_ids: list[int]
     max_tokens: int
     min_tokens: int = 0
+    choice: int = 0
+    logprobs: bool = False
     client_index: int = 0
     priority: int = 0
     arrival_time: float = 0.0
@@ -85,11 +93,18 @@ class RequestState(msgspec.Struct, kw_only=True, eq=False):
     num_output_placeholders: int = 0
     num_nans_in_logits: int = 0
     num_preemptions: int = 0
+    stale_step: int = -1
+    max_num_tokens: int = 0
+    ending_tokens: frozenset[int] = frozenset()
+    quiet_until: int = 0
     block_hashes: list[int] = msgspec.field(default_factory=list)
     stop_reason: int | str | None = None
 
     def __post_init__(self) -> None:
         self.all_token_ids = [*self.prompt_token_ids, *self.output_token_ids]
+        self.ending_tokens = self.stop_token_ids
+        if self.eos_token_id is not None and not self.ignore_eos:
+            self.ending_tokens |= {self.eos_token_id}
 
     @property
     def num_prompt_tokens(self) -> int:

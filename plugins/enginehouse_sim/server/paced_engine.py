@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator
 
 from enginehouse_sim.clock import Clock
+from enginehouse_sim.continuation import continuation
 from enginehouse_sim.server.engine import Figures, Token, Work
 from enginehouse_sim.server.settings import Settings
-from enginehouse_sim.text import continuation
 
 
 class PacedEngine:
