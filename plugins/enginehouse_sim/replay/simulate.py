@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from time import perf_counter
 
 from enginehouse_sim.core import EngineCore
@@ -26,10 +26,20 @@ class Replay:
         self._came = 0
         self._live: dict[str, RequestRecord] = {}
 
-    def run(self, on_finished: Callable[[int], None] = lambda finished: None) -> Record:
-        """Run it to its end; ``on_finished`` is told now and then how many requests are done."""
+    @property
+    def total(self) -> int:
+        """The requests of the trace."""
+        return len(self._trace)
+
+    @property
+    def finished(self) -> int:
+        """How many of them are done."""
+        return self._came - len(self._live)
+
+    def run(self) -> Record:
+        """Run it to its end."""
         for _ in self.steps():
-            on_finished(self._came - len(self._live))
+            pass
         return self.record
 
     def steps(self) -> Iterator[SchedulerOutput]:
@@ -43,14 +53,14 @@ class Replay:
             step = engine.step()
             wall = perf_counter() - began
             self.now += step.seconds
-            record.step(step.scheduler_output, step.seconds, wall)
+            record.step(step.scheduled, step.seconds, wall)
             for outputs in step.outputs.values():
                 for output in outputs.outputs:
                     request = self._live[output.request_id]
                     request.got(len(output.new_token_ids), output.num_cached_tokens, self.now, record)
                     if output.finish_reason is not None:
                         del self._live[output.request_id]
-            yield step.scheduler_output
+            yield step.scheduled
         record.ended = self.now
 
     def _admit(self) -> None:

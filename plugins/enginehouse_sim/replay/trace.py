@@ -7,8 +7,10 @@ from itertools import count, islice
 
 import msgspec
 
+from enginehouse import EnginehouseError
 
-class TraceError(Exception):
+
+class TraceError(EnginehouseError):
     """A trace that cannot be read; the message names file, line and remedy."""
 
 
