@@ -19,17 +19,18 @@ def schedule_running(state: SchedulerState, plan: StepPlan) -> None:
 
     Most requests get one token in a block that they have; the loop deals with those itself, for there are many.
     """
-    take, add = plan.take, plan.cached.append
+    scheduled, requests, cached = plan.num_scheduled_tokens, plan.requests, plan.cached
     for request in tuple(state.running):
+        if plan.token_budget <= 0:
+            return
         computed = request.num_computed_tokens
-        if (
-            computed < request.quiet_until
-            and len(request.all_token_ids) + request.num_output_placeholders - computed == 1
-            and plan.token_budget > 0
-        ):
-            take(request, 1)
-            add(CachedRequestData(request.request_id, False, (), computed))
-        elif plan.token_budget <= 0 or not _schedule_one(state, plan, request):
+        unknown = len(request.all_token_ids) + request.num_output_placeholders - computed
+        if unknown == 1 and computed < request.quiet_until:
+            scheduled[request.request_id] = 1
+            requests.append(request)
+            cached.append(CachedRequestData(request.request_id, False, (), computed))
+            plan.token_budget -= 1
+        elif not _schedule_one(state, plan, request):
             return
 
 

@@ -1,0 +1,127 @@
+"""The engine's core: requests in, steps, outputs by client; without a clock and without I/O."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple, Protocol
+
+from enginehouse_sim.scheduler.output import EngineCoreOutputs, ModelRunnerOutput, SchedulerOutput
+from enginehouse_sim.scheduler.request import RequestState, RequestStatus
+from enginehouse_sim.scheduler.scheduler import BatchScheduler
+from enginehouse_sim.scheduler.staging_thread import StagingThread
+from enginehouse_sim.steps.load import StepLoad
+
+IDLE_STEP = 0.001
+"""Seconds until the next look at requests of which none could be scheduled."""
+
+
+class StepRunner(Protocol):
+    """Whoever carries a step out; ``load`` is what the last one had to do."""
+
+    load: StepLoad
+
+    def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
+        """What the model made of the step."""
+
+
+class StepModel(Protocol):
+    """How long steps take."""
+
+    def seconds(self, load: StepLoad) -> float:
+        """The time of a step with this load."""
+
+
+class StepResult(NamedTuple):
+    """A step that is over: what was planned, what clients are told (by ``client_index``), and the seconds it took."""
+
+    scheduled: SchedulerOutput
+    outputs: Mapping[int, EngineCoreOutputs]
+    seconds: float
+
+
+class _Launched(NamedTuple):
+    scheduled: SchedulerOutput
+    result: ModelRunnerOutput
+    seconds: float
+
+
+class EngineCore:
+    """Plans steps, has them carried out, and takes in what comes of them.
+
+    Whoever drives it adds up the seconds: what ``step`` returns is due ``seconds`` after the step began. With
+    ``async_scheduling`` each step is planned before the outcome of the one before is taken in. Waiting requests are
+    prepared while the model runs: between the two, or by a thread with ``staging_thread``.
+    """
+
+    def __init__(
+        self, scheduler: BatchScheduler, runner: StepRunner, steps: StepModel, *, staging_thread: bool = False
+    ) -> None:
+        self.scheduler = scheduler
+        self._runner = runner
+        self._steps = steps
+        self._ahead = 2 if scheduler.state.constants.async_scheduling else 1
+        self._launched: deque[_Launched] = deque()
+        self._lock: AbstractContextManager[Any] = nullcontext()
+        self._staging_thread: StagingThread | None = None
+        if staging_thread:
+            self._lock = lock = threading.Lock()
+            self._staging_thread = StagingThread(scheduler.staging, lock)
+
+    def add_request(self, request: RequestState) -> None:
+        """A new request waits for its turn. Raises ``ValueError`` for an id that is in use."""
+        with self._lock:
+            self.scheduler.add_request(request)
+
+    def abort_requests(self, request_ids: Sequence[str]) -> None:
+        """Requests end at once, without further outputs; unknown ones are no error."""
+        self.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
+
+    def finish_requests(self, request_ids: Sequence[str], status: RequestStatus) -> None:
+        """Requests end for a reason that only the caller knows, such as a stop string."""
+        with self._lock:
+            self.scheduler.finish_requests(request_ids, status)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do anything: for requests, or for what is left of those that ended."""
+        if any(launched.scheduled.num_scheduled_tokens for launched in self._launched):
+            return True
+        return self._waits_for_something or self.scheduler.has_finished_requests()
+
+    def step(self) -> StepResult:
+        """One step to its end."""
+        while len(self._launched) < self._ahead:
+            self._launch()
+        scheduled, result, seconds = self._launched.popleft()
+        with self._lock:
+            outputs = self.scheduler.update_from_output(scheduled, result)
+        return StepResult(scheduled, outputs, seconds)
+
+    def shutdown(self) -> None:
+        """Abort all requests and end all threads."""
+        if self._staging_thread is not None:
+            self._staging_thread.stop()
+        self.scheduler.shutdown()
+
+    def _launch(self) -> None:
+        with self._lock:
+            scheduled = self.scheduler.schedule()
+        self._stage()
+        result = self._runner.execute(scheduled)
+        idle = not scheduled.num_scheduled_tokens and self._waits_for_something
+        seconds = IDLE_STEP if idle else self._steps.seconds(self._runner.load)
+        self._launched.append(_Launched(scheduled, result, seconds))
+
+    @property
+    def _waits_for_something(self) -> bool:
+        state = self.scheduler.state
+        return bool(state.requests or state.transfers.num_kept)
+
+    def _stage(self) -> None:
+        if self._staging_thread is not None:
+            self._staging_thread.wake()
+        else:
+            self.scheduler.staging.prepare()
