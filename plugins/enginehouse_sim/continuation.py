@@ -52,8 +52,7 @@ class Continuation:
 
     def __init__(self, seed: int, text: str, choice: int = 0, mean_length: int | None = None) -> None:
         self._state = crc32(text.encode(), crc32(b"%d/%d" % (seed, choice)))
-        # Behind a blank a word has one as well: otherwise both would be one token when the text is cut again.
-        self._words = _AT_START if not text or (text[-1].isspace() and text[-1] != " ") else _INSIDE
+        self._words = _words_behind(text)
         self._end = 0 if mean_length is None else _MASK // mean_length
 
     @classmethod
@@ -96,7 +95,7 @@ class Continuation:
         text = bytes_of(token)
         if text:
             self._state = crc32(text, self._state)
-            self._words = _AT_START if text in b"\t\n\r" else _INSIDE
+            self._words = _words_behind(text.decode(errors="replace"))
 
     def draft(self, acceptance: float) -> int:
         """A guess at the next token, right with a chance of ``acceptance``; the place is behind it then."""
@@ -131,6 +130,11 @@ def continuation(seed: int, text: str, choice: int = 0) -> Iterator[str]:
     place = Continuation(seed, text, choice)
     while True:
         yield bytes_of(place.next()).decode()
+
+
+def _words_behind(text: str) -> Sequence[tuple[int, bytes]]:
+    # Behind a blank they begin with one as well: else both would be one token when the text is cut again.
+    return _AT_START if not text or (text[-1].isspace() and text[-1] != " ") else _INSIDE
 
 
 @lru_cache(maxsize=4096)

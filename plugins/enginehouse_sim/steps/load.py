@@ -11,8 +11,8 @@ class StepLoad(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ``prefill_tokens``: tokens of prompts that are read. ``prefill_pairs``: pairs of such a token and one that was in
     the cache before the step, which is what attention to the context costs. ``first_tokens``: prompts whose end is
     reached. ``decodes``: requests that make their next tokens. ``draft_tokens``: drafts of theirs that are checked.
-    ``active_kv_tokens``: what the decoding requests have in the cache and read, shared or not. ``total_kv_tokens``: what
-    the cache holds.
+    ``active_kv_tokens``: what the decoding requests read from the cache, shared or not. ``total_kv_tokens``: what the
+    cache can hold.
     """
 
     prefill_tokens: int = 0

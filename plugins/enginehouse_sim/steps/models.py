@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -120,7 +121,7 @@ class TableSteps(StepModel):
 
 
 class SpedUp(StepModel):
-    """Another model's times, divided: by ``ratio``, decodes by ``decode_ratio`` as well. A ratio of 0: no time at all."""
+    """Another model's times, divided: by ``ratio``, decodes by ``decode_ratio`` as well. At 0: no time at all."""
 
     def __init__(self, model: StepModel, ratio: float = 1.0, decode_ratio: float = 1.0) -> None:
         self._model = model
@@ -144,7 +145,7 @@ def _polynomial(coefficients: Sequence[float], at: float) -> float:
 
 
 def _require_axis(name: str, axis: Sequence[float]) -> None:
-    if len(axis) < 2 or any(after <= before for before, after in zip(axis, axis[1:])):
+    if len(axis) < 2 or any(after <= before for before, after in pairwise(axis)):
         raise ValueError(f"{name} needs two points or more, each greater than the one before")
 
 

@@ -19,8 +19,8 @@ _FILES = resources.files("enginehouse_sim.steps") / "profiles"
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", dict=True):
     """What every profile says. ``kv``: the model's cache, for transfers.
 
-    ``obtained``: whether the figures were ``measured`` on the engine, ``computed`` from data sheets, or ``published`` by
-    others without saying how; ``source`` names it so that the figures can be checked.
+    ``obtained``: whether the figures were ``measured`` on an engine, ``computed`` from data sheets, or ``published`` by
+    others without saying how. ``source``: where from, so that they can be checked.
     """
 
     description: str
