@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from enginehouse import parse_duration
-from enginehouse_sim.settings import Settings
+from enginehouse_sim.server.settings import Settings
 
 
 def _seconds(ctx: click.Context, param: click.Parameter, text: str) -> float:
@@ -40,7 +40,7 @@ _POSITIVE = click.IntRange(min=1)
 @click.option("--json-mode/--no-json-mode", default=None, help="Publish whether JSON can be asked for.")
 def main(**flags: Any) -> None:
     """Serve simulated models over the OpenAI API: deterministic text, at the pace asked for, without a GPU."""
-    from enginehouse_sim.process import run  # after the flags are checked: this brings the whole server in
+    from enginehouse_sim.server.process import run  # after the flags are checked: this brings the whole server in
 
     try:
         run(Settings(**flags), click.echo)

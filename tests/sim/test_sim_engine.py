@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from enginehouse_sim.engine import Figures, Work
-from enginehouse_sim.generation import Generator
-from enginehouse_sim.metrics import Metrics
-from enginehouse_sim.paced_engine import PacedEngine
-from enginehouse_sim.settings import Settings
+from enginehouse_sim.server.engine import Figures, Work
+from enginehouse_sim.server.generation import Generator
+from enginehouse_sim.server.metrics import Metrics
+from enginehouse_sim.server.paced_engine import PacedEngine
+from enginehouse_sim.server.settings import Settings
 
 
 def work(max_tokens: int = 3, prompts: tuple[str, ...] = ("hello",), choices: int = 1) -> Work:

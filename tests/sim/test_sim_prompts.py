@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from enginehouse import InvalidRequest
-from enginehouse_sim.prompts import Message, Part, Prompt, render_chat, texts_of
+from enginehouse_sim.server.prompts import Message, Part, Prompt, render_chat, texts_of
 from enginehouse_sim.text import token_id
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse_sim.stops import StopStrings
+from enginehouse_sim.server.stops import StopStrings
 
 letters = st.text("ab", max_size=4)
 

@@ -8,14 +8,14 @@ from hmac import compare_digest
 from typing import Any
 
 from enginehouse import NotFound, RequestError, Unauthorized
-from enginehouse_sim.call import Call, Receive, Send
-from enginehouse_sim.endpoints import control, operations
-from enginehouse_sim.endpoints.chat import chat
-from enginehouse_sim.endpoints.completions import completions
-from enginehouse_sim.endpoints.pooling import embeddings, rerank
-from enginehouse_sim.endpoints.responses import responses
-from enginehouse_sim.request_log import LoggedRequest
-from enginehouse_sim.simulation import Simulation
+from enginehouse_sim.server.call import Call, Receive, Send
+from enginehouse_sim.server.endpoints import control, operations
+from enginehouse_sim.server.endpoints.chat import chat
+from enginehouse_sim.server.endpoints.completions import completions
+from enginehouse_sim.server.endpoints.pooling import embeddings, rerank
+from enginehouse_sim.server.endpoints.responses import responses
+from enginehouse_sim.server.request_log import LoggedRequest
+from enginehouse_sim.server.simulation import Simulation
 
 Endpoint = Callable[[Simulation, Call], Awaitable[None]]
 

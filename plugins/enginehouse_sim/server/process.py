@@ -7,11 +7,11 @@ import signal
 from collections.abc import Callable
 
 from enginehouse_sim.clock import LoopClock
-from enginehouse_sim.listener import Listener
-from enginehouse_sim.paced_engine import PacedEngine
-from enginehouse_sim.server import Application
-from enginehouse_sim.settings import Settings
-from enginehouse_sim.simulation import Simulation
+from enginehouse_sim.server.application import Application
+from enginehouse_sim.server.listener import Listener
+from enginehouse_sim.server.paced_engine import PacedEngine
+from enginehouse_sim.server.settings import Settings
+from enginehouse_sim.server.simulation import Simulation
 
 
 def run(settings: Settings, announce: Callable[[str], None]) -> None:

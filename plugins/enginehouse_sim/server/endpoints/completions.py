@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from enginehouse_sim.call import Call
-from enginehouse_sim.engine import Work
-from enginehouse_sim.openai_parts import Choices, Positive, Stop, StreamOptions, new_id, stop_strings, usage
-from enginehouse_sim.prompts import Prompt, texts_of
-from enginehouse_sim.simulation import Simulation
+from enginehouse_sim.server.call import Call
+from enginehouse_sim.server.engine import Work
+from enginehouse_sim.server.openai_parts import Choices, Positive, Stop, StreamOptions, new_id, stop_strings, usage
+from enginehouse_sim.server.prompts import Prompt, texts_of
+from enginehouse_sim.server.simulation import Simulation
 
 
 class CompletionBody(msgspec.Struct):

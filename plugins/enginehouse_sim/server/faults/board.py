@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import msgspec
 
 from enginehouse import InvalidRequest, parse_duration
-from enginehouse_sim.call import Call
 from enginehouse_sim.clock import Clock
-from enginehouse_sim.faults.kinds import AnyFault, Fault, Refuse
+from enginehouse_sim.server.call import Call
+from enginehouse_sim.server.faults.kinds import AnyFault, Fault, Refuse
 
 
 class Door(Protocol):

@@ -8,9 +8,9 @@ from contextlib import aclosing
 import msgspec
 
 from enginehouse_sim.clock import Clock
-from enginehouse_sim.engine import Engine, Token, Work
-from enginehouse_sim.metrics import Metrics, RequestMeter
-from enginehouse_sim.stops import StopStrings
+from enginehouse_sim.server.engine import Engine, Token, Work
+from enginehouse_sim.server.metrics import Metrics, RequestMeter
+from enginehouse_sim.server.stops import StopStrings
 
 
 class Piece(msgspec.Struct, frozen=True, gc=False):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from enginehouse_sim.call import Call
-from enginehouse_sim.faults.kinds import AnyFault
-from enginehouse_sim.simulation import Simulation
+from enginehouse_sim.server.call import Call
+from enginehouse_sim.server.faults.kinds import AnyFault
+from enginehouse_sim.server.simulation import Simulation
 
 
 async def list_requests(simulation: Simulation, call: Call) -> None:

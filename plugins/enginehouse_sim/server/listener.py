@@ -8,8 +8,8 @@ import socket
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from enginehouse_sim.connection import SimProtocol
-from enginehouse_sim.server import Application
+from enginehouse_sim.server.application import Application
+from enginehouse_sim.server.connection import SimProtocol
 
 _BACKLOG = 2048
 

@@ -11,10 +11,10 @@ from zlib import crc32
 
 import msgspec
 
-from enginehouse_sim.call import Call
-from enginehouse_sim.openai_parts import Positive, new_id
-from enginehouse_sim.prompts import Part, Prompt, texts_of
-from enginehouse_sim.simulation import Simulation
+from enginehouse_sim.server.call import Call
+from enginehouse_sim.server.openai_parts import Positive, new_id
+from enginehouse_sim.server.prompts import Part, Prompt, texts_of
+from enginehouse_sim.server.simulation import Simulation
 from enginehouse_sim.text import pieces
 
 _DIMENSIONS = 64

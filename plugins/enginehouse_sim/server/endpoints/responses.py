@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from enginehouse_sim.call import Call
-from enginehouse_sim.engine import Work
-from enginehouse_sim.generation import Answer
-from enginehouse_sim.openai_parts import Positive, new_id
-from enginehouse_sim.prompts import Message, render_chat
-from enginehouse_sim.simulation import Simulation
+from enginehouse_sim.server.call import Call
+from enginehouse_sim.server.engine import Work
+from enginehouse_sim.server.generation import Answer
+from enginehouse_sim.server.openai_parts import Positive, new_id
+from enginehouse_sim.server.prompts import Message, render_chat
+from enginehouse_sim.server.simulation import Simulation
 
 
 class ResponseBody(msgspec.Struct):

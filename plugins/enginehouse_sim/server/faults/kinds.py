@@ -10,7 +10,7 @@ import msgspec
 from enginehouse import parse_duration
 
 if TYPE_CHECKING:
-    from enginehouse_sim.call import Call
+    from enginehouse_sim.server.call import Call
 
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Iterator
 
 from enginehouse_sim.clock import Clock
 from enginehouse_sim.continuation import continuation
-from enginehouse_sim.engine import Figures, Token, Work
-from enginehouse_sim.settings import Settings
+from enginehouse_sim.server.engine import Figures, Token, Work
+from enginehouse_sim.server.settings import Settings
 
 
 class PacedEngine:

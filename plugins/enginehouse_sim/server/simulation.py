@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from enginehouse import InvalidRequest, ModelNotFound
 from enginehouse_sim.clock import Clock
-from enginehouse_sim.engine import Engine, Work
-from enginehouse_sim.faults.board import FaultBoard
-from enginehouse_sim.generation import Generator
-from enginehouse_sim.metrics import Metrics
-from enginehouse_sim.request_log import RequestLog
-from enginehouse_sim.settings import Settings
+from enginehouse_sim.server.engine import Engine, Work
+from enginehouse_sim.server.faults.board import FaultBoard
+from enginehouse_sim.server.generation import Generator
+from enginehouse_sim.server.metrics import Metrics
+from enginehouse_sim.server.request_log import RequestLog
+from enginehouse_sim.server.settings import Settings
 from enginehouse_sim.text import count_tokens
 
 _DEFAULT_MAX_TOKENS = 16

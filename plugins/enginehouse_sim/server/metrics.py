@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from enginehouse_sim.clock import Clock
-from enginehouse_sim.engine import Figures
+from enginehouse_sim.server.engine import Figures
 
 _SECONDS = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),

@@ -12,8 +12,8 @@ from enginehouse import InvalidRequest
 from enginehouse_sim.clock import Clock
 
 if TYPE_CHECKING:
-    from enginehouse_sim.connection import Connection
-    from enginehouse_sim.faults.kinds import Fault
+    from enginehouse_sim.server.connection import Connection
+    from enginehouse_sim.server.faults.kinds import Fault
 
 Event = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from enginehouse_sim.call import Call
+from enginehouse_sim.server.call import Call
 
 _MOST_REQUESTS = 5000
 _MOST_BYTES = 64 * 1024 * 1024

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from enginehouse import InvalidRequest, ModelNotFound, __version__
-from enginehouse_sim.call import Call
-from enginehouse_sim.prompts import Message, render_chat
-from enginehouse_sim.simulation import Simulation
+from enginehouse_sim.server.call import Call
+from enginehouse_sim.server.prompts import Message, render_chat
+from enginehouse_sim.server.simulation import Simulation
 from enginehouse_sim.text import pieces, token_id
 
 _STARTED = int(time.time())
