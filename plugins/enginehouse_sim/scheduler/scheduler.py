@@ -16,7 +16,7 @@ from enginehouse_sim.scheduler.interfaces import (
 )
 from enginehouse_sim.scheduler.outcome import forget, take_in
 from enginehouse_sim.scheduler.output import EngineCoreOutputs, ModelRunnerOutput, SchedulerOutput
-from enginehouse_sim.scheduler.pausing import pause, resume
+from enginehouse_sim.scheduler.pausing import drop_blocks, pause, resume
 from enginehouse_sim.scheduler.request import RequestState, RequestStatus
 from enginehouse_sim.scheduler.running_phase import schedule_running
 from enginehouse_sim.scheduler.staging import Staging
@@ -99,6 +99,10 @@ class BatchScheduler(Scheduler):
     def pause(self, request_id: str, *, keep_blocks: bool) -> None:
         """A running request rests until ``resume``; without its blocks, it will be admitted anew."""
         pause(self.state, request_id, keep_blocks=keep_blocks)
+
+    def drop_blocks(self, request_id: str) -> None:
+        """A paused request loses the blocks that it kept."""
+        drop_blocks(self.state, request_id)
 
     def resume(self, request_id: str) -> bool:
         """A paused request goes on: at its place if it kept its blocks, else from the head of those that wait.
