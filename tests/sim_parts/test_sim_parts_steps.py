@@ -25,12 +25,8 @@ class TestConstant:
     model = ConstantSteps(ttft=0.05, tpot=0.01)
 
     def test_a_request_alone_has_its_first_token_after_ttft_however_its_prompt_is_read(self) -> None:
-        chunks = [
-            StepLoad(prefill_tokens=100),
-            StepLoad(prefill_tokens=100),
-            StepLoad(prefill_tokens=7, first_tokens=1),
-        ]
-        assert sum(map(self.model.seconds, chunks)) == 0.05
+        chunk, end = StepLoad(prefill_tokens=100), StepLoad(prefill_tokens=7, first_tokens=1)
+        assert sum(map(self.model.seconds, [chunk, chunk, end])) == 0.05
 
     def test_each_other_token_takes_tpot_for_any_number_of_requests(self) -> None:
         assert self.model.seconds(StepLoad(decodes=1)) == self.model.seconds(StepLoad(decodes=99)) == 0.01
@@ -146,7 +142,7 @@ def test_an_unknown_profile_is_refused_with_the_names_there_are() -> None:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="missing.toml"):
+    with pytest.raises(ConfigError, match=r"missing\.toml"):
         load_profile(str(tmp_path / "missing.toml"))
 
 

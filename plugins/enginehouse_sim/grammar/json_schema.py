@@ -1,9 +1,9 @@
 """A useful part of JSON Schema as expressions.
 
 Understood: ``type`` (one or several), ``properties``, ``required``, ``additionalProperties``, ``items``, ``enum``,
-``const``, ``anyOf``, and ``$ref`` to a place in the same schema. Properties come in the order in which they are declared
-and are joined by others only if none are declared; fixed values have the one spelling that ``json.dumps`` gives them
-without spaces.
+``const``, ``anyOf``, and ``$ref`` to a place in the same schema. Properties come in the order in which they are
+declared, and others only if none are declared; fixed values have the one spelling that ``json.dumps`` gives them
+without spaces. ``format`` is a note, as the standard has it.
 """
 
 from __future__ import annotations
