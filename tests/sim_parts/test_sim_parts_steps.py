@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -183,3 +184,13 @@ def test_keys_and_values_take_their_bytes_over_the_bandwidth() -> None:
     assert KvShape().bytes_per_token == 128 * 1024
     assert KvTransfer(KvShape(), bandwidth=64e9).seconds(1000) == pytest.approx(1000 * 131072 / 64e9)
     assert KvTransfer(KvShape(), bandwidth=0).seconds(1000) == 0
+
+
+def test_the_profile_in_the_manual_is_read(tmp_path: Path) -> None:
+    manual = (resources.files("enginehouse_sim") / "README.md").read_text()
+    file = tmp_path / "manual.toml"
+    file.write_text('kind = "table"' + manual.partition('```toml\nkind = "table"')[2].partition("```")[0])
+    profile = load_profile(str(file))
+    assert ms(profile.steps, prefill_tokens=1024) == pytest.approx(31.0)
+    assert ms(profile.steps, decodes=64, active_kv_tokens=100_000) == pytest.approx(12.0)
+    assert profile.kv == KvShape()
