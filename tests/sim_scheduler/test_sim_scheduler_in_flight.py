@@ -51,9 +51,7 @@ def test_async_scheduling_plans_on_tokens_to_come(
     assert request.output_token_ids == [7, 8]
 
 
-def test_async_scheduling_expects_nothing_of_a_partial_prompt(
-    new_scheduler: Schedulers, new_request: Requests
-) -> None:
+def test_async_scheduling_expects_nothing_of_a_partial_prompt(new_scheduler: Schedulers, new_request: Requests) -> None:
     scheduler = new_scheduler(async_scheduling=True, max_num_batched_tokens=6)
     request = new_request(10)
     scheduler.add_request(request)

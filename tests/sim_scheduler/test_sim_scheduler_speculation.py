@@ -13,9 +13,7 @@ Requests = Callable[..., RequestState]
 Run = Callable[..., Any]
 
 
-def test_drafts_are_scheduled_behind_the_last_token(
-    new_scheduler: Schedulers, new_request: Requests, run: Run
-) -> None:
+def test_drafts_are_scheduled_behind_the_last_token(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:
     scheduler = new_scheduler(num_spec_tokens=3)
     scheduler.add_request(new_request(8))
     run(scheduler, spec_token_ids=[[1, 2, 3]])
@@ -48,7 +46,9 @@ def test_drafts_are_cut_to_the_budget_and_the_rest_is_forgotten(
     for request in requests:
         scheduler.add_request(request)
     run(scheduler, spec_token_ids=[[1, 2, 3, 4], [5, 6, 7, 8]])
-    scheduler.state.constants = type(scheduler.state.constants)(block_size=4, num_spec_tokens=4, max_num_batched_tokens=7)
+    scheduler.state.constants = type(scheduler.state.constants)(
+        block_size=4, num_spec_tokens=4, max_num_batched_tokens=7
+    )
     step = scheduler.schedule()
     assert step.num_scheduled_tokens == {"a": 5, "b": 2}
     assert step.scheduled_spec_decode_tokens == {"a": [1, 2, 3, 4], "b": [5]}
@@ -88,9 +88,7 @@ def test_a_prompt_that_is_not_read_to_its_end_takes_no_drafts(
     assert request.spec_token_ids == []
 
 
-def test_a_stop_among_accepted_drafts_cuts_the_rest(
-    new_scheduler: Schedulers, new_request: Requests, run: Run
-) -> None:
+def test_a_stop_among_accepted_drafts_cuts_the_rest(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:
     scheduler = new_scheduler(num_spec_tokens=3)
     request = new_request(8, stop_token_ids=frozenset({2}))
     scheduler.add_request(request)

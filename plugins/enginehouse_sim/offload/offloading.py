@@ -47,7 +47,7 @@ class Offloading:
         self._bring_back()
         self._choose()
         self._send_away(now)
-        self._state.admits_new = not (self._leaving or self._resting) and self._has_room_for_the_next()
+        self._state.admits_new = not (self._leaving or self._resting) and self._has_room_for_a_newcomer()
 
     # --- away
 
@@ -120,10 +120,12 @@ class Offloading:
             self._outputs_when_back[name] = len(request.output_token_ids)
             self._scheduler.resume(name)
 
-    def _has_room_for_the_next(self) -> bool:
-        """Whether whoever is next could be admitted safely; always if nothing runs."""
+    def _has_room_for_a_newcomer(self) -> bool:
+        """Whether whoever is next could be admitted safely; always if nothing runs, never before one that came back."""
         following = self._state.staging.peek()
-        return following is None or not self._state.running or self._far.is_safe([following])
+        if following is None or not self._state.running:
+            return True
+        return not following.output_token_ids and self._far.is_safe([following])
 
     def _forget_the_ended(self) -> None:
         live = self._state.requests
