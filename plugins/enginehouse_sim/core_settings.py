@@ -13,10 +13,10 @@ class CoreSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     ``profile``: the name or file of a speed profile; empty: ``ttft`` seconds until a request's first token, and
     ``tpot`` from one to the next. ``speedup`` divides all times, ``decode_speedup`` those of decodes as well; 0 is no
-    time at all. ``seed``: what all text is made from. ``mean_length``: tokens after which an answer ends by itself, on average;
-    ``None`` is never. ``draft_acceptance``: the chance of a draft to be right.
-    ``host_blocks``: blocks of host memory that requests can be moved to before the cache runs out, over a link of
-    ``host_bandwidth`` bytes per second; 0 is none, and whoever has no room is preempted.
+    time at all. ``seed``: what all text is made from. ``mean_length``: tokens after which an answer ends by itself, on
+    average; ``None`` is never. ``draft_acceptance``: the chance of a draft to be right. ``host_blocks``: blocks of
+    host memory that requests can be moved to before the cache runs out, over a link of ``host_bandwidth`` bytes per
+    second; 0 is none, and whoever has no room is preempted.
     """
 
     constants: SchedulerConstants = SchedulerConstants()
