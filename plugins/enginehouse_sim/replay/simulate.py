@@ -56,7 +56,7 @@ class Replay:
             began = perf_counter()
             step = engine.step()
             wall = perf_counter() - began
-            record.step(step.scheduled, step.seconds, wall)
+            record.step(step.scheduled, engine.now, wall)
             for outputs in step.outputs.values():
                 for output in outputs.outputs:
                     request = self._live[output.request_id]
