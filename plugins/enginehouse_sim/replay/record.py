@@ -60,3 +60,7 @@ class Record:
         self.step_ends.append(end)
         self.step_wall.append(wall)
         self.preemptions += len(planned.preempted_req_ids)
+
+    def times_to_first_token(self) -> list[float]:
+        """In seconds, of every request that got one."""
+        return [each.first_token - each.arrival for each in self.requests if each.first_token is not None]
