@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from enginehouse_sim.replay.record import Record
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _COLOUR = "#b5462f"
 _BINS = 300
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "axes.grid": True,
     "axes.spines.right": False,
     "axes.spines.top": False,
