@@ -43,7 +43,7 @@ class BlockHasher:
         return names
 
     def of_beginning(self, request: RequestState, num_tokens: int) -> int:
-        """A name for the first ``num_tokens`` of ``request``, whether or not they end with a block."""
+        """A name for the first ``num_tokens`` of ``request``, or all if it has fewer, wherever a block ends."""
         begin = num_tokens - num_tokens % self.block_size
         full = self.extend(request)[: begin // self.block_size]
         tail = request.all_token_ids[begin:num_tokens]

@@ -121,8 +121,7 @@ class HandOver(KvSource):
         return self._offers.take_closed(self._engine_id, self._now())
 
     def _num_common_tokens(self, request: RequestState, offer: KvOffer) -> int:
-        is_all = offer.num_tokens <= request.num_tokens
-        if is_all and self._hasher.of_beginning(request, offer.num_tokens) == offer.beginning:
+        if self._hasher.of_beginning(request, offer.num_tokens) == offer.beginning:
             return offer.num_tokens
         pairs = zip(self._hasher.extend(request), offer.block_hashes, strict=False)
         same = takewhile(lambda pair: pair[0] == pair[1], pairs)
