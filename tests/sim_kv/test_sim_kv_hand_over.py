@@ -187,6 +187,7 @@ def test_what_is_being_fetched_does_not_expire(pair: Pair, prefilled: Prefilled,
         {"do_remote_prefill": False, "remote_engine_id": "p"},
         {"do_remote_prefill": True},
         {"do_remote_prefill": True, "remote_engine_id": "unknown", "remote_request_id": "x"},
+        {"do_remote_prefill": True, "remote_engine_id": ["p"], "remote_request_id": {}},
     ],
 )
 def test_what_nobody_offers_is_computed_here(pair: Pair, new_request: New, params: dict[str, Any] | None) -> None:

@@ -133,4 +133,4 @@ def _origin(request: RequestState) -> tuple[str, str] | None:
     params = request.kv_transfer_params
     if params is None or not params.get("do_remote_prefill") or "remote_engine_id" not in params:
         return None
-    return params["remote_engine_id"], params.get("remote_request_id", request.request_id)
+    return str(params["remote_engine_id"]), str(params.get("remote_request_id", request.request_id))
