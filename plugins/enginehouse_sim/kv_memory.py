@@ -38,7 +38,7 @@ class KvMemory:
             self._slots[self._slot(occupant, position)] = marks[position]
 
     def read(self, occupant: Occupant, stop: int) -> None:
-        """All tokens before ``stop`` are read, once all that a step computes is written. Raises ``InconsistentBlocks``."""
+        """All tokens before ``stop`` are read, after a step wrote what it computes. Raises ``InconsistentBlocks``."""
         marks = _marks(occupant, stop)
         for position in range(stop):
             if self._slots.get(self._slot(occupant, position)) != marks[position]:

@@ -5,7 +5,7 @@ That makes it possible to do it in several threads, each with its part of the ba
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
