@@ -8,7 +8,7 @@ from enginehouse_sim.scheduler.constants import SchedulerConstants
 from enginehouse_sim.scheduler.encoder_plan import plan_encoder
 from enginehouse_sim.scheduler.output import CachedRequestData
 from enginehouse_sim.scheduler.preemption import preempt_one
-from enginehouse_sim.scheduler.prefill import under_threshold
+from enginehouse_sim.scheduler.prefill import longest_input, under_threshold
 from enginehouse_sim.scheduler.request import RequestState, RequestStatus
 from enginehouse_sim.scheduler.state import SchedulerState
 from enginehouse_sim.scheduler.step_plan import StepPlan
@@ -63,7 +63,7 @@ def _num_new_tokens(state: SchedulerState, request: RequestState, budget: int) -
         return 0
     num_new_tokens = request.num_tokens_with_spec + placeholders - computed
     num_new_tokens = under_threshold(state, num_new_tokens)
-    return min(num_new_tokens, budget, constants.max_model_len - 1 - computed)
+    return min(num_new_tokens, budget, longest_input(constants, request) - computed)
 
 
 def _will_reach_max_tokens(request: RequestState) -> bool:
