@@ -114,7 +114,7 @@ class Engine:
     def _fill(self, request_id: str, end: int) -> None:
         load, request = self._on_the_way.pop(request_id)
         occupant = Occupant(request_id, request.all_token_ids, self.cache.get_block_ids(request_id), "/")
-        self.memory.load(occupant, end - load.num_tokens, end)
+        self.memory.write(occupant, end - load.num_tokens, end)
 
     @property
     def leaks(self) -> int:

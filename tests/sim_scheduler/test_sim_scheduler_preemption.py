@@ -67,7 +67,7 @@ def test_preempted_requests_come_back_in_the_order_in_which_they_came(
         scheduler.add_request(new_request(length))
     run(scheduler)
     for _ in range(10):
-        step, _ = run(scheduler)
+        run(scheduler)
         if len(waiting(scheduler)) == 2:
             break
     assert waiting(scheduler) == ["b", "c"]
