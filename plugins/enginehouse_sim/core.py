@@ -84,7 +84,7 @@ class EngineCore:
         self.scheduler = scheduler
         self.now = 0.0
         self._mover = mover
-        self._before_step = before_step
+        self.before_step = before_step
         self._runner = runner
         self._steps = steps
         self._ahead = 2 if scheduler.state.constants.async_scheduling else 1
@@ -137,8 +137,8 @@ class EngineCore:
     def _launch(self) -> None:
         begins_at = self._launched[-1].ends_at if self._launched else self.now
         with self._lock:
-            if self._before_step is not None:
-                self._before_step(begins_at)
+            if self.before_step is not None:
+                self.before_step(begins_at)
             scheduled = self.scheduler.schedule()
         self._stage()
         result = self._runner.execute(scheduled)

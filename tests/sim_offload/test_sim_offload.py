@@ -174,3 +174,12 @@ def test_with_the_projection_fewer_requests_are_preempted_and_tokens_come_more_e
     assert planned.preemptions < without.preemptions
     assert planned.itl_ms.p99 < without.itl_ms.p99
     assert planned.output_tokens == without.output_tokens
+
+
+def test_whoever_looks_before_each_step_knows_the_time(engine: New) -> None:
+    house = engine(blocks=24)
+    seen: list[float] = []
+    house.core.before_step = seen.append
+    house.ask(8, 3)
+    house.finish()
+    assert seen[:3] == [0.0, 1.0, 2.0]
