@@ -71,6 +71,7 @@ class BatchScheduler(Scheduler):
         schedule_running(state, plan)
         schedule_waiting(state, plan)
         output = step_output(state, plan)
+        state.kv_cache.publish_events()
         advance_computed(state, plan)
         state.in_flight[plan.step] = output
         state.next_step += 1
