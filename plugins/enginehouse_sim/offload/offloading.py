@@ -8,6 +8,7 @@ from enginehouse import OffloadCandidate, plan_offload
 from enginehouse_sim.kv.host_tier import HostTier
 from enginehouse_sim.offload.outlook import Outlook
 from enginehouse_sim.offload.settings import OffloadSettings
+from enginehouse_sim.offload.watch import Watch
 from enginehouse_sim.scheduler.request import RequestState
 from enginehouse_sim.scheduler.scheduler import BatchScheduler
 
@@ -33,8 +34,8 @@ class Offloading:
         self._tier = tier
         self._settings = settings
         self._state = scheduler.state
-        self._near = Outlook(scheduler.state, settings.starvation_within)
-        self._far = Outlook(scheduler.state, settings.safe_for)
+        self._outlook = Outlook(scheduler.state, settings.safe_for)
+        self._watch = Watch(scheduler.state, settings)
         self._chosen: dict[str, int] = {}  # the step by which it has to go
         self._leaving: dict[str, _Leaving] = {}
         self._resting: dict[str, RequestState] = {}
@@ -47,28 +48,27 @@ class Offloading:
         self._bring_back()
         self._choose()
         self._send_away(now)
-        self._state.admits_new = not (self._leaving or self._resting) and self._has_room_for_a_newcomer()
+        self._state.max_newcomers = self._num_newcomers()
 
     # --- away
 
     def _choose(self) -> None:
         """Decide who has to go, if the worst case runs out of blocks soon."""
-        if self._near.is_safe():
+        if self._watch.is_calm():
             self._chosen.clear()
             return
-        projection = self._near.project()
+        projection = self._outlook.project()
         starvation = projection.wc_until_block_starvation
-        if starvation is None:
+        self._watch.saw(starvation)
+        if starvation is None or starvation >= self._settings.starvation_within:
             self._chosen.clear()
             return
+        needed = projection.predicted_blocks_per_pass[: self._settings.starvation_within]
         candidates = [self._candidate(request) for request in self._state.running[1:] if self._may_go(request)]
-        plan = plan_offload(candidates, projection.deficit(self._near.total_blocks), self._settings.order)
-        step = self._state.next_step
-        chosen = {
-            each.request_id: step + min(each.tokens_to_boundary, starvation - 1 if starvation else 0)
-            for each in plan.selected
-        }
-        self._chosen = {name: min(by, self._chosen.get(name, by)) for name, by in chosen.items()}
+        plan = plan_offload(candidates, max(needed) - self._outlook.total_blocks, self._settings.order)
+        last_step = self._state.next_step + max(0, starvation - 1)
+        by = {each.request_id: self._state.next_step + each.tokens_to_boundary for each in plan.selected}
+        self._chosen = {name: min(step, last_step, self._chosen.get(name, step)) for name, step in by.items()}
 
     def _may_go(self, request: RequestState) -> bool:
         name = request.request_id
@@ -81,7 +81,7 @@ class Offloading:
         return OffloadCandidate(
             request_id=request.request_id,
             blocks=self._state.kv_cache.freeable_blocks(request.request_id),
-            remaining_tokens=self._near.remaining_tokens(request),
+            remaining_tokens=self._outlook.remaining_tokens(request),
             tokens_to_boundary=-request.num_computed_tokens % size,
             priority=request.priority,
         )
@@ -114,18 +114,26 @@ class Offloading:
         """The one that is away for the longest time first, if it is safe to; at once if nothing else runs."""
         for name, request in list(self._resting.items()):
             nobody_runs = not self._state.running and not len(self._state.staging)
-            if not nobody_runs and (self._chosen or not self._far.is_safe([request])):
+            if not nobody_runs and (self._chosen or not self._outlook.is_safe([request])):
                 return
             del self._resting[name]
             self._outputs_when_back[name] = len(request.output_token_ids)
             self._scheduler.resume(name)
 
-    def _has_room_for_a_newcomer(self) -> bool:
-        """Whether whoever is next could be admitted safely; always if nothing runs, never before one that came back."""
+    def _num_newcomers(self) -> int | None:
+        """How many new requests the next step may admit: one, and only if that is safe; any number if nothing runs.
+
+        None of them while somebody is away, or came back and does not run yet.
+        """
         following = self._state.staging.peek()
         if following is None or not self._state.running:
-            return True
-        return not following.output_token_ids and self._far.is_safe([following])
+            return None
+        if self._leaving or self._resting or following.output_token_ids or self._watch.was_refused(following):
+            return 0
+        if self._outlook.is_safe([following]):
+            return 1
+        self._watch.refused(following)
+        return 0
 
     def _forget_the_ended(self) -> None:
         live = self._state.requests

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
 from enginehouse import ProjectionParams, RequestFigures, WorstCaseProjection, project
 from enginehouse_sim.scheduler.request import RequestState
@@ -38,12 +39,11 @@ class Outlook:
 
     def project(self, joining: Sequence[RequestState] = ()) -> WorstCaseProjection:
         """The worst case of what runs, and of these requests."""
-        running = self._state.running
-        tables = {request.request_id: self._state.kv_cache.get_block_ids(request.request_id) for request in running}
-        holders = Counter(block for table in tables.values() for block in table)
+        tables = [self._state.kv_cache.get_block_ids(request.request_id) for request in self._state.running]
+        holders = Counter(chain.from_iterable(tables)) if self._state.constants.enable_prefix_caching else None
         figures = [
-            self._figures(request, [block for block in tables[request.request_id] if holders[block] > 1])
-            for request in running
+            self._figures(request, [block for block in table if holders[block] > 1] if holders is not None else ())
+            for request, table in zip(self._state.running, tables, strict=True)
         ]
         return project([*figures, *(self._figures(request, ()) for request in joining)], self._params)
 

@@ -31,7 +31,7 @@ def schedule_waiting(state: SchedulerState, plan: StepPlan) -> None:
 
 
 def _consider(state: SchedulerState, plan: StepPlan, request: RequestState) -> Verdict:
-    if not (state.admits_new or request.output_token_ids):
+    if state.max_newcomers is not None and not request.output_token_ids and len(plan.new) >= state.max_newcomers:
         return Verdict.STOP
     if request.stale_step in state.in_flight:
         return Verdict.ASIDE
