@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginehouse_sim.continuation import Continuation
-from enginehouse_sim.kv_memory import InconsistentBlocks, KvMemory
+from enginehouse_sim.kv_memory import InconsistentBlocks, KvMemory, Occupant
 from enginehouse_sim.runner import ModelRunner, RunnerSettings
 from enginehouse_sim.scheduler.output import CachedRequestData, ModelRunnerOutput, NewRequestData, SchedulerOutput
 from enginehouse_sim.scheduler.request import RequestState
@@ -245,6 +245,11 @@ class TestBlocks:
         runner.execute(plan({"a": 9}, new()))
         with pytest.raises(InconsistentBlocks):
             runner.execute(plan({"b": 1}, new(request_id="b", computed=8, blocks=[7, 3, 30], cache_salt="mine")))
+
+    def test_a_prefix_that_came_from_outside_is_right(self) -> None:
+        memory = KvMemory(block_size=4)
+        memory.load(Occupant("sender", PROMPT, BLOCKS, "/"), 0, 8)
+        assert sampled(ModelRunner(RunnerSettings(), memory).execute(plan({"a": 1}, new(computed=8)))) == expected(1)
 
     def test_a_block_that_was_given_to_someone_else(self, runner: ModelRunner) -> None:
         runner.execute(plan({"a": 9}, new()))

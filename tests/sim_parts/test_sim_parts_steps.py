@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -25,12 +26,8 @@ class TestConstant:
     model = ConstantSteps(ttft=0.05, tpot=0.01)
 
     def test_a_request_alone_has_its_first_token_after_ttft_however_its_prompt_is_read(self) -> None:
-        chunks = [
-            StepLoad(prefill_tokens=100),
-            StepLoad(prefill_tokens=100),
-            StepLoad(prefill_tokens=7, first_tokens=1),
-        ]
-        assert sum(map(self.model.seconds, chunks)) == 0.05
+        chunk, end = StepLoad(prefill_tokens=100), StepLoad(prefill_tokens=7, first_tokens=1)
+        assert sum(map(self.model.seconds, [chunk, chunk, end])) == 0.05
 
     def test_each_other_token_takes_tpot_for_any_number_of_requests(self) -> None:
         assert self.model.seconds(StepLoad(decodes=1)) == self.model.seconds(StepLoad(decodes=99)) == 0.01
@@ -146,7 +143,7 @@ def test_an_unknown_profile_is_refused_with_the_names_there_are() -> None:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="missing.toml"):
+    with pytest.raises(ConfigError, match=r"missing\.toml"):
         load_profile(str(tmp_path / "missing.toml"))
 
 
@@ -187,3 +184,13 @@ def test_keys_and_values_take_their_bytes_over_the_bandwidth() -> None:
     assert KvShape().bytes_per_token == 128 * 1024
     assert KvTransfer(KvShape(), bandwidth=64e9).seconds(1000) == pytest.approx(1000 * 131072 / 64e9)
     assert KvTransfer(KvShape(), bandwidth=0).seconds(1000) == 0
+
+
+def test_the_profile_in_the_manual_is_read(tmp_path: Path) -> None:
+    manual = (resources.files("enginehouse_sim") / "README.md").read_text()
+    file = tmp_path / "manual.toml"
+    file.write_text('kind = "table"' + manual.partition('```toml\nkind = "table"')[2].partition("```")[0])
+    profile = load_profile(str(file))
+    assert ms(profile.steps, prefill_tokens=1024) == pytest.approx(31.0)
+    assert ms(profile.steps, decodes=64, active_kv_tokens=100_000) == pytest.approx(12.0)
+    assert profile.kv == KvShape()

@@ -28,7 +28,10 @@ class Grammar:
     """
 
     def __init__(self, text: str) -> None:
-        self.machine = Machine(json_text.document(_expression(text)))
+        try:
+            self.machine = Machine(json_text.document(_expression(text)))
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
         self.rows = Rows(self.machine)
 
 

@@ -1,9 +1,9 @@
 """A useful part of JSON Schema as expressions.
 
 Understood: ``type`` (one or several), ``properties``, ``required``, ``additionalProperties``, ``items``, ``enum``,
-``const``, ``anyOf``, and ``$ref`` to a place in the same schema. Properties come in the order in which they are declared
-and are joined by others only if none are declared; fixed values have the one spelling that ``json.dumps`` gives them
-without spaces.
+``const``, ``anyOf``, and ``$ref`` to a place in the same schema. Properties come in the order in which they are
+declared, and others only if none are declared; fixed values have the one spelling that ``json.dumps`` gives them
+without spaces. ``format`` is a note, as the standard has it.
 """
 
 from __future__ import annotations
@@ -101,13 +101,13 @@ class _Compiler:
         return _SIMPLE[name]
 
     def _object(self, schema: dict[str, Any]) -> Expression:
-        properties, required = schema.get("properties", {}), schema.get("required", [])
-        if not isinstance(properties, dict) or not isinstance(required, list):
-            raise ValueError("properties is an object, and required a list of names")
+        properties, required = schema.get("properties", {}), _names(schema.get("required", []), "required")
+        if not isinstance(properties, dict):
+            raise ValueError("properties is an object")
         others = schema.get("additionalProperties", True)
         missing = [name for name in required if name not in properties]
         if others is False and missing:
-            raise ValueError(f"required: {', '.join(map(str, missing))} is not allowed by additionalProperties")
+            raise ValueError(f"required: {', '.join(missing)} is not allowed by additionalProperties")
         every = {**properties, **dict.fromkeys(missing, others)}
         if not every:
             return json_text.object_of(EMPTY) if others is False else json_text.map_of(self.value(others))
@@ -138,12 +138,18 @@ def _fixed(schema: dict[str, Any]) -> Expression:
 
 
 def _types(schema: dict[str, Any]) -> list[str]:
-    names = schema.get("type", [])
-    names = [names] if isinstance(names, str) else names
+    said = schema.get("type", [])
+    names = [said] if isinstance(said, str) else _names(said, "type")
     for name in names:
         if name not in _BY_TYPE:
             raise ValueError(f"type: there is no {name!r}")
-    return list(names)
+    return names
+
+
+def _names(values: Any, keyword: str) -> list[str]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ValueError(f"{keyword} is a list of names")
+    return values
 
 
 def _several(values: Any, keyword: str) -> list[Any]:

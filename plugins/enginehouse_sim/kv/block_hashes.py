@@ -26,8 +26,7 @@ class BlockHasher:
         """The names of all full blocks of ``request``; the missing ones are appended to its ``block_hashes``."""
         names = request.block_hashes
         if (len(names) + 1) * self.block_size <= len(request.all_token_ids):
-            start = _start(request.lora, request.cache_salt)
-            self._extend(names, request.all_token_ids, start, request.mm_inputs)
+            self._extend(names, request.all_token_ids, request.lora, request.cache_salt, request.mm_inputs)
         return names
 
     def of_tokens(
@@ -40,28 +39,51 @@ class BlockHasher:
     ) -> list[int]:
         """The names that a request with these tokens would have. Tokens are numbers of 64 bits, with a sign."""
         names: list[int] = []
-        self._extend(names, token_ids, _start(lora, cache_salt), mm_inputs)
+        self._extend(names, token_ids, lora, cache_salt, mm_inputs)
         return names
 
+    def of_beginning(self, request: RequestState, num_tokens: int) -> int:
+        """A name for the first ``num_tokens`` of ``request``, whether or not they end with a block."""
+        begin = num_tokens - num_tokens % self.block_size
+        full = self.extend(request)[: begin // self.block_size]
+        tail = request.all_token_ids[begin:num_tokens]
+        content = _parent(full, request.lora, request.cache_salt) + struct.pack(f"<{len(tail)}q", *tail)
+        return _number(_digest(content + _inputs_within(request.mm_inputs, begin, len(tail))))
+
     def _extend(
-        self, names: list[int], token_ids: Sequence[int], start: bytes, mm_inputs: Sequence[MultiModalInput]
+        self,
+        names: list[int],
+        token_ids: Sequence[int],
+        lora: str | None,
+        cache_salt: str | None,
+        mm_inputs: Sequence[MultiModalInput],
     ) -> None:
         size = self.block_size
         first, end = len(names), len(token_ids) // size
         tokens = token_ids[first * size : end * size]
         data = struct.pack(f"<{len(tokens)}q", *tokens)
-        parent = names[-1].to_bytes(_HASH_BYTES, "little") if names else start
+        parent = _parent(names, lora, cache_salt)
         for index in range(first, end):
             at = (index - first) * size * _TOKEN_BYTES
             content = parent + data[at : at + size * _TOKEN_BYTES]
             if mm_inputs:
                 content += _inputs_within(mm_inputs, index * size, size)
-            parent = blake2b(content, digest_size=_HASH_BYTES).digest()
-            names.append(int.from_bytes(parent, "little"))
+            parent = _digest(content)
+            names.append(_number(parent))
 
 
-def _start(lora: str | None, cache_salt: str | None) -> bytes:
-    """What stands before the first block: whatever separates all blocks of one request from those of another."""
+def _digest(content: bytes) -> bytes:
+    return blake2b(content, digest_size=_HASH_BYTES).digest()
+
+
+def _number(digest: bytes) -> int:
+    return int.from_bytes(digest, "little")
+
+
+def _parent(names: Sequence[int], lora: str | None, cache_salt: str | None) -> bytes:
+    """What stands before the next block; before the first one, whatever keeps requests of equal tokens apart."""
+    if names:
+        return names[-1].to_bytes(_HASH_BYTES, "little")
     return b"" if lora is None and cache_salt is None else _written(lora, cache_salt)
 
 

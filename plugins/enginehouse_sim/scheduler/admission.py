@@ -82,7 +82,7 @@ def _begin_load(state: SchedulerState, request: RequestState, delta: PreparedDel
 def _allocate(state: SchedulerState, request: RequestState, num_new_tokens: int, delta: PreparedDelta) -> bool:
     """Whether there was room, if need be after letting go of what was prepared for others."""
     if _allocate_once(state, request, num_new_tokens, delta) is None and not (
-        state.staging.release_pins(keep=request) and _allocate_once(state, request, num_new_tokens, delta) is not None
+        state.staging.make_room(keep=request) and _allocate_once(state, request, num_new_tokens, delta) is not None
     ):
         return False
     _count_match(state, request, delta)

@@ -160,12 +160,12 @@ class KvCacheManager(ABC):
 
 
 class KvConnector(ABC):
-    """Keys and values that come from, or go to, somewhere else.
+    """Keys and values that come from, or go to, somewhere else."""
 
-    ``match_version``: another number than before if what was matched earlier may be gone by now.
-    """
-
-    match_version: int = 0
+    @property
+    def match_version(self) -> int:
+        """Another number than before if what was matched earlier may be gone by now."""
+        return 0
 
     @abstractmethod
     def get_num_new_matched_tokens(self, request: RequestState, num_computed_tokens: int) -> ConnectorMatch:

@@ -80,7 +80,7 @@ def _allocate(
         block_ids = state.kv_cache.allocate_slots(request, num_new_tokens, num_lookahead_tokens=lookahead)
         if block_ids is not None:
             return block_ids
-        if not state.staging.release_pins() and preempt_one(state, plan) is request:
+        if not state.staging.make_room() and preempt_one(state, plan) is request:
             return None
 
 

@@ -118,7 +118,7 @@ class BatchScheduler(Scheduler):
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes; ``False``, and nothing cached forgotten, while blocks are in use."""
-        self.state.staging.release_pins()
+        self.state.staging.drop_all()
         return self.state.kv_cache.reset_prefix_cache()
 
     def shutdown(self) -> None:

@@ -130,15 +130,18 @@ class Staging:
         longer = self._kv_cache.get_computed_blocks(request, delta.computed)
         return delta if longer.num_tokens == delta.computed.num_tokens else self._with_external(request, longer)
 
-    def release_pins(self, keep: RequestState | None = None) -> bool:
-        """Blocks are short: drop all deltas but one; whether that let go of any block. Rests until the queue moves."""
-        kept = keep.request_id if keep is not None else None
-        dropped = [request_id for request_id in self._deltas if request_id != kept]
-        before = self._pins.num_blocks
-        for request_id in dropped:
-            self._drop(request_id)
+    def make_room(self, keep: RequestState | None = None) -> bool:
+        """Blocks are short: drop all deltas but one; whether that let go of any. The worker rests until a request goes."""
         self._rests = True
+        before = self._pins.num_blocks
+        self.drop_all(keep)
         return self._pins.num_blocks < before
+
+    def drop_all(self, keep: RequestState | None = None) -> None:
+        """Forget what was found out, but for one request."""
+        kept = keep.request_id if keep is not None else None
+        for request_id in [request_id for request_id in self._deltas if request_id != kept]:
+            self._drop(request_id)
 
     @property
     def num_pinned_blocks(self) -> int:

@@ -72,8 +72,8 @@ def computed_profile(gpu: Gpu, model: Transformer) -> TableProfile:
     return TableProfile(
         description=f"{model.name} in 16 bit on one {gpu.name}",
         source=(
-            f"Computed, not measured: {gpu.flops / 1e12:g} TFLOPS (16 bit, dense) and {gpu.bandwidth / 1e12:g} TB/s from "
-            f"the vendor's data sheet, of which {gpu.flops_share:.0%} and {gpu.bandwidth_share:.0%} are assumed to be "
+            f"Computed, not measured: {gpu.flops / 1e12:g} TFLOPS (16 bit, dense) and {gpu.bandwidth / 1e12:g} TB/s of "
+            f"its data sheet, of which {gpu.flops_share:.0%} and {gpu.bandwidth_share:.0%} are assumed to be "
             "reached, and the model's matrix sizes; no launch or sampling times (enginehouse_sim/steps/roofline.py)"
         ),
         obtained="computed",
