@@ -10,11 +10,15 @@ import click
 from enginehouse import EnginehouseError
 from enginehouse_sim.core_options import POSITIVE, core_options
 from enginehouse_sim.core_settings import CoreSettings
+from enginehouse_sim.serve_command import serve
 
 
 @click.group(name="sim")
 def sim() -> None:
     """Simulate an inference engine, without a GPU and without a model."""
+
+
+sim.add_command(serve)
 
 
 _trace = click.argument("trace", type=click.Path(path_type=Path))
@@ -27,7 +31,9 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @core_options
 @_limit
 @_json
-@click.option("--plot", "picture", type=click.Path(path_type=Path), help="Draw the figures into this .svg or .png file.")
+@click.option(
+    "--plot", "picture", type=click.Path(path_type=Path), help="Draw the figures into this .svg or .png file."
+)
 def replay(trace: Path, core: CoreSettings, limit: int | None, as_json: bool, picture: Path | None) -> None:
     """Run the requests of TRACE through the engine on a virtual clock, and report latencies and throughput.
 

@@ -35,17 +35,19 @@ class StepModel(Protocol):
 
 
 class StepResult(NamedTuple):
-    """A step that is over: what was planned, what clients are told (by ``client_index``), and the seconds it took."""
+    """A step that is over: what was planned, what clients are told (by ``client_index``), how long it took, and why."""
 
     scheduled: SchedulerOutput
     outputs: Mapping[int, EngineCoreOutputs]
     seconds: float
+    load: StepLoad
 
 
 class _Launched(NamedTuple):
     scheduled: SchedulerOutput
     result: ModelRunnerOutput
     seconds: float
+    load: StepLoad
 
 
 class EngineCore:
@@ -89,16 +91,36 @@ class EngineCore:
         """Whether a step would do anything: for requests, or for what is left of those that ended."""
         if any(launched.scheduled.num_scheduled_tokens for launched in self._launched):
             return True
-        return self._waits_for_something or self.scheduler.has_finished_requests()
+        return self.has_requests or self.scheduler.has_finished_requests()
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether requests wait or run, or blocks of such that ended are still to be sent."""
+        state = self.scheduler.state
+        return bool(state.requests or state.transfers.num_kept)
 
     def step(self) -> StepResult:
         """One step to its end."""
+        self.begin_step()
+        return self.end_step()
+
+    def begin_step(self) -> float:
+        """Plan a step if none is under way; the seconds that the one which ends next takes from its beginning."""
         while len(self._launched) < self._ahead:
             self._launch()
-        scheduled, result, seconds = self._launched.popleft()
+        return self._launched[0].seconds
+
+    def end_step(self) -> StepResult:
+        """Take in the outcome of the step that ends next."""
+        scheduled, result, seconds, load = self._launched.popleft()
         with self._lock:
             outputs = self.scheduler.update_from_output(scheduled, result)
-        return StepResult(scheduled, outputs, seconds)
+        return StepResult(scheduled, outputs, seconds, load)
+
+    def end_all_steps(self) -> None:
+        """Take in what is under way at once, for there is nobody left to tell."""
+        while self._launched:
+            self.end_step()
 
     def shutdown(self) -> None:
         """Abort all requests and end all threads."""
@@ -111,14 +133,10 @@ class EngineCore:
             scheduled = self.scheduler.schedule()
         self._stage()
         result = self._runner.execute(scheduled)
-        idle = not scheduled.num_scheduled_tokens and self._waits_for_something
-        seconds = IDLE_STEP if idle else self._steps.seconds(self._runner.load)
-        self._launched.append(_Launched(scheduled, result, seconds))
-
-    @property
-    def _waits_for_something(self) -> bool:
-        state = self.scheduler.state
-        return bool(state.requests or state.transfers.num_kept)
+        load = self._runner.load
+        idle = not scheduled.num_scheduled_tokens and self.has_requests
+        seconds = IDLE_STEP if idle else self._steps.seconds(load)
+        self._launched.append(_Launched(scheduled, result, seconds, load))
 
     def _stage(self) -> None:
         if self._staging_thread is not None:

@@ -10,10 +10,10 @@ from enginehouse_sim.scheduler.constants import SchedulerConstants
 class CoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Limits, speed and character of an engine.
 
-    ``profile``: the name or file of a speed profile; empty: ``ttft`` seconds until a request's first token, and ``tpot``
-    from one to the next. ``speedup`` divides all times, ``decode_speedup`` those of decodes as well; 0 is no time at all.
-    ``seed``: what all text is made from. ``mean_length``: tokens after which an answer ends by itself, on average;
-    ``None`` is never. ``draft_acceptance``: the chance of a draft to be right.
+    ``profile``: the name or file of a speed profile; empty: ``ttft`` seconds until a request's first token, and
+    ``tpot`` from one to the next. ``speedup`` divides all times, ``decode_speedup`` those of decodes as well; 0 is no
+    time at all. ``seed``: what all text is made from. ``mean_length``: tokens after which an answer ends by itself, on
+    average; ``None`` is never. ``draft_acceptance``: the chance of a draft to be right.
     """
 
     constants: SchedulerConstants = SchedulerConstants()
@@ -25,4 +25,3 @@ class CoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     mean_length: int | None = None
     draft_acceptance: float = 0.7
-
