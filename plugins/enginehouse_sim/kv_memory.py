@@ -30,28 +30,22 @@ class KvMemory:
         self._block_size = block_size
         self._slots: dict[tuple[int, int], int] = {}
 
-    def compute(self, occupant: Occupant, start: int, stop: int) -> None:
-        """Tokens ``start`` to ``stop`` are computed: all before them are read, they are written.
-
-        Raises ``InconsistentBlocks``.
-        """
+    def write(self, occupant: Occupant, start: int, stop: int) -> None:
+        """Tokens ``start`` to ``stop`` are computed, or came from outside. Raises ``InconsistentBlocks``."""
         self._check_table(occupant, stop)
         marks = _marks(occupant, stop)
-        for position in range(start):
+        for position in range(start, stop):
+            self._slots[self._slot(occupant, position)] = marks[position]
+
+    def read(self, occupant: Occupant, stop: int) -> None:
+        """All tokens before ``stop`` are read, after a step wrote what it computes. Raises ``InconsistentBlocks``."""
+        marks = _marks(occupant, stop)
+        for position in range(stop):
             if self._slots.get(self._slot(occupant, position)) != marks[position]:
                 raise InconsistentBlocks(
                     f"{occupant.request_id} reads token {position} in block "
                     f"{occupant.block_ids[position // self._block_size]}, which holds something else"
                 )
-        for position in range(start, stop):
-            self._slots[self._slot(occupant, position)] = marks[position]
-
-    def load(self, occupant: Occupant, start: int, stop: int) -> None:
-        """Tokens ``start`` to ``stop`` came from outside."""
-        self._check_table(occupant, stop)
-        marks = _marks(occupant, stop)
-        for position in range(start, stop):
-            self._slots[self._slot(occupant, position)] = marks[position]
 
     def _slot(self, occupant: Occupant, position: int) -> tuple[int, int]:
         block, offset = divmod(position, self._block_size)

@@ -122,6 +122,7 @@ class _Step:
         self._logprobs: dict[int, list[TokenLogprobs]] = {}
         self._spec: list[list[int]] = []
         self._pooled: dict[str, Any] = {}
+        self._reads: list[tuple[Occupant, int]] = []
         self._prefill = self._pairs = self._first = self._decodes = self._checked = self._active = 0
 
     def run(self, request: _Request, computed: int) -> None:
@@ -173,15 +174,21 @@ class _Step:
             self._logprobs[len(self._req_ids)] = logprobs
         return sampled
 
-    @staticmethod
-    def _compute(memory: KvMemory, request: _Request, drafts: Sequence[int], computed: int, scheduled: int) -> None:
+    def _compute(
+        self, memory: KvMemory, request: _Request, drafts: Sequence[int], computed: int, scheduled: int
+    ) -> None:
+        """Write now and read later: within a step, requests read what others compute in it."""
         data = request.data
         salt = f"{data.lora or ''}/{data.cache_salt or ''}"
         occupant = Occupant(data.request_id, [*request.tokens, *drafts], request.block_ids, salt)
-        memory.compute(occupant, computed, computed + scheduled)
+        memory.write(occupant, computed, computed + scheduled)
+        self._reads.append((occupant, computed + scheduled))
 
     def outcome(self) -> ModelRunnerOutput:
         """What the scheduler is told."""
+        if self._memory:
+            for occupant, stop in self._reads:
+                self._memory.read(occupant, stop)
         return ModelRunnerOutput(
             req_ids=self._req_ids,
             req_id_to_index={request_id: index for index, request_id in enumerate(self._req_ids)},

@@ -74,8 +74,12 @@ def test_every_token_id_has_its_own_name() -> None:
     assert len({HASHER.of_tokens([token] * 4)[0] for token in ids}) == len(ids)
 
 
+def test_any_text_of_a_client_can_be_a_salt() -> None:
+    assert HASHER.of_tokens(PROMPT, cache_salt="\ud800") != HASHER.of_tokens(PROMPT, cache_salt="\ud801")
+
+
 def test_names_are_numbers_of_64_bits_that_never_change() -> None:
-    assert HASHER.of_tokens(PROMPT[:8]) == [16958249009808338657, 16921683682987921220]
+    assert HASHER.of_tokens(PROMPT[:8]) == [2801001025085728000, 16329753075749295843]
 
 
 def test_every_process_gives_the_same_names() -> None:

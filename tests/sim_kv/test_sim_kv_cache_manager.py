@@ -110,6 +110,13 @@ def test_room_for_drafts_is_kept_behind_the_tokens(new_request: New, new_manager
     assert manager.allocate_slots(request, 4, num_lookahead_tokens=5) == [1, 2, 3]
 
 
+def test_room_for_drafts_grows_with_a_running_request(new_request: New, new_manager: Manager, compute: Compute) -> None:
+    manager, request = new_manager(), new_request(4)
+    compute(manager, request, 2)
+    assert manager.allocate_slots(request, 1, num_lookahead_tokens=1) == ()
+    assert manager.allocate_slots(request, 1, num_lookahead_tokens=2) == [2]
+
+
 def test_nothing_is_kept_beyond_the_longest_sequence(new_request: New, new_manager: Manager) -> None:
     manager, request = new_manager(max_model_len=6), new_request(5)
     assert manager.allocate_slots(request, 5, num_lookahead_tokens=9, reserve_tokens=100, leave_free=8) == [1, 2]

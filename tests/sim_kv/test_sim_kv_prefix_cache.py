@@ -102,6 +102,16 @@ def test_what_is_still_being_loaded_is_found_after_it_arrived(new_request: New, 
     assert manager.get_computed_blocks(other).num_tokens == 8
 
 
+def test_a_request_that_lost_its_blocks_has_nothing_to_be_found(
+    new_request: New, new_manager: Manager, compute: Compute
+) -> None:
+    manager, request = new_manager(), new_request(9)
+    compute(manager, request, 3)
+    manager.free(request)
+    manager.cache_blocks(request, 9)
+    assert manager.get_computed_blocks(new_request(9)).num_tokens == 0
+
+
 def test_what_is_loaded_within_the_step_is_found_at_once(new_request: New, new_manager: Manager) -> None:
     manager, request = new_manager(), new_request(10)
     manager.allocate_slots(request, 2, num_external_tokens=8)

@@ -249,7 +249,7 @@ class TestBlocks:
 
     def test_a_prefix_that_came_from_outside_is_right(self) -> None:
         memory = KvMemory(block_size=4)
-        memory.load(Occupant("sender", PROMPT, BLOCKS, "/"), 0, 8)
+        memory.write(Occupant("sender", PROMPT, BLOCKS, "/"), 0, 8)
         assert sampled(ModelRunner(RunnerSettings(), memory).execute(plan({"a": 1}, new(computed=8)))) == expected(1)
 
     def test_a_block_that_was_given_to_someone_else(self, runner: ModelRunner) -> None:

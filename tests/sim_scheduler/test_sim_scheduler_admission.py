@@ -110,7 +110,10 @@ def test_a_request_that_can_never_run_ends_alone(
     scheduler.add_request(new_request(5))
     step, outputs = run(scheduler)
     assert step.num_scheduled_tokens == {"b": 5}
-    assert [(output.request_id, output.finish_reason) for output in outputs[0].outputs] == [("b", None), ("a", "length")]
+    assert [(output.request_id, output.finish_reason) for output in outputs[0].outputs] == [
+        ("b", None),
+        ("a", "length"),
+    ]
     assert step.finished_req_ids == ("a",)
 
 

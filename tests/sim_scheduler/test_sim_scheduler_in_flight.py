@@ -51,9 +51,7 @@ def test_async_scheduling_plans_on_tokens_to_come(
     assert request.output_token_ids == [7, 8]
 
 
-def test_async_scheduling_expects_nothing_of_a_partial_prompt(
-    new_scheduler: Schedulers, new_request: Requests
-) -> None:
+def test_async_scheduling_expects_nothing_of_a_partial_prompt(new_scheduler: Schedulers, new_request: Requests) -> None:
     scheduler = new_scheduler(async_scheduling=True, max_num_batched_tokens=6)
     request = new_request(10)
     scheduler.add_request(request)
@@ -77,24 +75,9 @@ def test_async_scheduling_plans_no_step_behind_the_last_token(
     assert request.status is RequestStatus.FINISHED_LENGTH_CAPPED
 
 
-def test_async_scheduling_takes_rejected_drafts_back_from_what_it_expects(
-    new_scheduler: Schedulers, new_request: Requests, outcome: Outcome
-) -> None:
-    scheduler = new_scheduler(async_scheduling=True, num_spec_tokens=3)
-    request = new_request(10)
-    scheduler.add_request(request)
-    first = scheduler.schedule()
-    scheduler.update_from_output(first, outcome(scheduler, first, {"a": [7]}, spec_token_ids=[[1, 2, 3]]))
-    second = scheduler.schedule()
-    assert second.num_scheduled_tokens == {"a": 4}
-    third = scheduler.schedule()
-    assert third.num_scheduled_tokens == {"a": 1}
-    assert request.num_output_placeholders == 5
-    scheduler.update_from_output(second, outcome(scheduler, second, {"a": [1, 9]}, spec_token_ids=[[4, 5, 6]]))
-    assert (request.num_tokens, request.num_output_placeholders, request.num_computed_tokens) == (13, 1, 13)
-    assert request.spec_token_ids == []
-    scheduler.update_from_output(third, outcome(scheduler, third, {"a": [8]}))
-    assert request.output_token_ids == [7, 1, 9, 8]
+def test_async_scheduling_and_drafts_exclude_each_other(new_scheduler: Schedulers) -> None:
+    with pytest.raises(ValueError, match="use one of them"):
+        new_scheduler(async_scheduling=True, num_spec_tokens=3)
 
 
 def test_a_grammar_keeps_a_request_to_one_step_at_a_time(

@@ -148,6 +148,12 @@ def test_pooling_ends_with_its_result(new_scheduler: Schedulers, new_request: Re
     assert not scheduler.state.requests
 
 
+def test_a_pooled_prompt_may_fill_the_model(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:
+    scheduler = new_scheduler(max_model_len=10, max_num_batched_tokens=6)
+    scheduler.add_request(new_request(10, pooling=True))
+    assert [run(scheduler, {"a": []})[0].num_scheduled_tokens["a"] for _ in range(2)] == [6, 4]
+
+
 def test_logprobs_come_with_the_tokens_that_were_kept(
     new_scheduler: Schedulers, new_request: Requests, run: Run
 ) -> None:

@@ -48,9 +48,7 @@ def test_a_request_that_is_last_itself_stops_the_running_phase(
     assert step.preempted_req_ids == ["b"]
 
 
-def test_nobody_is_admitted_in_a_step_that_preempts(
-    new_scheduler: Schedulers, new_request: Requests, run: Run
-) -> None:
+def test_nobody_is_admitted_in_a_step_that_preempts(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:
     scheduler = new_scheduler(total_gpu_blocks=7)
     for length in (8, 8, 6):
         scheduler.add_request(new_request(length))
@@ -69,7 +67,7 @@ def test_preempted_requests_come_back_in_the_order_in_which_they_came(
         scheduler.add_request(new_request(length))
     run(scheduler)
     for _ in range(10):
-        step, _ = run(scheduler)
+        run(scheduler)
         if len(waiting(scheduler)) == 2:
             break
     assert waiting(scheduler) == ["b", "c"]

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from enginehouse_sim.scheduler.request import RequestState
@@ -13,9 +14,7 @@ Requests = Callable[..., RequestState]
 Run = Callable[..., Any]
 
 
-def test_drafts_are_scheduled_behind_the_last_token(
-    new_scheduler: Schedulers, new_request: Requests, run: Run
-) -> None:
+def test_drafts_are_scheduled_behind_the_last_token(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:
     scheduler = new_scheduler(num_spec_tokens=3)
     scheduler.add_request(new_request(8))
     run(scheduler, spec_token_ids=[[1, 2, 3]])
@@ -48,7 +47,7 @@ def test_drafts_are_cut_to_the_budget_and_the_rest_is_forgotten(
     for request in requests:
         scheduler.add_request(request)
     run(scheduler, spec_token_ids=[[1, 2, 3, 4], [5, 6, 7, 8]])
-    scheduler.state.constants = type(scheduler.state.constants)(block_size=4, num_spec_tokens=4, max_num_batched_tokens=7)
+    scheduler.state.constants = msgspec.structs.replace(scheduler.state.constants, max_num_batched_tokens=7)
     step = scheduler.schedule()
     assert step.num_scheduled_tokens == {"a": 5, "b": 2}
     assert step.scheduled_spec_decode_tokens == {"a": [1, 2, 3, 4], "b": [5]}
@@ -88,9 +87,7 @@ def test_a_prompt_that_is_not_read_to_its_end_takes_no_drafts(
     assert request.spec_token_ids == []
 
 
-def test_a_stop_among_accepted_drafts_cuts_the_rest(
-    new_scheduler: Schedulers, new_request: Requests, run: Run
-) -> None:
+def test_a_stop_among_accepted_drafts_cuts_the_rest(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:
     scheduler = new_scheduler(num_spec_tokens=3)
     request = new_request(8, stop_token_ids=frozenset({2}))
     scheduler.add_request(request)
@@ -98,3 +95,15 @@ def test_a_stop_among_accepted_drafts_cuts_the_rest(
     _, outputs = run(scheduler, {"a": [1, 2, 3, 4]})
     assert list(outputs[0].outputs[0].new_token_ids) == [1, 2]
     assert outputs[0].outputs[0].finish_reason == "stop"
+
+
+def test_the_last_running_request_does_without_room_for_drafts(
+    new_scheduler: Schedulers, new_request: Requests, run: Run
+) -> None:
+    scheduler = new_scheduler(total_gpu_blocks=8, num_spec_tokens=3, max_num_batched_tokens=5)
+    request = new_request(26)
+    scheduler.add_request(request)
+    for _ in range(6):
+        step, _ = run(scheduler)
+        assert not step.preempted_req_ids
+    assert request.num_tokens == 27

@@ -126,9 +126,7 @@ def test_what_was_computed_since_the_match_is_found_at_the_turn(
     assert run(scheduler)[0].num_scheduled_tokens == {"b": 1}
 
 
-def test_a_placed_request_leaves_no_pin(
-    warm: Callable[..., BatchScheduler], new_request: Requests, run: Run
-) -> None:
+def test_a_placed_request_leaves_no_pin(warm: Callable[..., BatchScheduler], new_request: Requests, run: Run) -> None:
     scheduler = warm()
     scheduler.add_request(new_request([*PREFIX, 500]))
     scheduler.staging.prepare()
@@ -154,7 +152,7 @@ def test_a_match_is_taken_again_if_the_connector_lost_what_it_had(
     scheduler.add_request(new_request([*PREFIX, *range(500, 520)]))
     scheduler.staging.prepare()
     connector.matches["a"] = 0
-    connector.match_version += 1
+    connector.version += 1
     assert scheduler.schedule().num_scheduled_tokens["a"] == 20
 
 
@@ -239,9 +237,7 @@ def test_nothing_is_lost_if_a_match_fails(
     assert [request.request_id for request in scheduler.staging] == ["a", "b", "c"]
 
 
-def test_a_thread_prepares_as_the_worker_does(
-    warm: Callable[..., BatchScheduler], new_request: Requests
-) -> None:
+def test_a_thread_prepares_as_the_worker_does(warm: Callable[..., BatchScheduler], new_request: Requests) -> None:
     scheduler = warm(max_num_seqs=1)
     lock = threading.Lock()
     thread = StagingThread(scheduler.staging, lock)

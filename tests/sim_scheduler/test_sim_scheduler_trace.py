@@ -40,7 +40,7 @@ def test_16_tokens_here_and_32_outside_leave_16_of_64_to_compute(
     connector = new_connector(b=48)
     scheduler = new_scheduler(connector=connector, **SIXTEEN)
     prompt = list(range(64))
-    scheduler.add_request(new_request(prompt[:16] + [900]))
+    scheduler.add_request(new_request([*prompt[:16], 900]))
     run(scheduler)
     request = new_request(prompt)
     scheduler.add_request(request)

@@ -43,7 +43,7 @@ class BlockHasher:
         return names
 
     def of_beginning(self, request: RequestState, num_tokens: int) -> int:
-        """A name for the first ``num_tokens`` of ``request``, whether or not they end with a block."""
+        """A name for the first ``num_tokens`` of ``request``, or all if it has fewer, wherever a block ends."""
         begin = num_tokens - num_tokens % self.block_size
         full = self.extend(request)[: begin // self.block_size]
         tail = request.all_token_ids[begin:num_tokens]
@@ -84,7 +84,7 @@ def _parent(names: Sequence[int], lora: str | None, cache_salt: str | None) -> b
     """What stands before the next block; before the first one, whatever keeps requests of equal tokens apart."""
     if names:
         return names[-1].to_bytes(_HASH_BYTES, "little")
-    return b"" if lora is None and cache_salt is None else _written(lora, cache_salt)
+    return _written(lora, cache_salt)
 
 
 def _inputs_within(mm_inputs: Sequence[MultiModalInput], begin: int, size: int) -> bytes:
@@ -97,5 +97,5 @@ def _inputs_within(mm_inputs: Sequence[MultiModalInput], begin: int, size: int) 
 
 def _written(*parts: str | None) -> bytes:
     """Parts after one another so that no two lists of parts read the same."""
-    texts = [None if part is None else part.encode() for part in parts]
+    texts = [None if part is None else part.encode(errors="surrogatepass") for part in parts]
     return b"".join(b"-" if text is None else b"%d:%b" % (len(text), text) for text in texts)

@@ -116,9 +116,9 @@ class PagedKvCacheManager(KvCacheManager):
         return [*computed.block_ids, *new] if computed.block_ids else new
 
     def cache_blocks(self, request: RequestState, num_computed_tokens: int) -> None:
-        """The full blocks of the first ``num_computed_tokens`` can be found from now on."""
-        table = self._tables[request.request_id]
-        if num_computed_tokens >= table.caches_at:
+        """The full blocks of the first ``num_computed_tokens`` can be found from now on, if the request holds any."""
+        table = self._tables.get(request.request_id)
+        if table is not None and num_computed_tokens >= table.caches_at:
             self._cache(request, table, num_computed_tokens)
 
     def free(self, request: RequestState) -> None:

@@ -67,10 +67,10 @@ class SimKvConnector(KvConnector):
     ) -> None:
         """The source that was matched last is to fill the blocks."""
         request_id = request.request_id
-        matched = self._matched.pop(request_id, None) if num_external_tokens else None
+        matched = self._matched.pop(request_id, None)
         for source in self._sources:
             source.claim(request, num_external_tokens if source is matched else 0)
-        if matched is not None:
+        if matched is not None and num_external_tokens:
             self._loading[request_id] = matched
             seconds = matched.seconds(num_external_tokens)
             self._loads.append(KvLoad(request_id, num_external_tokens, seconds, matched.load_async))

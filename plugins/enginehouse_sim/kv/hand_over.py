@@ -121,8 +121,7 @@ class HandOver(KvSource):
         return self._offers.take_closed(self._engine_id, self._now())
 
     def _num_common_tokens(self, request: RequestState, offer: KvOffer) -> int:
-        is_all = offer.num_tokens <= request.num_tokens
-        if is_all and self._hasher.of_beginning(request, offer.num_tokens) == offer.beginning:
+        if self._hasher.of_beginning(request, offer.num_tokens) == offer.beginning:
             return offer.num_tokens
         pairs = zip(self._hasher.extend(request), offer.block_hashes, strict=False)
         same = takewhile(lambda pair: pair[0] == pair[1], pairs)
@@ -134,4 +133,4 @@ def _origin(request: RequestState) -> tuple[str, str] | None:
     params = request.kv_transfer_params
     if params is None or not params.get("do_remote_prefill") or "remote_engine_id" not in params:
         return None
-    return params["remote_engine_id"], params.get("remote_request_id", request.request_id)
+    return str(params["remote_engine_id"]), str(params.get("remote_request_id", request.request_id))

@@ -9,7 +9,7 @@ from enginehouse_sim.scheduler.encoder_plan import EncoderPlan, plan_encoder
 from enginehouse_sim.scheduler.finishing import end_unserved
 from enginehouse_sim.scheduler.interfaces import NOTHING_COMPUTED
 from enginehouse_sim.scheduler.output import CachedRequestData, NewRequestData
-from enginehouse_sim.scheduler.prefill import under_threshold
+from enginehouse_sim.scheduler.prefill import longest_input, under_threshold
 from enginehouse_sim.scheduler.request import RequestState, RequestStatus
 from enginehouse_sim.scheduler.staging import LoadKind, PreparedDelta
 from enginehouse_sim.scheduler.state import SchedulerState
@@ -52,8 +52,7 @@ def admit(state: SchedulerState, plan: StepPlan, request: RequestState) -> Verdi
 def never_fits(state: SchedulerState, request: RequestState) -> bool:
     """Whether no step of an empty engine could take the request on."""
     constants = state.constants
-    longest_prompt = constants.max_model_len if request.pooling else constants.max_model_len - 1
-    if request.num_tokens > constants.token_capacity or request.num_prompt_tokens > longest_prompt:
+    if request.num_tokens > min(constants.token_capacity, longest_input(constants, request)):
         return True
     if not constants.chunked_prefill_enabled and request.num_tokens > constants.token_budget:
         return True

@@ -5,7 +5,7 @@ That makes it possible to do it in several threads, each with its part of the ba
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -81,6 +81,7 @@ def _advance_part(
 ) -> Advanced:
     requests, logprobs = state.requests, result.logprobs
     index, sampled = result.req_id_to_index, result.sampled_token_ids
+    drafts_of = step.scheduled_spec_decode_tokens
     advanced = Advanced()
     outputs = advanced.outputs
     for request_id in request_ids:
@@ -91,8 +92,10 @@ def _advance_part(
         token_ids = sampled[row]
         stopped = False
         if token_ids:
-            if request.num_output_placeholders or step.scheduled_spec_decode_tokens:
-                _settle(advanced, state, request, step.scheduled_spec_decode_tokens.get(request_id, ()), token_ids)
+            if request_id in drafts_of:
+                _take_back(advanced, request, len(drafts_of[request_id]), len(token_ids) - 1)
+            elif request.num_output_placeholders:
+                _expect_less(advanced, state, request)
             token_ids, stopped = append_until_stop(request, token_ids)
             output = EngineCoreOutput(request_id, token_ids, num_cached_tokens=request.num_cached_tokens)
             if logprobs is not None:
@@ -113,21 +116,16 @@ def _advance_part(
     return advanced
 
 
-def _settle(
-    advanced: Advanced, state: SchedulerState, request: RequestState, drafts: Sequence[int], token_ids: Sequence[int]
-) -> None:
-    """Take rejected drafts back from what counts as computed, and arrived tokens from what was expected.
-
-    A request that lost its blocks meanwhile has nothing to take back.
-    """
-    num_rejected = len(drafts) + 1 - len(token_ids) if drafts else 0
-    if drafts:
-        advanced.num_drafts += len(drafts)
-        advanced.num_accepted += len(token_ids) - 1
+def _take_back(advanced: Advanced, request: RequestState, num_drafts: int, num_accepted: int) -> None:
+    """Rejected drafts do not count as computed; a request that lost its blocks meanwhile has nothing to take back."""
+    advanced.num_drafts += num_drafts
+    advanced.num_accepted += num_accepted
     if request.num_computed_tokens:
-        request.num_computed_tokens -= num_rejected
-    if request.num_output_placeholders:
-        request.num_output_placeholders -= num_rejected + len(token_ids)
-        certain = request.num_computed_tokens - request.num_output_placeholders
-        if certain % state.constants.block_size < len(token_ids):
-            advanced.filled.append(request)
+        request.num_computed_tokens -= num_drafts - num_accepted
+
+
+def _expect_less(advanced: Advanced, state: SchedulerState, request: RequestState) -> None:
+    """A token that was expected is there."""
+    request.num_output_placeholders -= 1
+    if (request.num_computed_tokens - request.num_output_placeholders) % state.constants.block_size == 0:
+        advanced.filled.append(request)

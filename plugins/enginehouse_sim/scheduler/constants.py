@@ -29,7 +29,7 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     ``long_prefill_threshold_when_alone``: whether that limit holds for a request that has the engine for itself.
     ``max_num_active_seqs``: admit nobody while so many requests hold blocks, running or not; ``None`` is no limit.
     ``prefill_schedule_interval``: while requests run, others are admitted in every so many-th step only.
-    ``async_scheduling``: a step is planned before the outcome of the step before is known.
+    ``async_scheduling``: a step is planned before the outcome of the step before is known; not with drafts.
     ``staging_block_share``: the share of all blocks that requests which wait may pin; ``staging_depth``: how many of
     them are prepared ahead.
     """
@@ -58,6 +58,13 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     async_scheduling: bool = False
     staging_block_share: float = 0.25
     staging_depth: int = 16
+
+    def __post_init__(self) -> None:
+        if self.async_scheduling and self.num_spec_tokens:
+            raise ValueError(
+                "async_scheduling plans a step before the tokens that num_spec_tokens would guess from are known: "
+                "use one of them"
+            )
 
     @property
     def token_budget(self) -> int:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from enginehouse_sim.scheduler.constants import SchedulerConstants
+from enginehouse_sim.scheduler.request import RequestState
 from enginehouse_sim.scheduler.state import SchedulerState
+
+
+def longest_input(constants: SchedulerConstants, request: RequestState) -> int:
+    """The most tokens of the request that may be computed: one less than the model takes if it makes another one."""
+    return constants.max_model_len if request.pooling else constants.max_model_len - 1
 
 
 def under_threshold(state: SchedulerState, num_new_tokens: int) -> int:

@@ -8,7 +8,7 @@ from enginehouse_sim.scheduler.constants import SchedulerConstants
 from enginehouse_sim.scheduler.encoder_plan import plan_encoder
 from enginehouse_sim.scheduler.output import CachedRequestData
 from enginehouse_sim.scheduler.preemption import preempt_one
-from enginehouse_sim.scheduler.prefill import under_threshold
+from enginehouse_sim.scheduler.prefill import longest_input, under_threshold
 from enginehouse_sim.scheduler.request import RequestState, RequestStatus
 from enginehouse_sim.scheduler.state import SchedulerState
 from enginehouse_sim.scheduler.step_plan import StepPlan
@@ -63,24 +63,32 @@ def _num_new_tokens(state: SchedulerState, request: RequestState, budget: int) -
         return 0
     num_new_tokens = request.num_tokens_with_spec + placeholders - computed
     num_new_tokens = under_threshold(state, num_new_tokens)
-    return min(num_new_tokens, budget, constants.max_model_len - 1 - computed)
+    return min(num_new_tokens, budget, longest_input(constants, request) - computed)
 
 
 def _will_reach_max_tokens(request: RequestState) -> bool:
-    """Whether the step under way ends the request even if all its drafts are rejected."""
-    certain = request.num_computed_tokens + 1 - (request.num_output_placeholders - 1)
-    return certain >= request.num_prompt_tokens + request.max_tokens
+    """Whether the step under way ends the request for certain."""
+    return len(request.output_token_ids) + request.num_output_placeholders >= request.max_tokens
 
 
 def _allocate(
     state: SchedulerState, plan: StepPlan, request: RequestState, num_new_tokens: int
 ) -> Sequence[int] | None:
+    """Room at the cost of others, if need be; ``None`` if the request had to go itself.
+
+    The last one that runs does without room for drafts: otherwise it could lose its blocks again and again, each time
+    short of its next token.
+    """
     lookahead = state.constants.num_spec_tokens
     while True:
         block_ids = state.kv_cache.allocate_slots(request, num_new_tokens, num_lookahead_tokens=lookahead)
         if block_ids is not None:
             return block_ids
-        if not state.staging.make_room() and preempt_one(state, plan) is request:
+        if state.staging.make_room():
+            continue
+        if lookahead and len(state.running) == 1:
+            lookahead = 0
+        elif preempt_one(state, plan) is request:
             return None
 
 
@@ -88,8 +96,7 @@ def _take_drafts(plan: StepPlan, request: RequestState, num_new_tokens: int) -> 
     """As many drafts as the step has room for; the others are forgotten."""
     if not request.spec_token_ids:
         return
-    known = request.num_tokens + request.num_output_placeholders
-    num_drafts = num_new_tokens + request.num_computed_tokens - known
+    num_drafts = num_new_tokens + request.num_computed_tokens - request.num_tokens
     if num_drafts > 0:
         plan.spec_tokens[request.request_id] = request.spec_token_ids[:num_drafts]
     request.spec_token_ids = []

@@ -131,7 +131,7 @@ class Staging:
         return delta if longer.num_tokens == delta.computed.num_tokens else self._with_external(request, longer)
 
     def make_room(self, keep: RequestState | None = None) -> bool:
-        """Blocks are short: drop all deltas but one; whether that let go of any. The worker rests until a request goes."""
+        """Blocks are short: drop all deltas but one, and rest until a request goes; whether that let go of any."""
         self._rests = True
         before = self._pins.num_blocks
         self.drop_all(keep)

@@ -44,8 +44,7 @@ def advance_computed(state: SchedulerState, plan: StepPlan) -> None:
     if state.constants.async_scheduling:
         for request in plan.requests:
             if request.num_computed_tokens >= request.num_tokens + request.num_output_placeholders:
-                num_drafts = len(plan.spec_tokens.get(request.request_id, ()))
-                request.num_output_placeholders += 1 + num_drafts
+                request.num_output_placeholders += 1
 
 
 def _common_prefix_blocks(state: SchedulerState) -> int:
