@@ -40,6 +40,7 @@ class Run:
         self._generator = generator
         self._streams = streams
         self._pieces: deque[Piece] = deque()
+        self._told = 0
         self._going = work.size
         self._news: asyncio.Future[None] | None = None
 
@@ -66,8 +67,8 @@ class Run:
 
     @property
     def completion_tokens(self) -> int:
-        """The tokens of all answers so far."""
-        return sum(len(answer.token_ids) for answer in self.answers)
+        """The tokens of all answers so far; of those that are followed, what was told of them."""
+        return self._told if self._streams else sum(len(answer.token_ids) for answer in self.answers)
 
     async def finished(self) -> Sequence[Answer]:
         """All answers, once all have ended. Raises ``RequestError`` if one of them never will."""
@@ -80,7 +81,9 @@ class Run:
         """What the steps bring, as they bring it. Raises ``RequestError`` behind the last piece there will be."""
         while self._going or self._pieces:
             while self._pieces:
-                yield self._pieces.popleft()
+                piece = self._pieces.popleft()
+                self._told += len(piece.token_ids)
+                yield piece
             if self._going:
                 await self._wait()
         self._raise_error()
