@@ -10,11 +10,15 @@ import click
 from enginehouse import EnginehouseError
 from enginehouse_sim.core_options import POSITIVE, core_options
 from enginehouse_sim.core_settings import CoreSettings
+from enginehouse_sim.serve_command import serve
 
 
 @click.group(name="sim")
 def sim() -> None:
     """Simulate an inference engine, without a GPU and without a model."""
+
+
+sim.add_command(serve)
 
 
 _trace = click.argument("trace", type=click.Path(path_type=Path))

@@ -35,11 +35,12 @@ class StepModel(Protocol):
 
 
 class StepResult(NamedTuple):
-    """A step that is over: what was planned, what clients are told (by ``client_index``), and the seconds it took."""
+    """A step that is over: what was planned, what clients are told (by ``client_index``), how long it took, and why."""
 
     scheduled: SchedulerOutput
     outputs: Mapping[int, EngineCoreOutputs]
     seconds: float
+    load: StepLoad
 
 
 class Mover(Protocol):
@@ -60,6 +61,7 @@ class _Launched(NamedTuple):
     scheduled: SchedulerOutput
     result: ModelRunnerOutput
     ends_at: float
+    load: StepLoad
 
 
 class EngineCore:
@@ -114,19 +116,39 @@ class EngineCore:
         """Whether a step would do anything: for requests, or for what is left of those that ended."""
         if any(launched.scheduled.num_scheduled_tokens for launched in self._launched):
             return True
-        return self._waits_for_something or self.scheduler.has_finished_requests()
+        return self.has_requests or self.scheduler.has_finished_requests()
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether requests wait or run, or blocks of such that ended are still to be sent."""
+        state = self.scheduler.state
+        return bool(state.requests or state.transfers.num_kept)
 
     def step(self) -> StepResult:
         """One step to its end."""
+        self.begin_step()
+        return self.end_step()
+
+    def begin_step(self) -> float:
+        """Plan a step if none is under way; the seconds that the one which ends next takes from its beginning."""
         while len(self._launched) < self._ahead:
             self._launch()
-        scheduled, result, ends_at = self._launched.popleft()
+        return max(0.0, self._launched[0].ends_at - self.now)
+
+    def end_step(self) -> StepResult:
+        """Take in the outcome of the step that ends next."""
+        scheduled, result, ends_at, load = self._launched.popleft()
         seconds, self.now = ends_at - self.now, ends_at
         if self._mover is not None:
             self._mover.end_step(scheduled.kv_connector_metadata, ends_at, result)
         with self._lock:
             outputs = self.scheduler.update_from_output(scheduled, result)
-        return StepResult(scheduled, outputs, seconds)
+        return StepResult(scheduled, outputs, seconds, load)
+
+    def end_all_steps(self) -> None:
+        """Take in what is under way at once, for there is nobody left to tell."""
+        while self._launched:
+            self.end_step()
 
     def shutdown(self) -> None:
         """Abort all requests and end all threads."""
@@ -142,22 +164,19 @@ class EngineCore:
             scheduled = self.scheduler.schedule()
         self._stage()
         result = self._runner.execute(scheduled)
-        self._launched.append(_Launched(scheduled, result, begins_at + self._seconds(scheduled, begins_at)))
+        load = self._runner.load
+        ends_at = begins_at + self._seconds(scheduled, load, begins_at)
+        self._launched.append(_Launched(scheduled, result, ends_at, load))
 
-    def _seconds(self, scheduled: SchedulerOutput, begins_at: float) -> float:
+    def _seconds(self, scheduled: SchedulerOutput, load: StepLoad, begins_at: float) -> float:
         """How long the step takes; one with nothing to compute lasts until something arrives."""
         stall = 0.0
         if self._mover is not None:
             stall = self._mover.begin_step(scheduled.kv_connector_metadata, begins_at)
-        if scheduled.num_scheduled_tokens or not self._waits_for_something:
-            return stall + self._steps.seconds(self._runner.load)
+        if scheduled.num_scheduled_tokens or not self.has_requests:
+            return stall + self._steps.seconds(load)
         arrival = self._mover.next_arrival if self._mover is not None else None
         return stall + (IDLE_STEP if arrival is None else max(0.0, arrival - begins_at))
-
-    @property
-    def _waits_for_something(self) -> bool:
-        state = self.scheduler.state
-        return bool(state.requests or state.transfers.num_kept)
 
     def _stage(self) -> None:
         if self._staging_thread is not None:

@@ -46,6 +46,7 @@ _OPTIONS = (
     _positive("--mean-length", help="Tokens until an answer ends by itself, on average; never if left out."),
     _positive("--max-model-len", "--context-length", default=8192, help="Most tokens of a prompt and its answer."),
     _positive("--max-num-seqs", "--concurrency", default=256, help="Most requests in a step; others wait."),
+    _positive("--max-loras", help="Most adapters in a step; any number if left out."),
     _positive("--max-num-batched-tokens", default=8192, help="Most tokens in a step."),
     _positive("--block-size", default=16, help="Tokens in a block of the KV cache."),
     click.option("--num-gpu-blocks", "total_gpu_blocks", type=click.IntRange(min=2), default=16384, help="Its blocks."),

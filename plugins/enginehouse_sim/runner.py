@@ -10,7 +10,13 @@ import msgspec
 
 from enginehouse_sim.continuation import Continuation
 from enginehouse_sim.kv_memory import KvMemory, Occupant
-from enginehouse_sim.scheduler.output import CachedRequestData, ModelRunnerOutput, NewRequestData, SchedulerOutput
+from enginehouse_sim.scheduler.output import (
+    CachedRequestData,
+    ModelRunnerOutput,
+    NewRequestData,
+    SchedulerOutput,
+    TokenLogprobs,
+)
 from enginehouse_sim.steps.load import StepLoad
 from enginehouse_sim.text import EOS, text_of
 from enginehouse_sim.vectors import vector
@@ -115,7 +121,7 @@ class _Step:
         self._bitmask = output.grammar_bitmask or ()
         self._req_ids: list[str] = []
         self._sampled: list[list[int]] = []
-        self._logprobs: dict[int, list[float]] = {}
+        self._logprobs: dict[int, list[TokenLogprobs]] = {}
         self._spec: list[list[int]] = []
         self._pooled: dict[str, Any] = {}
         self._reads: list[tuple[Occupant, int]] = []
@@ -152,7 +158,7 @@ class _Step:
             self._first += computed + scheduled >= known
         if computed + scheduled < known + len(drafts):
             sampled = []
-        elif drafts or request_id in self._rows or request.data.logprobs or request.data.pooling:
+        elif drafts or request_id in self._rows or request.data.logprobs is not None or request.data.pooling:
             sampled = self._with_care(request, drafts)
         else:
             sampled = [request.sample(None)]
@@ -169,15 +175,17 @@ class _Step:
             )
             return []
         sampled: list[int] = []
-        logprobs: list[float] = []
+        logprobs: list[TokenLogprobs] = []
         row = self._rows.get(data.request_id)
         for at in range(len(drafts) + 1):
-            logprobs.append(request.place.logprob())
+            before = None if data.logprobs is None else request.place.copy()
             token = request.sample(None if row is None else self._bitmask[row + at])
             sampled.append(token)
+            if before is not None:
+                logprobs.append(before.alternatives(token, max(1, data.logprobs or 0)))
             if token == EOS or at == len(drafts) or token != drafts[at]:
                 break
-        if data.logprobs:
+        if data.logprobs is not None:
             self._logprobs[len(self._req_ids)] = logprobs
         return sampled
 

@@ -47,6 +47,12 @@ def bytes_of(token: int) -> bytes:
     return token.to_bytes((token.bit_length() + 7) // 8, "big")[1:]
 
 
+@lru_cache(maxsize=1 << 16)
+def piece_of(token: int) -> str:
+    """The text of one token; replacement characters for a number that is no token's id."""
+    return bytes_of(token).decode(errors="replace")
+
+
 def text_of(ids: Iterable[int]) -> str:
     """The text that tokens stand for. Numbers that are no token's id come out as replacement characters."""
     return b"".join(map(bytes_of, ids)).decode(errors="replace")

@@ -104,11 +104,11 @@ def test_a_request_handed_over_goes_on_with_its_answer() -> None:
 
 def test_the_runner_is_told_all_that_it_needs_of_a_request() -> None:
     request = RequestState(
-        request_id="r", prompt_token_ids=[1], max_tokens=5, min_tokens=2, choice=1, logprobs=True, ignore_eos=True
+        request_id="r", prompt_token_ids=[1], max_tokens=5, min_tokens=2, choice=1, logprobs=3, ignore_eos=True
     )
     data = NewRequestData.of(request, [4], 0)
     assert (data.request_id, data.prompt_token_ids, data.block_ids) == ("r", [1], [4])
-    assert (data.min_tokens, data.choice, data.logprobs, data.ignore_eos) == (2, 1, True, True)
+    assert (data.min_tokens, data.choice, data.logprobs, data.ignore_eos) == (2, 1, 3, True)
 
 
 def test_a_finished_request_is_forgotten(runner: ModelRunner) -> None:
@@ -138,9 +138,10 @@ def test_a_request_that_ignores_the_end_goes_on() -> None:
 
 
 def test_logprobs_are_given_to_those_who_asked(runner: ModelRunner) -> None:
-    output = runner.execute(plan({"a": 9, "b": 9}, new(logprobs=True), new(request_id="b", blocks=[30, 31, 32])))
+    output = runner.execute(plan({"a": 9, "b": 9}, new(logprobs=3), new(request_id="b", blocks=[30, 31, 32])))
     assert output.logprobs is not None
-    assert output.logprobs[output.req_id_to_index["a"]] == [Continuation.of_tokens(0, PROMPT).logprob()]
+    place = Continuation.of_tokens(0, PROMPT)
+    assert output.logprobs[output.req_id_to_index["a"]] == [place.alternatives(place.copy().next(), 3)]
     assert output.logprobs[output.req_id_to_index["b"]] == []
 
 

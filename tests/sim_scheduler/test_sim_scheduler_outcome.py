@@ -159,8 +159,8 @@ def test_logprobs_come_with_the_tokens_that_were_kept(
 ) -> None:
     scheduler = new_scheduler()
     scheduler.add_request(new_request(8, max_tokens=2))
-    _, outputs = run(scheduler, {"a": [1, 2, 3]}, logprobs=[[-0.1, -0.2, -0.3]])
-    assert outputs[0].outputs[0].new_logprobs == [-0.1, -0.2]
+    _, outputs = run(scheduler, {"a": [1, 2, 3]}, logprobs=[[[(1, -0.1)], [(2, -0.2)], [(3, -0.3)]]])
+    assert outputs[0].outputs[0].new_logprobs == [[(1, -0.1)], [(2, -0.2)]]
 
 
 def test_nans_are_counted(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:

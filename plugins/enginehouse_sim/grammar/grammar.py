@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -33,6 +34,15 @@ class Grammar:
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         self.rows = Rows(self.machine)
+
+
+@lru_cache(maxsize=256)
+def grammar_of(text: str) -> Grammar:
+    """The grammar that ``text`` asks for, compiled once. Raises ``ValueError`` if that cannot be done."""
+    try:
+        return Grammar(text)
+    except ValueError as error:
+        raise ValueError(f"The grammar cannot be compiled: {error}") from None
 
 
 def _expression(text: str) -> Expression:

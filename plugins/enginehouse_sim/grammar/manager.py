@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from enginehouse_sim.grammar.grammar import Grammar, Matcher
+from enginehouse_sim.grammar.grammar import Matcher, grammar_of
 from enginehouse_sim.grammar.rows import Row
 from enginehouse_sim.scheduler.interfaces import StructuredOutputManager
 from enginehouse_sim.scheduler.request import RequestState
@@ -48,7 +49,7 @@ class GrammarManager(StructuredOutputManager):
             return True
         if self._now() < compilation.due:
             return False
-        matcher = Matcher(compilation.grammar())
+        matcher = Matcher(grammar_of(compilation.text))
         if matcher.accept(request.output_token_ids) < len(request.output_token_ids):
             raise ValueError(
                 f"The grammar of request {request.request_id} does not allow the answer that it has so far"
@@ -102,22 +103,8 @@ class GrammarManager(StructuredOutputManager):
         self._matchers.pop(request.request_id, None)
 
 
-class _Compilation:
-    """A grammar that is ready when it is ``due``, and compiled when that is first used."""
+class _Compilation(NamedTuple):
+    """A grammar that is ready when it is ``due``."""
 
-    def __init__(self, text: str, due: float) -> None:
-        self.due = due
-        self._text = text
-        self._grammar: Grammar | None = None
-        self._error = ""
-
-    def grammar(self) -> Grammar:
-        """The grammar. Raises ``ValueError``, the same each time, if there can be none."""
-        if self._grammar is None and not self._error:
-            try:
-                self._grammar = Grammar(self._text)
-            except ValueError as error:
-                self._error = f"The grammar cannot be compiled: {error}"
-        if self._grammar is None:
-            raise ValueError(self._error)
-        return self._grammar
+    text: str
+    due: float

@@ -9,6 +9,9 @@ import msgspec
 
 from enginehouse_sim.scheduler.request import RequestState
 
+TokenLogprobs = Sequence[tuple[int, float]]
+"""A token with its logprob, then the other likely ones with theirs."""
+
 
 class NewRequestData(msgspec.Struct, frozen=True):
     """A request that the model runner has not seen before; ``block_ids`` is its whole block table.
@@ -27,7 +30,7 @@ class NewRequestData(msgspec.Struct, frozen=True):
     min_tokens: int = 0
     ignore_eos: bool = False
     choice: int = 0
-    logprobs: bool = False
+    logprobs: int | None = None
     pooling: bool = False
 
     @classmethod
@@ -93,7 +96,7 @@ class ModelRunnerOutput(msgspec.Struct, kw_only=True):
     """What the model made of a step: ``sampled_token_ids[req_id_to_index[id]]`` are the tokens of a request.
 
     Empty for a prompt that is not read to its end yet. ``spec_token_ids``: drafts for the next step, in the same order.
-    ``logprobs``: of each sampled token, in the same shape, for requests that asked.
+    ``logprobs``: for each sampled token, in the same shape, for requests that asked.
     ``kv_connector_finished_recving`` and ``_sending``: requests whose keys and values have arrived, or have left.
     """
 
@@ -101,7 +104,7 @@ class ModelRunnerOutput(msgspec.Struct, kw_only=True):
     req_id_to_index: Mapping[str, int]
     sampled_token_ids: Sequence[Sequence[int]]
     spec_token_ids: Sequence[Sequence[int]] | None = None
-    logprobs: Sequence[Sequence[float]] | None = None
+    logprobs: Sequence[Sequence[TokenLogprobs]] | None = None
     pooler_output: Mapping[str, Any] = {}
     kv_connector_finished_recving: Sequence[str] = ()
     kv_connector_finished_sending: Sequence[str] = ()
@@ -115,7 +118,7 @@ class EngineCoreOutput(msgspec.Struct, gc=False):
     new_token_ids: Sequence[int]
     finish_reason: str | None = None
     stop_reason: int | str | None = None
-    new_logprobs: Sequence[float] | None = None
+    new_logprobs: Sequence[TokenLogprobs] | None = None
     pooling_output: Any = None
     kv_transfer_params: Mapping[str, Any] | None = None
     num_cached_tokens: int = 0

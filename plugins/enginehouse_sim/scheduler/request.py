@@ -55,9 +55,9 @@ class RequestState(msgspec.Struct, kw_only=True, eq=False):
     be computed when it was first scheduled; -1 until then. ``num_output_placeholders``: tokens that a step under way
     will add. ``spec_token_ids``: drafts for the next step. ``structured_output``: the grammar asked for, ``None`` for
     free text. ``block_hashes``: of its full blocks, as prefix caching names them. ``kv_transfer_params``: what its
-    client tells the connector. ``choice``: which of several answers to the same prompt this is. ``logprobs``: whether
-    its tokens come with them. ``num_preemptions``: how often its blocks were taken away. ``stale_step``: the last step
-    that was under way when they were; -1 for none.
+    client tells the connector. ``choice``: which of several answers to the same prompt this is. ``logprobs``: of how
+    many likely tokens, at least its own, each of its tokens comes with them; ``None`` for none. ``num_preemptions``:
+    how often its blocks were taken away. ``stale_step``: the last step that was under way when they were; -1 for none.
 
     What the scheduler derives once instead of in each step: ``max_num_tokens``, the length at which the request ends;
     ``ending_tokens``, those of which one may end it; ``quiet_until``, below how many computed tokens one more needs
@@ -69,7 +69,7 @@ class RequestState(msgspec.Struct, kw_only=True, eq=False):
     max_tokens: int
     min_tokens: int = 0
     choice: int = 0
-    logprobs: bool = False
+    logprobs: int | None = None
     client_index: int = 0
     priority: int = 0
     arrival_time: float = 0.0
@@ -125,6 +125,22 @@ class RequestState(msgspec.Struct, kw_only=True, eq=False):
     def has_encoder_inputs(self) -> bool:
         """Whether there is an image or the like in the prompt."""
         return bool(self.mm_inputs)
+
+    def to_continue(self) -> RequestState:
+        """The same request for another engine: with the outputs so far, and nothing of it computed there."""
+        return msgspec.structs.replace(
+            self,
+            status=RequestStatus.WAITING,
+            output_token_ids=list(self.output_token_ids),
+            spec_token_ids=[],
+            num_computed_tokens=0,
+            num_cached_tokens=-1,
+            num_output_placeholders=0,
+            num_preemptions=0,
+            stale_step=-1,
+            quiet_until=0,
+            block_hashes=[],
+        )
 
     def append(self, token: int) -> None:
         """The model made one more token."""

@@ -8,8 +8,8 @@ from hmac import compare_digest
 from typing import Any
 
 from enginehouse import NotFound, RequestError, Unauthorized
-from enginehouse_sim.server.call import Call, Receive, Send
-from enginehouse_sim.server.endpoints import control, operations
+from enginehouse_sim.server.call import DONE, Call, Receive, Send
+from enginehouse_sim.server.endpoints import control, memory, operations, tokens
 from enginehouse_sim.server.endpoints.chat import chat
 from enginehouse_sim.server.endpoints.completions import completions
 from enginehouse_sim.server.endpoints.pooling import embeddings, rerank
@@ -28,10 +28,16 @@ _INFERENCE: Mapping[str, Endpoint] = {
 }
 _PAGES: Mapping[tuple[str, str], Endpoint] = {
     **{("POST", path): endpoint for path, endpoint in _INFERENCE.items()},
-    ("POST", "/tokenize"): operations.tokenize,
+    ("POST", "/tokenize"): tokens.tokenize,
+    ("POST", "/detokenize"): tokens.detokenize,
     ("GET", "/health"): operations.health,
     ("GET", "/load"): operations.load,
     ("GET", "/metrics"): operations.metrics,
+    ("GET", "/instance_status"): operations.instance_status,
+    ("POST", "/sleep"): memory.sleep,
+    ("POST", "/wake_up"): memory.wake_up,
+    ("GET", "/is_sleeping"): memory.is_sleeping,
+    ("POST", "/reset_prefix_cache"): memory.reset_prefix_cache,
     ("GET", "/v1/models"): operations.models,
     ("GET", "/version"): operations.version,
     ("GET", "/sim/requests"): control.list_requests,
@@ -89,7 +95,11 @@ class Application:
             self._authorize(call)
             await _endpoint(call)(self._simulation, call)
         except RequestError as error:
-            await call.json(_envelope(error), error.status)
+            if call.streams:
+                await call.event(_envelope(error))
+                await call.close_stream(DONE)
+            else:
+                await call.json(_envelope(error), error.status)
 
     def _authorize(self, call: Call) -> None:
         key = self._simulation.settings.api_key

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from urllib.parse import parse_qs
 
 import msgspec
 
@@ -20,22 +21,28 @@ Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 T = TypeVar("T")
 
+DONE = b"data: [DONE]\n\n"
+"""The end of a stream."""
+
 
 class Call:
     """A request, read as a whole, and the only way to answer it: at once, or as a stream of events.
 
-    ``fault`` is what goes wrong with the answer; ``chunks`` is the number of chunks of a stream sent so far.
+    ``fault`` is what goes wrong with the answer; ``streams`` tells that a stream has begun, and ``chunks`` how many
+    chunks of it were sent so far.
     """
 
     def __init__(self, scope: Mapping[str, Any], receive: Receive, send: Send, clock: Clock) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        self.target: str = (scope["raw_path"] + (b"?" + query if (query := scope["query_string"]) else b"")).decode()
+        self.query: str = scope["query_string"].decode()
+        self.target: str = scope["raw_path"].decode() + (f"?{self.query}" if self.query else "")
         self.headers: list[tuple[bytes, bytes]] = scope["headers"]
         self.connection: Connection = scope["state"]["connection"]
         self.clock = clock
         self.body = b""
         self.fault: Fault | None = None
+        self.streams = False
         self.chunks = 0
         self._receive = receive
         self._send = send
@@ -53,6 +60,10 @@ class Call:
     def header(self, name: bytes) -> bytes | None:
         """The first value of the header ``name`` (lower case), or ``None``."""
         return next((value for key, value in self.headers if key == name), None)
+
+    def parameter(self, name: str, default: str) -> str:
+        """The first value of ``name`` in the query."""
+        return parse_qs(self.query).get(name, [default])[0]
 
     def decode(self, type: type[T]) -> T:
         """The body as ``type``. Raises ``InvalidRequest`` when it is anything else."""
@@ -80,6 +91,7 @@ class Call:
         if self.fault:
             await self.fault.at_start(self, stream=True)
         await self._start(200, [(b"content-type", b"text/event-stream; charset=utf-8")])
+        self.streams = True
 
     async def event(self, value: object, name: str = "") -> None:
         """Send one event of a stream, in one write, and let everyone else have a turn."""

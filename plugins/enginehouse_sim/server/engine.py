@@ -5,49 +5,50 @@ Everything that decides *when* a token comes is on the other side of ``Engine``:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
-import msgspec
+from enginehouse import RequestError
+from enginehouse_sim.scheduler.output import EngineCoreOutput, SchedulerStats
+from enginehouse_sim.scheduler.request import RequestState, RequestStatus
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What one request asks of the engine: ``choices`` continuations of each prompt.
-
-    ``prompt_tokens`` counts all prompts together. ``max_tokens`` is the length of each continuation; 0 asks for the
-    reading alone, as an embedding does.
-    """
-
-    prompts: Sequence[str]
-    prompt_tokens: int
-    max_tokens: int
-    choices: int = 1
+class EngineFailed(RequestError):
+    """The engine broke: it serves nothing any more until it is started again."""
 
 
-class Token(msgspec.Struct, frozen=True, gc=False):
-    """One token of one continuation; choice ``c`` of prompt ``p`` has the number ``p * choices + c``.
+class Listener(Protocol):
+    """Whoever follows one request; times are seconds on the engine's clock."""
 
-    ``finish`` says why it is the last of its continuation, or is ``None``.
-    """
+    def scheduled(self, now: float) -> None:
+        """The step in which it runs for the first time began."""
 
-    choice: int
-    text: str
-    finish: str | None = None
+    def take(self, output: EngineCoreOutput, now: float) -> None:
+        """A step brought it this; nothing comes after an output with a ``finish_reason``."""
 
-
-class Figures(msgspec.Struct, frozen=True):
-    """How busy the engine is: requests that run, requests that wait, and the share of the KV cache in use (0 to 1)."""
-
-    running: int
-    waiting: int
-    kv_usage: float
+    def fail(self, error: RequestError) -> None:
+        """Nothing will come any more."""
 
 
-class Engine(Protocol):
+class Ends(Protocol):
+    """Whoever can end a request: the engine that it runs in."""
+
+    def end(self, request_ids: Sequence[str], status: RequestStatus = RequestStatus.FINISHED_ABORTED) -> None:
+        """End requests at once and free what they hold. Nobody is told; unknown ones are no error."""
+
+
+class Engine(Ends, Protocol):
     """The core of an inference engine."""
 
-    def generate(self, work: Work) -> AsyncGenerator[Token, None]:
-        """The tokens of ``work`` as they are made. Closing the generator aborts the request at once."""
+    def begin(self, request: RequestState, listener: Listener) -> None:
+        """Let a request wait for its turn.
 
-    def figures(self) -> Figures:
-        """How busy the engine is now."""
+        It may come with ``output_token_ids`` that were made elsewhere, and goes on behind them. Raises
+        ``InvalidRequest`` for a request that can never be served, and ``EngineFailed``.
+        """
+
+    def knows(self, request_id: str) -> bool:
+        """Whether a request with this id is waiting or running."""
+
+    def stats(self) -> SchedulerStats:
+        """How busy the engine is now, and what it counted since its start."""

@@ -6,10 +6,12 @@ import asyncio
 import signal
 from collections.abc import Callable
 
+from enginehouse_sim.build import build_core
 from enginehouse_sim.clock import LoopClock
+from enginehouse_sim.core import EngineCore
 from enginehouse_sim.server.application import Application
+from enginehouse_sim.server.batching_engine import BatchingEngine
 from enginehouse_sim.server.listener import Listener
-from enginehouse_sim.server.paced_engine import PacedEngine
 from enginehouse_sim.server.settings import Settings
 from enginehouse_sim.server.simulation import Simulation
 
@@ -17,24 +19,28 @@ from enginehouse_sim.server.simulation import Simulation
 def run(settings: Settings, announce: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; ``announce`` is told where, in one line.
 
-    Raises ``OSError`` when an address cannot be had.
+    Raises ``OSError`` when an address cannot be had, and ``ConfigError`` for a profile that cannot be used.
     """
+    core = build_core(settings.core)
     try:
         import uvloop
     except ImportError:
-        asyncio.run(_serve(settings, announce))
+        asyncio.run(_serve(settings, core, announce))
     else:
-        uvloop.run(_serve(settings, announce))
+        uvloop.run(_serve(settings, core, announce))
 
 
-async def _serve(settings: Settings, announce: Callable[[str], None]) -> None:
+async def _serve(settings: Settings, core: EngineCore, announce: Callable[[str], None]) -> None:
     stop = asyncio.Event()
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(signal_number, stop.set)
     if not await _wait(stop, settings.start_delay):
         clock = LoopClock()
-        simulation = Simulation(settings, PacedEngine(settings, clock), clock)
-        await _listen(simulation, stop, announce)
+        engine = BatchingEngine(core, clock)
+        try:
+            await _listen(Simulation(settings, engine, clock), stop, announce)
+        finally:
+            engine.close()
 
 
 async def _listen(simulation: Simulation, stop: asyncio.Event, announce: Callable[[str], None]) -> None:

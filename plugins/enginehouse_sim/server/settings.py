@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+
+from enginehouse_sim.core_settings import CoreSettings
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The flags of the command line, durations in seconds, lengths in tokens.
 
-    ``concurrency``: most requests that run at once. ``control_port``: a second port, which keeps answering while the
-    engine refuses connections. ``vision``, ``tools`` and ``json_mode`` are only published; ``None`` leaves them out.
+    ``loras``: names of adapters, which are served as models. ``control_port``: a second port, which keeps answering
+    while the engine refuses connections. ``vision``, ``tools`` and ``json_mode`` are only published; ``None`` leaves
+    them out. ``instance_id``, ``node``, ``unit`` and ``role``: what the engine says of its place in a cluster.
     """
 
+    core: CoreSettings = CoreSettings()
     models: tuple[str, ...] = ("sim",)
+    loras: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     port: int = 8000
     control_port: int | None = None
-    ttft: float = 0.05
-    tpot: float = 0.01
-    concurrency: int = 256
-    context_length: int = 8192
-    seed: int = 0
     api_key: str | None = None
     start_delay: float = 0.0
     vision: bool | None = None
     tools: bool | None = None
     json_mode: bool | None = None
+    instance_id: str = ""
+    node: str = ""
+    unit: str = ""
+    role: Literal["neutral", "prefill", "decode"] = "neutral"
+
+    @property
+    def context_length(self) -> int:
+        """The most tokens of a prompt and its answer."""
+        return self.core.constants.max_model_len

@@ -1,4 +1,4 @@
-"""What an operator or a gateway asks: health, models, metrics, load, tokens."""
+"""What an operator or a gateway asks: health, models, metrics, load."""
 
 from __future__ import annotations
 
@@ -7,26 +7,16 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import InvalidRequest, ModelNotFound, __version__
+from enginehouse import ModelNotFound, __version__
 from enginehouse_sim.server.call import Call
-from enginehouse_sim.server.prompts import Message, render_chat
 from enginehouse_sim.server.simulation import Simulation
-from enginehouse_sim.text import pieces, token_id
 
 _STARTED = int(time.time())
 
 
-class TokenizeBody(msgspec.Struct):
-    """What is read of a tokenize request: ``prompt``, or ``messages``."""
-
-    prompt: str | None = None
-    messages: list[Message] | None = None
-    return_token_strs: bool = False
-
-
 async def health(simulation: Simulation, call: Call) -> None:
-    """200: the engine can take requests."""
-    await call.answer(b"", b"text/plain")
+    """200: the engine can take requests, even if it sleeps; 503: it broke."""
+    await call.answer(b"", b"text/plain", 200 if simulation.engine.error is None else 503)
 
 
 async def version(simulation: Simulation, call: Call) -> None:
@@ -36,44 +26,34 @@ async def version(simulation: Simulation, call: Call) -> None:
 
 async def load(simulation: Simulation, call: Call) -> None:
     """The number of requests that run or wait."""
-    figures = simulation.engine.figures()
-    await call.json({"server_load": figures.running + figures.waiting})
+    stats = simulation.engine.stats()
+    await call.json({"server_load": stats.num_running_reqs + stats.num_waiting_reqs})
 
 
 async def metrics(simulation: Simulation, call: Call) -> None:
     """Prometheus metrics."""
-    page = simulation.metrics.render(simulation.engine.figures())
-    await call.answer(page.encode(), b"text/plain; version=0.0.4; charset=utf-8")
+    await call.answer(simulation.metrics_page.render().encode(), b"text/plain; version=0.0.4; charset=utf-8")
+
+
+async def instance_status(simulation: Simulation, call: Call) -> None:
+    """What a cluster's rescheduler reads: Llumnix's status and metadata of an instance, in one table."""
+    board = simulation.status
+    await call.json(msgspec.structs.asdict(board.metadata) | msgspec.structs.asdict(board.status()))
 
 
 async def models(simulation: Simulation, call: Call) -> None:
     """All models."""
-    await call.json({"object": "list", "data": [_model(simulation, name) for name in simulation.settings.models]})
+    settings = simulation.settings
+    names = (*settings.models, *settings.loras)
+    await call.json({"object": "list", "data": [_model(simulation, name) for name in names]})
 
 
 async def model(simulation: Simulation, call: Call) -> None:
     """One model."""
     name = call.path.removeprefix("/v1/models/")
-    if name not in simulation.settings.models:
+    if name not in (*simulation.settings.models, *simulation.settings.loras):
         raise ModelNotFound(name)
     await call.json(_model(simulation, name))
-
-
-async def tokenize(simulation: Simulation, call: Call) -> None:
-    """The tokens of a text or a conversation."""
-    body = call.decode(TokenizeBody)
-    text = render_chat(body.messages) if body.messages is not None else body.prompt
-    if text is None:
-        raise InvalidRequest("Send 'prompt' or 'messages'")
-    found = pieces(text)
-    await call.json(
-        {
-            "count": len(found),
-            "max_model_len": simulation.settings.context_length,
-            "tokens": [token_id(piece) for piece in found],
-            "token_strs": found if body.return_token_strs else None,
-        }
-    )
 
 
 def _model(simulation: Simulation, name: str) -> dict[str, Any]:
@@ -85,7 +65,7 @@ def _model(simulation: Simulation, name: str) -> dict[str, Any]:
         "created": _STARTED,
         "owned_by": "enginehouse",
         "root": name,
-        "parent": None,
+        "parent": settings.models[0] if name in settings.loras else None,
         "max_model_len": settings.context_length,
         **{capability: value for capability, value in declared.items() if value is not None},
     }

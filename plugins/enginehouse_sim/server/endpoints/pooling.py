@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import math
-import random
 import struct
 from base64 import b64encode
+from collections.abc import Sequence
 from typing import Any, Literal
-from zlib import crc32
 
 import msgspec
 
+from enginehouse import InvalidRequest
+from enginehouse_sim.server.answer import Answer
 from enginehouse_sim.server.call import Call
 from enginehouse_sim.server.openai_parts import Positive, new_id
-from enginehouse_sim.server.prompts import Part, Prompt, texts_of
+from enginehouse_sim.server.prompts import Part, PromptInput, prompts_of
 from enginehouse_sim.server.simulation import Simulation
-from enginehouse_sim.text import pieces
-
-_DIMENSIONS = 64
+from enginehouse_sim.server.work import Prompt, Work
+from enginehouse_sim.text import encode, pieces
 
 
 class EmbeddingBody(msgspec.Struct):
     """What is read of an embeddings request."""
 
     model: str
-    input: Prompt
-    dimensions: Positive = _DIMENSIONS
+    input: PromptInput
+    dimensions: Positive | None = None
     encoding_format: Literal["float", "base64"] = "float"
 
 
@@ -41,41 +41,51 @@ class RerankBody(msgspec.Struct):
 async def embeddings(simulation: Simulation, call: Call) -> None:
     """A vector of length 1 for each text, which depends on the seed and the text only."""
     body = call.decode(EmbeddingBody)
-    texts = texts_of(body.input)
-    tokens = await _read(simulation, body.model, texts)
+    id = new_id("embd", call)
+    work = _reading(simulation, id, body.model, prompts_of(body.input))
     data = [
-        {"object": "embedding", "index": index, "embedding": _encoded(simulation.settings.seed, text, body)}
-        for index, text in enumerate(texts)
+        {"object": "embedding", "index": answer.choice, "embedding": _encoded(answer.pooled, body)}
+        for answer in await _read(simulation, work)
     ]
-    counted = {"prompt_tokens": tokens, "total_tokens": tokens}
-    await call.json({"object": "list", "data": data, "model": body.model, "usage": counted})
+    counted = {"prompt_tokens": work.prompt_tokens, "total_tokens": work.prompt_tokens}
+    await call.json({"id": id, "object": "list", "data": data, "model": body.model, "usage": counted})
 
 
 async def rerank(simulation: Simulation, call: Call) -> None:
     """The documents, those first that share most of the query's words."""
     body = call.decode(RerankBody)
     texts = [one if isinstance(one, str) else one.text or "" for one in body.documents]
-    tokens = await _read(simulation, body.model, [body.query, *texts])
+    if not texts:
+        raise InvalidRequest("There are no 'documents' to put in order")
+    prompts = [Prompt(encode(f"{body.query}\n{text}")) for text in texts]
+    work = _reading(simulation, new_id("rerank", call), body.model, prompts)
+    await _read(simulation, work)
     results = [
         {"index": index, "document": {"text": text}, "relevance_score": _overlap(body.query, text)}
         for index, text in enumerate(texts)
     ]
     results.sort(key=lambda result: -float(str(result["relevance_score"])))
-    answer = {"id": new_id("rerank"), "model": body.model, "results": results[: body.top_n]}
-    await call.json({**answer, "usage": {"total_tokens": tokens}})
+    answer = {"id": work.id, "model": body.model, "results": results[: body.top_n]}
+    await call.json({**answer, "usage": {"total_tokens": work.prompt_tokens}})
 
 
-async def _read(simulation: Simulation, model: str, texts: list[str]) -> int:
-    work = simulation.work(model, texts, max_tokens=0)
-    await simulation.generator.answers(work)
-    return work.prompt_tokens
+def _reading(simulation: Simulation, id: str, model: str, prompts: Sequence[Prompt]) -> Work:
+    lora = simulation.lora(model)
+    max_tokens = simulation.max_tokens(prompts, 0)
+    return Work(id=id, prompts=prompts, max_tokens=max_tokens, lora=lora)
 
 
-def _encoded(seed: int, text: str, body: EmbeddingBody) -> Any:
-    draw = random.Random(crc32(text.encode(), seed & 0xFFFFFFFF))
-    vector = [draw.uniform(-1, 1) for _ in range(body.dimensions)]
-    length = math.hypot(*vector)
-    vector = [value / length for value in vector]
+async def _read(simulation: Simulation, work: Work) -> Sequence[Answer]:
+    with simulation.generator.run(work) as run:
+        return await run.finished()
+
+
+def _encoded(vector: Sequence[float], body: EmbeddingBody) -> Any:
+    if body.dimensions is not None:
+        if body.dimensions > len(vector):
+            raise InvalidRequest(f"Embeddings have {len(vector)} dimensions here: ask for fewer")
+        length = math.hypot(*vector[: body.dimensions])
+        vector = [value / length for value in vector[: body.dimensions]]
     if body.encoding_format == "base64":
         return b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
     return vector

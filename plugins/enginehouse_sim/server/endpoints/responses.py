@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from contextlib import aclosing
 from typing import Any
 
 import msgspec
 
 from enginehouse_sim.server.call import Call
-from enginehouse_sim.server.engine import Work
-from enginehouse_sim.server.generation import Answer
-from enginehouse_sim.server.openai_parts import Positive, new_id
-from enginehouse_sim.server.prompts import Message, render_chat
+from enginehouse_sim.server.generation import Run
+from enginehouse_sim.server.openai_parts import Positive, new_id, usage
+from enginehouse_sim.server.prompts import Message, chat_prompt
 from enginehouse_sim.server.simulation import Simulation
+from enginehouse_sim.server.work import Work
 
 
 class ResponseBody(msgspec.Struct):
@@ -32,34 +31,32 @@ async def responses(simulation: Simulation, call: Call) -> None:
     messages = [Message(content=body.input)] if isinstance(body.input, str) else body.input
     if body.instructions:
         messages = [Message(role="system", content=body.instructions), *messages]
-    work = simulation.work(body.model, [render_chat(messages)], body.max_output_tokens)
+    prompts = [chat_prompt(messages)]
+    lora = simulation.lora(body.model)
+    max_tokens = simulation.max_tokens(prompts, body.max_output_tokens, ends=simulation.answers_end)
+    work = Work(id=new_id("resp", call), prompts=prompts, max_tokens=max_tokens, lora=lora)
     response = _Response(body, work)
-    if body.stream:
-        await _stream(simulation, call, response)
-        return
-    [answer], tokens = await simulation.generator.answers(work)
-    await call.json(response.ended(answer, tokens))
+    with simulation.generator.run(work, streams=bool(body.stream)) as run:
+        if body.stream:
+            await _stream(run, call, response)
+        else:
+            await run.finished()
+            await call.json(response.ended(run))
 
 
-async def _stream(simulation: Simulation, call: Call, response: _Response) -> None:
+async def _stream(run: Run, call: Call, response: _Response) -> None:
     events = _Events(call)
-    answer = Answer()
-    tokens = 0
     place = {"item_id": response.item_id, "output_index": 0, "content_index": 0}
     await call.open_stream()
     await events.send("response.created", response=response.begun())
     await events.send("response.in_progress", response=response.begun())
     await events.send("response.output_item.added", output_index=0, item=response.item("in_progress", []))
     await events.send("response.content_part.added", **place, part=_text(""))
-    async with aclosing(simulation.generator.pieces(response.work)) as pieces:
-        async for piece in pieces:
-            tokens += 1
-            answer.text += piece.text
-            answer.finish = piece.finish
-            await events.send("response.output_text.delta", **place, delta=piece.text, logprobs=[])
-    ended = response.ended(answer, tokens)
-    await events.send("response.output_text.done", **place, text=answer.text, logprobs=[])
-    await events.send("response.content_part.done", **place, part=_text(answer.text))
+    async for piece in run.pieces():
+        await events.send("response.output_text.delta", **place, delta=piece.text, logprobs=[])
+    ended, text = response.ended(run), run.answers[0].text
+    await events.send("response.output_text.done", **place, text=text, logprobs=[])
+    await events.send("response.content_part.done", **place, part=_text(text))
     await events.send("response.output_item.done", output_index=0, item=ended["output"][0])
     await events.send(f"response.{ended['status']}", response=ended)
     await call.close_stream()
@@ -81,11 +78,10 @@ class _Response:
     """The response object, as it begins and as it ends."""
 
     def __init__(self, body: ResponseBody, work: Work) -> None:
-        self.work = work
-        self.item_id = new_id("msg")
+        self.item_id = f"msg-{work.id.partition('-')[2]}"
         self._limited = body.max_output_tokens is not None
         self._head = {
-            "id": new_id("resp"),
+            "id": work.id,
             "object": "response",
             "created_at": int(time.time()),
             "model": body.model,
@@ -103,7 +99,9 @@ class _Response:
     def begun(self) -> dict[str, Any]:
         return {**self._head, "status": "in_progress", "incomplete_details": None, "output": [], "usage": None}
 
-    def ended(self, answer: Answer, tokens: int) -> dict[str, Any]:
+    def ended(self, run: Run) -> dict[str, Any]:
+        [answer] = run.answers
+        counted = usage(run)
         cut = self._limited and answer.finish == "length"
         status = "incomplete" if cut else "completed"
         return {
@@ -112,11 +110,11 @@ class _Response:
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "output": [self.item(status, [_text(answer.text)])],
             "usage": {
-                "input_tokens": self.work.prompt_tokens,
-                "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-                "output_tokens": tokens,
+                "input_tokens": counted["prompt_tokens"],
+                "input_tokens_details": {"cached_tokens": run.cached_tokens, "cache_write_tokens": 0},
+                "output_tokens": counted["completion_tokens"],
                 "output_tokens_details": {"reasoning_tokens": 0},
-                "total_tokens": self.work.prompt_tokens + tokens,
+                "total_tokens": counted["total_tokens"],
             },
         }
 
