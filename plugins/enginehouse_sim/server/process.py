@@ -6,6 +6,8 @@ import asyncio
 import signal
 from collections.abc import Callable
 
+import msgspec
+
 from enginehouse_sim.build import build_core
 from enginehouse_sim.clock import LoopClock
 from enginehouse_sim.core import EngineCore
@@ -21,7 +23,8 @@ def run(settings: Settings, announce: Callable[[str], None]) -> None:
 
     Raises ``OSError`` when an address cannot be had, and ``ConfigError`` for a profile that cannot be used.
     """
-    core = build_core(settings.core)
+    constants = msgspec.structs.replace(settings.core.constants, log_stats=False)  # whoever wants figures asks for them
+    core = build_core(msgspec.structs.replace(settings.core, constants=constants))
     try:
         import uvloop
     except ImportError:
