@@ -31,9 +31,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @core_options
 @_limit
 @_json
-@click.option(
-    "--plot", "picture", type=click.Path(path_type=Path), help="Draw the figures into this .svg or .png file."
-)
+@click.option("--plot", "picture", type=click.Path(path_type=Path), help="Draw the figures: an .svg or .png file.")
 def replay(trace: Path, core: CoreSettings, limit: int | None, as_json: bool, picture: Path | None) -> None:
     """Run the requests of TRACE through the engine on a virtual clock, and report latencies and throughput.
 

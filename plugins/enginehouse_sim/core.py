@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
@@ -43,25 +43,50 @@ class StepResult(NamedTuple):
     load: StepLoad
 
 
+class Mover(Protocol):
+    """The model runner's side of a connector: moves keys and values in and between steps. Times are in seconds."""
+
+    @property
+    def next_arrival(self) -> float | None:
+        """When the next of them is there."""
+
+    def begin_step(self, transfers: Any, now: float) -> float:
+        """Begin what the connector wants moved; the time by which the step gets longer."""
+
+    def end_step(self, transfers: Any, now: float, output: ModelRunnerOutput) -> None:
+        """Tell in ``output`` what has arrived and left by ``now``."""
+
+
 class _Launched(NamedTuple):
     scheduled: SchedulerOutput
     result: ModelRunnerOutput
-    seconds: float
+    ends_at: float
     load: StepLoad
 
 
 class EngineCore:
     """Plans steps, has them carried out, and takes in what comes of them.
 
-    Whoever drives it adds up the seconds: what ``step`` returns is due ``seconds`` after the step began. With
+    ``now`` is its clock, in seconds: each step moves it on by what the step takes, and whoever drives it may set it to
+    a later time when nothing was there to do. ``before_step`` is called before each step is planned. With
     ``async_scheduling`` each step is planned before the outcome of the one before is taken in. Waiting requests are
     prepared while the model runs: between the two, or by a thread with ``staging_thread``.
     """
 
     def __init__(
-        self, scheduler: BatchScheduler, runner: StepRunner, steps: StepModel, *, staging_thread: bool = False
+        self,
+        scheduler: BatchScheduler,
+        runner: StepRunner,
+        steps: StepModel,
+        *,
+        mover: Mover | None = None,
+        before_step: Callable[[float], None] | None = None,
+        staging_thread: bool = False,
     ) -> None:
         self.scheduler = scheduler
+        self.now = 0.0
+        self._mover = mover
+        self.before_step = before_step
         self._runner = runner
         self._steps = steps
         self._ahead = 2 if scheduler.state.constants.async_scheduling else 1
@@ -108,11 +133,14 @@ class EngineCore:
         """Plan a step if none is under way; the seconds that the one which ends next takes from its beginning."""
         while len(self._launched) < self._ahead:
             self._launch()
-        return self._launched[0].seconds
+        return max(0.0, self._launched[0].ends_at - self.now)
 
     def end_step(self) -> StepResult:
         """Take in the outcome of the step that ends next."""
-        scheduled, result, seconds, load = self._launched.popleft()
+        scheduled, result, ends_at, load = self._launched.popleft()
+        seconds, self.now = ends_at - self.now, ends_at
+        if self._mover is not None:
+            self._mover.end_step(scheduled.kv_connector_metadata, ends_at, result)
         with self._lock:
             outputs = self.scheduler.update_from_output(scheduled, result)
         return StepResult(scheduled, outputs, seconds, load)
@@ -129,14 +157,26 @@ class EngineCore:
         self.scheduler.shutdown()
 
     def _launch(self) -> None:
+        begins_at = self._launched[-1].ends_at if self._launched else self.now
         with self._lock:
+            if self.before_step is not None:
+                self.before_step(begins_at)
             scheduled = self.scheduler.schedule()
         self._stage()
         result = self._runner.execute(scheduled)
         load = self._runner.load
-        idle = not scheduled.num_scheduled_tokens and self.has_requests
-        seconds = IDLE_STEP if idle else self._steps.seconds(load)
-        self._launched.append(_Launched(scheduled, result, seconds, load))
+        ends_at = begins_at + self._seconds(scheduled, load, begins_at)
+        self._launched.append(_Launched(scheduled, result, ends_at, load))
+
+    def _seconds(self, scheduled: SchedulerOutput, load: StepLoad, begins_at: float) -> float:
+        """How long the step takes; one with nothing to compute lasts until something arrives."""
+        stall = 0.0
+        if self._mover is not None:
+            stall = self._mover.begin_step(scheduled.kv_connector_metadata, begins_at)
+        if scheduled.num_scheduled_tokens or not self.has_requests:
+            return stall + self._steps.seconds(load)
+        arrival = self._mover.next_arrival if self._mover is not None else None
+        return stall + (IDLE_STEP if arrival is None else max(0.0, arrival - begins_at))
 
     def _stage(self) -> None:
         if self._staging_thread is not None:

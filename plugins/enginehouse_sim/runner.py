@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -73,10 +74,11 @@ class ModelRunner:
 class _Request:
     """A request as the model runner keeps it: all its tokens, and the place behind them."""
 
-    __slots__ = ("block_ids", "data", "place", "prompt_length", "tokens")
+    __slots__ = ("block_ids", "data", "is_plain", "place", "prompt_length", "tokens")
 
     def __init__(self, data: NewRequestData, settings: RunnerSettings) -> None:
         self.data = data
+        self.is_plain = not (data.logprobs is not None or data.pooling or data.min_tokens)
         self.prompt_length = len(data.prompt_token_ids)
         self.tokens = [*data.prompt_token_ids, *data.output_token_ids]
         self.block_ids = list(data.block_ids)
@@ -124,9 +126,22 @@ class _Step:
         self._pooled: dict[str, Any] = {}
         self._reads: list[tuple[Occupant, int]] = []
         self._prefill = self._pairs = self._first = self._decodes = self._checked = self._active = 0
+        self._is_plain = not (self._drafts or self._rows or memory or settings.num_spec_tokens)
 
     def run(self, request: _Request, computed: int) -> None:
-        """The part of one request."""
+        """The part of one request: almost always one more token of free text, and that is done at once."""
+        known = len(request.tokens)
+        if self._is_plain and request.is_plain and computed + 1 == known > request.prompt_length:
+            self._decodes += 1
+            self._active += known
+            token = request.place.next()
+            request.tokens.append(token)
+            self._req_ids.append(request.data.request_id)
+            self._sampled.append([token])
+        else:
+            self._run_any(request, computed)
+
+    def _run_any(self, request: _Request, computed: int) -> None:
         request_id = request.data.request_id
         scheduled = self._scheduled[request_id]
         drafts = self._drafts.get(request_id, ()) if self._drafts else ()
@@ -191,7 +206,7 @@ class _Step:
                 self._memory.read(occupant, stop)
         return ModelRunnerOutput(
             req_ids=self._req_ids,
-            req_id_to_index={request_id: index for index, request_id in enumerate(self._req_ids)},
+            req_id_to_index=dict(zip(self._req_ids, count())),
             sampled_token_ids=self._sampled,
             spec_token_ids=self._spec if self._settings.num_spec_tokens else None,
             logprobs=[self._logprobs.get(at, []) for at in range(len(self._req_ids))] if self._logprobs else None,

@@ -96,12 +96,3 @@ def test_only_running_requests_are_paused_and_only_paused_ones_resumed(
         scheduler.pause("a", keep_blocks=True)
     with pytest.raises(ValueError, match="'a' is not paused"):
         scheduler.resume("a")
-
-
-def test_whoever_watches_can_act_before_each_step(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:
-    scheduler = new_scheduler()
-    for _ in range(2):
-        scheduler.add_request(new_request(8))
-    run(scheduler)
-    scheduler.before_step = lambda: scheduler.pause("a", keep_blocks=True)
-    assert scheduler.schedule().num_scheduled_tokens == {"b": 1}

@@ -153,6 +153,11 @@ class PagedKvCacheManager(KvCacheManager):
         table = self._tables.get(request_id)
         return 0 if table is None else self.pool.count_held_once(table.blocks)
 
+    def publish_events(self) -> None:
+        """A step begins."""
+        if self._events is not None:
+            self._events.publish()
+
     def reset_prefix_cache(self) -> bool:
         """Forget what is cached; ``False``, and nothing done, while blocks are in use."""
         return self.pool.forget_all()

@@ -112,6 +112,11 @@ class HostTier(KvSource):
         """The time between host and device for so many tokens."""
         return self._transfer.seconds(num_tokens)
 
+    def claim(self, request: RequestState, num_tokens: int) -> None:
+        """A request that runs again without what is kept of it does not need that any more."""
+        if not num_tokens:
+            self._give_up(request.request_id)
+
     def delivered(self, request_id: str) -> None:
         """The request is back in device memory: what is kept of it is given up."""
         self._give_up(request_id)

@@ -35,15 +35,15 @@ class RequestRecord:
 class Record:
     """All requests, and the steps they took.
 
-    ``gaps``: seconds between two outputs of one request, of all requests. ``batches``, ``step_seconds`` and
-    ``step_wall``: for each step its requests, its virtual and its real duration. ``ended``: when all was done.
+    ``gaps``: seconds between two outputs of one request, of all requests. ``batches``, ``step_ends`` and
+    ``step_wall``: for each step its requests, its virtual end and its real duration. ``ended``: when all was done.
     """
 
     def __init__(self) -> None:
         self.requests: list[RequestRecord] = []
         self.gaps = array("d")
         self.batches = array("L")
-        self.step_seconds = array("d")
+        self.step_ends = array("d")
         self.step_wall = array("d")
         self.preemptions = 0
         self.ended = 0.0
@@ -54,9 +54,13 @@ class Record:
         self.requests.append(request)
         return request
 
-    def step(self, planned: SchedulerOutput, seconds: float, wall: float) -> None:
+    def step(self, planned: SchedulerOutput, end: float, wall: float) -> None:
         """The engine made one step."""
         self.batches.append(len(planned.num_scheduled_tokens))
-        self.step_seconds.append(seconds)
+        self.step_ends.append(end)
         self.step_wall.append(wall)
         self.preemptions += len(planned.preempted_req_ids)
+
+    def times_to_first_token(self) -> list[float]:
+        """In seconds, of every request that got one."""
+        return [each.first_token - each.arrival for each in self.requests if each.first_token is not None]

@@ -86,7 +86,7 @@ def report(record: Record) -> Report:
         virtual_seconds=_round(duration),
         requests_per_second=_round(_share(len(requests), duration)),
         output_tokens_per_second=_round(_share(output_tokens, duration)),
-        ttft_ms=Spread.of([first - request.arrival for request, first in _answered(record)]),
+        ttft_ms=Spread.of(record.times_to_first_token()),
         itl_ms=Spread.of(record.gaps),
         tpot_ms=Spread.of(
             [

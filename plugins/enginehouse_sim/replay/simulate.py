@@ -15,16 +15,20 @@ from enginehouse_sim.scheduler.request import RequestState
 class Replay:
     """Drives ``engine``: requests come when the trace says so, and each step takes as long as the engine says.
 
-    ``now`` is the virtual time in seconds. ``record`` is complete when ``steps`` has come to its end.
+    ``record`` is complete when ``steps`` has come to its end.
     """
 
     def __init__(self, trace: Sequence[TraceRequest], engine: EngineCore) -> None:
-        self.now = 0.0
         self.record = Record()
         self._trace = trace
         self._engine = engine
         self._came = 0
         self._live: dict[str, RequestRecord] = {}
+
+    @property
+    def now(self) -> float:
+        """The virtual time in seconds."""
+        return self._engine.now
 
     @property
     def total(self) -> int:
@@ -47,25 +51,24 @@ class Replay:
         engine, record = self._engine, self.record
         while self._came < len(self._trace) or self._live:
             if not self._live:
-                self.now = max(self.now, self._trace[self._came].arrival)
+                engine.now = max(engine.now, self._trace[self._came].arrival)
             self._admit()
             began = perf_counter()
             step = engine.step()
             wall = perf_counter() - began
-            self.now += step.seconds
-            record.step(step.scheduled, step.seconds, wall)
+            record.step(step.scheduled, engine.now, wall)
             for outputs in step.outputs.values():
                 for output in outputs.outputs:
                     request = self._live[output.request_id]
-                    request.got(len(output.new_token_ids), output.num_cached_tokens, self.now, record)
+                    request.got(len(output.new_token_ids), output.num_cached_tokens, engine.now, record)
                     if output.finish_reason is not None:
                         del self._live[output.request_id]
             yield step.scheduled
-        record.ended = self.now
+        record.ended = engine.now
 
     def _admit(self) -> None:
         """Let in what has come by now."""
-        while self._came < len(self._trace) and self._trace[self._came].arrival <= self.now:
+        while self._came < len(self._trace) and self._trace[self._came].arrival <= self._engine.now:
             asked = self._trace[self._came]
             name = str(self._came)
             self._live[name] = self.record.begin(asked)

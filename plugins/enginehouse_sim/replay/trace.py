@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import count, islice
+from collections.abc import Sequence
 
 import msgspec
 
 from enginehouse import EnginehouseError
+from enginehouse_sim.continuation import WORDS
+from enginehouse_sim.text import token_id
 
 
 class TraceError(EnginehouseError):
@@ -28,13 +29,22 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prefix_tokens: int = 512
 
 
+_WORDS = [token_id(f" {word}") for word in WORDS]
+_RING = [_WORDS[(n * n * 37 + n // 7) % len(_WORDS)] for n in range(4096)]
+
+
 def prompt_of(request: TraceRequest, index: int) -> list[int]:
     """The tokens of a prompt: those that its prefix ids name, then ones that no other request has."""
-    named = (token for prefix in request.prefix_ids for token in _tokens(2 * prefix, request.prefix_tokens))
-    prompt = list(islice(named, request.input_length))
-    prompt.extend(_tokens(2 * index + 1, request.input_length - len(prompt)))
+    prompt: list[int] = []
+    for prefix in request.prefix_ids:
+        prompt += _tokens(f"p{prefix}", request.prefix_tokens)
+    del prompt[request.input_length :]
+    if len(prompt) < request.input_length:
+        prompt += _tokens(f"r{index}", request.input_length - len(prompt))
     return prompt
 
 
-def _tokens(source: int, number: int) -> Iterator[int]:
-    return islice(count(source << 24), number)
+def _tokens(source: str, number: int) -> list[int]:
+    """A token that tells sources apart, and words behind it."""
+    words = _RING * (number // len(_RING) + 1)
+    return [token_id(source), *words[: number - 1]]

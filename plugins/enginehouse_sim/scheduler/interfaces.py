@@ -158,6 +158,9 @@ class KvCacheManager(ABC):
     def usage(self) -> float:
         """The share of blocks that somebody holds, 0 to 1."""
 
+    def publish_events(self) -> None:
+        """A step begins: tell whoever listens what came into the cache and went since the one before."""
+
 
 class KvConnector(ABC):
     """Keys and values that come from, or go to, somewhere else."""

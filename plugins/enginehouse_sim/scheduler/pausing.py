@@ -21,6 +21,11 @@ def pause(state: SchedulerState, request_id: str, *, keep_blocks: bool) -> None:
         state.take_blocks(request)
 
 
+def drop_blocks(state: SchedulerState, request_id: str) -> None:
+    """A paused request loses the blocks that it kept."""
+    state.take_blocks(state.paused[request_id])
+
+
 def resume(state: SchedulerState, request_id: str) -> bool:
     """Bring a paused request back; ``False`` if it kept its blocks and the batch is full.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from enginehouse_sim.scheduler.advance import Advance, ParallelAdvance, advance
 from enginehouse_sim.scheduler.constants import SchedulerConstants
@@ -16,7 +16,7 @@ from enginehouse_sim.scheduler.interfaces import (
 )
 from enginehouse_sim.scheduler.outcome import forget, take_in
 from enginehouse_sim.scheduler.output import EngineCoreOutputs, ModelRunnerOutput, SchedulerOutput
-from enginehouse_sim.scheduler.pausing import pause, resume
+from enginehouse_sim.scheduler.pausing import drop_blocks, pause, resume
 from enginehouse_sim.scheduler.request import RequestState, RequestStatus
 from enginehouse_sim.scheduler.running_phase import schedule_running
 from enginehouse_sim.scheduler.staging import Staging
@@ -29,8 +29,7 @@ from enginehouse_sim.scheduler.waiting_phase import schedule_waiting
 class BatchScheduler(Scheduler):
     """Continuous batching: in each step those that run go on, and those that wait fill what is left.
 
-    ``update_workers``: threads that take in a step's outcome; 0 does it in the caller's. ``before_step``, if set, is
-    called at the start of each ``schedule()``; it may pause, resume and finish requests.
+    ``update_workers``: threads that take in a step's outcome; 0 does it in the caller's.
     """
 
     def __init__(
@@ -43,7 +42,6 @@ class BatchScheduler(Scheduler):
         update_workers: int = 0,
     ) -> None:
         self.state = SchedulerState(constants, kv_cache, connector, grammars)
-        self.before_step: Callable[[], None] | None = None
         self._parallel = ParallelAdvance(update_workers) if update_workers else None
         self._advance: Advance = self._parallel or advance
 
@@ -67,14 +65,13 @@ class BatchScheduler(Scheduler):
 
     def schedule(self) -> SchedulerOutput:
         """Plan the next step; may be called again before the outcome of the step before is known."""
-        if self.before_step is not None:
-            self.before_step()
         state = self.state
         constants = state.constants
         plan = StepPlan(state.next_step, constants.token_budget, constants.max_num_encoder_input_tokens)
         schedule_running(state, plan)
         schedule_waiting(state, plan)
         output = step_output(state, plan)
+        state.kv_cache.publish_events()
         advance_computed(state, plan)
         state.in_flight[plan.step] = output
         state.next_step += 1
@@ -99,6 +96,10 @@ class BatchScheduler(Scheduler):
     def pause(self, request_id: str, *, keep_blocks: bool) -> None:
         """A running request rests until ``resume``; without its blocks, it will be admitted anew."""
         pause(self.state, request_id, keep_blocks=keep_blocks)
+
+    def drop_blocks(self, request_id: str) -> None:
+        """A paused request loses the blocks that it kept."""
+        drop_blocks(self.state, request_id)
 
     def resume(self, request_id: str) -> bool:
         """A paused request goes on: at its place if it kept its blocks, else from the head of those that wait.

@@ -17,7 +17,8 @@ from enginehouse_sim.scheduler.waiting_queue import waiting_queue
 class SchedulerState:
     """Each request is in ``requests``, and in one of ``running`` (in order of admission), ``staging`` and ``paused``.
 
-    ``in_flight``: the steps whose outcome is not known yet.
+    ``in_flight``: the steps whose outcome is not known yet. ``max_newcomers``: how many requests that have made
+    nothing yet may be admitted in a step; ``None`` is any number.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class SchedulerState:
         self.totals = Totals()
         self.in_flight: dict[int, SchedulerOutput] = {}
         self.next_step = 0
+        self.max_newcomers: int | None = None
 
     def last_step_in_flight(self, request_id: str) -> int:
         """The latest step under way that computes for the request; -1 for none."""

@@ -31,6 +31,8 @@ def schedule_waiting(state: SchedulerState, plan: StepPlan) -> None:
 
 
 def _consider(state: SchedulerState, plan: StepPlan, request: RequestState) -> Verdict:
+    if state.max_newcomers is not None and not request.output_token_ids and len(plan.new) >= state.max_newcomers:
+        return Verdict.STOP
     if request.stale_step in state.in_flight:
         return Verdict.ASIDE
     if request.status is RequestStatus.WAITING_FOR_REMOTE_KVS and not _has_arrived(state, request):

@@ -139,6 +139,7 @@ class BatchingEngine:
             self._loop.cancel()
             self._loop = None
             self._core.end_all_steps()
+            self._core.now = self._clock.now()
 
     async def _run(self) -> None:
         try:
@@ -153,7 +154,9 @@ class BatchingEngine:
         due = now = clock.now()
         tokens = 0
         while core.has_requests:
-            began, seconds = due, core.begin_step()
+            began = due
+            core.now = max(core.now, began)
+            seconds = core.begin_step()
             due = max(began + seconds, now)
             if seconds > 0:
                 await clock.sleep(due - now)
