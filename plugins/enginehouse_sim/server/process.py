@@ -51,6 +51,7 @@ async def _listen(simulation: Simulation, stop: asyncio.Event, announce: Callabl
     application = Application(simulation)
     listeners = [Listener(application, settings.host, settings.port)]
     simulation.faults.door = listeners[0]
+    simulation.status.listens_at(listeners[0].address.removeprefix("http://"))
     if settings.control_port is not None:
         listeners.append(Listener(application, settings.host, settings.control_port))
     try:
