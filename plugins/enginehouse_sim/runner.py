@@ -78,7 +78,7 @@ class _Request:
 
     def __init__(self, data: NewRequestData, settings: RunnerSettings) -> None:
         self.data = data
-        self.is_plain = not (data.logprobs or data.pooling or data.min_tokens)
+        self.is_plain = not (data.logprobs is not None or data.pooling or data.min_tokens)
         self.prompt_length = len(data.prompt_token_ids)
         self.tokens = [*data.prompt_token_ids, *data.output_token_ids]
         self.block_ids = list(data.block_ids)

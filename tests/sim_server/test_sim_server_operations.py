@@ -105,6 +105,10 @@ def test_the_status_has_all_of_llumnix_fields_and_says_where_it_is(slow_engine: 
     }
 
 
+def test_an_instance_without_a_name_is_named_by_its_address(engine: SimEngine) -> None:
+    assert status(engine)["instance_id"] == f"127.0.0.1:{engine.port}"
+
+
 def test_the_status_follows_requests(slow_engine: SimEngine, eventually: Eventually) -> None:
     idle = status(slow_engine)
     assert (idle["num_total_gpu_tokens"], idle["num_used_gpu_tokens"]) == (400, 0)

@@ -89,8 +89,9 @@ def test_a_named_function_is_called_with_arguments_of_its_schema(client: openai.
         tools=[STOP, LOOK],
         tool_choice={"type": "function", "function": {"name": "couple"}},
     )
-    [call] = answer.choices[0].message.tool_calls or [None]
-    assert call is not None
+    calls = answer.choices[0].message.tool_calls
+    assert calls is not None
+    [call] = calls
     assert call.type == "function"
     assert call.function.name == "couple"
     Wagon.model_validate_json(call.function.arguments)
@@ -119,9 +120,10 @@ def test_a_stream_of_a_call_is_put_together_by_the_sdk(client: openai.OpenAI) ->
     whole = (client.chat.completions.create(**asked).choices[0].message.tool_calls or [])[0]
     with client.chat.completions.stream(**asked) as stream:
         final = stream.get_final_completion()
-    [call] = final.choices[0].message.tool_calls or [None]
+    calls = final.choices[0].message.tool_calls
     assert whole.type == "function"
-    assert call is not None
+    assert calls is not None
+    [call] = calls
     assert (call.function.name, call.function.arguments) == (whole.function.name, whole.function.arguments)
     assert final.choices[0].finish_reason == "tool_calls"
 

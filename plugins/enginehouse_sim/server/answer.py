@@ -108,15 +108,18 @@ class Answer:
             self._give_up(InvalidRequest(output.stop_reason))
             return
         text, stop = "", None
-        logprobs = output.new_logprobs or ()
+        logprobs: Sequence[TokenLogprobs] = ()
         if token_ids:
             text, count, stop = self._read(token_ids, finish)
-            token_ids, logprobs = token_ids[:count], logprobs[:count]
+            if count < len(token_ids):
+                token_ids = token_ids[:count]
+            if output.new_logprobs is not None:
+                logprobs = output.new_logprobs[:count]
+                self.logprobs += logprobs
             self._meter.tokens(count, now)
             self.token_ids += token_ids
-            self.logprobs += logprobs
             self._parts.append(text)
-        self.cached_tokens = output.num_cached_tokens
+            self.cached_tokens = output.num_cached_tokens
         if stop is not None and finish is None:
             self.home.end((self.request_id,), RequestStatus.FINISHED_STOPPED)
         if stop is not None or finish is not None:

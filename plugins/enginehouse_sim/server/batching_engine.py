@@ -20,13 +20,14 @@ from enginehouse_sim.server.engine import EngineFailed, Listener
 
 _RECENT = 10.0
 _MOST_RECENT = 4096
+_TOKENS_IN_A_TURN = 32
 _log = logging.getLogger(__name__)
 
 
 class BatchingEngine:
     """Steps ``core`` as long as there are requests; what a step brings is handed out when its time has passed.
 
-    A step without a duration is not waited for, but everyone else gets a turn between two of them. A step ends early if
+    Steps without a duration are not waited for, but everyone else gets a turn after a few tokens. A step ends early if
     nobody is left to wait for it. ``on_step`` is told of every step that has ended.
     ``num_updates`` grows with every change.
     """
@@ -138,29 +139,34 @@ class BatchingEngine:
             self._loop.cancel()
             self._loop = None
             self._core.end_all_steps()
+            self._core.now = self._clock.now()
 
     async def _run(self) -> None:
         try:
-            now = self._clock.now()
-            while self._core.has_requests:
-                now = await self._step(now)
+            await self._make_steps()
         except Exception as error:
             self._fail(error)
         self._loop = None
 
-    async def _step(self, began: float) -> float:
-        """One step; when it was due to end. Lateness is made up for, but not more of it than one step."""
-        self._core.now = max(self._core.now, began)
-        seconds = self._core.begin_step()
-        now = self._clock.now()
-        ended = max(began + seconds, now)
-        if seconds > 0:
-            await self._clock.sleep(ended - now)
-        result = self._core.end_step()
-        self._hand_out(result, began, self._clock.now())
-        if seconds <= 0:
-            await asyncio.sleep(0)
-        return ended
+    async def _make_steps(self) -> None:
+        """Step after step. Lateness is made up for, but not more of it than one step."""
+        core, clock = self._core, self._clock
+        due = now = clock.now()
+        tokens = 0
+        while core.has_requests:
+            began = due
+            core.now = max(core.now, began)
+            seconds = core.begin_step()
+            due = max(began + seconds, now)
+            if seconds > 0:
+                await clock.sleep(due - now)
+            result = core.end_step()
+            now = clock.now()
+            self._hand_out(result, began, now)
+            tokens += len(result.scheduled.num_scheduled_tokens)
+            if seconds <= 0 and tokens >= _TOKENS_IN_A_TURN:
+                tokens = 0
+                await asyncio.sleep(0)
 
     def _hand_out(self, result: StepResult, began: float, now: float) -> None:
         self.num_updates += 1

@@ -17,7 +17,7 @@ from enginehouse_sim.server.batching_engine import BatchingEngine
 class InstanceMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """What does not change while the instance lives."""
 
-    instance_id: str
+    instance_id: str = ""
     instance_type: str = "neutral"
     backend_type: str = "sim"
     node_id: str = ""
@@ -88,6 +88,11 @@ class StatusBoard:
         self.metadata = metadata
         self._engine = engine
         self._last: StepResult | None = None
+
+    def listens_at(self, address: str) -> None:
+        """Where the engine listens, as host and port: its name if it was not given one."""
+        if not self.metadata.instance_id:
+            self.metadata = msgspec.structs.replace(self.metadata, instance_id=address)
 
     def step(self, result: StepResult) -> None:
         """The engine made a step."""

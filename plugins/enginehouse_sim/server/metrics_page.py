@@ -11,15 +11,17 @@ from enginehouse_sim.scheduler.state import SchedulerState
 from enginehouse_sim.server.batching_engine import BatchingEngine
 from enginehouse_sim.server.histogram import Histogram
 from enginehouse_sim.server.metrics import Metrics
+from enginehouse_sim.server.settings import Settings
 
 _SLEEP_STATES = ("awake", "weights_offloaded", "discard_all")
 
 
 class MetricsPage:
-    """Renders the figures of one engine; ``model`` labels every one of them."""
+    """Renders the figures of one engine; its first model labels every one of them."""
 
-    def __init__(self, model: str, metrics: Metrics, engine: BatchingEngine) -> None:
-        self._labels = _labels({"engine": "0", "model_name": model})
+    def __init__(self, settings: Settings, metrics: Metrics, engine: BatchingEngine) -> None:
+        self._labels = _labels({"engine": "0", "model_name": settings.models[0]})
+        self._num_loras = len(settings.loras)
         self._metrics = metrics
         self._engine = engine
 
@@ -29,8 +31,9 @@ class MetricsPage:
         lines = [*self._gauges(stats), *self._counters(stats), *self._requests(), *self._histograms()]
         state = self._engine.state
         lines += _one("cache_config_info", "gauge", _labels({"engine": "0", **_cache_config(state.constants)}), 1)
-        if state.constants.max_loras is not None:
-            lines += _one("lora_requests_info", "gauge", _labels(_loras(state, state.constants.max_loras)), time.time())
+        if self._num_loras:
+            max_loras = state.constants.max_loras or self._num_loras
+            lines += _one("lora_requests_info", "gauge", _labels(_loras(state, max_loras)), time.time())
         return "\n".join([*lines, ""])
 
     def _gauges(self, stats: SchedulerStats) -> Iterator[str]:

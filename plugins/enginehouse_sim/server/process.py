@@ -6,6 +6,8 @@ import asyncio
 import signal
 from collections.abc import Callable
 
+import msgspec
+
 from enginehouse_sim.build import build_core
 from enginehouse_sim.clock import LoopClock
 from enginehouse_sim.core import EngineCore
@@ -21,7 +23,8 @@ def run(settings: Settings, announce: Callable[[str], None]) -> None:
 
     Raises ``OSError`` when an address cannot be had, and ``ConfigError`` for a profile that cannot be used.
     """
-    core = build_core(settings.core)
+    constants = msgspec.structs.replace(settings.core.constants, log_stats=False)  # whoever wants figures asks for them
+    core = build_core(msgspec.structs.replace(settings.core, constants=constants))
     try:
         import uvloop
     except ImportError:
@@ -48,6 +51,7 @@ async def _listen(simulation: Simulation, stop: asyncio.Event, announce: Callabl
     application = Application(simulation)
     listeners = [Listener(application, settings.host, settings.port)]
     simulation.faults.door = listeners[0]
+    simulation.status.listens_at(listeners[0].address.removeprefix("http://"))
     if settings.control_port is not None:
         listeners.append(Listener(application, settings.host, settings.control_port))
     try:

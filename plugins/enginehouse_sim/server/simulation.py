@@ -29,7 +29,7 @@ class Simulation:
         self.engine = engine
         self.clock = clock
         metrics = Metrics()
-        self.metrics_page = MetricsPage(settings.models[0], metrics, engine)
+        self.metrics_page = MetricsPage(settings, metrics, engine)
         self.generator = Generator(engine, metrics, clock)
         self.status = StatusBoard(_metadata(settings), engine)
         self.faults = FaultBoard(clock)
@@ -75,7 +75,7 @@ class Simulation:
 
 def _metadata(settings: Settings) -> InstanceMetadata:
     return InstanceMetadata(
-        instance_id=settings.instance_id or f"{settings.host}:{settings.port}",
+        instance_id=settings.instance_id,
         instance_type=settings.role,
         node_id=settings.node,
         unit_id=settings.unit,
