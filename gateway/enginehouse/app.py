@@ -16,9 +16,13 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.application import build_application
+from enginehouse.api.endless import EndlessStreams
 from enginehouse.api.entrance import Entrance
+from enginehouse.api.events import Events
 from enginehouse.api.keys import Keyring
 from enginehouse.api.lifecycle import Lifecycle
+from enginehouse.api.live import Live
+from enginehouse.api.logs import Logs
 from enginehouse.api.metrics import Metrics
 from enginehouse.api.openai import Models
 from enginehouse.api.operations import Operations
@@ -47,6 +51,9 @@ from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body_filters import FiltersByName
 from enginehouse.routing.router import Router
 from enginehouse.scheduling.facts import host_facts, host_names, swapper_parameters
+from enginehouse.telemetry.broadcast import Broadcast
+from enginehouse.telemetry.listeners import Listeners, Observers, tell
+from enginehouse.telemetry.logs import OwnLog
 
 _log = logging.getLogger(__name__)
 
@@ -77,9 +84,15 @@ def build_router(config: Config, registry: Registry) -> Router:
     )
 
 
-def build_fleet(config: Config) -> Fleet:
+def build_fleet(config: Config, observers: Observers | None = None) -> Fleet:
     """Every configured backend: remote ones, of which nothing is known, and managed ones, of which none runs."""
-    fleet = Fleet(config.checks, time, on_health=_tell_of_health)
+    observers = observers or Observers()
+    fleet = Fleet(
+        config.checks,
+        time,
+        on_health=partial(_tell_of_health, observers.listeners("backend_health")),
+        on_replicas=partial(tell, observers.listeners("replicas_changed")),
+    )
     for name, model in config.models.items():
         if not model.launches:
             fleet.declare(name, _capabilities(model))
@@ -102,16 +115,21 @@ def build_swapper(config: Config, registry: Registry, host: HostFacts) -> Swappe
 
 
 class Gateway:
-    """A whole gateway, built from its configuration; ``start`` and ``stop`` are the life of its background work."""
+    """A whole gateway, built from its configuration; ``start`` and ``stop`` are the life of its background work.
 
-    def __init__(self, config: Config, registry: Registry) -> None:
+    ``log``: where its own log is kept.
+    """
+
+    def __init__(self, config: Config, registry: Registry, log: OwnLog | None = None) -> None:
         _check_parameters(config, registry)
         for key in _without_effect(config):
             _log.warning("%s has no effect in this version", key)
         self.config = config
         self.registry = registry
-        self.fleet = build_fleet(config)
-        observers = [_create(config, registry, "observer", t) for t in registry.types("observer")]
+        self.log = log or OwnLog()
+        self.streams = EndlessStreams()
+        self.observers = Observers(_create(config, registry, "observer", t) for t in registry.types("observer"))
+        self.fleet = build_fleet(config, self.observers)
         drivers = {type: registry.create("driver", type, key=key) for type, key in _driver_types(config).items()}
         self._drivers: Mapping[str, Driver] = drivers
         upstreams = _upstreams(config)
@@ -121,7 +139,7 @@ class Gateway:
                 fleet=self.fleet,
                 upstreams=upstreams,
                 drivers=drivers,
-                observers=observers,
+                observers=self.observers,
                 make_scheduler=self._scheduler,
                 make_swapper=partial(build_swapper, config, registry),
                 make_launcher=self._launcher,
@@ -135,7 +153,7 @@ class Gateway:
             max_retries=config.routing.max_retries,
             filters=FiltersByName(config.models, config.routing.aliases),
             hosts=self.hosts.by_backend,
-            observers=observers,
+            observers=self.observers,
         )
         self.entrance = Entrance(self.relay, Keyring(config.auth.keys), max_body=config.server.max_body)
         self._prober: Prober | None = None
@@ -147,6 +165,7 @@ class Gateway:
 
         Returns when that is done and every remote backend was probed once, or that took too long.
         """
+        self.log.open()
         checks = self.config.checks
         self._prober = prober = Prober(self.fleet, checks)
         for name, backend in self.config.backends.items():
@@ -157,8 +176,14 @@ class Gateway:
         await self.hosts.open(self._state_file, prober)
         await asyncio.wait([first_round], timeout=checks.timeout)
 
+    def refuse_new(self) -> None:
+        """Take no more requests. Live ones may end; what would not end by itself does so at once."""
+        self.relay.refuse_new()
+        self.streams.close()
+
     async def stop(self) -> None:
         """End what still runs: requests, probes, engines."""
+        self.refuse_new()
         self.relay.close()
         if self._prober is not None:
             self._prober.close()
@@ -181,11 +206,13 @@ class Gateway:
     def _application(self) -> Starlette:
         config, entrance = self.config, self.entrance
         about = {"version": version("enginehouse"), "strategy": config.routing.strategy}
-        operations = Operations(entrance, self.hosts, about)
+        live = Live(self.relay, self.hosts)
         routes: list[BaseRoute] = [
             *Models(entrance, config.routing.aliases, int(time())).routes,
-            *operations.routes,
+            *Operations(entrance, live, about).routes,
             *Lifecycle(entrance, self.hosts).routes,
+            *Events(entrance, Broadcast(self.observers, live), self.streams).routes,
+            *Logs(entrance, self.hosts, self.log.ring, self.streams).routes,
         ]
         if config.telemetry.metrics:
             routes.append(Route("/metrics", Metrics(self.relay).page))
@@ -210,8 +237,9 @@ def _upstreams(config: Config) -> dict[str, Upstream]:
     return upstreams
 
 
-def _tell_of_health(name: str, health: Health) -> None:
+def _tell_of_health(told: Listeners, name: str, health: Health) -> None:
     _log.log(logging.WARNING if health is Health.UNHEALTHY else logging.INFO, "Backend '%s' is %s", name, health.value)
+    tell(told, name, health)
 
 
 def _remote(name: str, backend: Backend) -> Member:

@@ -57,6 +57,8 @@ class Listener:
 
     def served(self, replica: str) -> None: ...
 
+    def queue_changed(self) -> None: ...
+
 
 class Stage:
     def __init__(self) -> None:

@@ -11,6 +11,7 @@ from enginehouse.cli.drain import drain, undrain
 from enginehouse.cli.explain import explain
 from enginehouse.cli.import_llama_swap import import_configuration
 from enginehouse.cli.load import load, unload
+from enginehouse.cli.logs import logs
 from enginehouse.cli.models import models
 from enginehouse.cli.plugin_commands import GroupWithPlugins
 from enginehouse.cli.plugins import plugins
@@ -41,6 +42,7 @@ _COMMANDS = (
     explain,
     import_configuration,
     load,
+    logs,
     models,
     plugins,
     schema,

@@ -34,10 +34,10 @@ def serve(config: Path | None, host: str | None, port: int | None) -> None:
     """Run the gateway; without any configuration, in front of two simulated models."""
     loaded = load_config_or_embedded(config, os.environ)
     settings = _listening_on(loaded.config, host, port)
-    configure_logs(settings.telemetry)
+    log = configure_logs(settings.telemetry)
     for warning in loaded.warnings:
         _log.warning("%s", warning)
-    gateway = Gateway(settings, load_plugins(settings.plugins).registry)
+    gateway = Gateway(settings, load_plugins(settings.plugins).registry, log)
     server = _Server(gateway, embedded=loaded.file is None)
     with suppress(KeyboardInterrupt):  # Ctrl-C is how it is meant to end
         server.run(listen(settings.server.host, settings.server.port))
@@ -83,7 +83,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let live requests end."""
-        self._gateway.relay.refuse_new()
+        self._gateway.refuse_new()
         await super().shutdown(sockets)
 
 

@@ -13,7 +13,6 @@
     local         the bundled launcher: a process group of its own, here
     processes     what the operating system knows of them
     log_file      what an engine prints into
-    log_ring      what it printed, bounded, followed by whoever asks
     state_file    which engines run, for the next gateway
     recorded      a launcher that keeps that up to date
     prober        every backend, asked again and again how it is and what it serves

@@ -25,7 +25,6 @@ from enginehouse.engines.state_file import StateFile
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.launchers import Launcher
-from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits
 from enginehouse.interfaces.swappers import HostFacts, Swapper, SwapPlan
 from enginehouse.relay.upstream.client import Client
@@ -33,7 +32,8 @@ from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.explain import explain_swap
 from enginehouse.scheduling.facts import host_facts
 from enginehouse.scheduling.host import Host
-from enginehouse.telemetry.listeners import listeners, tell
+from enginehouse.telemetry.listeners import Observers, tell
+from enginehouse.telemetry.log_ring import LogRing
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Means(NamedTuple):
     fleet: Fleet
     upstreams: Mapping[str, Upstream]
     drivers: Mapping[str, Driver]
-    observers: Sequence[Observer]
+    observers: Observers
     make_scheduler: Callable[[], Scheduler]
     make_swapper: Callable[[HostFacts], Swapper]
     make_launcher: Callable[[str, Path], Launcher]
@@ -81,9 +81,10 @@ class EngineHost:
         self._idle = IdleKeeper({replica: managed.model.ttl for replica, managed in self._managed.items()})
         self._starting_since: dict[str, float] = {}
         self._wake_s: dict[str, float] = {}
-        self._on_replica_state = listeners(means.observers, "replica_state")
-        self._on_swap_started = listeners(means.observers, "swap_started")
-        self._on_swap_done = listeners(means.observers, "swap_done")
+        self._on_replica_state = means.observers.listeners("replica_state")
+        self._on_swap_started = means.observers.listeners("swap_started")
+        self._on_swap_done = means.observers.listeners("swap_done")
+        self._on_queue_changed = means.observers.listeners("queue_changed")
         self.engines = HostEngines(
             name,
             self._managed,
@@ -111,6 +112,10 @@ class EngineHost:
             RunningEngine(self._managed[replica].model_name, self._managed[replica].backend, state)
             for replica, state in self.queue.running().items()
         ]
+
+    def logs(self) -> Mapping[str, LogRing]:
+        """What each backend's engine printed."""
+        return {supervisor.name: supervisor.log for supervisor in self.engines.supervisors.values()}
 
     def explain_swap(self, target: str, running: Sequence[str] | None) -> SwapPlan:
         """What would be stopped so that the model ``target`` can run where ``running`` do, or what runs now."""
@@ -172,6 +177,11 @@ class EngineHost:
     def served(self, replica: str) -> None:
         """A request has ended: the replica is not idle."""
         self._idle.used(replica, self.queue.now())
+
+    def queue_changed(self) -> None:
+        """Tell that who waits may have changed."""
+        if self._on_queue_changed:
+            tell(self._on_queue_changed)
 
     # --- from the engines
 

@@ -15,13 +15,13 @@ from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.back_off import BackOff
 from enginehouse.engines.bounded import bounded
 from enginehouse.engines.launch_line import fingerprint
-from enginehouse.engines.log_ring import LogRing
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.recorded import RecordedLauncher
 from enginehouse.engines.state_file import EngineRecord, StateFile
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.drivers import Driver, EngineClient
 from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
+from enginehouse.telemetry.log_ring import LogRing
 
 _log = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.schedulers import Waiting
 from enginehouse.interfaces.swappers import SwapPlan
 from enginehouse.scheduling.host import Host
+from enginehouse.telemetry.log_ring import LogRing
 
 _SWEEP_S = 1.0
 
@@ -80,6 +81,10 @@ class Hosts:
     def waiting(self) -> Mapping[Ticket, Waiting]:
         """Every request that waits, by its ticket."""
         return {waiting.ticket: waiting for host in self._hosts.values() for waiting in host.queue.waiting()}
+
+    def logs(self) -> Mapping[str, LogRing]:
+        """What the engine of each launched backend printed; it lives on when the engine is started again."""
+        return {backend: log for host in self._hosts.values() for backend, log in host.logs().items()}
 
     def explain_swap(self, target: str, running: Sequence[str] | None = None) -> SwapPlan:
         """What would be stopped so that the model ``target`` can run where ``running`` do, or what runs now."""

@@ -14,10 +14,10 @@ from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.bounded import bounded
 from enginehouse.engines.health_check import until_healthy
 from enginehouse.engines.launch_line import launch_line
-from enginehouse.engines.log_ring import LogRing
 from enginehouse.engines.ports import Ports
 from enginehouse.interfaces.drivers import Driver, EngineClient
 from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
+from enginehouse.telemetry.log_ring import LogRing
 
 _log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from time import perf_counter
 
 from enginehouse.domain.errors import RequestError, ShuttingDown
@@ -12,7 +12,6 @@ from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.fleet.fleet import Fleet
-from enginehouse.interfaces.observers import Observer
 from enginehouse.relay.door import Door
 from enginehouse.relay.exchange import Exchange
 from enginehouse.relay.upstream.upstream import Upstream
@@ -22,7 +21,7 @@ from enginehouse.routing.router import Router
 from enginehouse.scheduling.host import Host
 from enginehouse.telemetry.decisions import Decisions
 from enginehouse.telemetry.figures import Figures
-from enginehouse.telemetry.listeners import listeners, tell
+from enginehouse.telemetry.listeners import Observers, tell
 
 _LONGEST_ID = 128
 
@@ -42,7 +41,7 @@ class Relay:
         max_retries: int,
         filters: FiltersByName,
         hosts: Mapping[str, Host],
-        observers: Sequence[Observer] = (),
+        observers: Observers,
     ) -> None:
         self.router = router
         self.filters = filters
@@ -53,8 +52,8 @@ class Relay:
         self.live: set[Exchange] = set()
         self.figures = Figures()
         self.decisions = Decisions()
-        self._on_routed = listeners(observers, "routed")
-        self._on_finished = listeners(observers, "finished")
+        self._on_routed = observers.listeners("routed")
+        self._on_finished = observers.listeners("finished")
         self._watchdog = Watchdog(self.live)
         self._ids = itertools.count(1)
         self._id_prefix = os.urandom(6).hex()
@@ -96,7 +95,7 @@ class Relay:
         """A request has its route."""
         self.decisions.record(request_id, route.requested, route)
         if self._on_routed:
-            tell(self._on_routed, requirements, route)
+            tell(self._on_routed, request_id.decode(), requirements, route)
 
     def retried(self, backend: str) -> None:
         """A request goes elsewhere after ``backend`` failed it."""
@@ -111,16 +110,16 @@ class Relay:
         """An exchange is over; ``first_byte`` is the engine's time to it in seconds, if it came so far."""
         self.live.discard(exchange)
         route = exchange.route
-        if route is None:
-            return
         duration = perf_counter() - exchange.began
-        series = self.figures.series(route.chosen.backend, route.model)
-        series.requests[status] += 1
-        series.duration.observe(duration)
-        if first_byte is not None:
-            series.first_byte.observe(first_byte)
+        if route is not None:
+            series = self.figures.series(route.chosen.backend, route.model)
+            series.requests[status] += 1
+            series.duration.observe(duration)
+            if first_byte is not None:
+                series.first_byte.observe(first_byte)
         if self._on_finished:
-            tell(self._on_finished, exchange.request_id.decode(), route.chosen.replica, status, duration * 1000)
+            replica = route.chosen.replica if route is not None else ""
+            tell(self._on_finished, exchange.request_id.decode(), replica, status, duration * 1000)
 
     def _request_id(self, headers: Headers) -> bytes:
         for name, value in headers:

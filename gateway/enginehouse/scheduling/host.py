@@ -53,6 +53,9 @@ class Listener(Protocol):
     def served(self, replica: str) -> None:
         """A granted request has ended."""
 
+    def queue_changed(self) -> None:
+        """Who waits, or in which order, may have changed."""
+
 
 class Host:
     """The ``Effects`` of one scheduler, and the only one who calls it.
@@ -168,6 +171,7 @@ class Host:
                 self._events.popleft()()
         finally:
             self._handling = False
+        self._listener.queue_changed()
         if self._timer is None and self._waiters:
             self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
 
