@@ -27,7 +27,7 @@ def echoing(name: str, **settings: str) -> str:
 
 def dial(home: Any, path: str, **more: Any) -> ClientConnection:
     address = home.gateway.url.replace("http://", "ws://")
-    socket: ClientConnection = connect(f"{address}/upstream/{path}", proxy=None, open_timeout=30, **more)
+    socket: ClientConnection = connect(f"{address}/upstream/{path}", proxy=None, **{"open_timeout": 30, **more})
     return socket
 
 
@@ -126,6 +126,26 @@ def test_a_model_is_loaded_for_a_websocket_and_stays_while_that_is_open(house: A
         assert socket.recv(timeout=5) == b"still here"
     assert other.result().status_code == 200
     assert home.running() == {"b": "ready"}
+
+
+@pytest.mark.parametrize("end", ["the client leaves", "an operator ends it", "its model is unloaded"])
+def test_a_websocket_that_waits_for_its_model_may_end(house: Any, sim: Any, end: str) -> None:
+    home = house(sim("a", "1m"))
+    with ThreadPoolExecutor() as pool:
+        patience = 1 if end == "the client leaves" else 30
+        dialling = pool.submit(dial, home, "a/", open_timeout=patience, additional_headers={"x-request-id": "mine"})
+        home.until_waiting(a="loading")
+        if end == "an operator ends it":
+            assert home.http.delete("/api/requests/mine").status_code == 200
+        elif end == "its model is unloaded":
+            home.operate("/api/models/a/unload")
+        error = dialling.exception()
+    assert isinstance(error, TimeoutError if end == "the client leaves" else InvalidStatus)
+    if isinstance(error, InvalidStatus):
+        assert error.response.status_code == (499 if end == "an operator ends it" else 503)
+    home.gateway.until(lambda status: status["requests"] == 0)
+    home.until_running()
+    assert [each["pending"] for each in home.gateway.status()["backends"]] == [0]
 
 
 def test_an_idle_model_goes_once_its_websocket_is_closed(house: Any) -> None:

@@ -41,7 +41,7 @@ class Conversation:
         finally:
             up.cancel()
             down.cancel()
-            await asyncio.wait({up, down})
+            await asyncio.gather(up, down, return_exceptions=True)
         if stop.done():
             error = stop.result()
             await self._close_door(_GOING_AWAY if isinstance(error, ShuttingDown) else _POLICY, error.message)

@@ -105,7 +105,7 @@ class WebSocket:
         finally:
             working.cancel()
             leaving.cancel()
-            await asyncio.wait({working, leaving})
+            await asyncio.gather(working, leaving, return_exceptions=True)
         if self._stop.done():
             raise self._stop.result()
         return working.result() if leaving.cancelled() else None
