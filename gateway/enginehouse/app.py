@@ -26,6 +26,7 @@ from enginehouse.api.logs import Logs
 from enginehouse.api.metrics import Metrics
 from enginehouse.api.openai import Models
 from enginehouse.api.operations import Operations
+from enginehouse.api.upstream import UpstreamRoute
 from enginehouse.config.decode import did_you_mean
 from enginehouse.config.managed import driver_of, managed_backends
 from enginehouse.config.schema import Backend, Config, Model, ModelCard, ScorerRef
@@ -213,6 +214,7 @@ class Gateway:
             *Lifecycle(entrance, self.hosts).routes,
             *Events(entrance, Broadcast(self.observers, live), self.streams).routes,
             *Logs(entrance, self.hosts, self.log.ring, self.streams).routes,
+            UpstreamRoute(entrance, config.routing.aliases, config.server.cors),
         ]
         if config.telemetry.metrics:
             routes.append(Route("/metrics", Metrics(self.relay).page))

@@ -17,19 +17,19 @@ class _PerMinute:
     """A token bucket that holds one minute's worth; ``limit`` 0 is no limit."""
 
     def __init__(self, limit: int, clock: Callable[[], float]) -> None:
-        self._limit = limit
+        self.limit = limit
         self._left = float(limit)
         self._at = clock()
         self._clock = clock
 
     def seconds_short(self, amount: int) -> float:
         """How long until ``amount`` could be taken; more than a minute's worth counts as a minute's."""
-        if not self._limit:
+        if not self.limit:
             return 0.0
         now = self._clock()
-        self._left = min(self._limit, self._left + (now - self._at) * self._limit / 60)
+        self._left = min(self.limit, self._left + (now - self._at) * self.limit / 60)
         self._at = now
-        return max(0.0, (min(amount, self._limit) - self._left) * 60 / self._limit)
+        return max(0.0, (min(amount, self.limit) - self._left) * 60 / self.limit)
 
     def take(self, amount: int) -> None:
         """Use ``amount`` up."""
@@ -66,6 +66,14 @@ class KeyHolder:
         self._requests.take(1)
         self._tokens.take(tokens)
         self._now += 1
+
+    def check_uncounted(self) -> None:
+        """Raises ``Forbidden`` for a key with a limit of tokens, where nobody looks into requests to count them."""
+        if self._tokens.limit:
+            raise Forbidden(
+                f"Key '{self.name}' has a limit of tokens (tokens_per_minute), and nobody counts what goes to an "
+                "engine as it comes: use the paths under /v1, or a key without that limit"
+            )
 
     def leave(self) -> None:
         """Count a request out."""

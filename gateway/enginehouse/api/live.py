@@ -8,7 +8,7 @@ from typing import Any
 
 from enginehouse.domain.replica import Candidate
 from enginehouse.engines.hosts import Hosts
-from enginehouse.relay.exchange import Exchange
+from enginehouse.relay.live_request import LiveRequest
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry.broadcast import Standing
 
@@ -44,7 +44,7 @@ class Live:
             "requests": self.requests(),
         }
 
-    def _standings(self) -> Iterator[tuple[Exchange, Standing]]:
+    def _standings(self) -> Iterator[tuple[LiveRequest, Standing]]:
         waiting = self._hosts.waiting()
         for exchange in sorted(self._relay.live, key=lambda exchange: exchange.began):
             ticket = exchange.ticket
@@ -63,7 +63,7 @@ def replica(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _request(exchange: Exchange, standing: Standing) -> dict[str, Any]:
+def _request(exchange: LiveRequest, standing: Standing) -> dict[str, Any]:
     route, needs = exchange.route, exchange.requirements
     phase, position = standing
     return {

@@ -75,10 +75,10 @@ class Operations:
     async def cancel(self, request: Request) -> Response:
         """End a live request."""
         wanted = request.path_params["id"]
-        exchange = self._relay.find(wanted)
-        if exchange is None:
+        live = self._relay.find(wanted)
+        if live is None:
             raise NotFound(f"There is no live request '{wanted}'")
-        exchange.cancel()
+        live.cancel()
         return json_response({"cancelled": wanted})
 
     async def decisions(self, request: Request) -> Response:

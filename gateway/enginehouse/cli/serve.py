@@ -13,7 +13,7 @@ import click
 import msgspec
 import uvicorn
 
-from enginehouse.api.fast_door import fast_door
+from enginehouse.api.fast_door import WebSocketProtocol, fast_door
 from enginehouse.app import Gateway
 from enginehouse.cli.listen import listen, url_of
 from enginehouse.cli.options import config_option
@@ -24,6 +24,9 @@ from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.telemetry.logs import configure_logs
 
 _log = logging.getLogger(__name__)
+
+_PONG_TIMEOUT_S = 120.0
+"""A client's pong waits behind what the engine has yet to take, so this is no shorter than an engine may stall."""
 
 
 @click.command()
@@ -67,6 +70,9 @@ class _Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=75,
+                ws=WebSocketProtocol,
+                ws_max_size=settings.max_body,
+                ws_ping_timeout=_PONG_TIMEOUT_S,
                 timeout_graceful_shutdown=round(settings.drain_timeout),
             )
         )
@@ -84,6 +90,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let live requests end."""
         self._gateway.refuse_new()
+        await self._gateway.relay.web_sockets_ended()  # else the server would tell them that it is about to restart
         await super().shutdown(sockets)
 
 

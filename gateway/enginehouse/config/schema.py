@@ -187,6 +187,9 @@ class Model(ModelCard, frozen=True):
     ] = "stop"
     memory: Annotated[ByteSize | None, Meta(description="what it takes; learned if left out")] = None
     stop_command: Annotated[str, Meta(description="instead of SIGTERM")] = ""
+    health_path: Annotated[
+        str, Meta(description="page that answers 200 once it is ready, else the driver's; `none`: any answer will do")
+    ] = ""
     start_timeout: Annotated[Duration, Meta(description="until it is ready")] = 120
     stop_timeout: Annotated[Duration, Meta(description="until it is killed")] = 10
     preload: Annotated[bool, Meta(description="load at start")] = False

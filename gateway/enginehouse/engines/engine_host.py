@@ -17,6 +17,7 @@ from enginehouse.config.schema import Host as HostSettings
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import ReplicaState, replica_name
 from enginehouse.domain.ticket import SwapDone, Ticket
+from enginehouse.engines.health_path import with_health_path
 from enginehouse.engines.host_engines import HostEngines, Managed
 from enginehouse.engines.idle import IdleKeeper
 from enginehouse.engines.ports import Ports
@@ -73,7 +74,9 @@ class EngineHost:
         self._means = means
         self._prober = prober
         self._managed = {
-            replica_name(model_name, backend): Managed(backend, model_name, model, means.drivers[driver_of(model)])
+            replica_name(model_name, backend): Managed(
+                backend, model_name, model, with_health_path(means.drivers[driver_of(model)], model.health_path)
+            )
             for model_name, model in config.models.items()
             if model.host == name
             for backend in managed_backends(model_name, model)

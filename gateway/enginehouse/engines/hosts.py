@@ -23,8 +23,8 @@ _SWEEP_S = 1.0
 class Hosts:
     """Every host with a model to launch, or with an engine that an earlier gateway left there.
 
-    ``by_backend``: the queue of each launched backend; live. Methods that take a model raise ``ModelNotFound`` for one
-    that is not launched.
+    ``by_backend``: the queue of each launched backend; live. Methods that take a model also take an alias of one, and
+    raise ``ModelNotFound`` for one that is not launched.
     """
 
     def __init__(self, means: Means) -> None:
@@ -57,6 +57,7 @@ class Hosts:
 
     async def load(self, model: str) -> None:
         """Have the first replica of ``model`` made ready, in its turn, and wait for that. Raises ``RequestError``."""
+        model = self._launched(model)
         host = self._of(model)
         await host.load(host.replicas(model)[0])
 
@@ -66,7 +67,7 @@ class Hosts:
         What waits for them is refused, and what they still serve is cut off. Each has ``timeout`` seconds, or else what
         its model says, until it is killed.
         """
-        names = self.models if models is None else models
+        names = self.models if models is None else [self._launched(model) for model in models]
         await asyncio.gather(*[self._of(model).unload(model, timeout) for model in names])
 
     @property
@@ -88,13 +89,19 @@ class Hosts:
 
     def explain_swap(self, target: str, running: Sequence[str] | None = None) -> SwapPlan:
         """What would be stopped so that the model ``target`` can run where ``running`` do, or what runs now."""
+        target = self._launched(target)
         return self._of(target).explain_swap(target, running)
 
+    def _launched(self, name: str) -> str:
+        """The launched model of that name, else the one that it is an alias of."""
+        target = self._means.config.routing.aliases.get(name, name)
+        for model in (name, target):
+            if (settings := self._means.config.models.get(model)) is not None and settings.launches:
+                return model
+        raise ModelNotFound(name)
+
     def _of(self, model: str) -> EngineHost:
-        settings = self._means.config.models.get(model)
-        if settings is None or not settings.launches:
-            raise ModelNotFound(model)
-        return self._hosts[settings.host]
+        return self._hosts[self._means.config.models[model].host]
 
     async def _keep_sweeping(self) -> None:
         while True:
