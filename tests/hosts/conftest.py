@@ -84,12 +84,10 @@ class House:
 def started_by(mark: str) -> dict[int, list[str]]:
     """The engines that gateways of a test have started and that still run, with their command lines."""
     found = {}
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK) == mark and "--model" in (command := process.cmdline()):
-                found[process.pid] = command
-        except psutil.Error:  # it is somebody else's, or has just ended
-            continue
+    for process in psutil.process_iter(["environ", "cmdline"]):
+        environment, command = process.info["environ"] or {}, process.info["cmdline"] or []
+        if environment.get(MARK) == mark and "--model" in command:
+            found[process.pid] = command
     return found
 
 

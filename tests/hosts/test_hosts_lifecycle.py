@@ -74,6 +74,14 @@ def test_a_load_that_fails_harms_nobody_else(house: Any, sim: Any) -> None:
     assert home.ask("a").status_code == 200
 
 
+def test_nothing_is_stopped_for_an_engine_that_is_left_alone(house: Any, sim: Any) -> None:
+    home = house(BROKEN + sim("a"))
+    assert home.ask("broken").status_code == 503
+    assert home.ask("a").status_code == 200
+    assert "is left alone" in home.ask("broken").json()["error"]["message"]
+    assert home.history()[2:] == ["a starting", "a ready"]
+
+
 def test_a_load_that_fails_leads_to_the_fallback(house: Any, sim: Any) -> None:
     home = house(BROKEN + sim("a") + '[routing.fallbacks]\nbroken = ["a"]\n')
     answer = home.ask("broken")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from enginehouse.domain.errors import LoadFailed
-from enginehouse.domain.replica import ReplicaState
+from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.domain.ticket import SwapDone, SwapId, Ticket
 from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper
@@ -165,8 +165,7 @@ class FakeEffects:
 
     def running(self) -> Mapping[str, ReplicaState]:
         """As the interface says."""
-        at_rest = (ReplicaState.STOPPED, ReplicaState.FAILED)
-        return {replica: state for replica, state in self.states.items() if state not in at_rest}
+        return {replica: state for replica, state in self.states.items() if state not in AT_REST}
 
     def start_swap(self, target: str, evict: Sequence[str]) -> SwapId:
         """As the interface says."""
