@@ -8,13 +8,13 @@ from enginehouse.engines.last_words import tell_of_too_little_memory
 @pytest.mark.parametrize(
     "line",
     [
-        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 35533.34 MiB on device 0: cudaMalloc failed: out of memory",
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 355 MiB on device 0: cudaMalloc failed: out of memory",
         "ggml_backend_cpu_buffer_type_alloc_buffer: failed to allocate buffer of size 437944320",
         "llama_model_load: error loading model: unable to allocate CUDA0 buffer",
         "ggml_vulkan: vk::Device::allocateMemory: ErrorOutOfDeviceMemory",
         "terminate called after throwing an instance of 'std::bad_alloc'",
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
-        "ValueError: Free memory on device cuda:1 (19.77/22.05 GiB) on startup is less than desired GPU memory utilization",
+        "ValueError: Free memory on device cuda:1 (19.77/22.05 GiB) on startup is less than desired GPU memory",
         "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`",
         "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
         "OSError: [Errno 12] Cannot allocate memory",

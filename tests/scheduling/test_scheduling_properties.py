@@ -24,7 +24,7 @@ from enginehouse import (
     Swapper,
     Ticket,
 )
-from enginehouse.testing import FakeEffects, FakeSwap, OneAtATime
+from enginehouse.testing import AtMost, FakeEffects, FakeSwap, OneAtATime
 from enginehouse_scheduling.fifo import Fifo
 
 NAMES = "abcde"
@@ -40,17 +40,6 @@ class RandomRules(OneAtATime):
 
     def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
         return [replica for replica in running if replica != target and (target, replica) in self.rules]
-
-
-class AtMost(OneAtATime):
-    """``most`` run at once; the least recently used go."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-
-    def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
-        others = [replica for replica in running if replica != target]
-        return others[: max(0, len(others) - self.most + 1)]
 
 
 SWAPPERS: st.SearchStrategy[Swapper] = st.one_of(

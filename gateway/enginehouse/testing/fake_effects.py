@@ -25,6 +25,18 @@ class OneAtATime(Swapper):
         """Nothing to remember."""
 
 
+class AtMost(OneAtATime):
+    """So many run at once; the least recently used must go."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
+        """As many of the least recently used as are too many."""
+        others = super().eviction_for(target, running)
+        return others[: max(0, len(others) - self.most + 1)]
+
+
 class FakeSwap(NamedTuple):
     """A swap that the scheduler started."""
 
