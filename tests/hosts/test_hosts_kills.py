@@ -128,9 +128,10 @@ def broken_off(answer: Future[httpx.Response]) -> bool:
 def test_a_gateway_that_is_killed_while_engines_load(house: Any, stage: Any, tmp_path: Path) -> None:
     config = "[hosts.other]\n" + stage.sim("a") + stage.sim("b", host='"other"') + stage.sim("c")
     home = house(config, ENGINEHOUSE_STATE_DIR=str(tmp_path))
-    answers = [home.asking("a"), home.asking("b", stream=True), home.asking("c")]
-    home.until_asked(3)
+    answers = [home.asking("a"), home.asking("b", stream=True)]
     home.gateway.until(lambda _: {*home.engines()} == {"a", "b"})
+    answers.append(home.asking("c"))
+    home.until_waiting(c="queued")
     engines = home.engines()
     home.gateway.kill()
     assert all(broken_off(answer) for answer in answers)
@@ -172,7 +173,7 @@ def test_a_gateway_that_is_killed_while_engines_serve(house: Any, sim: Any, tmp_
 
 
 def test_a_gateway_that_is_killed_while_it_swaps(house: Any, stage: Any, tmp_path: Path) -> None:
-    config = stage.sim("a", stop_command='"sleep 1m"', stop_timeout='"2s"') + stage.sim("b")
+    config = stage.sim("a", stop_command='"sleep 5"', stop_timeout='"2s"') + stage.sim("b")
     stage.open()
     home = house(config, ENGINEHOUSE_STATE_DIR=str(tmp_path))
     assert home.ask("a").status_code == 200
