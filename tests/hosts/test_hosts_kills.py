@@ -138,8 +138,10 @@ def test_a_gateway_that_is_killed_while_engines_load(house: Any, stage: Any, tmp
 
     again = house(config, ENGINEHOUSE_STATE_DIR=str(tmp_path))
     assert again.running() == {"a": "starting", "b": "starting"}
-    answers = [again.asking(model) for model in "abc"]
-    again.until_asked(3)
+    answers = []
+    for model, phase in {"a": "loading", "b": "loading", "c": "queued"}.items():
+        answers.append(again.asking(model))
+        again.until_waiting(**{model: phase})
     assert again.engines() == engines, "what loads already is not loaded a second time"
     stage.open()
     assert [answer.result().status_code for answer in answers] == [200, 200, 200]
