@@ -32,10 +32,14 @@ def _age(waiter: Waiter) -> Age:
 
 
 class Line:
-    """Those who wait for one replica; never empty while it is in the queue."""
+    """Those who wait for one replica; never empty while it is in the queue.
+
+    ``cramped``: it was loaded for them in vain, for lack of memory, and is to be loaded with as much as there can be.
+    """
 
     def __init__(self, replica: str) -> None:
         self.replica = replica
+        self.cramped = False
         self._by_rank: list[Waiter] = []
         self._by_age: list[Waiter] = []
 

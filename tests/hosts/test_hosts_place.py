@@ -63,6 +63,8 @@ class Engines:
     def states(self) -> Mapping[str, ReplicaState]:
         return {"a": ReplicaState.STOPPED}
 
+    def refuse_too_soon(self, replica: str, evict: Sequence[str]) -> None: ...
+
     async def start(self, replica: str) -> None:
         if self.error is not None:
             raise self.error

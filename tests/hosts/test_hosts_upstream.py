@@ -84,7 +84,7 @@ def test_a_request_that_waits_for_its_model_is_seen_and_may_leave(house: Any, si
 
 
 def test_a_client_that_leaves_ends_the_engines_call(house: Any, sim: Any) -> None:
-    home = house(sim("a").replace('"--ttft", "1ms"', '"--ttft", "1m"'))
+    home = house(sim("a", ttft="1m"))
     body = {"model": "a", "messages": [{"role": "user", "content": "Hello"}]}
     home.operate("/api/models/a/load")
     with pytest.raises(httpx.ReadTimeout):

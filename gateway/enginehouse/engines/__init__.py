@@ -12,7 +12,8 @@
     ports         loopback ports to run it on
     local         the bundled launcher: a process group of its own, here
     processes     what the operating system knows of them
-    log_file      what an engine prints into
+    log_file      what engines print into
+    last_words    what they tell of one that did not start
     state_file    which engines run, for the next gateway
     recorded      a launcher that keeps that up to date
     prober        every backend, asked again and again how it is and what it serves

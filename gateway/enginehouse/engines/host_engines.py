@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from enginehouse.config.schema import Model
-from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed
-from enginehouse.domain.replica import ReplicaState
+from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed, NotEnoughMemory
+from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines.back_off import BackOff
 from enginehouse.engines.bounded import bounded
 from enginehouse.engines.launch_line import fingerprint
@@ -71,6 +71,7 @@ class HostEngines:
         self._on_gone = on_gone
         self._states = dict.fromkeys(replicas, ReplicaState.STOPPED)
         self._back_offs = {replica: BackOff() for replica in replicas}
+        self._crowded_by: dict[str, Sequence[str]] = {}
         self.supervisors: Mapping[str, Supervisor] = {
             replica: self._supervisor(replica, managed) for replica, managed in replicas.items()
         }
@@ -100,6 +101,21 @@ class HostEngines:
         """How each replica is now; live."""
         return self._states
 
+    def refuse_too_soon(self, replica: str, evict: Sequence[str] = ()) -> None:
+        """Raises ``LoadFailed`` while an engine is left alone after failures.
+
+        It is not if all that it lacked was memory, and some was given back since, or will be by stopping ``evict``.
+        """
+        back_off = self._back_offs[replica]
+        left = math.ceil(back_off.left(asyncio.get_running_loop().time()))
+        stays = [other for other in self._running() if other not in evict]
+        if left <= 0 or any(other not in stays for other in self._crowded_by.get(replica, ())):
+            return
+        times = "once" if back_off.failures == 1 else f"{back_off.failures} times in a row"
+        why = self.supervisors[replica].problem
+        text = f"'{replica}' failed {times} and is left alone for {left} s before it is tried again: {why}"
+        raise LoadFailed(text, retry_after=left)
+
     async def start(self, replica: str) -> None:
         """Wake or launch an engine, or join its adoption, and wait until it is ready.
 
@@ -110,9 +126,13 @@ class HostEngines:
         supervisor = self.supervisors[replica]
         if supervisor.state is ReplicaState.READY:
             return
-        self._refuse_too_soon(replica)
+        self.refuse_too_soon(replica)
+        self._crowded_by.pop(replica, None)
         try:
             await supervisor.start()
+        except NotEnoughMemory:
+            self._crowded_by[replica] = self._running()
+            raise
         except ConfigError as error:
             raise LoadFailed(f"'{replica}' cannot be launched: {error}") from error
         await self._measure(replica)
@@ -162,14 +182,8 @@ class HostEngines:
         if state is ReplicaState.FAILED and before in (ReplicaState.READY, ReplicaState.SLEEPING):
             self._on_gone(replica)
 
-    def _refuse_too_soon(self, replica: str) -> None:
-        back_off = self._back_offs[replica]
-        left = math.ceil(back_off.left(asyncio.get_running_loop().time()))
-        if left > 0:
-            times = "once" if back_off.failures == 1 else f"{back_off.failures} times in a row"
-            why = self.supervisors[replica].problem
-            text = f"'{replica}' failed {times} and is left alone for {left} s before it is tried again: {why}"
-            raise LoadFailed(text, retry_after=left)
+    def _running(self) -> Sequence[str]:
+        return [replica for replica, state in self._states.items() if state not in AT_REST]
 
     # --- adoption
 

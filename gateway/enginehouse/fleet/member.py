@@ -28,9 +28,14 @@ class Member:
         self.offers: dict[str, Candidate] = {}
 
     @property
+    def state(self) -> ReplicaState:
+        """The state of its engine; a managed one has one model."""
+        return next((state for state, _ in self.states.values()), ReplicaState.READY)
+
+    @property
     def runs(self) -> bool:
         """Whether its engine is there to be judged: that of a managed backend while it is ready."""
-        return all(state is ReplicaState.READY for state, _ in self.states.values())
+        return self.state is ReplicaState.READY
 
     def candidates(self, declared: Mapping[str, Capabilities]) -> dict[str, Candidate]:
         """What the backend offers now; ``declared`` tells what models can do wherever they are served.
@@ -80,6 +85,7 @@ class Member:
             priority=backend.priority,
             role=backend.role,
             host=backend.host,
+            state=self.state,
             health=health.health,
             last_error=health.last_error,
             last_error_at=health.last_error_at,

@@ -64,6 +64,14 @@ class Swapper(ABC):
         ``LoadFailed`` for a target that can never run here.
         """
 
+    def dispensable(self, target: str, running: Sequence[str]) -> Sequence[str]:
+        """The replicas of ``running`` that may be stopped if ``target`` found too little memory to start beside them.
+
+        Pure, like ``eviction_for``. Pinned replicas, and those of the target's own model, stay in any case. Everything,
+        unless a swapper knows better.
+        """
+        return running
+
     @abstractmethod
     def on_swap_start(self, target: str, running: Sequence[str]) -> None:
         """A swap really begins; called once for each."""

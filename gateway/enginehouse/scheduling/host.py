@@ -10,12 +10,11 @@ from functools import partial
 from typing import Protocol
 
 from enginehouse.domain.errors import EnginehouseError, LoadFailed
-from enginehouse.domain.replica import ReplicaState
+from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.domain.ticket import SwapDone, SwapId, Ticket
 from enginehouse.interfaces.schedulers import Scheduler, Waiting
 
 _TICK_S = 0.25
-_AT_REST = (ReplicaState.STOPPED, ReplicaState.FAILED)
 
 
 class Engines(Protocol):
@@ -23,6 +22,9 @@ class Engines(Protocol):
 
     def states(self) -> Mapping[str, ReplicaState]:
         """How each of them is now."""
+
+    def refuse_too_soon(self, replica: str, evict: Sequence[str]) -> None:
+        """Raises ``LoadFailed`` if an engine cannot be started yet, not even with ``evict`` stopped."""
 
     async def start(self, replica: str) -> None:
         """Start an engine and wait until it is ready. Raises ``LoadFailed``."""
@@ -124,7 +126,7 @@ class Host:
 
     def running(self) -> Mapping[str, ReplicaState]:
         """Every replica that is not at rest."""
-        return {replica: state for replica, state in self._engines.states().items() if state not in _AT_REST}
+        return {replica: state for replica, state in self._engines.states().items() if state not in AT_REST}
 
     def start_swap(self, target: str, evict: Sequence[str]) -> SwapId:
         """Begin a swap."""
@@ -180,6 +182,7 @@ class Host:
         self._handle(lambda: self._scheduler.on_tick(self.now()))
 
     async def _swap(self, target: str, evict: Sequence[str]) -> None:
+        self._engines.refuse_too_soon(target, evict)  # else they would be stopped in vain
         await asyncio.gather(*(self._engines.stop(replica, None) for replica in evict))
         await self._engines.start(target)
 

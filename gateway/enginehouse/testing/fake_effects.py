@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from enginehouse.domain.errors import LoadFailed
-from enginehouse.domain.replica import ReplicaState
+from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.domain.ticket import SwapDone, SwapId, Ticket
 from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper
@@ -23,6 +23,18 @@ class OneAtATime(Swapper):
 
     def on_swap_start(self, target: str, running: Sequence[str]) -> None:
         """Nothing to remember."""
+
+
+class AtMost(OneAtATime):
+    """So many run at once; the least recently used must go."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
+        """As many of the least recently used as are too many."""
+        others = super().eviction_for(target, running)
+        return others[: max(0, len(others) - self.most + 1)]
 
 
 class FakeSwap(NamedTuple):
@@ -165,8 +177,7 @@ class FakeEffects:
 
     def running(self) -> Mapping[str, ReplicaState]:
         """As the interface says."""
-        at_rest = (ReplicaState.STOPPED, ReplicaState.FAILED)
-        return {replica: state for replica, state in self.states.items() if state not in at_rest}
+        return {replica: state for replica, state in self.states.items() if state not in AT_REST}
 
     def start_swap(self, target: str, evict: Sequence[str]) -> SwapId:
         """As the interface says."""

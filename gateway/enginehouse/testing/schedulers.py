@@ -7,7 +7,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from enginehouse.domain.errors import LoadFailed, ShuttingDown
+from enginehouse.domain.errors import LoadFailed, NotEnoughMemory, ShuttingDown
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Phase, SwapDone, SwapId
 from enginehouse.interfaces.schedulers import Scheduler
@@ -73,7 +73,8 @@ def _possible(host: FakeEffects, random: Random) -> Iterator[Callable[[], object
         yield partial(host.leave, random.choice(host.waiting))
     for swap in host.swaps.values():
         yield partial(host.swap_done, swap.target)
-        yield partial(host.swap_done, swap.target, LoadFailed("no memory"))
+        yield partial(host.swap_done, swap.target, LoadFailed("no such file"))
+        yield partial(host.swap_done, swap.target, NotEnoughMemory("out of memory"))
     for served in host.in_flight.elements():
         yield partial(host.serve_done, served)
     for stopped in host.stopping:
