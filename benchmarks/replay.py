@@ -13,8 +13,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse_sim.build import build_core
-from enginehouse_sim.core_settings import CoreSettings
+from enginehouse_sim.core.build import build_core
+from enginehouse_sim.core.settings import CoreSettings
 from enginehouse_sim.replay.report import Report, report
 from enginehouse_sim.replay.simulate import Replay
 from enginehouse_sim.replay.trace import TraceRequest

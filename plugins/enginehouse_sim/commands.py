@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from enginehouse import EnginehouseError
-from enginehouse_sim.core_options import POSITIVE, core_options
-from enginehouse_sim.core_settings import CoreSettings
+from enginehouse_sim.core.options import POSITIVE, core_options
+from enginehouse_sim.core.settings import CoreSettings
 from enginehouse_sim.serve_command import serve
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from enginehouse import EnginehouseError
-from enginehouse_sim.core_options import core_options, duration_option
+from enginehouse_sim.core.options import core_options, duration_option
 
 _PORT = click.IntRange(0, 65535)
 _ROLES = ("neutral", "prefill", "decode")

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from enginehouse import InvalidRequest
-from enginehouse_sim.build import build_core
-from enginehouse_sim.continuation import continuation
-from enginehouse_sim.core_settings import CoreSettings
+from enginehouse_sim.core.build import build_core
+from enginehouse_sim.core.settings import CoreSettings
 from enginehouse_sim.grammar.grammar import JSON_OBJECT
+from enginehouse_sim.model.continuation import continuation
+from enginehouse_sim.model.text import encode
 from enginehouse_sim.scheduler.constants import SchedulerConstants
 from enginehouse_sim.scheduler.output import SchedulerOutput
 from enginehouse_sim.server.answer import Answer
@@ -20,7 +21,6 @@ from enginehouse_sim.server.engine import EngineFailed
 from enginehouse_sim.server.generation import Generator, Run
 from enginehouse_sim.server.metrics import Metrics
 from enginehouse_sim.server.work import Prompt, Work
-from enginehouse_sim.text import encode
 
 _ids = count()
 

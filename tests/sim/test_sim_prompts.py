@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from enginehouse import InvalidRequest
+from enginehouse_sim.model.text import text_of, token_id
 from enginehouse_sim.server.prompts import IMAGE_TOKENS, ImageUrl, Message, Part, PromptInput, chat_prompt, prompts_of
-from enginehouse_sim.text import text_of, token_id
 
 
 def rendered(messages: list[Message], **how: bool) -> str:

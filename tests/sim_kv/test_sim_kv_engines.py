@@ -16,8 +16,8 @@ from enginehouse_sim.kv.host_tier import HostTier
 from enginehouse_sim.kv.offers import KvOffers
 from enginehouse_sim.kv.source import KvSource
 from enginehouse_sim.kv.transfer_worker import KvLoad, TransferWorker
-from enginehouse_sim.kv_memory import KvMemory, Occupant
-from enginehouse_sim.runner import ModelRunner, RunnerSettings
+from enginehouse_sim.model.kv_memory import KvMemory, Occupant
+from enginehouse_sim.model.runner import ModelRunner, RunnerSettings
 from enginehouse_sim.scheduler.constants import SchedulerConstants
 from enginehouse_sim.scheduler.output import SchedulerOutput
 from enginehouse_sim.scheduler.request import RequestState, RequestStatus

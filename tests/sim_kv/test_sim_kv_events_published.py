@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from enginehouse_sim.build import build_core
-from enginehouse_sim.core_settings import CoreSettings
+from enginehouse_sim.core.build import build_core
+from enginehouse_sim.core.settings import CoreSettings
 from enginehouse_sim.kv.events import BlocksRemoved, BlocksStored, KvEvent
 from enginehouse_sim.scheduler.constants import SchedulerConstants
 from enginehouse_sim.scheduler.request import RequestState

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from enginehouse_sim.build import build_core
-from enginehouse_sim.continuation import Continuation
-from enginehouse_sim.core import EngineCore
-from enginehouse_sim.core_settings import CoreSettings
+from enginehouse_sim.core.build import build_core
+from enginehouse_sim.core.engine_core import EngineCore
+from enginehouse_sim.core.settings import CoreSettings
+from enginehouse_sim.model.continuation import Continuation
 from enginehouse_sim.scheduler.constants import SchedulerConstants
 from enginehouse_sim.scheduler.output import SchedulerOutput
 from enginehouse_sim.scheduler.request import RequestState

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from enginehouse_sim.build import build_core
-from enginehouse_sim.core_settings import CoreSettings
+from enginehouse_sim.core.build import build_core
+from enginehouse_sim.core.settings import CoreSettings
 from enginehouse_sim.offload.settings import OffloadSettings
 from enginehouse_sim.replay.report import Report, report
 from enginehouse_sim.replay.simulate import Replay

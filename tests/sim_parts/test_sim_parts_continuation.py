@@ -6,8 +6,8 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse_sim.continuation import WORDS, Continuation, continuation
-from enginehouse_sim.text import EOS, encode, text_of, token_id
+from enginehouse_sim.model.continuation import WORDS, Continuation, continuation
+from enginehouse_sim.model.text import EOS, encode, text_of, token_id
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 seeds = st.integers(0, 2**32)

@@ -8,10 +8,10 @@ import sys
 
 PROGRAM = """
 import json
-from enginehouse_sim.continuation import Continuation
+from enginehouse_sim.model.continuation import Continuation
 from enginehouse_sim.grammar.grammar import Grammar, Matcher
-from enginehouse_sim.text import EOS, text_of
-from enginehouse_sim.vectors import vector
+from enginehouse_sim.model.text import EOS, text_of
+from enginehouse_sim.model.vectors import vector
 
 schema = {"properties": {"a": {"anyOf": [{"type": "string"}, {"enum": ["x", "xy", 3]}]}, "b": {"type": "array"}}}
 for text in ("json_object", "json", json.dumps(schema)):

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from enginehouse_sim.continuation import Continuation
 from enginehouse_sim.grammar.grammar import JSON_OBJECT, JSON_VALUE, Grammar, Matcher
-from enginehouse_sim.text import EOS, encode, text_of
+from enginehouse_sim.model.continuation import Continuation
+from enginehouse_sim.model.text import EOS, encode, text_of
 
 ANY_VALUE, ANY_OBJECT = Grammar(JSON_VALUE), Grammar(JSON_OBJECT)
 seeds = st.integers(0, 2**32)

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from enginehouse_sim.continuation import Continuation
 from enginehouse_sim.grammar.grammar import JSON_OBJECT
 from enginehouse_sim.grammar.manager import GrammarManager
+from enginehouse_sim.model.continuation import Continuation
+from enginehouse_sim.model.text import EOS, encode, text_of
 from enginehouse_sim.scheduler.request import RequestState
-from enginehouse_sim.text import EOS, encode, text_of
 
 
 def request(

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse_sim.continuation import Continuation
-from enginehouse_sim.kv_memory import InconsistentBlocks, KvMemory, Occupant
-from enginehouse_sim.runner import ModelRunner, RunnerSettings
+from enginehouse_sim.model.continuation import Continuation
+from enginehouse_sim.model.kv_memory import InconsistentBlocks, KvMemory, Occupant
+from enginehouse_sim.model.runner import ModelRunner, RunnerSettings
+from enginehouse_sim.model.text import EOS, encode
 from enginehouse_sim.scheduler.output import CachedRequestData, ModelRunnerOutput, NewRequestData, SchedulerOutput
 from enginehouse_sim.scheduler.request import RequestState
 from enginehouse_sim.steps.load import StepLoad
-from enginehouse_sim.text import EOS, encode
 
 PROMPT = encode("the engine house stands by the river")  # nine tokens
 BLOCKS = [7, 3, 9, 4, 5, 6]

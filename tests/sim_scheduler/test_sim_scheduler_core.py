@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from enginehouse_sim.core import IDLE_STEP, EngineCore
-from enginehouse_sim.kv_memory import KvMemory
-from enginehouse_sim.runner import ModelRunner, RunnerSettings
+from enginehouse_sim.core.engine_core import IDLE_STEP, EngineCore
+from enginehouse_sim.model.kv_memory import KvMemory
+from enginehouse_sim.model.runner import ModelRunner, RunnerSettings
 from enginehouse_sim.scheduler.request import RequestState, RequestStatus
 from enginehouse_sim.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.steps.models import ConstantSteps

@@ -9,9 +9,9 @@ import sys
 import msgspec
 import pytest
 
-from enginehouse_sim.core import EngineCore
+from enginehouse_sim.core.engine_core import EngineCore
 from enginehouse_sim.kv.cache_manager import PagedKvCacheManager
-from enginehouse_sim.runner import ModelRunner, RunnerSettings
+from enginehouse_sim.model.runner import ModelRunner, RunnerSettings
 from enginehouse_sim.scheduler.constants import SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.scheduler.request import MultiModalInput, RequestState
 from enginehouse_sim.scheduler.scheduler import BatchScheduler

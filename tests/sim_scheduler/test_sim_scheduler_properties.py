@@ -7,15 +7,15 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from enginehouse_sim.core import EngineCore
+from enginehouse_sim.core.engine_core import EngineCore
 from enginehouse_sim.kv.cache_manager import PagedKvCacheManager
-from enginehouse_sim.kv_memory import KvMemory
-from enginehouse_sim.runner import ModelRunner, RunnerSettings
+from enginehouse_sim.model.kv_memory import KvMemory
+from enginehouse_sim.model.runner import ModelRunner, RunnerSettings
+from enginehouse_sim.model.text import EOS
 from enginehouse_sim.scheduler.constants import SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.scheduler.request import RequestState
 from enginehouse_sim.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.steps.models import ConstantSteps
-from enginehouse_sim.text import EOS
 
 MAX_STEPS = 2000
 LAST_EVENT = 60

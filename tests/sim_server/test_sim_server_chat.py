@@ -11,7 +11,7 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
 from enginehouse.testing.engines import SimEngine
-from enginehouse_sim.text import encode, text_of
+from enginehouse_sim.model.text import encode, text_of
 
 Post = Callable[..., Any]
 CHAT = "/v1/chat/completions"

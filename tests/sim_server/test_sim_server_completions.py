@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from enginehouse.testing.engines import SimEngine
-from enginehouse_sim.text import encode, text_of
+from enginehouse_sim.model.text import encode, text_of
 
 Post = Callable[..., Any]
 PATH = "/v1/completions"

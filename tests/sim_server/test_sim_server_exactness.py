@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from enginehouse.testing.engines import SimEngine
-from enginehouse_sim.text import text_of
+from enginehouse_sim.model.text import text_of
 
 LENGTH = 60
 

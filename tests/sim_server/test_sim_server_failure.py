@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from enginehouse_sim.build import build_core
 from enginehouse_sim.clock import LoopClock
-from enginehouse_sim.core_settings import CoreSettings
+from enginehouse_sim.core.build import build_core
+from enginehouse_sim.core.settings import CoreSettings
 from enginehouse_sim.scheduler.output import SchedulerOutput
 from enginehouse_sim.server.application import Application
 from enginehouse_sim.server.batching_engine import BatchingEngine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
-from enginehouse_sim.text import count_tokens, pieces
+from enginehouse_sim.model.text import count_tokens, pieces
 
 
 class Expression:

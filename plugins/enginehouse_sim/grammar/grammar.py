@@ -13,7 +13,7 @@ from enginehouse_sim.grammar.expressions import Expression
 from enginehouse_sim.grammar.json_schema import compile_schema
 from enginehouse_sim.grammar.machine import Machine, State, complete
 from enginehouse_sim.grammar.rows import Row, Rows
-from enginehouse_sim.text import EOS, bytes_of
+from enginehouse_sim.model.text import EOS, bytes_of
 
 JSON_OBJECT = "json_object"
 """The grammar of any JSON object: what clients call JSON mode."""

@@ -5,8 +5,8 @@ Spaces between things, escapes, and strings, arrays and objects with nothing in 
 
 from __future__ import annotations
 
-from enginehouse_sim.continuation import WORDS
 from enginehouse_sim.grammar.expressions import Chain, Choice, Expression, Letter, Reference, literal, optional, repeat
+from enginehouse_sim.model.continuation import WORDS
 
 _NUMBERS = ("1", "2", "3", "5", "8", "12", "20", "42", "64", "100", "365", "1024", "4096", "20000")
 _FRACTIONS = ("5", "25", "75", "125")

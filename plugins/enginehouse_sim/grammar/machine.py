@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from enginehouse_sim.grammar.expressions import Chain, Choice, Expression, Letter, Reference
-from enginehouse_sim.text import count_tokens
+from enginehouse_sim.model.text import count_tokens
 
 Stack = tuple[Expression, ...]
 State = frozenset[Stack]

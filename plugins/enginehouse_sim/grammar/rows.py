@@ -7,7 +7,7 @@ from functools import lru_cache
 from operator import itemgetter
 
 from enginehouse_sim.grammar.machine import Machine, State, apart_from, complete, offers
-from enginehouse_sim.text import EOS, count_tokens, encode, token_id
+from enginehouse_sim.model.text import EOS, count_tokens, encode, token_id
 
 Row = frozenset[int]
 

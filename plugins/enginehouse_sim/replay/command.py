@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from enginehouse import ConfigError
-from enginehouse_sim.build import build_core
-from enginehouse_sim.core_settings import CoreSettings
+from enginehouse_sim.core.build import build_core
+from enginehouse_sim.core.settings import CoreSettings
 from enginehouse_sim.replay.formats import read_trace
 from enginehouse_sim.replay.plot import plot
 from enginehouse_sim.replay.report import Report, Spread, report

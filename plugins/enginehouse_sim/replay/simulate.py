@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from time import perf_counter
 
-from enginehouse_sim.core import EngineCore
+from enginehouse_sim.core.engine_core import EngineCore
 from enginehouse_sim.replay.record import Record, RequestRecord
 from enginehouse_sim.replay.trace import TraceRequest, prompt_of
 from enginehouse_sim.scheduler.output import SchedulerOutput

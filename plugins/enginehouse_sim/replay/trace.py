@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from enginehouse import EnginehouseError
-from enginehouse_sim.continuation import WORDS
-from enginehouse_sim.text import token_id
+from enginehouse_sim.model.continuation import WORDS
+from enginehouse_sim.model.text import token_id
 
 
 class TraceError(EnginehouseError):

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from enginehouse import InvalidRequest, RequestError
+from enginehouse_sim.model.text import piece_of
 from enginehouse_sim.scheduler.output import EngineCoreOutput, TokenLogprobs
 from enginehouse_sim.scheduler.request import RequestStatus
 from enginehouse_sim.server.engine import Ends
 from enginehouse_sim.server.metrics import RequestMeter
 from enginehouse_sim.server.stops import StopStrings
 from enginehouse_sim.server.work import Work
-from enginehouse_sim.text import piece_of
 
 
 class Piece(msgspec.Struct, frozen=True, gc=False):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from enginehouse import InvalidRequest
 from enginehouse_sim.clock import Clock
-from enginehouse_sim.core import EngineCore, StepResult
+from enginehouse_sim.core.engine_core import EngineCore, StepResult
 from enginehouse_sim.grammar.grammar import grammar_of
 from enginehouse_sim.scheduler.admission import never_fits
 from enginehouse_sim.scheduler.outcome import stats

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse_sim.core import StepResult
+from enginehouse_sim.core.engine_core import StepResult
 from enginehouse_sim.scheduler.request import RequestState, RequestStatus
 from enginehouse_sim.scheduler.state import SchedulerState
 from enginehouse_sim.server.batching_engine import BatchingEngine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enginehouse_sim.core import StepResult
+from enginehouse_sim.core.engine_core import StepResult
 from enginehouse_sim.server.histogram import Histogram
 
 _FIRST_TOKEN = (

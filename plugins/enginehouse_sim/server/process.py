@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from enginehouse_sim.build import build_core
 from enginehouse_sim.clock import LoopClock
-from enginehouse_sim.core import EngineCore
+from enginehouse_sim.core.build import build_core
+from enginehouse_sim.core.engine_core import EngineCore
 from enginehouse_sim.server.application import Application
 from enginehouse_sim.server.batching_engine import BatchingEngine
 from enginehouse_sim.server.listener import Listener

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from enginehouse_sim.continuation import WORDS, Continuation
+from enginehouse_sim.model.continuation import WORDS, Continuation
 from enginehouse_sim.scheduler.output import TokenLogprobs
 
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import msgspec
 
 from enginehouse import InvalidRequest
+from enginehouse_sim.model.text import count_tokens, encode
 from enginehouse_sim.scheduler.request import MultiModalInput
 from enginehouse_sim.server.work import Prompt
-from enginehouse_sim.text import count_tokens, encode
 
 IMAGE_TOKENS = 64
 """The tokens that stand for one image."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from enginehouse_sim.core_settings import CoreSettings
+from enginehouse_sim.core.settings import CoreSettings
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from enginehouse import InvalidRequest, ModelNotFound
 from enginehouse_sim.clock import Clock
-from enginehouse_sim.core import StepResult
+from enginehouse_sim.core.engine_core import StepResult
 from enginehouse_sim.server.batching_engine import BatchingEngine
 from enginehouse_sim.server.faults.board import FaultBoard
 from enginehouse_sim.server.generation import Generator

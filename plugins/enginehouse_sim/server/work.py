@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from enginehouse_sim.model.text import EOS
 from enginehouse_sim.scheduler.request import MultiModalInput, RequestState
-from enginehouse_sim.text import EOS
 
 
 class Prompt(msgspec.Struct, frozen=True):

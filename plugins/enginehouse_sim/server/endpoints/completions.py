@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from enginehouse import InvalidRequest
+from enginehouse_sim.model.text import piece_of, text_of
 from enginehouse_sim.scheduler.output import TokenLogprobs
 from enginehouse_sim.server.answer import Answer, Piece
 from enginehouse_sim.server.call import DONE, Call
@@ -17,7 +18,6 @@ from enginehouse_sim.server.openai_parts import Alternatives, NotNegative, new_i
 from enginehouse_sim.server.prompt_scores import prompt_scores
 from enginehouse_sim.server.prompts import PromptInput, prompts_of
 from enginehouse_sim.server.simulation import Simulation
-from enginehouse_sim.text import piece_of, text_of
 
 
 class CompletionBody(SamplingBody, kw_only=True):

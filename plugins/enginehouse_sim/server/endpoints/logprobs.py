@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from enginehouse_sim.model.text import bytes_of, piece_of
 from enginehouse_sim.scheduler.output import TokenLogprobs
 from enginehouse_sim.server.prompt_scores import Score
-from enginehouse_sim.text import bytes_of, piece_of
 
 
 def chat_logprobs(logprobs: Iterable[TokenLogprobs], top: int) -> dict[str, Any]:

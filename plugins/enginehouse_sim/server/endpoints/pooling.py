@@ -11,13 +11,13 @@ from typing import Any, Literal
 import msgspec
 
 from enginehouse import InvalidRequest
+from enginehouse_sim.model.text import encode, pieces
 from enginehouse_sim.server.answer import Answer
 from enginehouse_sim.server.call import Call
 from enginehouse_sim.server.openai_parts import Positive, new_id
 from enginehouse_sim.server.prompts import Part, PromptInput, prompts_of
 from enginehouse_sim.server.simulation import Simulation
 from enginehouse_sim.server.work import Prompt, Work
-from enginehouse_sim.text import encode, pieces
 
 
 class EmbeddingBody(msgspec.Struct):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from enginehouse import InvalidRequest
+from enginehouse_sim.model.text import encode, piece_of, text_of
 from enginehouse_sim.server.call import Call
 from enginehouse_sim.server.prompts import Message, TokenId, chat_prompt
 from enginehouse_sim.server.simulation import Simulation
-from enginehouse_sim.text import encode, piece_of, text_of
 
 
 class TokenizeBody(msgspec.Struct):

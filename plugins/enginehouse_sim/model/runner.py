@@ -8,8 +8,10 @@ from typing import Any
 
 import msgspec
 
-from enginehouse_sim.continuation import Continuation
-from enginehouse_sim.kv_memory import KvMemory, Occupant
+from enginehouse_sim.model.continuation import Continuation
+from enginehouse_sim.model.kv_memory import KvMemory, Occupant
+from enginehouse_sim.model.text import EOS, text_of
+from enginehouse_sim.model.vectors import vector
 from enginehouse_sim.scheduler.output import (
     CachedRequestData,
     ModelRunnerOutput,
@@ -18,8 +20,6 @@ from enginehouse_sim.scheduler.output import (
     TokenLogprobs,
 )
 from enginehouse_sim.steps.load import StepLoad
-from enginehouse_sim.text import EOS, text_of
-from enginehouse_sim.vectors import vector
 
 
 class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from enginehouse_sim.core import EngineCore, StepModel
-from enginehouse_sim.core_settings import CoreSettings
+from enginehouse_sim.core.engine_core import EngineCore, StepModel
+from enginehouse_sim.core.settings import CoreSettings
 from enginehouse_sim.grammar.manager import GrammarManager
 from enginehouse_sim.kv.block_hashes import BlockHasher
 from enginehouse_sim.kv.cache_manager import PagedKvCacheManager
@@ -13,8 +13,8 @@ from enginehouse_sim.kv.connector import SimKvConnector
 from enginehouse_sim.kv.events import KvEvent, KvEvents
 from enginehouse_sim.kv.host_tier import HostTier
 from enginehouse_sim.kv.transfer_worker import TransferWorker
+from enginehouse_sim.model.runner import ModelRunner, RunnerSettings
 from enginehouse_sim.offload.offloading import Offloading
-from enginehouse_sim.runner import ModelRunner, RunnerSettings
 from enginehouse_sim.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.steps.models import ConstantSteps, SpedUp
 from enginehouse_sim.steps.profile import load_profile

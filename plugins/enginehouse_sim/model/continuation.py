@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import islice
 from zlib import crc32
 
-from enginehouse_sim.text import EOS, bytes_of, text_of, token_id
+from enginehouse_sim.model.text import EOS, bytes_of, text_of, token_id
 
 _VOCABULARY = """
     amber anvil ash axle bell boil bolt brass brick brush cab canal cart chain chute clank

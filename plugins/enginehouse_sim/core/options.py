@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from enginehouse import parse_duration
-from enginehouse_sim.core_settings import CoreSettings
+from enginehouse_sim.core.settings import CoreSettings
 from enginehouse_sim.scheduler.constants import SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.steps.profile import profile_names
 
