@@ -26,9 +26,10 @@ fix: $(STAMP)  ## mend what can be mended
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: $(STAMP)  ## measure routing and the relay
+bench: $(STAMP)  ## measure routing, the relay and the simulated engine
 	$(BIN)/python -m pytest benchmarks --benchmark-only -s
 	$(BIN)/python benchmarks/relay.py
+	$(BIN)/python benchmarks/replay.py
 
 docs: $(STAMP)  ## write the generated pages of docs/
 	$(BIN)/python docs/generate.py

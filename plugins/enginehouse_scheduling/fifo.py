@@ -9,6 +9,7 @@ from enginehouse import (
     HostFacts,
     LoadFailed,
     ModelNotFound,
+    NotEnoughMemory,
     Phase,
     QueueFull,
     QueueTimeout,
@@ -23,6 +24,7 @@ from enginehouse import (
 from enginehouse_scheduling.host_view import HostView
 from enginehouse_scheduling.queue import Line, Queue, Waiter, turn
 from enginehouse_scheduling.starvation import Claim, barrier, claims_of, stand_in_the_way
+from enginehouse_scheduling.swaps import Swap
 
 
 class Fifo(Scheduler):
@@ -40,6 +42,13 @@ class Fifo(Scheduler):
         self._queue = Queue()
         self._closed: Exception | None = None
 
+    def reconfigure(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
+        """Take what it works with from now on, and look at everything anew: priorities may have changed as well."""
+        self._limits = limits
+        self._view.reconfigure(swapper, host, limits)
+        self._queue.rank(self._priority)
+        self._drain(self._effects.now())
+
     # --- events ----------------------------------------------------------------------------------------------------
 
     def on_request(self, ticket: Ticket) -> None:
@@ -48,7 +57,7 @@ class Fifo(Scheduler):
         if refusal := self._closed or self._unknown(replica):
             self._effects.refuse(ticket, refusal)
             return
-        waiter = self._queue.waiter(ticket, ticket.priority + self._view.hosted(replica).priority)
+        waiter = self._queue.waiter(ticket, self._priority(ticket))
         claims = claims_of(self._queue, self._view, now)
         if self._queue.line(replica) is None and self._is_served_now(waiter, claims):
             self._grant(ticket)
@@ -68,7 +77,7 @@ class Fifo(Scheduler):
             self._view.usage.loaded(swap.target, now)
         if line is not None and not swap.cancelled:
             if done.error is not None:
-                self._refuse_all(line, done.error)
+                self._failed(line, swap, done.error)
             elif self._view.can_serve(swap.target):
                 self._serve(line, (), now)
         self._drain(now)
@@ -134,6 +143,9 @@ class Fifo(Scheduler):
             for position, (phase, waiter) in enumerate(found)
         ]
 
+    def _priority(self, ticket: Ticket) -> int:
+        return ticket.priority + self._view.hosted(ticket.replica).priority
+
     # --- decisions -------------------------------------------------------------------------------------------------
 
     def _drain(self, now: float) -> None:
@@ -177,12 +189,12 @@ class Fifo(Scheduler):
         if not view.can_start(target):
             return False
         try:
-            evict = view.evictions(target, running)
+            evict = view.evictions(target, running, line.cramped)
             if view.obstacle(target, evict, now) is not None:
                 return False
             if stand_in_the_way(claims, line.oldest.age, target, evict, running, view):
                 return False
-            view.start(target, evict, running)
+            view.start(target, evict, running, line.cramped)
         except RequestError as error:
             self._refuse_all(line, error)
             return False
@@ -196,6 +208,16 @@ class Fifo(Scheduler):
         swap.cancelled = True
         self._effects.cancel_swap(swap.id)
         return True
+
+    def _failed(self, line: Line, swap: Swap, error: Exception) -> None:
+        """Refuse the line, unless its load may go better with more memory."""
+        crowded = isinstance(error, NotEnoughMemory) and not swap.last_resort
+        try:
+            line.cramped = crowded and bool(self._view.dispensable(line.replica, self._view.running()))
+        except RequestError as failure:
+            line.cramped, error = False, failure
+        if not line.cramped:
+            self._refuse_all(line, error)
 
     # --- outcomes --------------------------------------------------------------------------------------------------
 

@@ -62,6 +62,13 @@ class Group(Swapper):
         wanted = replicas[target]
         return [each for each in running if each != target and self._must_go(replicas[each], wanted)]
 
+    def dispensable(self, target: str, running: Sequence[str]) -> Sequence[str]:
+        """All but the members of other groups that persist."""
+        replicas = self._host.replicas
+        here = self._place(replicas[target].model).name
+        places = {each: self._place(replicas[each].model) for each in running}
+        return [each for each, place in places.items() if place.name == here or not place.rules.persistent]
+
     def on_swap_start(self, target: str, running: Sequence[str]) -> None:
         """Nothing to remember."""
 

@@ -49,6 +49,12 @@ class HostView:
         self.stopping: set[str] = set()
         self._host = host
 
+    def reconfigure(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
+        """See the host like this from now on; what was set going goes on."""
+        self._swapper = swapper
+        self._host = host
+        self.limits = limits
+
     def hosted(self, replica: str) -> HostedReplica:
         """What is known of ``replica``."""
         return self._host.replicas.get(replica) or HostedReplica(replica=replica, model=replica)
@@ -82,10 +88,15 @@ class HostView:
         """Everything that is not stopped or will not be, the least recently used first."""
         return self.usage.least_recent_first(dict.fromkeys([*self.effects.running(), *self.swaps.targets()]))
 
-    def evictions(self, target: str, running: Sequence[str]) -> Sequence[str]:
-        """What must stop so that ``target`` can run. Raises a ``RequestError`` if it can never run like this."""
+    def evictions(self, target: str, running: Sequence[str], cramped: bool = False) -> Sequence[str]:
+        """What must stop so that ``target`` can run, and if it is ``cramped`` whatever else can.
+
+        Raises a ``RequestError`` if it can never run like this.
+        """
         with self._blaming_the_swapper():
             evict = tuple(self._swapper.eviction_for(target, running))
+        if cramped:
+            evict = (*evict, *(each for each in self.dispensable(target, running) if each not in evict))
         pinned = next((hosted for hosted in map(self.hosted, evict) if hosted.pin), None)
         if pinned is not None:
             model = self.hosted(target).model
@@ -93,12 +104,19 @@ class HostView:
             raise LoadFailed(text, details={"model": model, "pinned": pinned.model})
         return evict
 
-    def start(self, target: str, evict: Sequence[str], running: Sequence[str]) -> None:
+    def dispensable(self, target: str, running: Sequence[str]) -> Sequence[str]:
+        """What may be stopped if ``target`` finds too little memory."""
+        with self._blaming_the_swapper():
+            hosted = [self.hosted(each) for each in self._swapper.dispensable(target, running)]
+        model = self.hosted(target).model
+        return [each.replica for each in hosted if not each.pin and each.model != model]
+
+    def start(self, target: str, evict: Sequence[str], running: Sequence[str], cramped: bool) -> None:
         """Begin a swap. Raises ``PluginFailed`` if the swapper cannot bear it."""
         with self._blaming_the_swapper():
             self._swapper.on_swap_start(target, running)
         swap = self.effects.start_swap(target, evict)
-        self.swaps.begin(Swap(id=swap, target=target, evict=evict))
+        self.swaps.begin(Swap(id=swap, target=target, evict=evict, last_resort=cramped))
         self.usage.used(target)
 
     @contextmanager

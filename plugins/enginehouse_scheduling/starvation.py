@@ -15,7 +15,7 @@ NEVER: Age = (math.inf, 0)
 
 
 class Claim(NamedTuple):
-    """The swap that somebody has waited for too long.
+    """The swap that somebody has waited for too long, perhaps ``cramped`` the first time.
 
     ``holds``: it waits for nothing but requests in flight, so newer ones to what it evicts have to wait behind it.
     While it waits for a load, an unload or a residency, they would wait in vain.
@@ -25,6 +25,7 @@ class Claim(NamedTuple):
     target: str
     evict: Sequence[str]
     holds: bool
+    cramped: bool
 
 
 def claims_of(queue: Queue, view: HostView, now: float) -> list[Claim]:
@@ -37,14 +38,14 @@ def claims_of(queue: Queue, view: HostView, now: float) -> list[Claim]:
     running = view.running()
     for line in sorted(lines, key=lambda line: line.oldest.age):
         try:
-            evict = view.evictions(line.replica, running)
+            evict = view.evictions(line.replica, running, line.cramped)
         except RequestError:
             continue
         age, obstacle = line.oldest.age, view.obstacle(line.replica, evict, now)
         if obstacle is not Obstacle.STOPPING:
             first = not stand_in_the_way(claims, age, line.replica, evict, running, view)
             holds = first and obstacle in (None, Obstacle.BUSY)
-            claims.append(Claim(age, line.replica, evict, holds))
+            claims.append(Claim(age, line.replica, evict, holds, line.cramped))
     return claims
 
 
@@ -70,6 +71,6 @@ def stand_in_the_way(
 def _adds_to(claim: Claim, target: str, evict: Sequence[str], running: Sequence[str], view: HostView) -> bool:
     afterwards = [replica for replica in running if replica not in evict and replica != target]
     try:
-        return not set(view.evictions(claim.target, [*afterwards, target])) <= set(claim.evict)
+        return not set(view.evictions(claim.target, [*afterwards, target], claim.cramped)) <= set(claim.evict)
     except RequestError:
         return True

@@ -10,12 +10,16 @@ from enginehouse import SwapId
 
 
 class Swap(msgspec.Struct, kw_only=True):
-    """A swap that was started and has not ended. ``cancelled``: it was given up, and its end is still to come."""
+    """A swap that was started and has not ended. ``cancelled``: it was given up, and its end is still to come.
+
+    ``last_resort``: it stopped whatever it could.
+    """
 
     id: SwapId
     target: str
     evict: Sequence[str]
     cancelled: bool = False
+    last_resort: bool = False
 
 
 class Swaps:

@@ -92,6 +92,27 @@ def test_the_name_of_a_backend_arrives_whatever_it_is(gateway: FakeGateway, name
     ]
 
 
+def test_logs_are_asked_for_as_the_options_say(gateway: FakeGateway) -> None:
+    gateway.answer = (200, {}, b"line\n")
+    for arguments in (["org/m"], ["org/m", "-f", "-n", "3"], [], ["--follow"], ["--lines", "0"]):
+        assert run("logs", *arguments, "--url", gateway.url).stdout == "line\n"
+
+    assert [path for _, path, _ in gateway.seen] == [
+        "/api/logs/org%2Fm?follow=false",
+        "/api/logs/org%2Fm?follow=true&lines=3",
+        "/logs?follow=false",
+        "/logs/stream?follow=true",
+        "/logs?follow=false&lines=0",
+    ]
+
+
+def test_a_log_that_breaks_off_is_told_of(gateway: FakeGateway) -> None:
+    gateway.answer = (200, {"transfer-encoding": "chunked"}, b"5\r\nline\n\r\n")
+    result = run("logs", "--url", gateway.url)
+    assert result.stdout == "line\n"
+    assert "broke off" in str(result.exception)
+
+
 def test_address_and_key_come_from_the_environment(gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENGINEHOUSE_URL", gateway.url + "/")
     monkeypatch.setenv("ENGINEHOUSE_KEY", "sch-lüssel")

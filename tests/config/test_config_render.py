@@ -54,6 +54,7 @@ SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (BodyFilters, "strip"): st.lists(st.sampled_from(["top_p", "a.b"]), max_size=2),
     (BodyFilters, "set"): st.dictionaries(st.sampled_from(["top_k", "c.d"]), ANYTHING, max_size=2),
     (Model, "command"): TEXT.map(lambda text: text and text + "${port}"),
+    (Model, "health_path"): st.sampled_from(["", "none", "/ready?x=%20"]),
     (Routing, "aliases"): st.dictionaries(TEXT.map("alias {}".format), TEXT.map("model {}".format), max_size=2),
     (Routing, "weights"): st.integers(0, 100).map(lambda load: Weights(priority=100 - load, load=load, latency=0)),
     (Config, "backends"): st.deferred(lambda: st.dictionaries(TEXT.map("backend {}".format), of(Backend), max_size=2)),

@@ -126,6 +126,18 @@ def test_a_command_must_say_where_the_engine_listens(refuse: Refuse) -> None:
     assert (error.key, error.problem) == ("models.m.command", "does not say ${port}")
 
 
+@pytest.mark.parametrize("path", ["health", "None", "/a b", "/é", "/a\\nb", "http://h/health"])
+def test_a_health_path_must_be_one(refuse: Refuse, path: str) -> None:
+    error = refuse(f'[models.m]\nhealth_path = "{path}"')
+    assert (error.key, error.problem) == ("models.m.health_path", "is no path")
+    assert '"none"' in error.remedy
+
+
+@pytest.mark.parametrize("path", ["", "none", "/", "/ready?deep=1"])
+def test_a_health_path_may_be_left_out_or_be_none(load: Load, path: str) -> None:
+    assert load(f'[models.m]\nhealth_path = "{path}"').config.models["m"].health_path == path
+
+
 def test_a_backend_may_not_take_the_name_of_a_launched_model(refuse: Refuse) -> None:
     error = refuse('[backends.m]\nurl = "http://h"\n[models.m]\npath = "m.gguf"')
     assert (error.key, error.problem) == ("backends.m", "[models.m] launches a backend of the same name")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from enginehouse.config.schema import Config, Plugins
 from enginehouse.domain.errors import RequestError
 from enginehouse.engines.launch_line import launch_line
 from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.telemetry import broadcast
 
 DOCS = Path(__file__).parents[2] / "docs"
 HTTP = (DOCS / "reference" / "http.md").read_text("utf-8")
@@ -47,6 +49,13 @@ def test_every_endpoint_is_in_the_reference(gateway: Gateway) -> None:
     paths = {re.sub(r":\w+}", "}", route.path) for route in gateway.application.routes if isinstance(route, Route)}
     told = set(re.findall(r"^\| `(?:[A-Z]+ )?(/[^`?]*)[^`]*` \|", HTTP, re.MULTILINE))
     assert told == paths
+
+
+def test_every_event_is_in_the_reference() -> None:
+    sent = set(re.findall(r'(?:_send|_frame)\(\s*"(\w+)"', inspect.getsource(broadcast)))
+    section = HTTP.partition("## Events\n")[2].partition("\n## ")[0]
+    assert sent
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == sent
 
 
 def test_every_metric_is_explained(gateway: Gateway) -> None:

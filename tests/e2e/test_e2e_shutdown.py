@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -67,3 +68,14 @@ def test_a_request_that_outlives_the_drain_timeout_ends_with_an_error(engine: Si
     assert "event: error" in rest
     assert "shutting_down" in rest
     assert "[DONE]" not in rest
+
+
+def test_watchers_do_not_hold_up_the_end(http: httpx.Client) -> None:
+    with RunningGateway('[server]\ndrain_timeout = "1h"\n') as gateway, ExitStack() as stack:
+        paths = ["/api/events", "/logs/stream"]
+        answers = [stack.enter_context(http.stream("GET", gateway.url + path)) for path in paths]
+        pieces = [answer.iter_text() for answer in answers]
+        assert next(pieces[0]).startswith("event: snapshot")
+        gateway.stop()
+        for piece in pieces:
+            "".join(piece)  # raises unless the stream ends as it should

@@ -18,8 +18,8 @@ import pytest
 
 from enginehouse import LaunchLine
 from enginehouse.engines.local import LocalLauncher
-from enginehouse.engines.log_ring import LogRing
 from enginehouse.engines.processes import identity, members, signal_group
+from enginehouse.telemetry.log_ring import LogRing
 
 T = TypeVar("T")
 HERE = Path(__file__).parent

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse import LoadFailed, ReplicaState
+from enginehouse import LoadFailed, NotEnoughMemory, ReplicaState
 from enginehouse.config.schema import Model
 from enginehouse.engines.host_engines import HostEngines, Managed
 from enginehouse.engines.ports import Ports
@@ -161,6 +161,35 @@ def test_a_failed_start_backs_off_as_well_but_one_that_was_stopped_does_not(in_v
             await starting
         stage.driver.verdict = True
         await engines.start("a@a")
+
+    in_virtual_time(scenario())
+
+
+def test_an_engine_that_lacked_memory_is_not_left_alone_once_some_was_given_back(
+    in_virtual_time: Run, stage: Stage
+) -> None:
+    async def fails_to_start(engines: HostEngines) -> None:
+        stage.launcher.prints, stage.driver.verdict = b"out of memory\n", False
+        starting = asyncio.ensure_future(engines.start("a@a"))
+        await asyncio.sleep(0.01)
+        stage.launcher.launched[-1].end.set_result(1)
+        with pytest.raises(NotEnoughMemory, match="out of memory"):
+            await starting
+
+    async def scenario() -> None:
+        engines = stage.gateway()
+        await engines.start("b@b")
+        await fails_to_start(engines)
+        for evict in ([], ["a@a"]):
+            with pytest.raises(LoadFailed, match="left alone for 1 s"):
+                engines.refuse_too_soon("a@a", evict)
+        engines.refuse_too_soon("a@a", ["b@b"])
+        with pytest.raises(LoadFailed, match="left alone for 1 s"):
+            await engines.start("a@a")
+        await engines.stop("b@b", None)
+        await fails_to_start(engines)
+        with pytest.raises(LoadFailed, match="left alone for 2 s"):
+            await engines.start("a@a")
 
     in_virtual_time(scenario())
 

@@ -223,6 +223,19 @@ def test_changes_of_health_and_state_are_told_once_they_can_be_seen(clock: Any, 
     ]
 
 
+def test_it_is_told_when_replicas_come_and_go(clock: Any, backend: Make) -> None:
+    told: list[list[str]] = []
+    fleet = Fleet(Checks(), clock, on_replicas=lambda: told.append(sorted(fleet.snapshot.models)))
+    fleet.add(backend("a", "m"))
+    fleet.add(backend("b"))
+    fleet.set_models("b", {"n": UNKNOWN})
+    fleet.set_models("b", {"n": Capabilities(vision=True)})
+    fleet.set_state("m@a", ReplicaState.STOPPED)
+    fleet.drain("a")
+    fleet.remove("a")
+    assert told == [["m"], ["m", "n"], ["n"]]
+
+
 def test_a_backend_that_is_gone_takes_no_requests_from_that_moment_on(fleet: Fleet, backend: Make) -> None:
     fleet.add(backend("a", "m"))
     fleet.gone("a", "killed")

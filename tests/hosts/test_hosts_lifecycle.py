@@ -11,7 +11,9 @@ from typing import Any
 
 import httpx
 import pytest
+from click.testing import CliRunner
 
+from enginehouse.cli import enginehouse
 from enginehouse.engines.processes import identity
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
@@ -72,6 +74,25 @@ def test_a_load_that_fails_harms_nobody_else(house: Any, sim: Any) -> None:
     assert home.operate("/api/models/broken/load").json()["error"]["code"] == "load_failed"
     assert home.running() == {"a": "ready"}
     assert home.ask("a").status_code == 200
+
+
+def test_the_status_of_an_engine_that_is_not_ready_is_its_state(house: Any, sim: Any) -> None:
+    home = house(BROKEN + sim("a") + sim("b"))
+    assert [home.ask(model).status_code for model in ("broken", "a")] == [503, 200]
+    shown = {each["name"]: (each["state"], each["health"]) for each in home.gateway.status()["backends"]}
+    assert shown == {"broken": ("failed", "healthy"), "a": ("ready", "healthy"), "b": ("stopped", "healthy")}
+    printed = CliRunner(env={"ENGINEHOUSE_URL": home.gateway.url}).invoke(enginehouse, "status").stdout
+    rows = [[cell.strip() for cell in line.split("│")[1:4]] for line in printed.splitlines()]
+    assert [row[2] for row in rows if len(row) == 3] == ["failed", "healthy", "stopped"]
+    assert "broken is failed: Model 'broken' did not start" in printed
+
+
+def test_nothing_is_stopped_for_an_engine_that_is_left_alone(house: Any, sim: Any) -> None:
+    home = house(BROKEN + sim("a"))
+    assert home.ask("broken").status_code == 503
+    assert home.ask("a").status_code == 200
+    assert "is left alone" in home.ask("broken").json()["error"]["message"]
+    assert home.history()[2:] == ["a starting", "a ready"]
 
 
 def test_a_load_that_fails_leads_to_the_fallback(house: Any, sim: Any) -> None:

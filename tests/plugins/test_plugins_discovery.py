@@ -143,7 +143,7 @@ def test_a_plugin_that_is_wrong_is_refused_with_its_origin(install: Install, sou
         ("scorers", "class X:\n    async def score(self, a, b): ...", "the method 'score' must not be async"),
         ("scorers", "class X:\n    def score(self, a): ...", "'score' must take 'requirements', 'candidates'"),
         ("scorers", "class X:\n    @staticmethod\n    def score(a): ...", "'score' must take 'requirements'"),
-        ("observers", "class X:\n    def routed(self, a, b): ...", "the method 'swap_started' is missing"),
+        ("observers", "class X:\n    def routed(self, a, b, c): ...", "the method 'swap_started' is missing"),
         ("scorers", "class X:\n    Config = dict\n    def score(self, a, b): ...", "'Config' is not a msgspec.Struct"),
     ],
 )
@@ -165,7 +165,7 @@ def test_a_class_that_does_not_fit_its_interface_is_refused(
         ("scorers", "class X:\n    @staticmethod\n    def score(a, b): ..."),
         ("scorers", "class X:\n    @classmethod\n    def score(cls, *args): ..."),
         ("scorers", "class X:\n    def score(self, a, b, more=1): ..."),
-        ("observers", "class X(Observer):\n    def routed(self, a, b): ..."),
+        ("observers", "class X(Observer):\n    def routed(self, a, b, c): ..."),
         ("discoverers", "class X:\n    async def watch(self):\n        yield {}"),
         ("routes", "def X():\n    return []"),
     ],

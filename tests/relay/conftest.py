@@ -20,7 +20,7 @@ from uvicorn import Config as UvicornConfig
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from enginehouse.api.fast_door import FastDoor, fast_door
+from enginehouse.api.fast_door import FastDoor, WebSocketProtocol, fast_door
 from enginehouse.api.keys import Keyring
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, Plugins
@@ -137,7 +137,7 @@ class EngineConnection(asyncio.Protocol):
         head, end, rest = self.received.partition(b"\r\n\r\n")
         if end:
             call = Call(head, rest, self)
-            length = int(call.header(b"content-length")[0])
+            length = int((call.header(b"content-length") or [b"0"])[0])
             assert len(rest) <= length, "more than one request at once"
             if len(rest) == length:
                 self.received = b""
@@ -486,7 +486,14 @@ async def house(door: str, registry: Registry, engine: object) -> AsyncIterator[
         if clock is not None:
             gateway.entrance.keyring = Keyring(config.auth.keys, clock)
         protocol = fast_door(gateway.entrance, cors=bool(config.server.cors)) if door == "fast" else HttpToolsProtocol
-        settings_ = UvicornConfig(gateway.application, log_config=None, access_log=False, lifespan="off")
+        settings_ = UvicornConfig(
+            gateway.application,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws=WebSocketProtocol if door == "fast" else "websockets-sansio",
+            ws_max_size=config.server.max_body,
+        )
         state = ServerState()
         server = await loop.create_server(
             lambda: protocol(config=settings_, server_state=state, app_state={}, _loop=loop), "127.0.0.1", 0

@@ -82,6 +82,17 @@ def test_an_unavailable_alias_falls_back_as_its_target_does_and_then_as_itself(r
     assert (route.model, route.reason, route.attempted) == ("small", Reason.FALLBACK, ("gpt-4", "big", "small"))
 
 
+def test_without_fallbacks_a_name_leads_to_itself_or_what_it_stands_for(router: Build, snapshot: Take) -> None:
+    chain = router(aliases={"gpt-4": "big"}, fallbacks={"big": ["small"], "gpt-4": ["small"]})
+    route = chain.route(requirements("gpt-4"), snapshot(candidate("b", "big")), fallbacks=False)
+    assert (route.model, route.reason) == ("big", Reason.ALIAS)
+    down = snapshot(candidate("b", "big", **DOWN), candidate("s", "small"))
+    for name in ("gpt-4", "big"):
+        assert chain.route(requirements(name), down).reason is Reason.FALLBACK
+        with pytest.raises(NoHealthyBackend):
+            chain.route(requirements(name), down, fallbacks=False)
+
+
 def test_a_fallback_must_have_the_capabilities_too(router: Build, snapshot: Take) -> None:
     chain = router(fallbacks={"m": ["blind", "seeing"]})
     snap = snapshot(candidate("a", "m", **BLIND), candidate("b", "blind", **BLIND), candidate("c", "seeing"))

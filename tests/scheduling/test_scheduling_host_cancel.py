@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 
 import pytest
@@ -23,6 +23,8 @@ class Engines:
 
     def states(self) -> Mapping[str, ReplicaState]:
         return {"a": self.state}
+
+    def refuse_too_soon(self, replica: str, evict: Sequence[str]) -> None: ...
 
     async def start(self, replica: str) -> None:
         self.started.set()
@@ -56,6 +58,8 @@ class Listener:
         self.ends.put_nowait(done)
 
     def served(self, replica: str) -> None: ...
+
+    def queue_changed(self) -> None: ...
 
 
 class Stage:

@@ -13,8 +13,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from enginehouse import HostedReplica, LoadFailed, ReplicaState, ShuttingDown, SwapDone, SwapId, Swapper, Ticket
-from enginehouse.testing import FakeEffects, OneAtATime
+from enginehouse import (
+    HostedReplica,
+    LoadFailed,
+    NotEnoughMemory,
+    ReplicaState,
+    ShuttingDown,
+    SwapDone,
+    SwapId,
+    Swapper,
+    Ticket,
+)
+from enginehouse.testing import AtMost, FakeEffects, FakeSwap, OneAtATime
 from enginehouse_scheduling.fifo import Fifo
 
 NAMES = "abcde"
@@ -30,17 +40,6 @@ class RandomRules(OneAtATime):
 
     def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
         return [replica for replica in running if replica != target and (target, replica) in self.rules]
-
-
-class AtMost(OneAtATime):
-    """``most`` run at once; the least recently used go."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-
-    def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
-        others = [replica for replica in running if replica != target]
-        return others[: max(0, len(others) - self.most + 1)]
 
 
 SWAPPERS: st.SearchStrategy[Swapper] = st.one_of(
@@ -80,6 +79,8 @@ class Watched(FakeEffects):
         self.recent: list[str] = []
         self.loaded_at: dict[str, float] = {}
         self.joined: list[Ticket] = []
+        self.cramped: set[str] = set()
+        self.last_resorts: set[SwapId] = set()
         super().__init__(*given, swapper=swapper, **settings)
 
     def use(self, replica: str) -> None:
@@ -88,6 +89,26 @@ class Watched(FakeEffects):
     def order(self) -> list[str]:
         runs = list(dict.fromkeys([*self.running(), *(swap.target for swap in self.swaps.values())]))
         return sorted(runs, key=lambda replica: self.recent.index(replica) if replica in self.recent else -1)
+
+    def evictions(self, target: str) -> list[str]:
+        evict = list(self.swapper.eviction_for(target, self.order()))
+        if target in self.cramped:
+            evict += [each for each in self.dispensable(target) if each not in evict]
+        return evict
+
+    def dispensable(self, target: str) -> list[str]:
+        return [each for each in self.order() if each != target and not self.facts.replicas[each].pin]
+
+    def cancel(self, ticket: Ticket) -> None:
+        super().cancel(ticket)
+        self.forget_lines()
+
+    def _resolve(self, what: str, ticket: Ticket) -> None:
+        super()._resolve(what, ticket)
+        self.forget_lines()
+
+    def forget_lines(self) -> None:
+        self.cramped &= {ticket.replica for ticket in self.waiting}
 
     def too_new(self, evict: Sequence[str]) -> bool:
         return any(self.loaded_at.get(each, -1e9) + self.limits.min_residency > self.time for each in evict)
@@ -102,7 +123,7 @@ class Watched(FakeEffects):
         if oldest is None or not self.limits.max_wait or self.time - oldest.arrived < self.limits.max_wait:
             return None
         target = oldest.replica
-        evict = self.swapper.eviction_for(target, self.order())
+        evict = self.evictions(target)
         dying = {*self.stopping, *(each for swap in self.swaps.values() for each in swap.evict)}
         at_rest = self.states[target] in (ReplicaState.STOPPED, ReplicaState.FAILED) and target not in dying
         pinned = any(self.facts.replicas[each].pin for each in evict)
@@ -122,7 +143,7 @@ class Watched(FakeEffects):
         return taken
 
     def start_swap(self, target: str, evict: Sequence[str]) -> SwapId:
-        assert list(evict) == list(self.swapper.eviction_for(target, self.order()))
+        assert list(evict) == self.evictions(target)
         assert not self.too_new(evict)
         assert not self.limits.max_loads or self.loads() < self.limits.max_loads
         assert not set(evict) & set(self.stopping)
@@ -131,7 +152,10 @@ class Watched(FakeEffects):
         self.use(target)
         for each in evict:
             self.loaded_at.pop(each, None)
-        return super().start_swap(target, evict)
+        swap = super().start_swap(target, evict)
+        if target in self.cramped:
+            self.last_resorts.add(swap)
+        return swap
 
     def swap_done(self, target: str, error: Exception | None = None) -> None:
         swap = next(swap for swap in self.swaps.values() if swap.target == target)
@@ -139,12 +163,20 @@ class Watched(FakeEffects):
             self.joined = [ticket for ticket in self.waiting if ticket.replica == target]
         if error is None:
             self.loaded_at[target] = self.time
-        before = list(self.waiting), dict(self.refused)
+        before = list(self.waiting)
+        again = isinstance(error, NotEnoughMemory) and self.can_have_more_memory(swap)
+        if again and self.joined:
+            self.cramped.add(target)
         super().swap_done(target, error)
         if error is not None:
-            fails = [ticket for ticket in before[0] if self.refused.get(ticket) is error]
-            assert fails == self.joined, "a failed load fails those who joined it, and nobody else"
+            fails = [ticket for ticket in before if self.refused.get(ticket) is error]
+            expected = [] if again else self.joined
+            assert fails == expected, "a failed load fails those who joined it, and nobody else"
         self.joined = []
+
+    def can_have_more_memory(self, swap: FakeSwap) -> bool:
+        stays = [each for each in self.dispensable(swap.target) if each not in swap.evict]
+        return bool(stays) and swap.id not in self.last_resorts
 
     def serve_done(self, replica: str) -> None:
         self.use(replica)
@@ -189,10 +221,10 @@ class FifoMachine(RuleBasedStateMachine):
         self.host.leave(self.host.waiting[some % len(self.host.waiting)])
 
     @precondition(lambda self: self.host.swaps)
-    @rule(some=SOME, fails=st.sampled_from([False, False, True]))
-    def swap_done(self, some: int, fails: bool) -> None:
+    @rule(some=SOME, failure=st.sampled_from([None, None, None, LoadFailed, NotEnoughMemory, NotEnoughMemory]))
+    def swap_done(self, some: int, failure: type[LoadFailed] | None) -> None:
         swap = list(self.host.swaps.values())[some % len(self.host.swaps)]
-        self.host.swap_done(swap.target, LoadFailed("no memory") if fails else None)
+        self.host.swap_done(swap.target, failure("no") if failure else None)
 
     @precondition(lambda self: self.host.in_flight.total())
     @rule(some=SOME)

@@ -122,3 +122,16 @@ def test_a_member_may_run_on_another_host(host: Build, swapper: Make) -> None:
 def test_an_unknown_rule_is_refused(group: Make) -> None:
     with pytest.raises(ConfigError, match="exclusiv"):
         group({"one": {"members": ["a"], "exclusiv": True}})
+
+
+def test_of_what_lasts_only_the_own_group_can_be_spared(group: Make) -> None:
+    it = group(
+        {
+            "own": {"members": ["a", "b"], "swap": False, "persistent": True},
+            "other": {"members": ["c"]},
+            "lasting": {"members": ["d"], "persistent": True},
+        }
+    )
+
+    assert it.dispensable("a", ["b", "c", "d", "e"]) == ["b", "c", "e"]
+    assert it.dispensable("e", ["b", "c", "d", "f"]) == ["c", "f"]

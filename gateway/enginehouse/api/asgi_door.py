@@ -10,13 +10,16 @@ from starlette.types import Message, Receive, Scope, Send
 from enginehouse.api.entrance import Entrance
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
+from enginehouse.relay.door import Caller
 from enginehouse.relay.exchange import Exchange
 from enginehouse.relay.headers import read_lines
 
+BODILESS = frozenset({204, 304})
+"""Statuses whose answers have no body, so that a length says nothing of it."""
 _MOST_BUFFERED = 64 * 1024
 
 
-class _Outbound:
+class Outbound:
     """A ``Door`` that turns what it is given into ASGI messages, with backpressure on the engine."""
 
     def __init__(self) -> None:
@@ -29,8 +32,8 @@ class _Outbound:
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         """Queue the head."""
-        headers = read_lines(lines)
-        if length is not None and status != 204:
+        headers = without_date(read_lines(lines))
+        if length is not None and status not in BODILESS:
             headers.append((b"content-length", b"%d" % length))
         self._put({"type": "http.response.start", "status": status, "headers": headers}, 0)
 
@@ -82,17 +85,23 @@ class AsgiDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Relay one request."""
-        headers: Headers = [(name.lower(), value) for name, value in scope["headers"]]
-        out = _Outbound()
-        out.exchange = exchange = self._entrance.relay.open(out, scope["path"], headers)
+        headers = headers_of(scope)
+        out = Outbound()
+        out.exchange = exchange = self._open(out, scope, headers)
         try:
             await self._relay(exchange, out, headers, receive, send)
         finally:
             exchange.client_gone()
 
-    async def _relay(self, exchange: Exchange, out: _Outbound, headers: Headers, receive: Receive, send: Send) -> None:
+    def _open(self, out: Outbound, scope: Scope, headers: Headers) -> Exchange:
+        return self._entrance.relay.open(out, scope["path"], headers)
+
+    def _enter(self, headers: Headers) -> Caller | None:
+        return self._entrance.enter(headers)
+
+    async def _relay(self, exchange: Exchange, out: Outbound, headers: Headers, receive: Receive, send: Send) -> None:
         try:
-            caller = self._entrance.enter(headers)
+            caller = self._enter(headers)
             body = await self._body(receive)
             if body is None:
                 return
@@ -122,7 +131,17 @@ class AsgiDoor:
                 return b"".join(pieces)
 
 
-async def _client_leaves(receive: Receive, exchange: Exchange, out: _Outbound) -> None:
+def headers_of(scope: Scope) -> Headers:
+    """The headers of a request or of a WebSocket's handshake."""
+    return [(name.lower(), value) for name, value in scope["headers"]]
+
+
+def without_date(headers: Headers) -> Headers:
+    """``headers`` without the engine's ``Date``, to which an ASGI server adds its own."""
+    return [header for header in headers if header[0] != b"date"]
+
+
+async def _client_leaves(receive: Receive, exchange: Exchange, out: Outbound) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     exchange.client_gone()

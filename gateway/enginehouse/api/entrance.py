@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from enginehouse.api.keys import Keyring
+from enginehouse.api.keys import KeyHolder, Keyring
 from enginehouse.domain.errors import BodyTooLarge
 from enginehouse.domain.request import Headers
-from enginehouse.relay.door import Caller
 from enginehouse.relay.relay import Relay
 
 INFERENCE_PATHS = (
@@ -29,13 +28,20 @@ class Entrance:
         self.max_body = max_body
         self.hot_paths = {path.encode(): path for path in INFERENCE_PATHS}
 
-    def enter(self, headers: Headers) -> Caller | None:
+    def enter(self, headers: Headers) -> KeyHolder | None:
         """Who sends this request; raises ``Unauthorized``, ``BodyTooLarge`` or ``ShuttingDown``."""
         self.relay.check_open()
         caller = self.keyring.caller(headers)
         for name, value in headers:
             if name == b"content-length" and int(value) > self.max_body:
                 raise self.too_large()
+        return caller
+
+    def enter_to_engine(self, headers: Headers) -> KeyHolder | None:
+        """As ``enter``, for what nobody looks into; also raises ``Forbidden`` for a key whose tokens are counted."""
+        caller = self.enter(headers)
+        if caller is not None:
+            caller.check_uncounted()
         return caller
 
     def too_large(self) -> BodyTooLarge:

@@ -17,19 +17,28 @@ class _PerMinute:
     """A token bucket that holds one minute's worth; ``limit`` 0 is no limit."""
 
     def __init__(self, limit: int, clock: Callable[[], float]) -> None:
-        self._limit = limit
+        self.limit = limit
         self._left = float(limit)
         self._at = clock()
         self._clock = clock
 
+    def allow(self, limit: int) -> None:
+        """From now on ``limit``; what was used up stays so."""
+        if limit != self.limit:
+            self.seconds_short(0)
+            used = self.limit - self._left if self.limit else 0.0
+            self.limit = limit
+            self._left = limit - used
+            self._at = self._clock()
+
     def seconds_short(self, amount: int) -> float:
         """How long until ``amount`` could be taken; more than a minute's worth counts as a minute's."""
-        if not self._limit:
+        if not self.limit:
             return 0.0
         now = self._clock()
-        self._left = min(self._limit, self._left + (now - self._at) * self._limit / 60)
+        self._left = min(self.limit, self._left + (now - self._at) * self.limit / 60)
         self._at = now
-        return max(0.0, (min(amount, self._limit) - self._left) * 60 / self._limit)
+        return max(0.0, (min(amount, self.limit) - self._left) * 60 / self.limit)
 
     def take(self, amount: int) -> None:
         """Use ``amount`` up."""
@@ -40,14 +49,20 @@ class KeyHolder:
     """A ``Caller`` who showed a key."""
 
     def __init__(self, key: Key, clock: Callable[[], float]) -> None:
+        self._now = 0
+        self._requests = _PerMinute(key.requests_per_minute, clock)
+        self._tokens = _PerMinute(key.tokens_per_minute, clock)
+        self.become(key)
+
+    def become(self, key: Key) -> None:
+        """May from now on what ``key`` says; what was counted stays."""
         self.name = key.name
         self.admin = key.admin
         self.priority = key.priority
         self._models = tuple(key.models)
         self._most = key.max_concurrent
-        self._now = 0
-        self._requests = _PerMinute(key.requests_per_minute, clock)
-        self._tokens = _PerMinute(key.tokens_per_minute, clock)
+        self._requests.allow(key.requests_per_minute)
+        self._tokens.allow(key.tokens_per_minute)
 
     def may_use(self, model: str) -> bool:
         """Whether the key is good for ``model``."""
@@ -67,6 +82,14 @@ class KeyHolder:
         self._tokens.take(tokens)
         self._now += 1
 
+    def check_uncounted(self) -> None:
+        """Raises ``Forbidden`` for a key with a limit of tokens, where nobody looks into requests to count them."""
+        if self._tokens.limit:
+            raise Forbidden(
+                f"Key '{self.name}' has a limit of tokens (tokens_per_minute), and nobody counts what goes to an "
+                "engine as it comes: use the paths under /v1, or a key without that limit"
+            )
+
     def leave(self) -> None:
         """Count a request out."""
         self._now -= 1
@@ -76,7 +99,20 @@ class Keyring:
     """All keys. Without any, everybody may do everything."""
 
     def __init__(self, keys: Sequence[Key], clock: Callable[[], float] = monotonic) -> None:
-        self._holders = {_digest(key.key.encode()): KeyHolder(key, clock) for key in keys}
+        self._clock = clock
+        self._holders: dict[bytes, KeyHolder] = {}
+        self.become(keys)
+
+    def become(self, keys: Sequence[Key]) -> None:
+        """Know exactly ``keys`` from now on; one of the same name as before goes on counting, whatever its secret."""
+        known = {holder.name: holder for holder in self._holders.values()}
+        self._holders = {}
+        for key in keys:
+            if (holder := known.get(key.name)) is None:
+                holder = KeyHolder(key, self._clock)
+            else:
+                holder.become(key)
+            self._holders[_digest(key.key.encode())] = holder
 
     def caller(self, headers: Headers) -> KeyHolder | None:
         """Who shows a key in ``Authorization: Bearer`` or ``x-api-key``; ``None`` where no keys are set.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,22 +12,19 @@ from starlette.routing import BaseRoute, Route
 from enginehouse.api.entrance import Entrance
 from enginehouse.api.errors import json_response
 from enginehouse.api.guard import Endpoint, admin_only
+from enginehouse.api.live import Live, replica
 from enginehouse.domain.errors import NotFound
 from enginehouse.domain.replica import Health
-from enginehouse.domain.ticket import Ticket
-from enginehouse.engines.hosts import Hosts
-from enginehouse.interfaces.schedulers import Waiting
-from enginehouse.relay.exchange import Exchange
 from enginehouse.routing.read import read_request
 
 
 class Operations:
-    """``/health``, ``/ready`` and most of ``/api``. ``about`` is what else the status tells."""
+    """``/health``, ``/ready`` and most of ``/api``. ``about`` gives what else the status tells."""
 
-    def __init__(self, entrance: Entrance, hosts: Hosts, about: Mapping[str, str]) -> None:
+    def __init__(self, entrance: Entrance, live: Live, about: Callable[[], Mapping[str, str]]) -> None:
         self._entrance = entrance
         self._relay = entrance.relay
-        self._hosts = hosts
+        self._live = live
         self._about = about
         self._since = time.time()
 
@@ -61,41 +58,27 @@ class Operations:
 
     async def status(self, request: Request) -> Response:
         """Everything at a glance."""
-        fleet = self._relay.fleet
-        replicas = [
-            {
-                "replica": candidate.replica,
-                "model": candidate.model,
-                "backend": candidate.backend,
-                "host": candidate.host,
-                "state": candidate.state,
-                "capabilities": candidate.capabilities,
-            }
-            for candidates in fleet.snapshot.models.values()
-            for candidate in candidates
-        ]
+        replicas = [replica(each) | {"capabilities": each.capabilities} for each in self._live.replicas()]
         facts = {
-            **self._about,
+            **self._about(),
             "uptime_s": round(time.time() - self._since, 3),
             "requests": len(self._relay.live),
-            "backends": fleet.backends(),
+            "backends": self._relay.fleet.backends(),
             "replicas": replicas,
         }
         return json_response(facts)
 
     async def requests(self, request: Request) -> Response:
         """Every live request."""
-        live = sorted(self._relay.live, key=lambda exchange: exchange.began)
-        waiting = self._hosts.waiting()
-        return json_response({"requests": [_told(exchange, waiting) for exchange in live]})
+        return json_response({"requests": self._live.requests()})
 
     async def cancel(self, request: Request) -> Response:
         """End a live request."""
         wanted = request.path_params["id"]
-        exchange = self._relay.find(wanted)
-        if exchange is None:
+        live = self._relay.find(wanted)
+        if live is None:
             raise NotFound(f"There is no live request '{wanted}'")
-        exchange.cancel()
+        live.cancel()
         return json_response({"cancelled": wanted})
 
     async def decisions(self, request: Request) -> Response:
@@ -125,17 +108,3 @@ class Operations:
 
     def _admin(self, endpoint: Endpoint) -> Endpoint:
         return admin_only(self._entrance, endpoint)
-
-
-def _told(exchange: Exchange, waiting: Mapping[Ticket, Waiting]) -> dict[str, object]:
-    route, needs, ticket = exchange.route, exchange.requirements, exchange.ticket
-    waits = waiting.get(ticket) if ticket is not None else None
-    return {
-        "id": exchange.request_id.decode(),
-        "path": exchange.path,
-        "model": needs.model if needs else None,
-        "phase": waits.phase if waits else exchange.phase,
-        "position": waits.position if waits else None,
-        "replica": route.chosen.replica if route else None,
-        "age_ms": round((time.perf_counter() - exchange.began) * 1000, 1),
-    }

@@ -11,9 +11,11 @@ from enginehouse.cli.drain import drain, undrain
 from enginehouse.cli.explain import explain
 from enginehouse.cli.import_llama_swap import import_configuration
 from enginehouse.cli.load import load, unload
+from enginehouse.cli.logs import logs
 from enginehouse.cli.models import models
 from enginehouse.cli.plugin_commands import GroupWithPlugins
 from enginehouse.cli.plugins import plugins
+from enginehouse.cli.reload import reload
 from enginehouse.cli.schema import schema
 from enginehouse.cli.serve import serve
 from enginehouse.cli.status import status
@@ -41,8 +43,10 @@ _COMMANDS = (
     explain,
     import_configuration,
     load,
+    logs,
     models,
     plugins,
+    reload,
     schema,
     serve,
     status,

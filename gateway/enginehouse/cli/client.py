@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
-from http.client import HTTPException
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
 import click
@@ -25,6 +26,7 @@ from enginehouse.domain.errors import GatewayError
 T = TypeVar("T")
 
 _TIMEOUT_S = 10.0
+_LARGEST_PIECE = 64 * 1024
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 
@@ -44,9 +46,18 @@ class GatewayClient:
         """The answer to ``GET``."""
         return self._ask("GET", path)
 
-    def post(self, *path: str, timeout: float = _TIMEOUT_S) -> bytes:
+    def post(self, *path: str, query: str = "", timeout: float = _TIMEOUT_S) -> bytes:
         """The answer to ``POST`` without a body, within ``timeout`` seconds; a part of the path may be any text."""
-        return self._ask("POST", "".join("/" + quote(part, safe="") for part in path), timeout)
+        return self._ask("POST", _path(path) + query, timeout)
+
+    def stream(self, *path: str, **query: str) -> Iterator[bytes]:
+        """The answer to ``GET``, piece by piece as it comes, for as long as it goes on."""
+        with self._asked("GET", f"{_path(path)}?{urlencode(query)}", None) as response:
+            try:
+                while piece := response.read1(_LARGEST_PIECE):
+                    yield piece
+            except (OSError, HTTPException) as error:
+                raise GatewayError(f"The gateway at {self._url} broke off: {error!r}") from None
 
     def read(self, answer: bytes, type: type[T]) -> T:
         """What an answer says."""
@@ -56,13 +67,18 @@ class GatewayClient:
             raise self._no_gateway() from None
 
     def _ask(self, method: str, path: str, timeout: float = _TIMEOUT_S) -> bytes:
+        with self._asked(method, path, timeout) as response:
+            return response.read()
+
+    @contextmanager
+    def _asked(self, method: str, path: str, timeout: float | None) -> Iterator[HTTPResponse]:
         request = Request(self._url + path, method=method)
         if self._key is not None:
             # Not sent on to where a redirection leads. A header is Latin-1 to this library and UTF-8 to the gateway.
             request.add_unredirected_header("Authorization", f"Bearer {self._key}".encode().decode("latin-1"))
         try:
             with self._open(request, timeout=timeout) as response:
-                answer: bytes = response.read()
+                yield response
         except HTTPError as error:
             with error:
                 raise self._refusal(error.code, error.read()) from None
@@ -70,7 +86,6 @@ class GatewayClient:
             why = error.reason if isinstance(error, URLError) else error
             remedy = f"start it, or name another with --url or ${GATEWAY_URL}"
             raise GatewayError(f"No gateway can be reached at {self._url}: {why} ({remedy})") from None
-        return answer
 
     def _refusal(self, status: int, body: bytes) -> GatewayError:
         try:
@@ -103,6 +118,10 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
         command(GatewayClient(url or _configured(config), key), **rest)
 
     return with_gateway
+
+
+def _path(parts: tuple[str, ...]) -> str:
+    return "".join("/" + quote(part, safe="") for part in parts)
 
 
 def _is_address(url: str) -> bool:

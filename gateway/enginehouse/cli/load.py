@@ -13,7 +13,7 @@ _LOAD_TIMEOUT_S = 3600.0
 @gateway_options
 @click.argument("model")
 def load(gateway: GatewayClient, model: str) -> None:
-    """Load MODEL, which the gateway launches, and wait until it is ready."""
+    """Load MODEL, or what it is an alias of, which the gateway launches, and wait until it is ready."""
     gateway.post("api", "models", model, "load", timeout=_LOAD_TIMEOUT_S)
     click.echo(f"{model} is ready")
 

@@ -13,11 +13,7 @@ from enginehouse.cli.output import print_json
 from enginehouse.domain.replica import Health, ReplicaState
 from enginehouse.fleet.backend import BackendStatus
 
-
-class _Replica(msgspec.Struct):
-    backend: str
-    model: str
-    state: ReplicaState
+_IN_TROUBLE = (Health.UNKNOWN, Health.UNHEALTHY, ReplicaState.FAILED)
 
 
 class _Status(msgspec.Struct):
@@ -28,7 +24,6 @@ class _Status(msgspec.Struct):
     uptime_s: float
     requests: int
     backends: list[BackendStatus]
-    replicas: list[_Replica]
 
 
 @click.command()
@@ -47,21 +42,21 @@ def status(gateway: GatewayClient, as_json: bool) -> None:
     )
     Console().print(_table(told))
     for backend in told.backends:
-        if backend.health is not Health.HEALTHY and backend.last_error:
-            click.echo(f"{backend.name} is {backend.health.value}: {backend.last_error}")
+        if (how := _how(backend)) in _IN_TROUBLE and backend.last_error:
+            click.echo(f"{backend.name} is {how.value}: {backend.last_error}")
 
 
 def _table(told: _Status) -> Table:
-    resting = {
-        (each.backend, each.model): f"{each.model} ({each.state.value})"
-        for each in told.replicas
-        if each.state is not ReplicaState.READY
-    }
     table = Table("backend", "driver", "health", "pending", "latency", "models")
     for each in told.backends:
-        health = each.health.value + (", draining" if each.draining else "")
-        models = escape("\n".join(resting.get((each.name, model), model) for model in each.models))
+        health = _how(each).value + (", draining" if each.draining else "")
+        models = escape("\n".join(each.models))
         table.add_row(
             escape(each.name), escape(each.driver), health, str(each.pending), f"{each.avg_latency_ms:.0f} ms", models
         )
     return table
+
+
+def _how(backend: BackendStatus) -> Health | ReplicaState:
+    """The health of an engine that can take requests, else its state."""
+    return backend.health if backend.state is ReplicaState.READY else backend.state

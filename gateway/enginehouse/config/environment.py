@@ -20,7 +20,9 @@ CONFIG_FILE = "ENGINEHOUSE_CONFIG"
 STATE_DIR = "ENGINEHOUSE_STATE_DIR"
 GATEWAY_URL = "ENGINEHOUSE_URL"
 GATEWAY_KEY = "ENGINEHOUSE_KEY"
-_NO_SETTINGS = frozenset({CONFIG_FILE, STATE_DIR, GATEWAY_URL, GATEWAY_KEY})
+ENGINE = "ENGINEHOUSE_ENGINE"
+"""In the environment of engines: which one of which gateway it is."""
+_NO_SETTINGS = frozenset({CONFIG_FILE, STATE_DIR, GATEWAY_URL, GATEWAY_KEY, ENGINE})
 """Variables that mean something else than a key of the configuration."""
 
 

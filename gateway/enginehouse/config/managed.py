@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from enginehouse.config.schema import Model
 
+ANY_ANSWER = "none"
+"""The ``health_path`` of an engine that has no page for its health: it is healthy when it answers at all."""
+
 
 def managed_backends(name: str, model: Model) -> Sequence[str]:
     """The names of the backends that are launched for a model: its own name, then ``NAME-2`` and so on."""

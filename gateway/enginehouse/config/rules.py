@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import urlsplit
 
 from enginehouse.config.decode import Problem, did_you_mean
+from enginehouse.config.managed import ANY_ANSWER
 from enginehouse.config.schema import Config, Key
 from enginehouse.config.shape import Path, dotted
 from enginehouse.domain.errors import AliasCycle
@@ -103,6 +104,18 @@ def _commands(config: Config) -> Iterator[Problem]:
             yield Problem(("models", name, "command"), "does not say ${port}", remedy)
 
 
+def _health_paths(config: Config) -> Iterator[Problem]:
+    for name, model in config.models.items():
+        path = model.health_path
+        if path not in ("", ANY_ANSWER) and not (path.startswith("/") and _is_printable_ascii(path)):
+            remedy = f'begin it with /, or write "{ANY_ANSWER}" if any answer will do'
+            yield Problem(("models", name, "health_path"), "is no path", remedy)
+
+
+def _is_printable_ascii(text: str) -> bool:
+    return text.isascii() and text.isprintable() and " " not in text
+
+
 def _filters(config: Config) -> Iterator[Problem]:
     for model, filters in ((name, model.filters) for name, model in config.models.items()):
         named: list[tuple[Path, str]] = [(("strip", place), field) for place, field in enumerate(filters.strip)]
@@ -159,6 +172,7 @@ _RULES: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _keys,
     _hosts,
     _commands,
+    _health_paths,
     _filters,
     _clashes,
 )

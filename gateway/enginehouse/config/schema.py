@@ -34,6 +34,7 @@ class Server(Section, frozen=True):
     workers: Annotated[Positive, Meta(description="serving processes")] = 1
     max_body: Annotated[ByteSize, Meta(description="largest request body taken")] = 32 * 1024**2
     drain_timeout: Annotated[Duration, Meta(description="how long live requests may go on when the gateway stops")] = 30
+    watch: Annotated[bool, Meta(description="load this file again when it was changed")] = False
     cors: Annotated[list[str], Meta(description='origins that browsers may call from; `["*"]` for any')] = []
 
 
@@ -187,6 +188,9 @@ class Model(ModelCard, frozen=True):
     ] = "stop"
     memory: Annotated[ByteSize | None, Meta(description="what it takes; learned if left out")] = None
     stop_command: Annotated[str, Meta(description="instead of SIGTERM")] = ""
+    health_path: Annotated[
+        str, Meta(description="page that answers 200 once it is ready, else the driver's; `none`: any answer will do")
+    ] = ""
     start_timeout: Annotated[Duration, Meta(description="until it is ready")] = 120
     stop_timeout: Annotated[Duration, Meta(description="until it is killed")] = 10
     preload: Annotated[bool, Meta(description="load at start")] = False

@@ -24,6 +24,7 @@
         ├── NoHealthyBackend       503  no_healthy_backend
         ├── FallbackExhausted      503  fallback_exhausted
         ├── LoadFailed             503  load_failed
+        │   └── NotEnoughMemory        503  load_failed
         ├── ShuttingDown           503  shutting_down
         ├── QueueTimeout           504  queue_timeout
         └── UpstreamTimeout        504  upstream_timeout
@@ -259,6 +260,10 @@ class LoadFailed(RequestError):
     status = 503
     code = "load_failed"
     retry_after = 5
+
+
+class NotEnoughMemory(LoadFailed):
+    """The engine found too little memory to start; it may start where less runs beside it."""
 
 
 class ShuttingDown(RequestError):

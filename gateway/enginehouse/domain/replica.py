@@ -28,6 +28,10 @@ class ReplicaState(str, Enum):
     FAILED = "failed"
 
 
+AT_REST = (ReplicaState.STOPPED, ReplicaState.FAILED)
+"""The states of a replica that takes no memory."""
+
+
 class Health(str, Enum):
     """What probes and live traffic say of a backend."""
 

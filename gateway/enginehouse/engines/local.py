@@ -15,10 +15,19 @@ from typing import Any
 
 import msgspec
 
+from enginehouse.config.environment import ENGINE
 from enginehouse.domain.errors import LoadFailed
 from enginehouse.engines.log_file import LogFile
 from enginehouse.engines.ports import LOOPBACK
-from enginehouse.engines.processes import died_in_this_era, ended, identity, kill_group, memory_of, signal_group
+from enginehouse.engines.processes import (
+    died_in_this_era,
+    ended,
+    group_with,
+    identity,
+    kill_group,
+    memory_of,
+    signal_group,
+)
 from enginehouse.interfaces.launchers import EngineOutput, LaunchLine
 
 
@@ -33,7 +42,8 @@ class _Handle(msgspec.Struct):
 class LocalLauncher:
     """Starts each engine in a process group of its own, with nothing on its standard input.
 
-    What engines print goes to files in the folder ``logs``, so they live on when the gateway dies.
+    What engines print goes to files in the folder ``logs``, so they live on when the gateway dies. The file's path is
+    in the environment of the engine, which is found by that if its gateway died before it could tell anybody.
     """
 
     def __init__(self, logs: Path) -> None:
@@ -43,7 +53,7 @@ class LocalLauncher:
         """Start an engine. Raises ``LoadFailed`` when its command cannot be run."""
         log = LogFile(self._logs / _file_name(name), output, fresh=True)
         try:
-            process = _start(line, log.descriptor)  # nothing is awaited, so that it cannot get lost on the way
+            process = _start(line, log)  # nothing is awaited, so that it cannot get lost on the way
         except OSError as error:
             log.close()
             raise LoadFailed(f"Model '{name}' did not start: '{line.command[0]}' cannot be run: {error}") from None
@@ -54,8 +64,10 @@ class LocalLauncher:
     ) -> LocalProcess | None:
         """Take over an engine that still runs; of one that has gone, what it left behind is killed."""
         try:
-            known = msgspec.convert(handle, _Handle)
+            known = msgspec.convert(handle, _Handle) if handle else await self._launched_unnoticed(name)
         except msgspec.ValidationError:
+            return None
+        if known is None:
             return None
         log = LogFile(self._logs / known.log, output, fresh=False)
         if identity(known.pid) == known.identity:
@@ -64,6 +76,17 @@ class LocalLauncher:
         if died_in_this_era(known.identity) and identity(known.pid) is None:
             await kill_group(known.pid)
         return None
+
+    async def _launched_unnoticed(self, name: str) -> _Handle | None:
+        """Where an engine is found that its gateway had no time to write down."""
+        log = self._logs / _file_name(name)
+        group = await asyncio.to_thread(group_with, ENGINE, str(log))
+        if group is None:
+            return None
+        if (known := identity(group)) is None:
+            await kill_group(group)
+            return None
+        return _Handle(group, known, log.name)
 
 
 class LocalProcess:
@@ -144,8 +167,9 @@ class LocalProcess:
             signal_group(self.pid, number)
 
 
-def _start(line: LaunchLine, output: int) -> Popen[bytes]:
-    environment = {**os.environ, **line.environment}
+def _start(line: LaunchLine, log: LogFile) -> Popen[bytes]:
+    environment = {**os.environ, **line.environment, ENGINE: str(log.path)}
+    output = log.descriptor
     return Popen(line.command, stdin=DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True)
 
 

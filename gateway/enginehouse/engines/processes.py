@@ -56,6 +56,14 @@ def members(group: int) -> Sequence[int]:
     return [pid for pid in psutil.pids() if _group_of(pid) == group and identity(pid) is not None]
 
 
+def group_with(variable: str, value: str) -> int | None:
+    """The group of a process whose environment says so, if there is one."""
+    for process in psutil.process_iter(["environ"]):
+        if (process.info["environ"] or {}).get(variable) == value:
+            return _group_of(process.pid)
+    return None
+
+
 def memory_of(group: int) -> int:
     """The bytes of main memory that a group takes. What its members share counts once, where the system tells."""
     pids = members(group)

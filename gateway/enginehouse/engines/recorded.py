@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from enginehouse.engines.launch_line import fingerprint
 from enginehouse.engines.state_file import EngineRecord, StateFile
 from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
@@ -19,12 +21,15 @@ class RecordedLauncher:
         self._state_file = state_file
 
     async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> EngineProcess:
-        """Start an engine and write it down before anything else happens."""
-        process = await self._launcher.launch(name, line, output)
-        handle = dict(process.handle)
-        record = EngineRecord(host=self._host, port=line.port, fingerprint=fingerprint(line), handle=handle)
-        self._state_file.put(name, record)
-        return _Recorded(process, self._state_file, name, record)
+        """Start an engine, written down before and after: the gateway may die in between."""
+        begun = EngineRecord(host=self._host, port=line.port, fingerprint=fingerprint(line), handle={})
+        self._state_file.put(name, begun)
+        try:
+            process = await self._launcher.launch(name, line, output)
+        except BaseException:
+            self._state_file.remove(name, begun)
+            raise
+        return self._recorded(process, name, begun)
 
     async def adopt(
         self, name: str, line: LaunchLine, handle: Mapping[str, Any], output: EngineOutput
@@ -35,6 +40,11 @@ class RecordedLauncher:
         if process is None:
             self._state_file.remove(name, record)
             return None
+        return self._recorded(process, name, record)
+
+    def _recorded(self, process: EngineProcess, name: str, before: EngineRecord) -> EngineProcess:
+        record = msgspec.structs.replace(before, handle=dict(process.handle))
+        self._state_file.put(name, record)
         return _Recorded(process, self._state_file, name, record)
 
 

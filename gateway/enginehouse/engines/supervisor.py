@@ -9,19 +9,20 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from enginehouse.config.schema import Model
-from enginehouse.domain.errors import LoadFailed
+from enginehouse.domain.errors import LoadFailed, NotEnoughMemory
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.bounded import bounded
 from enginehouse.engines.health_check import until_healthy
+from enginehouse.engines.last_words import tell_of_too_little_memory
 from enginehouse.engines.launch_line import launch_line
-from enginehouse.engines.log_ring import LogRing
 from enginehouse.engines.ports import Ports
 from enginehouse.interfaces.drivers import Driver, EngineClient
 from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
+from enginehouse.telemetry.log_ring import LogRing
 
 _log = logging.getLogger(__name__)
 
-_DETAILED_LINES, _QUOTED_LINES = 20, 3
+_READ_LINES, _DETAILED_LINES, _QUOTED_LINES = 500, 20, 3
 
 
 class _Engine(NamedTuple):
@@ -65,6 +66,11 @@ class Supervisor:
         self._watching: asyncio.Task[None] | None = None
         self._endings: set[asyncio.Future[None]] = set()
 
+    def reconfigure(self, model: Model, driver: Driver) -> None:
+        """From now on the model and its driver are these; an engine that runs goes on as it was launched."""
+        self._model = model
+        self._driver = driver
+
     @property
     def address(self) -> str | None:
         """Where the engine listens, while it is ready."""
@@ -74,8 +80,9 @@ class Supervisor:
         """Wake the engine if it sleeps, else launch it, and wait until it can take requests.
 
         Takes ``start_timeout`` at the most, after whatever is being stopped has gone. Not for an engine that is
-        starting or ready. Raises ``LoadFailed`` with the engine's last lines, and ``ConfigError`` when it is configured
-        so that it cannot be launched. Whenever this raises, nothing of the engine is left, even if it was cancelled.
+        starting or ready. Raises ``LoadFailed`` with the engine's last lines, ``NotEnoughMemory`` if that is what these
+        tell of, and ``ConfigError`` when it is configured so that it cannot be launched. Whenever this raises, nothing
+        of the engine is left, even if it was cancelled.
         """
         while self._endings:
             await asyncio.wait(self._endings)
@@ -192,7 +199,7 @@ class Supervisor:
             left = max(0.0, deadline - asyncio.get_running_loop().time())
             await asyncio.wait({ready, gone}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if gone.done():
-                raise self._did_not_start(f"it ended {_how(gone.result())} while it started", engine.first_line)
+                raise self._ended_early(gone.result(), engine.first_line)
             if not ready.done():
                 raise TimeoutError
             ready.result()
@@ -276,8 +283,13 @@ class Supervisor:
     def _late(self, why: str, first_line: int) -> LoadFailed:
         return self._did_not_start(f"it was not ready within {self._model.start_timeout:g} s ({why})", first_line)
 
-    def _did_not_start(self, why: str, first_line: int) -> LoadFailed:
-        return LoadFailed(
+    def _ended_early(self, status: int | None, first_line: int) -> LoadFailed:
+        lines = self._last_lines(_READ_LINES, first_line)
+        kind = NotEnoughMemory if tell_of_too_little_memory(status, lines) else LoadFailed
+        return self._did_not_start(f"it ended {_how(status)} while it started", first_line, kind)
+
+    def _did_not_start(self, why: str, first_line: int, kind: type[LoadFailed] = LoadFailed) -> LoadFailed:
+        return kind(
             f"Model '{self._model_name}' did not start: {why}{self._quote(first_line)}",
             details={"model": self._model_name, "log": self._last_lines(_DETAILED_LINES, first_line)},
         )

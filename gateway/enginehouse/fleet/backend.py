@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from enginehouse.domain.capabilities import Capabilities
-from enginehouse.domain.replica import Health, Role
+from enginehouse.domain.replica import Health, ReplicaState, Role
 
 
 class Backend(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,8 +30,9 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
 class BackendStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How a backend is now.
 
-    ``last_error_at``: seconds on the fleet's clock, in a gateway those since the epoch. ``avg_latency_ms``: average
-    time until an answer begins.
+    ``state``: of its engine, ``READY`` if somebody else runs it. ``health``: whether requests may be sent there, which
+    may have an engine started that is stopped or failed. ``last_error_at``: seconds on the fleet's clock, in a gateway
+    those since the epoch. ``avg_latency_ms``: average time until an answer begins.
     """
 
     name: str
@@ -40,6 +41,7 @@ class BackendStatus(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     role: Role
     host: str
+    state: ReplicaState
     health: Health
     last_error: str | None
     last_error_at: float | None

@@ -9,7 +9,7 @@ from enginehouse.config.decode import did_you_mean
 from enginehouse.config.schema import Checks
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import ConfigError, NotFound
-from enginehouse.domain.replica import Health, Load, ReplicaState
+from enginehouse.domain.replica import Candidate, Health, Load, ReplicaState
 from enginehouse.fleet.backend import Backend, BackendStatus
 from enginehouse.fleet.member import Member
 from enginehouse.fleet.snapshot import Snapshot
@@ -19,8 +19,9 @@ class Fleet:
     """Keeps the backends and publishes ``snapshot`` anew whenever something that a decision reads has changed.
 
     ``clock``: seconds. ``on_health`` is told of a backend whose health changed, ``on_state`` of a replica whose state
-    changed, both after the new snapshot is in place. Methods that take a name raise ``NotFound`` if there is no such
-    thing, except for those that report how it is: the backend may have left by then.
+    changed, ``on_replicas`` that some have come or gone, all after the new snapshot is in place. Methods that take a
+    name raise ``NotFound`` if there is no such thing, except for those that report how it is: the backend may have left
+    by then.
     """
 
     def __init__(
@@ -30,12 +31,14 @@ class Fleet:
         *,
         on_health: Callable[[str, Health], None] | None = None,
         on_state: Callable[[str, ReplicaState], None] | None = None,
+        on_replicas: Callable[[], None] | None = None,
     ) -> None:
         self.snapshot = Snapshot()
         self._checks = checks
         self._clock = clock
         self._on_health = on_health
         self._on_state = on_state
+        self._on_replicas = on_replicas
         self._members: dict[str, Member] = {}
         self._declared: dict[str, Capabilities] = {}
         self._places: dict[str, int] = {}
@@ -52,8 +55,34 @@ class Fleet:
     def remove(self, name: str) -> None:
         """Let a backend go. Requests that it still serves end by themselves."""
         member = self._member(name)
-        self.snapshot = self.snapshot.replacing(member.offers, {}, self._places)
+        self._offer(member, {})
         del self._members[name], self._places[name]
+
+    def become(self, other: Fleet) -> None:
+        """Have, from now on and in their order, the backends that ``other`` has, judged by its checks.
+
+        One that is still where it was keeps what is known of it: health, load, discovered models, states, draining.
+        Backends that are not in ``other`` are gone; requests that they still serve end by themselves.
+        """
+        before = {each.replica for row in self.snapshot.models.values() for each in row}
+        members = {name: self._continued(member) for name, member in other._members.items()}
+        for member in members.values():
+            member.health.judge_by(other._checks)
+            member.offers = member.candidates(other._declared)
+        self._checks, self._declared, self._members = other._checks, dict(other._declared), members
+        self._places = {name: place for place, name in enumerate(members)}
+        self._next_place = count(len(members))
+        self.snapshot = Snapshot.of(member.offers for member in members.values())
+        after = {each.replica for row in self.snapshot.models.values() for each in row}
+        if self._on_replicas is not None and before != after:
+            self._on_replicas()
+
+    def _continued(self, new: Member) -> Member:
+        known = self._members.get(new.backend.name)
+        if known is None or not known.is_where(new.backend):
+            return new
+        known.backend = new.backend
+        return known
 
     def set_models(self, name: str, models: Mapping[str, Capabilities]) -> None:
         """The models a backend says it serves, and what it says of them.
@@ -128,9 +157,13 @@ class Fleet:
         return tuple(member.status() for member in self._members.values())
 
     def _publish(self, member: Member) -> None:
-        offers = member.candidates(self._declared)
-        self.snapshot = self.snapshot.replacing(member.offers, offers, self._places)
-        member.offers = offers
+        self._offer(member, member.candidates(self._declared))
+
+    def _offer(self, member: Member, offers: dict[str, Candidate]) -> None:
+        before, member.offers = member.offers, offers
+        self.snapshot = self.snapshot.replacing(before, offers, self._places)
+        if self._on_replicas is not None and before.keys() != offers.keys():
+            self._on_replicas()
 
     def _health_changed(self, member: Member) -> None:
         self._publish(member)

@@ -27,10 +27,21 @@ class Member:
         self.states: dict[str, tuple[ReplicaState, float]] = {}
         self.offers: dict[str, Candidate] = {}
 
+    def is_where(self, backend: Backend) -> bool:
+        """Whether ``backend`` is the same engine server, whatever else is said of it."""
+        if self.backend.url or backend.url:
+            return (self.backend.url, self.backend.driver) == (backend.url, backend.driver)
+        return self.backend.host == backend.host and (self.backend.models or {}).keys() == (backend.models or {}).keys()
+
+    @property
+    def state(self) -> ReplicaState:
+        """The state of its engine; a managed one has one model."""
+        return next((state for state, _ in self.states.values()), ReplicaState.READY)
+
     @property
     def runs(self) -> bool:
         """Whether its engine is there to be judged: that of a managed backend while it is ready."""
-        return all(state is ReplicaState.READY for state, _ in self.states.values())
+        return self.state is ReplicaState.READY
 
     def candidates(self, declared: Mapping[str, Capabilities]) -> dict[str, Candidate]:
         """What the backend offers now; ``declared`` tells what models can do wherever they are served.
@@ -80,6 +91,7 @@ class Member:
             priority=backend.priority,
             role=backend.role,
             host=backend.host,
+            state=self.state,
             health=health.health,
             last_error=health.last_error,
             last_error_at=health.last_error_at,

@@ -71,5 +71,6 @@ class Launcher(Protocol):
     ) -> EngineProcess | None:
         """Take over an engine that an earlier gateway launched, or ``None`` if it has gone.
 
-        ``handle`` is what its process had; ``line`` is how it would be launched now, and may be without a command.
+        ``handle`` is what its process had; empty, if that gateway died while it launched the engine, of which there may
+        be none then. ``line`` is how it would be launched now, and may be without a command.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enginehouse.domain.migration import Migration
-from enginehouse.domain.replica import ReplicaState
+from enginehouse.domain.replica import Health, ReplicaState
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import SwapDone
@@ -15,8 +15,8 @@ class Observer:
     Must return at once. An exception is logged and goes no further.
     """
 
-    def routed(self, requirements: Requirements, route: Route) -> None:
-        """A request was routed."""
+    def routed(self, request_id: str, requirements: Requirements, route: Route) -> None:
+        """A request was routed; one that is retried is so again."""
 
     def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
         """A swap began."""
@@ -27,8 +27,11 @@ class Observer:
     def replica_state(self, replica: str, state: ReplicaState) -> None:
         """A replica changed its state."""
 
+    def backend_health(self, backend: str, health: Health) -> None:
+        """A backend changed its health."""
+
     def migrated(self, migration: Migration, moved: int) -> None:
         """A migration ended, having moved that many requests."""
 
     def finished(self, request_id: str, replica: str, status: int, duration_ms: float) -> None:
-        """A request's response ended, with the status its client saw."""
+        """A request's response ended, with the status its client saw; ``replica`` is empty if it had no route."""

@@ -53,7 +53,10 @@ class Swapper(ABC):
     """An eviction policy for one host."""
 
     def prepare(self, host: HostFacts) -> None:
-        """Get to know the host, once, before anything else. Raises ``ConfigError`` for rules that do not fit it."""
+        """Get to know the host, once, before anything else. Raises ``ConfigError`` for rules that do not fit it.
+
+        When the configuration changes, another instance takes over.
+        """
 
     @abstractmethod
     def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
@@ -63,6 +66,14 @@ class Swapper(ABC):
         first. Pure: asked often, for swaps that may never happen, so it neither logs nor remembers. Raises
         ``LoadFailed`` for a target that can never run here.
         """
+
+    def dispensable(self, target: str, running: Sequence[str]) -> Sequence[str]:
+        """The replicas of ``running`` that may be stopped if ``target`` found too little memory to start beside them.
+
+        Pure, like ``eviction_for``. Pinned replicas, and those of the target's own model, stay in any case. Everything,
+        unless a swapper knows better.
+        """
+        return running
 
     @abstractmethod
     def on_swap_start(self, target: str, running: Sequence[str]) -> None:

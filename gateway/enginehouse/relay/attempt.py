@@ -17,7 +17,9 @@ _STALLED = "did not go on with its answer"
 
 
 class Sender(Protocol):
-    """The exchange that tries."""
+    """The exchange that tries. ``repeatable``: its request may reach an engine twice."""
+
+    repeatable: bool
 
     def outgoing(self, attempt: Attempt) -> bytes:
         """The whole request as the engine of ``attempt`` is to get it."""
@@ -76,7 +78,8 @@ class Attempt:
 
     def depart(self) -> None:
         """Send the request, on a kept connection if there is one."""
-        connection = self.upstream.pool.take()
+        # A kept connection may break just when it is used, and then nobody knows whether the request arrived.
+        connection = self.upstream.pool.take() if self._sender.repeatable else None
         if connection is not None:
             self._send(connection)
         else:

@@ -1,9 +1,11 @@
-"""The narrow interface between an exchange and its client."""
+"""The narrow interface between a live request and its client."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
+from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 
 
@@ -31,6 +33,37 @@ class Door(Protocol):
         """Break the connection, so that nobody takes what was sent for a whole answer."""
 
 
+class Farewell(NamedTuple):
+    """How one side of a WebSocket ended: the code and the reason of its close frame.
+
+    As in RFC 6455, the code is 1005 if it gave none, and 1006 if there was no close frame at all.
+    """
+
+    code: int
+    reason: str = ""
+
+
+class WebSocketDoor(Protocol):
+    """The client's side of a WebSocket. ``subprotocols``: those that the client offers, the best first."""
+
+    subprotocols: Sequence[str]
+
+    async def accept(self, subprotocol: str | None, headers: Headers) -> None:
+        """Open it."""
+
+    async def refuse(self, status: int, headers: Headers, body: bytes) -> None:
+        """Answer the handshake with something else, in place of ``accept``."""
+
+    async def receive(self) -> str | bytes | Farewell:
+        """The client's next message, or how it ended; nothing but the latter before ``accept``."""
+
+    async def send(self, message: str | bytes) -> None:
+        """Send a message, once the client has read most of what went before; does nothing when it is gone."""
+
+    async def close(self, farewell: Farewell) -> None:
+        """Send a close frame; does nothing when the client is gone or sent one."""
+
+
 class Caller(Protocol):
     """Whoever sent the request, as far as limits go."""
 
@@ -40,6 +73,9 @@ class Caller(Protocol):
 
     def admit(self, requirements: Requirements) -> None:
         """Raise ``Forbidden`` or ``RateLimited`` unless this caller may make this request now."""
+
+    def may_use(self, model: str) -> bool:
+        """Whether this caller may use ``model``."""
 
     def leave(self) -> None:
         """The admitted request has ended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from time import perf_counter
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 
@@ -19,6 +19,7 @@ from enginehouse.relay.attempt import NEVER, Attempt
 from enginehouse.relay.door import Caller, Door
 from enginehouse.relay.events import ends_as_done, error_event, whole_events
 from enginehouse.relay.headers import origin_lines
+from enginehouse.relay.live_request import LiveRequest
 from enginehouse.relay.place import Place
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body_filters import FiltersByName
@@ -28,7 +29,6 @@ from enginehouse.routing.router import Router
 from enginehouse.scheduling.host import Host
 
 _log = logging.getLogger("enginehouse.relay")
-_WORTH_A_RETRY = frozenset({429, 500, 502, 503, 504})
 _CLIENT_GONE = 499
 _MUST_END_AS_DONE = frozenset({"/v1/chat/completions", "/v1/completions"})
 
@@ -52,8 +52,8 @@ class Owner(Protocol):
     def refused(self, request_id: bytes, requirements: Requirements | None, error: RequestError) -> None:
         """A request ends with an error of ours."""
 
-    def ended(self, exchange: Exchange, status: int, first_byte: float | None) -> None:
-        """An exchange is over; ``first_byte`` is the engine's time to it in seconds, if it came so far."""
+    def ended(self, request: LiveRequest, status: int, first_byte: float | None) -> None:
+        """A request is over; ``first_byte`` is the engine's time to it in seconds, if it came so far."""
 
 
 class Exchange:
@@ -86,6 +86,8 @@ class Exchange:
         "request_id",
         "requirements",
     )
+    repeatable = True
+    _worth_a_retry: ClassVar[frozenset[int]] = frozenset({429, 500, 502, 503, 504})
 
     def __init__(self, owner: Owner, door: Door, path: str, headers: Headers, request_id: bytes) -> None:
         self._owner = owner
@@ -128,16 +130,14 @@ class Exchange:
 
     def begin(self, body: bytes, caller: Caller | None = None) -> None:
         """The request is whole: decide where it goes and send it there."""
-        owner = self._owner
         self.began = perf_counter()
         self._body = body
         try:
-            needs = owner.router.requirements(read_request(self.path, self._headers, body))
-            self.requirements = needs
+            self.requirements = needs = self._needs(body)
             if caller is not None:
                 caller.admit(needs)
                 self._caller = caller
-            route = owner.router.route(needs, owner.fleet.snapshot)
+            route = self._route(needs)
             body = self._body_for(route)
             self._try(route, needs, body)
         except RequestError as error:
@@ -187,12 +187,12 @@ class Exchange:
     # --- from attempts
 
     def outgoing(self, attempt: Attempt) -> bytes:
-        """The request as its engine gets it: the body as it came, but for the model's name and its filters."""
+        """The request as its engine gets it."""
         if self.phase is Phase.QUEUED:
             self.phase = Phase.SERVING
             total = attempt.upstream.timeouts.total
             self._total_deadline = perf_counter() + total if total else NEVER
-        return attempt.upstream.post(self.path, self._headers, self.request_id, self._outgoing)
+        return self._written_for(attempt.upstream)
 
     def answer(self, attempt: Attempt, body: bytes, complete: bool) -> None:
         """A piece of the engine's answer."""
@@ -221,11 +221,21 @@ class Exchange:
 
     # --- on the way there
 
+    def _needs(self, body: bytes) -> Requirements:
+        return self._owner.router.requirements(read_request(self.path, self._headers, body))
+
+    def _route(self, needs: Requirements, failed: tuple[str, ...] = ()) -> Route:
+        return self._owner.router.route(needs, self._owner.fleet.snapshot, failed)
+
     def _body_for(self, route: Route) -> bytes:
+        """The body as it came, but for the model's name and its filters."""
         body, filters = self._body, self._owner.filters
         if filters:
             body = filters.apply(body, route.requested, route.model)
         return body if route.model == route.requested else replace_model(body, route.model)
+
+    def _written_for(self, upstream: Upstream) -> bytes:
+        return upstream.post(self.path, self._headers, self.request_id, self._outgoing)
 
     def _try(self, route: Route, needs: Requirements, body: bytes) -> None:
         owner, chosen = self._owner, route.chosen
@@ -250,7 +260,7 @@ class Exchange:
             return False
         failed = (*self._failed_replicas, attempt.route.chosen.replica)
         try:
-            route = owner.router.route(needs, owner.fleet.snapshot, exclude=failed)
+            route = self._route(needs, failed)
             body = self._body_for(route)
         except RequestError:
             return False
@@ -271,16 +281,8 @@ class Exchange:
         head, route = attempt.head, attempt.route
         assert head is not None
         self._first_byte = perf_counter() - attempt.sent_at
-        if head.status < 500:
-            self._owner.fleet.succeeded(attempt.upstream.name)
-            route.chosen.load.answered(self._first_byte * 1000)
-            for suspect in self._suspects:
-                self._owner.fleet.failed(suspect, "answered 500 to what another backend could serve")
-        elif head.status == 500:  # this request may be what is wrong, so one such answer proves nothing
-            self._suspects += (attempt.upstream.name,)
-        else:
-            self._owner.fleet.failed(attempt.upstream.name, f"answered {head.status}")
-        if head.status in _WORTH_A_RETRY and self._retry(attempt):
+        self._judge(attempt, head.status, self._first_byte)
+        if head.status in self._worth_a_retry and self._retry(attempt):
             return False
         self._committed = True
         self._stream = head.stream
@@ -292,6 +294,19 @@ class Exchange:
         )
         self._door.start(head.status, lines, None if self._stream else head.length if length is None else length)
         return True
+
+    def _judge(self, attempt: Attempt, status: int, first_byte: float) -> None:
+        """What an answer says of its backend."""
+        fleet, name = self._owner.fleet, attempt.upstream.name
+        if status < 500:
+            fleet.succeeded(name)
+            attempt.route.chosen.load.answered(first_byte * 1000)
+            for suspect in self._suspects:
+                fleet.failed(suspect, "answered 500 to what another backend could serve")
+        elif status == 500:  # this request may be what is wrong, so one such answer proves nothing
+            self._suspects += (name,)
+        else:
+            fleet.failed(name, f"answered {status}")
 
     def _finish(self, attempt: Attempt, body: bytes) -> None:
         head = attempt.head

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import lru_cache
 from urllib.parse import quote
 
@@ -23,12 +24,19 @@ _HOP_BY_HOP = {
 }
 _CREDENTIALS = {b"authorization", b"x-api-key", b"api-key", b"cookie"}
 
-_NOT_TO_ENGINE = frozenset(
+NOT_TO_ENGINE = frozenset(
     # A compressed answer could not be continued on another engine, so none is asked for.
     _HOP_BY_HOP | _CREDENTIALS | {b"host", b"content-length", b"expect", b"accept-encoding", b"x-request-id"}
 )
+"""The headers of a client's request that do not pass to an engine."""
+# Which pages of a browser may read an answer is for server.cors to say.
+_CORS = {
+    b"access-control-" + name
+    for name in (b"allow-origin", b"allow-credentials", b"allow-methods", b"allow-headers", b"expose-headers")
+}
 FOR_THE_GATEWAY = frozenset(
     _HOP_BY_HOP
+    | _CORS
     | {
         b"content-length",
         b"x-request-id",
@@ -41,20 +49,16 @@ FOR_THE_GATEWAY = frozenset(
 """The headers of an engine's answer that do not pass to the client."""
 
 
-def request_head(fixed: bytes, headers: Headers, request_id: bytes, length: int, *, authorization: bool) -> bytes:
-    """The head of a request to an engine: the engine's own lines, the client's that may pass, ours.
-
-    ``authorization`` lets the client's ``Authorization`` header pass.
-    """
+def passing_lines(headers: Headers, withheld: Collection[bytes]) -> bytes:
+    """A client's headers as an engine gets them: without those ``withheld``, ``Connection`` and what that names."""
     lines = []
     named = b""
     for name, value in headers:
-        if name not in _NOT_TO_ENGINE or (authorization and name == b"authorization"):
+        if name not in withheld:
             lines.append(name + b": " + value + b"\r\n")
         elif name == b"connection":
             named += b"," + value if named else value
-    passing = b"".join(without_named(lines, named))
-    return b"%s%sx-request-id: %s\r\ncontent-length: %d\r\n\r\n" % (fixed, passing, request_id, length)
+    return b"".join(without_named(lines, named))
 
 
 def without_named(lines: list[bytes], connection: bytes) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""The time limits of all live exchanges, looked at together."""
+"""The time limits of all live requests, looked at together."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import asyncio
 from collections.abc import Callable, Iterable
 from time import perf_counter
 
-from enginehouse.relay.exchange import Exchange
+from enginehouse.relay.live_request import LiveRequest
 
 _EVERY = 0.05
 
 
 class Watchdog:
-    """Has every live exchange look at its time limits every 50 ms.
+    """Has every live request look at its time limits every 50 ms.
 
     One sweep for all of them is far cheaper than timers that are set and cancelled for every piece of an answer.
     """
 
-    def __init__(self, live: Iterable[Exchange], clock: Callable[[], float] = perf_counter) -> None:
+    def __init__(self, live: Iterable[LiveRequest], clock: Callable[[], float] = perf_counter) -> None:
         self._live = live
         self._clock = clock
         self._handle: asyncio.TimerHandle | None = None
@@ -37,7 +37,7 @@ class Watchdog:
         self._handle = None
         now = self._clock()
         live = list(self._live)
-        for exchange in live:
-            exchange.check_time(now)
+        for request in live:
+            request.check_time(now)
         if live:
             self.wake()

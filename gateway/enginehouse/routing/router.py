@@ -53,16 +53,27 @@ class Router:
                 raise plugin_failed("extractor", name, error) from error
         return requirements
 
-    def route(self, requirements: Requirements, snapshot: RoutingSnapshot, exclude: Collection[str] = ()) -> Route:
+    def route(
+        self,
+        requirements: Requirements,
+        snapshot: RoutingSnapshot,
+        exclude: Collection[str] = (),
+        *,
+        fallbacks: bool = True,
+    ) -> Route:
         """The replica that serves a request with these requirements.
 
-        ``exclude`` names replicas that just failed it. Raises ``ModelNotFound``, ``NoHealthyBackend``,
+        ``exclude`` names replicas that just failed it. Without ``fallbacks`` it goes to the model that it names or, by
+        its alias, the one that this stands for, and to no other. Raises ``ModelNotFound``, ``NoHealthyBackend``,
         ``CapabilityMismatch`` or ``FallbackExhausted`` when nothing can, ``PluginFailed`` when a plugin raised.
         """
         model = requirements.model
         candidates = self._candidates(model, requirements, snapshot, exclude)
         if not candidates:
-            return self._elsewhere(requirements, snapshot, exclude)
+            attempts = self._attempts_for(requirements)
+            if not fallbacks:
+                attempts = [attempt for attempt in attempts if attempt.reason is not Reason.FALLBACK]
+            return self._elsewhere(requirements, snapshot, exclude, attempts)
         chosen = self._chooser.pick(requirements, candidates)
         return Route(model, chosen, Reason.RETRY if exclude else Reason.MATCH, (model,))
 
@@ -78,10 +89,15 @@ class Router:
             candidates = [candidate for candidate in candidates if candidate.replica not in exclude]
         return self._sieve.keep(requirements, candidates)
 
-    def _elsewhere(self, requirements: Requirements, snapshot: RoutingSnapshot, exclude: Collection[str]) -> Route:
-        """A route to another model than the one that was asked for."""
+    def _elsewhere(
+        self,
+        requirements: Requirements,
+        snapshot: RoutingSnapshot,
+        exclude: Collection[str],
+        attempts: Sequence[Attempt],
+    ) -> Route:
+        """A route to another model than the one that was asked for: the first of ``attempts`` that can serve."""
         requested = requirements.model
-        attempts = self._attempts_for(requirements)
         attempted = [requested]
         for model, reason in attempts:
             attempted.append(model)

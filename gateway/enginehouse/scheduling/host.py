@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
-from enginehouse.domain.errors import EnginehouseError, LoadFailed
-from enginehouse.domain.replica import ReplicaState
+from enginehouse.domain.errors import EnginehouseError, LoadFailed, RequestError
+from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.domain.ticket import SwapDone, SwapId, Ticket
-from enginehouse.interfaces.schedulers import Scheduler, Waiting
+from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits, Waiting
+from enginehouse.interfaces.swappers import HostFacts, Swapper
 
 _TICK_S = 0.25
-_AT_REST = (ReplicaState.STOPPED, ReplicaState.FAILED)
 
 
 class Engines(Protocol):
@@ -23,6 +24,9 @@ class Engines(Protocol):
 
     def states(self) -> Mapping[str, ReplicaState]:
         """How each of them is now."""
+
+    def refuse_too_soon(self, replica: str, evict: Sequence[str]) -> None:
+        """Raises ``LoadFailed`` if an engine cannot be started yet, not even with ``evict`` stopped."""
 
     async def start(self, replica: str) -> None:
         """Start an engine and wait until it is ready. Raises ``LoadFailed``."""
@@ -53,6 +57,9 @@ class Listener(Protocol):
     def served(self, replica: str) -> None:
         """A granted request has ended."""
 
+    def queue_changed(self) -> None:
+        """Who waits, or in which order, may have changed."""
+
 
 class Host:
     """The ``Effects`` of one scheduler, and the only one who calls it.
@@ -71,6 +78,9 @@ class Host:
         self._swap_ids = itertools.count(1)
         self._swaps: dict[SwapId, asyncio.Task[None]] = {}
         self._stops: dict[str, asyncio.Task[None]] = {}
+        self._in_flight: Counter[str] = Counter()
+        self._idle: dict[str, asyncio.Event] = {}
+        self._retirements: dict[str, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     # --- what happens
@@ -87,17 +97,42 @@ class Host:
 
     def served(self, replica: str) -> None:
         """A granted request has ended."""
+        self._in_flight[replica] -= 1
         self._listener.served(replica)
         self._handle(lambda: self._scheduler.on_serve_done(replica))
+        if not self._in_flight[replica] and (idle := self._idle.pop(replica, None)) is not None:
+            idle.set()
 
     def went_away(self, replica: str) -> None:
         """An engine ended by itself."""
+        self._retirements.pop(replica, None)
         self._handle(lambda: self._scheduler.on_stopped(replica))
 
     async def unload(self, replicas: Sequence[str], timeout: float) -> None:
         """Stop engines, refusing whatever waits for them; returns when they are gone."""
         self._handle(lambda: self._scheduler.on_unload(replicas, timeout))
         await asyncio.gather(*(task for replica, task in self._stops.items() if replica in replicas))
+
+    def reconfigure(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
+        """The configuration changed; what waits, what is served and swaps in flight stay as they are."""
+        self._handle(lambda: self._scheduler.reconfigure(swapper, host, limits))
+
+    def retire(self, replica: str, within: float) -> asyncio.Task[None]:
+        """Stop an engine once it serves nothing any more, or after ``within`` seconds; done when it is gone.
+
+        ``Engines`` must not show it as ready, so that it gets no more requests.
+        """
+        if (task := self._retirements.get(replica)) is None:
+            task = self._retirements[replica] = asyncio.ensure_future(self._retire(replica, within))
+        return task
+
+    def turn_away(self, replicas: Collection[str], error: Callable[[str], RequestError]) -> None:
+        """Refuse whatever waits for ``replicas`` with the ``error`` for each, as if the callers had left."""
+        for waiting in self._scheduler.waiting():
+            ticket = waiting.ticket
+            if ticket.replica in replicas and (waiter := self._waiters.pop(ticket.id, None)) is not None:
+                self._handle(partial(self._scheduler.on_cancel, ticket))
+                waiter.refused(error(ticket.replica))
 
     def waiting(self) -> Sequence[Waiting]:
         """Every request that waits, the next one first."""
@@ -108,10 +143,10 @@ class Host:
         self._handle(lambda: self._scheduler.on_shutdown(error))
         if self._timer is not None:
             self._timer.cancel()
-        swaps = list(self._swaps.values())
-        for swap in swaps:
-            swap.cancel()
-        await asyncio.gather(*swaps, *self._stops.values(), return_exceptions=True)
+        unfinished = [*self._swaps.values(), *self._retirements.values()]
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, *self._stops.values(), return_exceptions=True)
 
     # --- what the scheduler decides
 
@@ -121,7 +156,7 @@ class Host:
 
     def running(self) -> Mapping[str, ReplicaState]:
         """Every replica that is not at rest."""
-        return {replica: state for replica, state in self._engines.states().items() if state not in _AT_REST}
+        return {replica: state for replica, state in self._engines.states().items() if state not in AT_REST}
 
     def start_swap(self, target: str, evict: Sequence[str]) -> SwapId:
         """Begin a swap."""
@@ -139,15 +174,21 @@ class Host:
     def grant(self, ticket: Ticket) -> bool:
         """Let a request go to its replica."""
         waiter = self._waiters.pop(ticket.id, None)
-        return waiter is not None and waiter.granted()
+        if waiter is None:
+            return False
+        self._in_flight[ticket.replica] += 1  # before it is told, for it may end at once
+        granted = waiter.granted()
+        if not granted:
+            self._in_flight[ticket.replica] -= 1
+        return granted
 
     def refuse(self, ticket: Ticket, error: Exception) -> None:
         """Answer a request with ``error``."""
         if (waiter := self._waiters.pop(ticket.id, None)) is not None:
             waiter.refused(error)
 
-    def stop(self, replicas: Sequence[str], timeout: float) -> None:
-        """Begin to stop engines."""
+    def stop(self, replicas: Sequence[str], timeout: float | None) -> None:
+        """Begin to stop engines, within ``timeout`` seconds each or else their own limit."""
         for replica in replicas:
             if replica not in self._stops:
                 self._stops[replica] = asyncio.ensure_future(self._stop(replica, timeout))
@@ -168,6 +209,7 @@ class Host:
                 self._events.popleft()()
         finally:
             self._handling = False
+        self._listener.queue_changed()
         if self._timer is None and self._waiters:
             self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
 
@@ -176,6 +218,7 @@ class Host:
         self._handle(lambda: self._scheduler.on_tick(self.now()))
 
     async def _swap(self, target: str, evict: Sequence[str]) -> None:
+        self._engines.refuse_too_soon(target, evict)  # else they would be stopped in vain
         await asyncio.gather(*(self._engines.stop(replica, None) for replica in evict))
         await self._engines.start(target)
 
@@ -186,12 +229,23 @@ class Host:
         self._listener.swap_done(done)
         self._handle(lambda: self._scheduler.on_swap_done(done))
 
-    async def _stop(self, replica: str, timeout: float) -> None:
+    async def _stop(self, replica: str, timeout: float | None) -> None:
         try:
             await self._engines.stop(replica, timeout)
         finally:
             del self._stops[replica]
+            self._retirements.pop(replica, None)
             self._handle(lambda: self._scheduler.on_stopped(replica))
+
+    async def _retire(self, replica: str, within: float) -> None:
+        if self._in_flight[replica]:
+            idle = self._idle.setdefault(replica, asyncio.Event())
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(idle.wait(), within)
+        if replica in self._retirements:  # else it was stopped meanwhile, and another may run in its place
+            self.stop([replica], None)
+        if (stopping := self._stops.get(replica)) is not None:
+            await asyncio.shield(stopping)
 
 
 def _why_not(target: str, task: asyncio.Task[None]) -> Exception | None:

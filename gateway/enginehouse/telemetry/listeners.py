@@ -3,23 +3,48 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from enginehouse.interfaces.observers import Observer
 
 _log = logging.getLogger(__name__)
 
-Listeners = Sequence[Callable[..., None]]
-"""Who wants to hear of one event."""
+Listener = Callable[..., None]
+Listeners = Sequence[Listener]
+"""Who wants to hear of one event: empty if nobody does."""
 
 
-def listeners(observers: Sequence[Observer], event: str) -> Listeners:
-    """The methods ``event`` of those who have one of their own."""
-    return [
-        getattr(observer, event)
-        for observer in observers
-        if getattr(type(observer), event) is not getattr(Observer, event)
-    ]
+class Observers:
+    """Everybody who wants to hear of something; they may come and go.
+
+    The house's own observers may have two methods more than others: ``queue_changed()``, told when who waits at a host,
+    or in which order, may have changed, and ``replicas_changed()``, told when some have come or gone.
+    """
+
+    def __init__(self, observers: Iterable[Observer] = ()) -> None:
+        self._observers = list(observers)
+        self._by_event: dict[str, list[Listener]] = {}
+
+    def listeners(self, event: str) -> Listeners:
+        """The methods ``event`` of those who have one of their own: the same list for as long as the gateway lives."""
+        if event not in self._by_event:
+            found = (_own_method(observer, event) for observer in self._observers)
+            self._by_event[event] = [method for method in found if method is not None]
+        return self._by_event[event]
+
+    def add(self, observer: Observer) -> None:
+        """Tell ``observer`` too, from now on."""
+        self._observers.append(observer)
+        for event, told in self._by_event.items():
+            if (method := _own_method(observer, event)) is not None:
+                told.append(method)
+
+    def remove(self, observer: Observer) -> None:
+        """Tell ``observer`` nothing more."""
+        self._observers.remove(observer)
+        for event, told in self._by_event.items():
+            if (method := _own_method(observer, event)) is not None:
+                told.remove(method)
 
 
 def tell(told: Listeners, *facts: object) -> None:
@@ -28,7 +53,13 @@ def tell(told: Listeners, *facts: object) -> None:
         _tell_one(listener, facts)
 
 
-def _tell_one(listener: Callable[..., None], facts: tuple[object, ...]) -> None:
+def _own_method(observer: Observer, event: str) -> Listener | None:
+    own = getattr(type(observer), event, None)
+    listens = own is not None and own is not getattr(Observer, event, None)
+    return getattr(observer, event) if listens else None
+
+
+def _tell_one(listener: Listener, facts: tuple[object, ...]) -> None:
     try:
         listener(*facts)
     except Exception:

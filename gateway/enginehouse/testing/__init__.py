@@ -16,13 +16,14 @@
 from __future__ import annotations
 
 from enginehouse.testing.conformance import check_extractor, check_filter, check_scorer, check_strategy
-from enginehouse.testing.fake_effects import FakeEffects, FakeSwap, OneAtATime
+from enginehouse.testing.fake_effects import AtMost, FakeEffects, FakeSwap, OneAtATime
 from enginehouse.testing.installed import create, installed_plugins
 from enginehouse.testing.make import candidate, request, requirements
 from enginehouse.testing.schedulers import check_scheduler
 from enginehouse.testing.swappers import check_swapper
 
 __all__ = [
+    "AtMost",
     "FakeEffects",
     "FakeSwap",
     "OneAtATime",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from enginehouse.domain.errors import LoadFailed
-from enginehouse.domain.replica import ReplicaState
+from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.domain.ticket import SwapDone, SwapId, Ticket
 from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper
@@ -23,6 +23,18 @@ class OneAtATime(Swapper):
 
     def on_swap_start(self, target: str, running: Sequence[str]) -> None:
         """Nothing to remember."""
+
+
+class AtMost(OneAtATime):
+    """So many run at once; the least recently used must go."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
+        """As many of the least recently used as are too many."""
+        others = super().eviction_for(target, running)
+        return others[: max(0, len(others) - self.most + 1)]
 
 
 class FakeSwap(NamedTuple):
@@ -62,9 +74,8 @@ class FakeEffects:
         swapper: Swapper | None = None,
         **limits: Any,
     ) -> None:
-        hosted = [HostedReplica(replica=each, model=each) if isinstance(each, str) else each for each in replicas]
-        self.facts = HostFacts(name="local", replicas={each.replica: each for each in hosted})
-        self.states = {each.replica: ReplicaState.STOPPED for each in hosted}
+        self.facts = _facts(replicas)
+        self.states = dict.fromkeys(self.facts.replicas, ReplicaState.STOPPED)
         self.states.update((replica, ReplicaState.READY) for replica in ready)
         self.limits = SchedulingLimits(**limits)
         self.time = 0.0
@@ -133,6 +144,15 @@ class FakeEffects:
         self.states[replica] = ReplicaState.STOPPED
         self.scheduler.on_stopped(replica)
 
+    def reconfigure(
+        self, replicas: Iterable[str | HostedReplica], *, swapper: Swapper | None = None, **limits: Any
+    ) -> None:
+        """The configuration changed to this, which names replicas as they are, and perhaps some that are new."""
+        self.facts = _facts(replicas)
+        self.states = {replica: self.states.get(replica, ReplicaState.STOPPED) for replica in self.facts.replicas}
+        self.limits = SchedulingLimits(**limits)
+        self.scheduler.reconfigure(swapper or OneAtATime(), self.facts, self.limits)
+
     def pass_time(self, seconds: float) -> None:
         """Let time pass; the scheduler is told once, at its end."""
         self.time += seconds
@@ -165,8 +185,7 @@ class FakeEffects:
 
     def running(self) -> Mapping[str, ReplicaState]:
         """As the interface says."""
-        at_rest = (ReplicaState.STOPPED, ReplicaState.FAILED)
-        return {replica: state for replica, state in self.states.items() if state not in at_rest}
+        return {replica: state for replica, state in self.states.items() if state not in AT_REST}
 
     def start_swap(self, target: str, evict: Sequence[str]) -> SwapId:
         """As the interface says."""
@@ -237,3 +256,8 @@ class FakeEffects:
             expect(replica in self.running(), f"{swap}: '{replica}' does not run")
             expect(not self.in_flight[replica], f"{swap}: '{replica}' is busy")
             expect(not self.facts.replicas[replica].pin, f"{swap}: '{replica}' is pinned")
+
+
+def _facts(replicas: Iterable[str | HostedReplica]) -> HostFacts:
+    hosted = [HostedReplica(replica=each, model=each) if isinstance(each, str) else each for each in replicas]
+    return HostFacts(name="local", replicas={each.replica: each for each in hosted})

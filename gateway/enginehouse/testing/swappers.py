@@ -39,6 +39,9 @@ def _check_answer(it: Swapper, host: HostFacts, target: str, running: Sequence[s
     expect(set(evict) <= set(running), f"only running replicas can be evicted, got {evict} of {running}")
     expect(len(set(evict)) == len(evict), f"a replica must be evicted once, got {evict}")
     expect(target not in evict, f"the target '{target}' must not be evicted")
+    dispensable = it.dispensable(target, given)
+    expect_sequence("dispensable", dispensable)
+    expect(set(dispensable) <= set(running), f"only running replicas are dispensable, got {dispensable} of {running}")
     pinned = [replica for replica in evict if host.replicas[replica].pin]
     expect(not pinned, f"pinned replicas must not be evicted, got {pinned}")
     it.on_swap_start(target, given)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from enginehouse.api.entrance import Entrance
 from enginehouse.api.fast_door.connection import FastDoor
 from enginehouse.api.fast_door.idlers import Idlers
+from enginehouse.api.fast_door.web_socket import WebSocketProtocol
 
-__all__ = ["FastDoor", "fast_door"]
+__all__ = ["FastDoor", "WebSocketProtocol", "fast_door"]
 
 
 def fast_door(entrance: Entrance, *, cors: bool) -> type[FastDoor]:

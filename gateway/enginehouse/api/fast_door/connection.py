@@ -86,6 +86,9 @@ class FastDoor(HttpToolsProtocol):
                 raise InvalidRequest("A connection becomes a WebSocket only after its last answer")
             self._pass_on()
 
+    def _should_upgrade(self) -> bool:
+        return self.parser.get_method() == b"GET" and super()._should_upgrade()
+
     def _from_browser(self) -> bool:
         return any(name == b"origin" for name, _ in self.headers)
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 
+from enginehouse.api.asgi_door import BODILESS
 from enginehouse.api.entrance import Entrance
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
@@ -114,7 +115,7 @@ class Inbound:
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         """Prepare the head; it leaves with the first piece."""
-        if status == 204:
+        if status in BODILESS:
             framing = b""
         elif length is not None:
             framing = b"content-length: %d\r\n" % length

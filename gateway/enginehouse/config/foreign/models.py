@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from enginehouse.config.foreign.addresses import is_here, read_url
 from enginehouse.config.foreign.commands import HEALTH_PAGES, PORT, driver_of, one_command, with_port
 from enginehouse.config.foreign.filters import read_filters
 from enginehouse.config.foreign.macros import Macros
 from enginehouse.config.foreign.table import Table
+from enginehouse.config.managed import ANY_ANSWER
 from enginehouse.config.units import format_duration
 
+_HEALTH_PAGE = "/health"
+_OF_A_PATH = "/%?=&:@!$'()*+,;~"
 _WINDOWS_PATH = re.compile(r"\b[A-Za-z]:\\")
 LOADING_STATE = "left out: it puts text into answers; /api/requests tells how far a request is"
 _LEFT_OUT = {
@@ -147,28 +150,37 @@ def _launched(table: Table, driver: str, command: str, launch: Macros, defaults:
         "env": _environment(table, launch),
         "ttl": format_duration(defaults.ttl if ttl < 0 else ttl),
         "stop_command": one_command(launch.expand(table.text("cmdStop"))),
+        "health_path": _health_path(table, driver),
         "start_timeout": format_duration(defaults.start_timeout),
         "stop_timeout": format_duration(table.whole("unloadTimeout", 0) or defaults.stop_timeout),
         "concurrency": table.whole("concurrencyLimit", 0),
     }
     _note_differences(table, driver, command)
-    usual = {"env": {}, "ttl": "0", "stop_command": "", "start_timeout": "2m", "stop_timeout": "10s", "concurrency": 0}
-    return {key: value for key, value in settings.items() if usual.get(key) != value}
+    usual = {"ttl": "0", "start_timeout": "2m", "stop_timeout": "10s"}
+    return {key: value for key, value in settings.items() if value and usual.get(key) != value}
 
 
 def _note_differences(table: Table, driver: str, command: str) -> None:
     """What is carried over and yet works differently here."""
-    page = HEALTH_PAGES[driver]
     if driver == "openai":
-        table.note(f'no engine that is known here: driver = "openai", ready once GET {page} answers 200', "cmd")
-    if table.text("checkEndpoint", page) != page:
-        table.note(f'left out: driver = "{driver}" waits until GET {page} answers 200', "checkEndpoint")
+        table.note('no engine that is known here: driver = "openai"', "cmd")
+    if table.text("checkEndpoint") == ANY_ANSWER:
+        table.note("it is ready here when it answers anything at all, not as soon as it was started", "checkEndpoint")
     if "${env:" in command:
         table.note("a variable's value is one word here, also if there are spaces in it", "cmd")
     if _WINDOWS_PATH.search(command):
         table.note("a backslash counts as in a POSIX shell here: write it twice, or a slash instead", "cmd")
     if table.whole("concurrencyLimit", 0):
         table.note("what is over the limit waits in the queue here instead of being refused", "concurrencyLimit")
+
+
+def _health_path(table: Table, driver: str) -> str:
+    """Where to ask whether it is ready; empty if that is where its driver asks."""
+    path = table.text("checkEndpoint", _HEALTH_PAGE)
+    if path == ANY_ANSWER:
+        return path
+    path = "/" + quote(path.removeprefix("/"), safe=_OF_A_PATH)
+    return "" if path == HEALTH_PAGES[driver] else path
 
 
 def _environment(table: Table, launch: Macros) -> dict[str, str]:

@@ -62,6 +62,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._receiver: Receiver | None = None
         self._served = 0
+        self._head_only = False
         self._reset()
 
     def _reset(self) -> None:
@@ -86,6 +87,7 @@ class Connection(asyncio.Protocol):
     def send(self, receiver: Receiver, request: bytes) -> None:
         """Send a whole request; its answer goes to ``receiver``."""
         self._receiver = receiver
+        self._head_only = request.startswith(b"HEAD ")
         self._transport.write(request)
 
     def pause(self) -> None:
@@ -202,20 +204,25 @@ class Connection(asyncio.Protocol):
             self._reset()
             self._began = True
             return
-        bodiless = status in (204, 304)
+        empty = status in (204, 304)
+        bodiless = empty or self._head_only
         framed = self._chunked or self._length is not None or bodiless
-        length = 0 if bodiless else None if self._chunked else self._length
+        length = 0 if empty else None if self._chunked else self._length
         lines = b"".join(without_named(self._lines, self._named))
         self._head = AnswerHead(status, lines, length, not framed, self._stream and not bodiless)
         self._head_new = True
+        if self._head_only:  # the parser would wait for a body, so this is the last that it reads
+            self._complete = True
+            self._keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
-        self._body.append(body)
+        if not self._head_only:
+            self._body.append(body)
 
     def on_message_complete(self) -> None:
         """The answer is whole."""
-        if self._head is not None:
+        if self._head is not None and not self._head_only:
             self._complete = True
             # After an answer that has no body but announces one, nobody knows what comes next on the connection.
             doubtful = self._head.length == 0 and (self._chunked or self._length)

@@ -37,13 +37,16 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class Pool:
-    """Kept-alive connections to one origin, the last used first."""
+    """Kept-alive connections to one origin, the last used first.
+
+    ``tls``: how its certificate is checked, where it has one.
+    """
 
     def __init__(self, origin: Origin, *, verify_tls: bool = True) -> None:
         self.origin = origin
         self._idle: list[Connection] = []
         self._closed = False
-        self._tls = _tls_context(verify_tls) if origin.tls else None
+        self.tls = _tls_context(verify_tls) if origin.tls else None
 
     def take(self) -> Connection | None:
         """An idle connection, or ``None`` if there is none."""
@@ -61,7 +64,7 @@ class Pool:
             raise UpstreamError("its engine does not run")
         try:
             _, connection = await loop.create_connection(
-                lambda: Connection(self), origin.host, origin.port, ssl=self._tls
+                lambda: Connection(self), origin.host, origin.port, ssl=self.tls
             )
         except (OSError, UnicodeError) as error:  # the latter for names that no host can have
             raise UpstreamError(f"cannot connect to {origin.authority}: {error}") from error

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from enginehouse.config.schema import Backend, Timeouts
 from enginehouse.domain.request import Headers
-from enginehouse.relay.headers import request_head
+from enginehouse.relay.headers import NOT_TO_ENGINE, passing_lines, read_lines
 from enginehouse.relay.upstream.pool import Origin, Pool
+
+_EXPECT_A_BODY = frozenset({"POST", "PUT", "PATCH"})
+_CONNECTING = ("url", "verify_tls", "api_key", "pass_authorization")
 
 
 class Upstream:
@@ -18,10 +21,16 @@ class Upstream:
         self.name = name
         self.timeouts = settings.timeouts or timeouts
         self.pool = Pool(Origin.parse(settings.url), verify_tls=settings.verify_tls)
+        self._settings = settings
         self._verify_tls = settings.verify_tls
         self._api_key = settings.api_key
-        self._pass_authorization = settings.pass_authorization and not settings.api_key
+        passes = {b"authorization"} if settings.pass_authorization and not settings.api_key else set()
+        self._withheld = NOT_TO_ENGINE - passes
         self._fixed: dict[str, bytes] = {}
+
+    def is_for(self, settings: Backend) -> bool:
+        """Whether requests reach an engine with these ``settings`` as they do with those of this one."""
+        return all(getattr(settings, key) == getattr(self._settings, key) for key in _CONNECTING)
 
     def locate(self, url: str) -> None:
         """The engine listens at ``url`` from now on, or nowhere if that is empty."""
@@ -40,4 +49,26 @@ class Upstream:
         fixed = self._fixed.get(path)
         if fixed is None:
             fixed = self._fixed[path] = self.fixed("POST", path)
-        return request_head(fixed, headers, request_id, len(body), authorization=self._pass_authorization) + body
+        lines = passing_lines(headers, self._withheld)
+        return b"%s%sx-request-id: %s\r\ncontent-length: %d\r\n\r\n%s" % (fixed, lines, request_id, len(body), body)
+
+    def call(self, method: str, target: str, headers: Headers, request_id: bytes, body: bytes) -> bytes:
+        """A whole request of any kind on behalf of a client, which gets the answer as it comes.
+
+        ``target`` is a path and perhaps a query, as they stand on the wire.
+        """
+        lines = passing_lines(headers, self._withheld - {b"accept-encoding"})
+        length = b"content-length: %d\r\n" % len(body) if body or method in _EXPECT_A_BODY else b""
+        return b"%s%sx-request-id: %s\r\n%s\r\n%s" % (self.fixed(method, target), lines, request_id, length, body)
+
+    def handshake(self, headers: Headers, request_id: bytes) -> list[tuple[str, str]]:
+        """The headers of a WebSocket's handshake on behalf of a client, but for those of the protocol itself."""
+        own = [(b"x-request-id", request_id)]
+        if self._api_key:
+            own.append((b"authorization", b"Bearer " + self._api_key.encode("latin-1")))
+        theirs = read_lines(passing_lines(headers, self._withheld))
+        return [
+            (name.decode("ascii"), value.decode("ascii"))
+            for name, value in (*theirs, *own)
+            if not name.startswith(b"sec-websocket-") and value.isascii()  # a handshake has no other characters
+        ]

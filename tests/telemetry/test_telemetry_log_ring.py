@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Iterable
 
-from enginehouse.engines.log_ring import LogRing
+from enginehouse.telemetry.log_ring import Line, LogRing
 
 
-async def _next(lines: AsyncIterator[str]) -> str:
-    return await asyncio.wait_for(anext(lines), 5)
+def texts(lines: Iterable[Line]) -> list[str]:
+    return [line.text for line in lines]
 
 
 def test_lines_may_come_in_pieces_of_any_size() -> None:
@@ -68,49 +68,42 @@ def test_the_tail_can_leave_out_what_an_earlier_engine_printed() -> None:
     assert ring.tail(10, since=begin) == ["new"]
 
 
-async def test_a_follower_sees_history_and_then_each_line_as_it_is_written() -> None:
+def test_a_reader_goes_on_where_it_was() -> None:
     ring = LogRing()
-    ring.write(b"one\ntwo\nthree\n")
-    lines = ring.follow(history=2)
-    assert [await _next(lines), await _next(lines)] == ["two", "three"]
-    waiting = asyncio.ensure_future(anext(lines))
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    ring.write(b"four\n")
-    assert await asyncio.wait_for(waiting, 5) == "four"
+    ring.write(b"one\ntwo\n")
+    assert texts(ring.read(1)) == ["two"]
+    place = ring.written
+    assert texts(ring.read(place)) == []
+    ring.write(b"three\n")
+    assert texts(ring.read(place)) == ["three"]
 
 
-async def test_a_slow_follower_loses_the_oldest_lines_and_is_told() -> None:
+def test_a_slow_reader_loses_the_oldest_lines_and_is_told() -> None:
     ring = LogRing(max_lines=2)
-    ring.write(b"0\n")
-    lines = ring.follow(history=1)
-    assert await _next(lines) == "0"
-    ring.write(b"1\n2\n3\n4\n")
-    seen = [await _next(lines) for _ in range(3)]
-    assert seen == ["[... 2 lines lost: read too slowly ...]", "3", "4"]
+    ring.write(b"0\n1\n2\n3\n4\n")
+    assert texts(ring.read(1)) == ["[... 2 lines lost: read too slowly ...]", "3", "4"]
+    assert texts(ring.read(3)) == ["3", "4"]
 
 
-async def test_every_follower_sees_every_line() -> None:
-    ring = LogRing()
-    followers = [ring.follow() for _ in range(3)]
-    waiting = [asyncio.ensure_future(anext(follower)) for follower in followers]
-    await asyncio.sleep(0)
-    ring.write(b"a\n")
-    assert await asyncio.wait_for(asyncio.gather(*waiting), 5) == ["a", "a", "a"]
+def test_arrivals_order_the_lines_of_several_rings() -> None:
+    first, second = LogRing(), LogRing()
+    first.write(b"a\n")
+    second.write(b"b\n")
+    first.write(b"c\n")
+    (a, c), (b,) = first.read(0), second.read(0)
+    assert a.arrival < b.arrival < c.arrival
 
 
-async def test_it_is_known_whether_somebody_waits_for_more() -> None:
-    ring = LogRing()
+async def test_whoever_attends_hears_of_new_lines() -> None:
+    ring, more = LogRing(), asyncio.Event()
+    assert not ring.followed
+    ring.attend(more)
+    assert ring.followed
+    ring.write(b"no end yet")
+    assert not more.is_set()
+    ring.finish()
+    assert more.is_set()
+    more.clear()
+    ring.leave(more)
     ring.write(b"one\n")
-    lines = ring.follow(history=1)
-    assert await _next(lines) == "one"
-    assert not ring.followed
-    waiting = [asyncio.ensure_future(anext(lines)), asyncio.ensure_future(anext(ring.follow()))]
-    await asyncio.sleep(0)
-    assert ring.followed
-    waiting[0].cancel()
-    await asyncio.sleep(0)
-    assert ring.followed
-    ring.write(b"two\n")
-    await asyncio.wait_for(waiting[1], 5)
-    assert not ring.followed
+    assert (more.is_set(), ring.followed) == (False, False)

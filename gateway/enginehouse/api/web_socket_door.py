@@ -1,0 +1,60 @@
+"""The client's side of a WebSocket, as ASGI has it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from starlette.types import Message, Receive, Scope, Send
+
+from enginehouse.api.asgi_door import without_date
+from enginehouse.domain.request import Headers
+from enginehouse.relay.door import Farewell
+
+_NO_CODE, _BROKEN = 1005, 1006
+
+
+class AsgiWebSocketDoor:
+    """A ``WebSocketDoor`` for a scope whose ``websocket.connect`` has been received."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.subprotocols: Sequence[str] = scope["subprotocols"]
+        self._may_refuse = "websocket.http.response" in (scope.get("extensions") or {})
+        self._receive = receive
+        self._send = send
+
+    async def accept(self, subprotocol: str | None, headers: Headers) -> None:
+        """Open it."""
+        await self._say({"type": "websocket.accept", "subprotocol": subprotocol, "headers": without_date(headers)})
+
+    async def refuse(self, status: int, headers: Headers, body: bytes) -> None:
+        """Answer the handshake with something else; where the server cannot do that, it answers 403."""
+        if self._may_refuse:
+            await self._say({"type": "websocket.http.response.start", "status": status, "headers": headers})
+            await self._say({"type": "websocket.http.response.body", "body": body})
+        else:
+            await self._say({"type": "websocket.close"})
+
+    async def receive(self) -> str | bytes | Farewell:
+        """The client's next message, or how it ended."""
+        message = await self._receive()
+        if message["type"] == "websocket.receive":
+            text: str | None = message.get("text")
+            return message["bytes"] if text is None else text
+        code = message.get("code", _NO_CODE)
+        # A client that breaks off is also told of with 1005, but then nothing is said of a reason.
+        return Farewell(_BROKEN if code == _NO_CODE and "reason" not in message else code, message.get("reason") or "")
+
+    async def send(self, message: str | bytes) -> None:
+        """Send a message, once the client has read most of what went before."""
+        kind = "text" if isinstance(message, str) else "bytes"
+        await self._say({"type": "websocket.send", kind: message})
+
+    async def close(self, farewell: Farewell) -> None:
+        """Send a close frame."""
+        await self._say({"type": "websocket.close", "code": farewell.code, "reason": farewell.reason})
+
+    async def _say(self, message: Message) -> None:
+        # A server raises OSError when the client is gone, and RuntimeError when it closed the connection by itself.
+        with contextlib.suppress(OSError, RuntimeError):
+            await self._send(message)

@@ -1,0 +1,77 @@
+"""WebSockets to an engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus, WebSocketException
+from websockets.http11 import Response
+from websockets.typing import Subprotocol
+
+from enginehouse.domain.errors import UpstreamError, UpstreamTimeout
+from enginehouse.domain.request import Headers
+from enginehouse.interfaces.drivers import EngineResponse
+from enginehouse.relay.headers import FOR_THE_GATEWAY
+from enginehouse.relay.upstream.upstream import Upstream
+
+_PING_EVERY_S = 20.0
+_FAREWELL_S = 5.0
+
+
+async def open_web_socket(
+    upstream: Upstream,
+    target: str,
+    headers: Headers,
+    request_id: bytes,
+    *,
+    subprotocols: Sequence[str],
+    largest: int,
+) -> ClientConnection | EngineResponse:
+    """A WebSocket to ``target`` at the engine, or what the engine answers instead.
+
+    ``target`` is a path and perhaps a query, as they stand on the wire; ``largest`` is in bytes, of one message. Raises
+    ``UpstreamError`` and ``UpstreamTimeout``.
+    """
+    origin, timeouts = upstream.pool.origin, upstream.timeouts
+    if not origin.host:
+        raise UpstreamError(f"Backend '{upstream.name}' could not be reached: its engine does not run")
+    try:
+        return await _Connect(
+            f"{'wss' if origin.tls else 'ws'}://{origin.authority}{origin.prefix}{target}",
+            additional_headers=upstream.handshake(headers, request_id),
+            subprotocols=[Subprotocol(name) for name in subprotocols] or None,
+            compression=None,
+            user_agent_header=None,
+            proxy=None,
+            open_timeout=timeouts.connect + timeouts.first_byte if timeouts.connect and timeouts.first_byte else None,
+            ping_interval=_PING_EVERY_S,
+            ping_timeout=None,  # an engine that computes may have no time for pings
+            close_timeout=_FAREWELL_S,
+            max_size=largest,
+            ssl=upstream.pool.tls,
+        )
+    except InvalidStatus as refusal:
+        response = refusal.response
+        return EngineResponse(response.status_code, headers_for_client(response), bytes(response.body or b""))
+    except (asyncio.TimeoutError, TimeoutError):
+        raise UpstreamTimeout(f"Backend '{upstream.name}' did not open a WebSocket in time") from None
+    except OSError as error:
+        raise UpstreamError(f"Backend '{upstream.name}' could not be reached: {error}") from error
+    except (WebSocketException, EOFError, LookupError, ValueError) as error:
+        raise UpstreamError(f"Backend '{upstream.name}' opened no WebSocket: {error}") from error
+
+
+class _Connect(connect):
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        """Where an engine sends a client is for the client to see."""
+        return exc
+
+
+def headers_for_client(response: Response) -> Headers:
+    """The headers of an engine's answer to a handshake that are meant for the client."""
+    pairs = ((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.raw_items())
+    return [
+        (name, value) for name, value in pairs if name not in FOR_THE_GATEWAY and not name.startswith(b"sec-websocket-")
+    ]

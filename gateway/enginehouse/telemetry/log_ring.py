@@ -1,0 +1,106 @@
+"""The last lines of a log, bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple
+
+_LONGEST_LINE = 8192
+"""Bytes; a longer line is cut."""
+_arrivals = itertools.count(1)
+
+
+class Line(NamedTuple):
+    """A line without its end. ``arrival`` tells of any two lines, also of different rings, which one came first."""
+
+    arrival: int
+    text: str
+
+
+class LogRing:
+    """The last lines of what an engine or the gateway itself printed, at most ``max_lines`` and at most ``max_bytes``.
+
+    Writing never waits. Readers come at their own pace, each from its own place; one that falls behind finds the oldest
+    lines gone and is told how many. Lines are counted from 0 over the ring's whole life.
+    """
+
+    def __init__(self, max_lines: int = 2000, max_bytes: int = 256 * 1024) -> None:
+        self._max_lines = max_lines
+        self._max_bytes = max_bytes
+        self._lines: deque[tuple[int, bytes]] = deque()
+        self._bytes = 0
+        self._written = 0
+        self._unfinished = b""
+        self._followers: set[asyncio.Event] = set()
+
+    @property
+    def written(self) -> int:
+        """How many lines were ever written: the number of the next one."""
+        return self._written
+
+    @property
+    def oldest(self) -> int:
+        """The number of the oldest line that is still there."""
+        return self._written - len(self._lines)
+
+    @property
+    def followed(self) -> bool:
+        """Whether somebody waits for what comes next."""
+        return bool(self._followers)
+
+    def write(self, data: bytes) -> None:
+        """Add output in pieces of any size. A progress bar's carriage returns end lines too."""
+        lines = (self._unfinished + data).splitlines(keepends=True)
+        ended = lines and lines[-1].endswith(b"\n")
+        self._unfinished = b"" if ended or not lines else lines.pop()
+        if len(self._unfinished) > _LONGEST_LINE:
+            lines.append(self._unfinished)
+            self._unfinished = b""
+        self._add(lines)
+
+    def finish(self) -> None:
+        """No more is printed: what was left unfinished is a line."""
+        if self._unfinished:
+            self._add([self._unfinished])
+            self._unfinished = b""
+
+    def tail(self, count: int, since: int = 0) -> Sequence[str]:
+        """The last ``count`` lines, oldest first, but none before the line number ``since``."""
+        return [line.text for line in self._from(max(self._written - count, since, self.oldest))]
+
+    def read(self, place: int) -> Sequence[Line]:
+        """Every line from the number ``place`` on; a line of its own, before them, tells of those that are gone."""
+        lost = self.oldest - place
+        lines = self._from(max(place, self.oldest))
+        if lost > 0:
+            lines.insert(0, Line(lines[0].arrival if lines else 0, f"[... {lost} lines lost: read too slowly ...]"))
+        return lines
+
+    def attend(self, more: asyncio.Event) -> None:
+        """Set ``more`` whenever a line is written, until ``leave``."""
+        self._followers.add(more)
+
+    def leave(self, more: asyncio.Event) -> None:
+        """Follow no more."""
+        self._followers.discard(more)
+
+    def _from(self, place: int) -> list[Line]:
+        kept = islice(self._lines, place - self.oldest, None)
+        return [Line(arrival, line.decode(errors="replace")) for arrival, line in kept]
+
+    def _add(self, lines: Sequence[bytes]) -> None:
+        if not lines:
+            return
+        arrival = next(_arrivals)
+        self._written += len(lines)
+        kept = [line.rstrip(b"\r\n")[:_LONGEST_LINE] for line in lines[-self._max_lines :]]
+        self._lines.extend((arrival, line) for line in kept)
+        self._bytes += sum(map(len, kept))
+        while len(self._lines) > self._max_lines or self._bytes > self._max_bytes:
+            self._bytes -= len(self._lines.popleft()[1])
+        for more in self._followers:
+            more.set()

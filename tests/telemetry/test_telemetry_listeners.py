@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from enginehouse import Observer
+from enginehouse.telemetry.listeners import Observers, tell
+
+
+class Ear(Observer):
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
+        self.heard.append(target)
+
+    def queue_changed(self) -> None:
+        self.heard.append("queue")
+
+
+def test_only_who_listens_to_an_event_is_told_of_it() -> None:
+    ear = Ear()
+    observers = Observers([Observer(), ear])
+    assert not observers.listeners("swap_done")
+    tell(observers.listeners("swap_started"), "a@a", ())
+    assert ear.heard == ["a@a"]
+
+
+def test_observers_come_and_go_in_lists_that_were_asked_for_before() -> None:
+    observers, ear, other = Observers(), Ear(), Ear()
+    started, queue = observers.listeners("swap_started"), observers.listeners("queue_changed")
+    assert not started
+    observers.add(ear)
+    observers.add(other)
+    tell(started, "a@a", ())
+    tell(queue)
+    observers.remove(ear)
+    tell(started, "b@b", ())
+    assert (ear.heard, other.heard) == (["a@a", "queue"], ["a@a", "queue", "b@b"])
+    observers.remove(other)
+    assert not started
+    assert not queue
+
+
+def test_who_comes_before_a_list_is_asked_for_is_in_it() -> None:
+    observers, ear = Observers(), Ear()
+    observers.add(ear)
+    tell(observers.listeners("queue_changed"))
+    assert ear.heard == ["queue"]
+
+
+def test_an_observer_that_fails_is_logged_and_the_others_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Observer):
+        def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
+            raise ValueError("no")
+
+    ear = Ear()
+    tell(Observers([Broken(), ear]).listeners("swap_started"), "a@a", ())
+    assert ear.heard == ["a@a"]
+    assert "an observer failed" in caplog.text
