@@ -13,7 +13,7 @@ from enginehouse_sim.core.settings import CoreSettings
 from enginehouse_sim.grammar.grammar import JSON_OBJECT
 from enginehouse_sim.model.continuation import continuation
 from enginehouse_sim.model.text import encode
-from enginehouse_sim.scheduler.constants import SchedulerConstants
+from enginehouse_sim.scheduler.constants import SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.scheduler.output import SchedulerOutput
 from enginehouse_sim.server.answer import Answer
 from enginehouse_sim.server.batching_engine import BatchingEngine
@@ -320,6 +320,27 @@ async def test_two_requests_may_want_the_same_name(clock: Any) -> None:
     running = [asyncio.create_task(answers(engine, clock, work(1, id="same"))) for _ in range(2)]
     await clock.advance(10)
     assert [len((await one)[0].token_ids) for one in running] == [1, 1]
+
+
+async def test_a_name_is_not_used_again_while_a_step_is_under_way_for_it(clock: Any) -> None:
+    engine = new_engine(clock)
+    other = asyncio.create_task(answers(engine, clock, work(3, ("keeps the step going",))))
+    first = asyncio.create_task(answers(engine, clock, work(3, ("one",), id="same")))
+    await clock.advance(1.2)
+    first.cancel()
+    await clock.advance(0)
+    again = asyncio.create_task(answers(engine, clock, work(2, ("two",), id="same")))
+    await clock.advance(10)
+    await other
+    made = continuation(0, "two")
+    assert (await again)[0].text == next(made) + next(made)
+
+
+async def test_the_more_urgent_request_goes_first(clock: Any) -> None:
+    engine = new_engine(clock, max_num_seqs=1, policy=SchedulingPolicy.PRIORITY)
+    running = [asyncio.create_task(arrivals(engine, clock, work(1, priority=priority))) for priority in (0, 5, -5)]
+    await clock.advance(10)
+    assert [(await one)[0] for one in running] == pytest.approx([2.0, 3.0, 1.0])
 
 
 class TestMetrics:

@@ -28,14 +28,14 @@ class BatchingEngine:
     """Steps ``core`` as long as there are requests; what a step brings is handed out when its time has passed.
 
     Steps without a duration are not waited for, but everyone else gets a turn after a few tokens. A step ends early if
-    nobody is left to wait for it. ``on_step`` is told of every step that has ended.
-    ``num_updates`` grows with every change.
+    nobody is left to wait for it. ``on_step`` is told of every step that has ended. ``num_updates`` grows with every
+    change. ``failure`` says why nothing is served any more.
     """
 
     def __init__(self, core: EngineCore, clock: Clock) -> None:
         self.on_step: Callable[[StepResult], None] | None = None
         self.sleep_level = 0
-        self.error: EngineFailed | None = None
+        self.failure = ""
         self.num_updates = 0
         self._core = core
         self._clock = clock
@@ -50,8 +50,8 @@ class BatchingEngine:
 
     def begin(self, request: RequestState, listener: Listener) -> None:
         """Let a request wait for its turn; while the engine sleeps, until it is woken."""
-        if self.error is not None:
-            raise self.error
+        if self.failure:
+            raise EngineFailed(self.failure)
         self._check(request)
         request.arrival_time = self._clock.now()
         self._core.add_request(request)
@@ -79,8 +79,11 @@ class BatchingEngine:
         return request, listener
 
     def knows(self, request_id: str) -> bool:
-        """Whether a request with this id is waiting or running."""
-        return request_id in self._listeners
+        """Whether this id is in use: by a request, or by what is left of one that ended."""
+        state = self.state
+        if request_id in state.requests or state.last_step_in_flight(request_id) >= 0:
+            return True
+        return bool(state.kv_cache.get_block_ids(request_id))
 
     def stats(self) -> SchedulerStats:
         """How busy it is now, and what it counted since its start."""
@@ -188,7 +191,7 @@ class BatchingEngine:
 
     def _fail(self, error: Exception) -> None:
         _log.exception("the engine failed")
-        self.error = EngineFailed(f"The engine failed: {type(error).__name__}: {error}")
+        self.failure = f"The engine failed: {type(error).__name__}: {error}"
         listeners, self._listeners = self._listeners, {}
         for listener in listeners.values():
-            listener.fail(self.error)
+            listener.fail(EngineFailed(self.failure))

@@ -48,7 +48,7 @@ class Engine(Ends, Protocol):
         """
 
     def knows(self, request_id: str) -> bool:
-        """Whether a request with this id is waiting or running."""
+        """Whether this id is in use: by a request, or by what is left of one that ended."""
 
     def stats(self) -> SchedulerStats:
         """How busy the engine is now, and what it counted since its start."""

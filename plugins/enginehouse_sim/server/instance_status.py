@@ -103,7 +103,7 @@ class StatusBoard:
         engine, last = self._engine, self._last
         return InstanceStatus(
             instance_id=self.metadata.instance_id,
-            schedulable=engine.error is None and not engine.sleep_level,
+            schedulable=not engine.failure and not engine.sleep_level,
             timestamp_ms=int(time.time() * 1000),
             update_id=engine.num_updates,
             recent_waiting_requests=engine.recent_requests(),

@@ -16,7 +16,7 @@ _STARTED = int(time.time())
 
 async def health(simulation: Simulation, call: Call) -> None:
     """200: the engine can take requests, even if it sleeps; 503: it broke."""
-    await call.answer(b"", b"text/plain", 200 if simulation.engine.error is None else 503)
+    await call.answer(b"", b"text/plain", 503 if simulation.engine.failure else 200)
 
 
 async def version(simulation: Simulation, call: Call) -> None:
