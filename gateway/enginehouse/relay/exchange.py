@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import ClassVar, Protocol
 
-import msgspec
-
 from enginehouse.domain.errors import Cancelled, RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
@@ -17,10 +15,10 @@ from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.relay.attempt import NEVER, Attempt
 from enginehouse.relay.door import Caller, Door
-from enginehouse.relay.events import ends_as_done, error_event, whole_events
 from enginehouse.relay.headers import origin_lines
 from enginehouse.relay.live_request import LiveRequest
 from enginehouse.relay.place import Place
+from enginehouse.relay.reply import Reply
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body_filters import FiltersByName
 from enginehouse.routing.model_name import replace_model
@@ -67,17 +65,13 @@ class Exchange:
         "_attempt",
         "_body",
         "_caller",
-        "_committed",
-        "_door",
         "_failed_replicas",
         "_first_byte",
         "_headers",
-        "_held",
-        "_last",
         "_outgoing",
         "_overhead",
         "_owner",
-        "_stream",
+        "_reply",
         "_suspects",
         "_total_deadline",
         "began",
@@ -91,16 +85,13 @@ class Exchange:
 
     def __init__(self, owner: Owner, door: Door, path: str, headers: Headers, request_id: bytes) -> None:
         self._owner = owner
-        self._door = door
+        self._reply = Reply(door)
         self._headers = headers
         self._body = self._outgoing = b""
         self._caller: Caller | None = None
         self._attempt: Attempt | None = None
         self._failed_replicas: tuple[str, ...] = ()
         self._suspects: tuple[str, ...] = ()
-        self._committed = False
-        self._stream = False
-        self._held = self._last = b""
         self._overhead = 0.0
         self._first_byte: float | None = None
         self._total_deadline = NEVER
@@ -141,7 +132,7 @@ class Exchange:
             body = self._body_for(route)
             self._try(route, needs, body)
         except RequestError as error:
-            self._refuse(error)
+            self._fail(error)
         except Exception:
             _log.exception("a request met a defect of the gateway")
             self.cancel(RequestError("Internal error; see the gateway's log"))
@@ -196,22 +187,18 @@ class Exchange:
 
     def answer(self, attempt: Attempt, body: bytes, complete: bool) -> None:
         """A piece of the engine's answer."""
-        if not self._committed and not ((body or complete) and self._commit(attempt, len(body) if complete else None)):
+        reply = self._reply
+        if not reply.begun and not ((body or complete) and self._commit(attempt, len(body) if complete else None)):
             return
         if complete:
             self._finish(attempt, body)
-            return
-        if self._stream:
-            body, self._held = whole_events(self._held + body if self._held else body)
-            if not body:
-                return
-            self._last = body
-        self._door.write(body)
+        else:
+            reply.write(body)
 
     def lost(self, attempt: Attempt, error: RequestError) -> None:
         """The engine failed this request."""
         self._owner.fleet.failed(attempt.upstream.name, error.message)
-        if self._committed or not self._retry(attempt):
+        if self._reply.begun or not self._retry(attempt):
             self._fail(error)
 
     def turned_away(self, attempt: Attempt, error: RequestError) -> None:
@@ -284,15 +271,14 @@ class Exchange:
         self._judge(attempt, head.status, self._first_byte)
         if head.status in self._worth_a_retry and self._retry(attempt):
             return False
-        self._committed = True
-        self._stream = head.stream
         lines = b"%s%sx-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n" % (
             head.lines,
             origin_lines(attempt.upstream.name, route.model, route.reason.value),
             self.request_id,
             self._overhead * 1e6,
         )
-        self._door.start(head.status, lines, None if self._stream else head.length if length is None else length)
+        length = None if head.stream else head.length if length is None else length
+        self._reply.begin(head.status, lines, length, stream=head.stream)
         return True
 
     def _judge(self, attempt: Attempt, status: int, first_byte: float) -> None:
@@ -311,37 +297,21 @@ class Exchange:
     def _finish(self, attempt: Attempt, body: bytes) -> None:
         head = attempt.head
         assert head is not None
-        if self._stream:
-            body, self._held = self._held + body, b""
-            if head.until_close and self.path in _MUST_END_AS_DONE and not ends_as_done(self._last + body):
-                self._held = body
-                error = UpstreamError(f"Backend '{attempt.upstream.name}' closed its stream before the end")
-                self.lost(attempt, error)
-                return
-        self._door.finish(body)
+        if head.until_close and head.stream and self.path in _MUST_END_AS_DONE and not self._reply.ends_as_done(body):
+            self._reply.write(body)
+            self.lost(attempt, UpstreamError(f"Backend '{attempt.upstream.name}' closed its stream before the end"))
+            return
+        self._reply.finish(body)
         self._end(head.status)
 
     # --- at the end
 
     def _fail(self, error: RequestError) -> None:
-        if not self._committed:
-            self._refuse(error)
-            return
-        if self._stream:
-            whole, _ = whole_events(self._held)
-            self._door.finish(whole + error_event(error.envelope()))
+        if self._reply.begun:
+            self._reply.break_off(error)
         else:
-            self._door.abort()
-        self._end(error.status)
-
-    def _refuse(self, error: RequestError) -> None:
-        body = msgspec.json.encode(error.envelope())
-        lines = b"content-type: application/json\r\nx-request-id: %s\r\n" % self.request_id
-        if error.retry_after is not None:
-            lines += b"retry-after: %d\r\n" % error.retry_after
-        self._owner.refused(self.request_id, self.requirements, error)
-        self._door.start(error.status, lines, len(body))
-        self._door.finish(body)
+            self._owner.refused(self.request_id, self.requirements, error)
+            self._reply.refuse(error, self.request_id)
         self._end(error.status)
 
     def _end(self, status: int) -> None:
