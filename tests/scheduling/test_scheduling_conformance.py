@@ -57,6 +57,12 @@ class StaysOpen(Fifo):
     def on_shutdown(self, error: Exception) -> None: ...
 
 
+class Keeps(Fifo):
+    def on_stopped(self, replica: str) -> None:
+        self._view.stopping.discard(replica)
+        self._drain(self._effects.now())
+
+
 _CALLS = count()
 
 
@@ -79,6 +85,7 @@ class Capricious(Fifo):
         (BelievesAnybody, "must change nothing"),
         (HidesOne, "waiting must give who waits"),
         (StaysOpen, "when the gateway stops must be refused"),
+        (Keeps, "must be refused with ReplicaGone"),
         (Capricious, "the same events must lead to the same decisions"),
     ],
 )

@@ -14,7 +14,7 @@ import msgspec
 from enginehouse.config.managed import driver_of, managed_backends
 from enginehouse.config.schema import Backend, Config
 from enginehouse.config.schema import Host as HostSettings
-from enginehouse.domain.errors import RequestError
+from enginehouse.domain.errors import ReplicaGone, RequestError
 from enginehouse.domain.replica import ReplicaState, replica_name
 from enginehouse.domain.ticket import SwapDone, Ticket
 from enginehouse.engines.health_path import with_health_path
@@ -131,6 +131,12 @@ class EngineHost:
 
     async def load(self, replica: str) -> None:
         """Have a replica made ready, in its turn, and wait for that. Raises ``RequestError`` when it does not work."""
+        try:
+            await self._load(replica)
+        except ReplicaGone:
+            await self._load(replica)
+
+    async def _load(self, replica: str) -> None:
         wish = _Wish()
         ticket = Ticket(id=f"load/{next(_wishes)}", replica=replica, arrived=self.queue.now())
         self.queue.submit(ticket, wish)
