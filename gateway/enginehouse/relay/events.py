@@ -28,6 +28,11 @@ def ends_as_done(data: bytes) -> bool:
     return data.rstrip().endswith(b"data: [DONE]")
 
 
+def comment(text: bytes) -> bytes:
+    """``text``, of one line or several, where only those who read the stream itself will see it."""
+    return b"".join(b": %s\n" % line for line in text.splitlines()) + b"\n"
+
+
 def error_event(envelope: object) -> bytes:
     """The event that tells a client that its stream ended badly."""
     return b"event: error\ndata: " + msgspec.json.encode(envelope) + b"\n\n"

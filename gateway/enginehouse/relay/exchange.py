@@ -3,75 +3,51 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from time import perf_counter
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from enginehouse.domain.errors import Cancelled, RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
-from enginehouse.fleet.fleet import Fleet
 from enginehouse.relay.attempt import NEVER, Attempt
 from enginehouse.relay.door import Caller, Door
 from enginehouse.relay.headers import origin_lines
-from enginehouse.relay.live_request import LiveRequest
+from enginehouse.relay.misfit import Misfit
+from enginehouse.relay.owner import Owner
 from enginehouse.relay.place import Place
 from enginehouse.relay.reply import Reply
+from enginehouse.relay.retries import Retries
 from enginehouse.relay.upstream.upstream import Upstream
-from enginehouse.routing.body_filters import FiltersByName
 from enginehouse.routing.model_name import replace_model
 from enginehouse.routing.read import read_request
-from enginehouse.routing.router import Router
-from enginehouse.scheduling.host import Host
 
 _log = logging.getLogger("enginehouse.relay")
 _CLIENT_GONE = 499
+_ADDED = b"%s%sx-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n"
 _MUST_END_AS_DONE = frozenset({"/v1/chat/completions", "/v1/completions"})
-
-
-class Owner(Protocol):
-    """What all exchanges share. ``hosts``: of the backends that the gateway launches."""
-
-    router: Router
-    filters: FiltersByName
-    fleet: Fleet
-    upstreams: dict[str, Upstream]
-    hosts: Mapping[str, Host]
-    max_retries: int
-
-    def routed(self, request_id: bytes, requirements: Requirements, route: Route) -> None:
-        """A request has its route."""
-
-    def retried(self, backend: str) -> None:
-        """A request goes elsewhere after ``backend`` failed it."""
-
-    def refused(self, request_id: bytes, requirements: Requirements | None, error: RequestError) -> None:
-        """A request ends with an error of ours."""
-
-    def ended(self, request: LiveRequest, status: int, first_byte: float | None) -> None:
-        """A request is over; ``first_byte`` is the engine's time to it in seconds, if it came so far."""
 
 
 class Exchange:
     """A callback state machine between a door and its attempts; a plain request creates no coroutine.
 
-    It commits with the engine's first body byte: until then nothing was sent to the client, so a failure may still be
-    retried elsewhere or answered with its true status.
+    It commits with the engine's first body byte: until then a failure may still be retried elsewhere, or answered with
+    its true status unless the client was told of its progress.
     """
 
     __slots__ = (
         "_attempt",
         "_body",
         "_caller",
-        "_failed_replicas",
         "_first_byte",
         "_headers",
         "_outgoing",
         "_overhead",
         "_owner",
+        "_progress",
         "_reply",
+        "_retried",
         "_suspects",
         "_total_deadline",
         "began",
@@ -90,7 +66,8 @@ class Exchange:
         self._body = self._outgoing = b""
         self._caller: Caller | None = None
         self._attempt: Attempt | None = None
-        self._failed_replicas: tuple[str, ...] = ()
+        self._retried: Retries | None = None
+        self._progress = False
         self._suspects: tuple[str, ...] = ()
         self._overhead = 0.0
         self._first_byte: float | None = None
@@ -128,11 +105,10 @@ class Exchange:
             if caller is not None:
                 caller.admit(needs)
                 self._caller = caller
-            route = self._route(needs)
-            body = self._body_for(route)
-            self._try(route, needs, body)
+            route = self.decide(needs)
+            self.send(route, self.body_for(route))
         except RequestError as error:
-            self._fail(error)
+            self.fail(error)
         except Exception:
             _log.exception("a request met a defect of the gateway")
             self.cancel(RequestError("Internal error; see the gateway's log"))
@@ -147,11 +123,13 @@ class Exchange:
 
     def pause(self) -> None:
         """The client reads more slowly than the engine writes."""
+        self._reply.paused = True
         if self._attempt is not None:
             self._attempt.pause()
 
     def resume(self) -> None:
         """The client has caught up."""
+        self._reply.paused = False
         if self._attempt is not None:
             self._attempt.resume()
 
@@ -162,7 +140,7 @@ class Exchange:
         if not self.over:
             if self._attempt is not None:
                 self._attempt.give_up()
-            self._fail(error or Cancelled("The request was cancelled by an operator"))
+            self.fail(error or Cancelled("The request was cancelled by an operator"))
 
     def check_time(self, now: float) -> None:
         """Act on a time limit that has passed."""
@@ -187,35 +165,41 @@ class Exchange:
 
     def answer(self, attempt: Attempt, body: bytes, complete: bool) -> None:
         """A piece of the engine's answer."""
-        reply = self._reply
-        if not reply.begun and not ((body or complete) and self._commit(attempt, len(body) if complete else None)):
+        if not self._reply.begun and not (
+            (body or complete) and self._commit(attempt, len(body) if complete else None)
+        ):
             return
         if complete:
             self._finish(attempt, body)
         else:
-            reply.write(body)
+            self._reply.write(body)
 
     def lost(self, attempt: Attempt, error: RequestError) -> None:
         """The engine failed this request."""
-        self._owner.fleet.failed(attempt.upstream.name, error.message)
-        if self._reply.begun or not self._retry(attempt):
-            self._fail(error)
+        if self._reply.begun:
+            self._retries.give_up(attempt, error)
+        else:
+            self._retries.lost(attempt, error)
+
+    def found_out(self, attempt: Attempt, error: RequestError, *, ended: bool) -> None:
+        """Whether the engine failed this request because it ended by itself."""
+        self._retries.found_out(attempt, error, ended=ended)
 
     def turned_away(self, attempt: Attempt, error: RequestError) -> None:
         """The host of the engine did not let this request through."""
-        if not self._retry(attempt):
-            self._fail(error)
+        self._retries.turned_away(attempt, error)
 
     # --- on the way there
 
     def _needs(self, body: bytes) -> Requirements:
         return self._owner.router.requirements(read_request(self.path, self._headers, body))
 
-    def _route(self, needs: Requirements, failed: tuple[str, ...] = ()) -> Route:
+    def decide(self, needs: Requirements, failed: tuple[str, ...] = ()) -> Route:
+        """The route, to none of the replicas that ``failed``. Raises ``RequestError`` if there is none."""
         return self._owner.router.route(needs, self._owner.fleet.snapshot, failed)
 
-    def _body_for(self, route: Route) -> bytes:
-        """The body as it came, but for the model's name and its filters."""
+    def body_for(self, route: Route) -> bytes:
+        """The body as it came, but for the model's name and its filters. Raises ``InvalidRequest`` if these fail."""
         body, filters = self._body, self._owner.filters
         if filters:
             body = filters.apply(body, route.requested, route.model)
@@ -224,8 +208,10 @@ class Exchange:
     def _written_for(self, upstream: Upstream) -> bytes:
         return upstream.post(self.path, self._headers, self.request_id, self._outgoing)
 
-    def _try(self, route: Route, needs: Requirements, body: bytes) -> None:
-        owner, chosen = self._owner, route.chosen
+    def send(self, route: Route, body: bytes, waiting_since: float | None = None) -> None:
+        """Attempt to have the request served there; ``waiting_since`` as a ``Place`` has it."""
+        owner, chosen, needs = self._owner, route.chosen, self.requirements
+        assert needs is not None
         upstream, host = owner.upstreams[chosen.backend], owner.hosts.get(chosen.backend)
         self._outgoing = body
         self._attempt = attempt = Attempt(self, route, upstream)
@@ -236,27 +222,17 @@ class Exchange:
             self.phase = Phase.QUEUED
             self._total_deadline = NEVER
             priority = self._caller.priority if self._caller is not None else 0
-            attempt.place = Place(attempt, host, self.request_id, chosen.replica, priority)
+            attempt.place = Place(attempt, host, self.request_id, chosen.replica, priority, waiting_since)
         owner.routed(self.request_id, needs, route)
         attempt.start()
+        if needs.stream and self.phase is Phase.QUEUED and not self._progress:
+            self._progress = owner.waiting_room.enter(self, self._reply)
 
-    def _retry(self, attempt: Attempt) -> bool:
-        """Send the request to a replica that has not failed it, if there is one."""
-        owner, needs = self._owner, self.requirements
-        if needs is None or len(self._failed_replicas) >= owner.max_retries:
-            return False
-        failed = (*self._failed_replicas, attempt.route.chosen.replica)
-        try:
-            route = self._route(needs, failed)
-            body = self._body_for(route)
-        except RequestError:
-            return False
-        attempt.give_up()
-        attempt.leave()
-        self._failed_replicas = failed
-        owner.retried(attempt.upstream.name)
-        self._try(route, needs, body)
-        return True
+    @property
+    def _retries(self) -> Retries:
+        if self._retried is None:
+            self._retried = Retries(self._owner, self)
+        return self._retried
 
     # --- on the way back
 
@@ -269,14 +245,15 @@ class Exchange:
         assert head is not None
         self._first_byte = perf_counter() - attempt.sent_at
         self._judge(attempt, head.status, self._first_byte)
-        if head.status in self._worth_a_retry and self._retry(attempt):
+        if head.status in self._worth_a_retry and self._retries.elsewhere(attempt):
             return False
-        lines = b"%s%sx-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n" % (
-            head.lines,
-            origin_lines(attempt.upstream.name, route.model, route.reason.value),
-            self.request_id,
-            self._overhead * 1e6,
-        )
+        origin = origin_lines(attempt.upstream.name, route.model, route.reason.value)
+        if self._progress:
+            self._stop_telling()
+        if self._reply.status:
+            self._splice(attempt, origin)
+            return True
+        lines = _ADDED % (head.lines, origin, self.request_id, self._overhead * 1e6)
         length = None if head.stream else head.length if length is None else length
         self._reply.begin(head.status, lines, length, stream=head.stream)
         return True
@@ -294,6 +271,21 @@ class Exchange:
         else:
             fleet.failed(name, f"answered {status}")
 
+    def _splice(self, attempt: Attempt, origin: bytes) -> None:
+        """Go on with the engine's answer in the stream in which the client was told of its progress."""
+        head, reply = attempt.head, self._reply
+        assert head is not None
+        if head.stream and head.status == 200:
+            reply.join(origin)
+        else:
+            self._reply = Misfit(reply, attempt.upstream.name, head.status)
+        if reply.paused:
+            attempt.pause()
+
+    def _stop_telling(self) -> None:
+        self._progress = False
+        self._owner.waiting_room.leave(self)
+
     def _finish(self, attempt: Attempt, body: bytes) -> None:
         head = attempt.head
         assert head is not None
@@ -302,23 +294,28 @@ class Exchange:
             self.lost(attempt, UpstreamError(f"Backend '{attempt.upstream.name}' closed its stream before the end"))
             return
         self._reply.finish(body)
-        self._end(head.status)
+        self._end(self._reply.status)
 
     # --- at the end
 
-    def _fail(self, error: RequestError) -> None:
-        if self._reply.begun:
+    def fail(self, error: RequestError) -> None:
+        """End the request with an error."""
+        if not self._reply.begun:
+            self._owner.refused(self.request_id, self.requirements, error)
+        if self._reply.status:
             self._reply.break_off(error)
         else:
-            self._owner.refused(self.request_id, self.requirements, error)
             self._reply.refuse(error, self.request_id)
         self._end(error.status)
 
     def _end(self, status: int) -> None:
         self.phase = Phase.DONE if status < 400 else Phase.FAILED
+        if self._progress:
+            self._stop_telling()
         if self._caller is not None:
             self._caller.leave()
         self._owner.ended(self, status, self._first_byte)
-        attempt, self._attempt = self._attempt, None  # else the two would wait for the garbage collector together
+        self._retried = None  # else this and an attempt would wait for the garbage collector together with the exchange
+        attempt, self._attempt = self._attempt, None
         if attempt is not None:
             attempt.leave()

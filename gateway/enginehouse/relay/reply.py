@@ -6,29 +6,42 @@ import msgspec
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.relay.door import Door
-from enginehouse.relay.events import ENDS, ends_as_done, error_event, whole_events
+from enginehouse.relay.events import ENDS, comment, ends_as_done, error_event, whole_events
 
 
 class Reply:
     """An engine's answer as it comes, or an error in the form that can still be sent.
 
     Of a stream only whole events are passed on, so that it can be continued or ended with an error event at any time.
-    ``begun``: the door has its head.
+    ``begun``: the answer has. ``status``: of the head, 0 until the door has that. ``paused``: the client reads slowly.
     """
 
-    __slots__ = ("_door", "_held", "_last", "_stream", "begun")
+    __slots__ = ("_door", "_held", "_last", "_stream", "begun", "paused", "status")
 
     def __init__(self, door: Door) -> None:
         self._door = door
         self._held = self._last = b""
         self._stream = False
-        self.begun = False
+        self.begun = self.paused = False
+        self.status = 0
 
     def begin(self, status: int, lines: bytes, length: int | None, *, stream: bool) -> None:
-        """The head: its header lines, the length of the body where it is known, whether the body is one of events."""
+        """The answer's head: its header lines, the length of its body where that is known, whether that is events."""
         self.begun = True
+        self.status = status
         self._stream = stream
         self._door.start(status, lines, length)
+
+    def open(self, lines: bytes) -> None:
+        """The head of a stream for which there is no answer yet."""
+        self.status = 200
+        self._stream = True
+        self._door.start(200, lines, None)
+
+    def join(self, note: bytes) -> None:
+        """The answer begins in an open stream; ``note``, of several lines, is for those who read the stream itself."""
+        self.begun = True
+        self.write(comment(note))
 
     def write(self, body: bytes) -> None:
         """A piece of the body."""
