@@ -24,7 +24,13 @@ from typing import NamedTuple
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ["tutorial/first-steps.md", "how-to/keys-and-limits.md", "how-to/watch.md", "explanation/routing.md"]
+PAGES = [
+    "tutorial/first-steps.md",
+    "how-to/keys-and-limits.md",
+    "how-to/waiting.md",
+    "how-to/watch.md",
+    "explanation/routing.md",
+]
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _NAMED_FILE = re.compile(r"`([\w-]+\.(?:toml|json|py))`[^`]*\Z")
