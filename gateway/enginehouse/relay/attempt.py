@@ -157,8 +157,9 @@ class Attempt:
     def _send(self, connection: Connection) -> None:
         self.connection = connection
         connection.send(self, self._sender.outgoing(self))
-        self.sent_at = perf_counter()
-        self._allow(self.upstream.timeouts.first_byte, "did not begin to answer")
+        self.sent_at = now = perf_counter()
+        self._limit, self._awaited = self.upstream.timeouts.first_byte, "did not begin to answer"
+        self.deadline = now + self._limit if self._limit else NEVER
 
     async def _connect(self) -> None:
         try:

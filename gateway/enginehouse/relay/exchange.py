@@ -25,6 +25,8 @@ from enginehouse.routing.read import read_request
 
 _log = logging.getLogger("enginehouse.relay")
 _CLIENT_GONE = 499
+_ROUTING, _QUEUED, _SERVING = Phase.ROUTING, Phase.QUEUED, Phase.SERVING  # a look-up takes 70 ns before Python 3.12
+_DONE, _FAILED = Phase.DONE, Phase.FAILED
 _ADDED = b"%s%sx-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n"
 _MUST_END_AS_DONE = frozenset({"/v1/chat/completions", "/v1/completions"})
 
@@ -74,7 +76,7 @@ class Exchange:
         self._total_deadline = NEVER
         self.path = path
         self.request_id = request_id
-        self.phase = Phase.ROUTING
+        self.phase = _ROUTING
         self.requirements: Requirements | None = None
         self.began = perf_counter()
 
@@ -92,7 +94,7 @@ class Exchange:
     @property
     def over(self) -> bool:
         """Whether the client has its answer, or will never have one."""
-        return self.phase is Phase.DONE or self.phase is Phase.FAILED
+        return self.phase is _DONE or self.phase is _FAILED
 
     # --- from the door
 
@@ -157,8 +159,8 @@ class Exchange:
 
     def outgoing(self, attempt: Attempt) -> bytes:
         """The request as its engine gets it."""
-        if self.phase is Phase.QUEUED:
-            self.phase = Phase.SERVING
+        if self.phase is _QUEUED:
+            self.phase = _SERVING
             total = attempt.upstream.timeouts.total
             self._total_deadline = perf_counter() + total if total else NEVER
         return self._written_for(attempt.upstream)
@@ -216,16 +218,16 @@ class Exchange:
         self._outgoing = body
         self._attempt = attempt = Attempt(self, route, upstream)
         if host is None:
-            self.phase = Phase.SERVING
+            self.phase = _SERVING
             self._total_deadline = self.began + upstream.timeouts.total if upstream.timeouts.total else NEVER
         else:
-            self.phase = Phase.QUEUED
+            self.phase = _QUEUED
             self._total_deadline = NEVER
             priority = self._caller.priority if self._caller is not None else 0
             attempt.place = Place(attempt, host, self.request_id, chosen.replica, priority, waiting_since)
         owner.routed(self.request_id, needs, route)
         attempt.start()
-        if needs.stream and self.phase is Phase.QUEUED and not self._progress:
+        if needs.stream and self.phase is _QUEUED and not self._progress:
             self._progress = owner.waiting_room.enter(self, self._reply)
 
     @property
@@ -250,12 +252,13 @@ class Exchange:
         origin = origin_lines(attempt.upstream.name, route.model, route.reason.value)
         if self._progress:
             self._stop_telling()
-        if self._reply.status:
+        reply = self._reply
+        if reply.status:
             self._splice(attempt, origin)
             return True
         lines = _ADDED % (head.lines, origin, self.request_id, self._overhead * 1e6)
         length = None if head.stream else head.length if length is None else length
-        self._reply.begin(head.status, lines, length, stream=head.stream)
+        reply.begin(head.status, lines, length, head.stream)
         return True
 
     def _judge(self, attempt: Attempt, status: int, first_byte: float) -> None:
@@ -309,7 +312,7 @@ class Exchange:
         self._end(error.status)
 
     def _end(self, status: int) -> None:
-        self.phase = Phase.DONE if status < 400 else Phase.FAILED
+        self.phase = _DONE if status < 400 else _FAILED
         if self._progress:
             self._stop_telling()
         if self._caller is not None:

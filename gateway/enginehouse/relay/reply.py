@@ -25,7 +25,7 @@ class Reply:
         self.begun = self.paused = False
         self.status = 0
 
-    def begin(self, status: int, lines: bytes, length: int | None, *, stream: bool) -> None:
+    def begin(self, status: int, lines: bytes, length: int | None, stream: bool) -> None:
         """The answer's head: its header lines, the length of its body where that is known, whether that is events."""
         self.begun = True
         self.status = status
