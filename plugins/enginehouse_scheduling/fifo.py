@@ -43,6 +43,13 @@ class Fifo(Scheduler):
         self._queue = Queue()
         self._closed: Exception | None = None
 
+    def reconfigure(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
+        """Take what it works with from now on, and look at everything anew: priorities may have changed as well."""
+        self._limits = limits
+        self._view.reconfigure(swapper, host, limits)
+        self._queue.rank(self._priority)
+        self._drain(self._effects.now())
+
     # --- events ----------------------------------------------------------------------------------------------------
 
     def on_request(self, ticket: Ticket) -> None:
@@ -51,7 +58,7 @@ class Fifo(Scheduler):
         if refusal := self._closed or self._unknown(replica):
             self._effects.refuse(ticket, refusal)
             return
-        waiter = self._queue.waiter(ticket, ticket.priority + self._view.hosted(replica).priority)
+        waiter = self._queue.waiter(ticket, self._priority(ticket))
         claims = claims_of(self._queue, self._view, now)
         if self._queue.line(replica) is None and self._is_served_now(waiter, claims):
             self._grant(ticket)
@@ -139,6 +146,9 @@ class Fifo(Scheduler):
             Waiting(ticket=waiter.ticket, phase=phase, position=position)
             for position, (phase, waiter) in enumerate(found)
         ]
+
+    def _priority(self, ticket: Ticket) -> int:
+        return ticket.priority + self._view.hosted(ticket.replica).priority
 
     # --- decisions -------------------------------------------------------------------------------------------------
 

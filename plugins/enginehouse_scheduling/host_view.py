@@ -49,6 +49,12 @@ class HostView:
         self.stopping: set[str] = set()
         self._host = host
 
+    def reconfigure(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
+        """See the host like this from now on; what was set going goes on."""
+        self._swapper = swapper
+        self._host = host
+        self.limits = limits
+
     def hosted(self, replica: str) -> HostedReplica:
         """What is known of ``replica``."""
         return self._host.replicas.get(replica) or HostedReplica(replica=replica, model=replica)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -61,6 +61,11 @@ class Line:
         insort(self._by_rank, waiter, key=_rank)
         insort(self._by_age, waiter, key=_age)
 
+    def clear(self) -> None:
+        """Let everybody go, for a moment."""
+        self._by_rank.clear()
+        self._by_age.clear()
+
     def remove(self, waiter: Waiter) -> None:
         """Let ``waiter`` go, who waits here."""
         del self._by_rank[bisect_left(self._by_rank, waiter.rank, key=_rank)]
@@ -83,6 +88,14 @@ class Queue:
         self._arrivals += 1
         return Waiter(ticket, (-priority, self._arrivals), (ticket.arrived, self._arrivals))
 
+    def rank(self, priority: Callable[[Ticket], int]) -> None:
+        """Have everybody wait by another ``priority``, and as they came."""
+        waiters = self.waiters()
+        for line in self._lines.values():
+            line.clear()
+        for waiter in waiters:
+            self.add(waiter._replace(rank=(-priority(waiter.ticket), waiter.rank[1])))
+
     def line(self, replica: str) -> Line | None:
         """Those who wait for ``replica``, if anybody does."""
         return self._lines.get(replica)
@@ -96,7 +109,7 @@ class Queue:
         return sorted(self._lines.values(), key=lambda line: turn(next(line.in_turn(overdue)), overdue))
 
     def waiters(self) -> list[Waiter]:
-        """Everybody."""
+        """Everybody, as they came."""
         return list(self._waiters.values())
 
     def add(self, waiter: Waiter) -> Line:

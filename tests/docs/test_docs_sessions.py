@@ -28,6 +28,7 @@ PAGES = [
     "tutorial/first-steps.md",
     "how-to/keys-and-limits.md",
     "how-to/waiting.md",
+    "how-to/reload.md",
     "how-to/watch.md",
     "explanation/routing.md",
 ]

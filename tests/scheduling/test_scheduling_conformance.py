@@ -5,9 +5,19 @@ from itertools import count
 
 import pytest
 
-from enginehouse import QueueFull, Scheduler, SwapDone, Ticket, Waiting
+from enginehouse import (
+    HostFacts,
+    QueueFull,
+    Scheduler,
+    SchedulingLimits,
+    SwapDone,
+    Swapper,
+    Ticket,
+    Waiting,
+)
 from enginehouse.testing import FakeEffects, check_scheduler, create
 from enginehouse_scheduling.fifo import Fifo
+from enginehouse_scheduling.usage import Usage
 
 
 def test_fifo_keeps_the_rules_of_a_scheduler() -> None:
@@ -63,6 +73,17 @@ class Keeps(Fifo):
         self._drain(self._effects.now())
 
 
+class BeginsAnew(Fifo):
+    def reconfigure(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
+        self.prepare(self._effects, swapper, host, limits)
+
+
+class ForgetsWhatIsServed(Fifo):
+    def reconfigure(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
+        self._view.usage = Usage()
+        super().reconfigure(swapper, host, limits)
+
+
 _CALLS = count()
 
 
@@ -86,6 +107,8 @@ class Capricious(Fifo):
         (HidesOne, "waiting must give who waits"),
         (StaysOpen, "when the gateway stops must be refused"),
         (Keeps, "must be refused with ReplicaGone"),
+        (BeginsAnew, "waiting must give who waits"),
+        (ForgetsWhatIsServed, "is busy|takes no more than"),
         (Capricious, "the same events must lead to the same decisions"),
     ],
 )

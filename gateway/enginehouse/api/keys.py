@@ -22,6 +22,15 @@ class _PerMinute:
         self._at = clock()
         self._clock = clock
 
+    def allow(self, limit: int) -> None:
+        """From now on ``limit``; what was used up stays so."""
+        if limit != self.limit:
+            self.seconds_short(0)
+            used = self.limit - self._left if self.limit else 0.0
+            self.limit = limit
+            self._left = limit - used
+            self._at = self._clock()
+
     def seconds_short(self, amount: int) -> float:
         """How long until ``amount`` could be taken; more than a minute's worth counts as a minute's."""
         if not self.limit:
@@ -40,14 +49,20 @@ class KeyHolder:
     """A ``Caller`` who showed a key."""
 
     def __init__(self, key: Key, clock: Callable[[], float]) -> None:
+        self._now = 0
+        self._requests = _PerMinute(key.requests_per_minute, clock)
+        self._tokens = _PerMinute(key.tokens_per_minute, clock)
+        self.become(key)
+
+    def become(self, key: Key) -> None:
+        """May from now on what ``key`` says; what was counted stays."""
         self.name = key.name
         self.admin = key.admin
         self.priority = key.priority
         self._models = tuple(key.models)
         self._most = key.max_concurrent
-        self._now = 0
-        self._requests = _PerMinute(key.requests_per_minute, clock)
-        self._tokens = _PerMinute(key.tokens_per_minute, clock)
+        self._requests.allow(key.requests_per_minute)
+        self._tokens.allow(key.tokens_per_minute)
 
     def may_use(self, model: str) -> bool:
         """Whether the key is good for ``model``."""
@@ -84,7 +99,20 @@ class Keyring:
     """All keys. Without any, everybody may do everything."""
 
     def __init__(self, keys: Sequence[Key], clock: Callable[[], float] = monotonic) -> None:
-        self._holders = {_digest(key.key.encode()): KeyHolder(key, clock) for key in keys}
+        self._clock = clock
+        self._holders: dict[bytes, KeyHolder] = {}
+        self.become(keys)
+
+    def become(self, keys: Sequence[Key]) -> None:
+        """Know exactly ``keys`` from now on; one of the same name as before goes on counting, whatever its secret."""
+        known = {holder.name: holder for holder in self._holders.values()}
+        self._holders = {}
+        for key in keys:
+            if (holder := known.get(key.name)) is None:
+                holder = KeyHolder(key, self._clock)
+            else:
+                holder.become(key)
+            self._holders[_digest(key.key.encode())] = holder
 
     def caller(self, headers: Headers) -> KeyHolder | None:
         """Who shows a key in ``Authorization: Bearer`` or ``x-api-key``; ``None`` where no keys are set.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -17,9 +17,12 @@ from enginehouse.domain.replica import Candidate
 
 
 class Models:
-    """The models of the whole fleet, and the aliases that lead to them, as far as the caller may use them."""
+    """The models of the whole fleet, and the aliases that lead to them, as far as the caller may use them.
 
-    def __init__(self, entrance: Entrance, aliases: dict[str, str], since: int) -> None:
+    ``aliases`` gives those of now; ``since``: when the gateway started, in seconds since the epoch.
+    """
+
+    def __init__(self, entrance: Entrance, aliases: Callable[[], Mapping[str, str]], since: int) -> None:
         self._entrance = entrance
         self._aliases = aliases
         self._since = since
@@ -46,7 +49,7 @@ class Models:
     def _listed(self, holder: KeyHolder | None) -> dict[str, dict[str, Any]]:
         models = self._entrance.relay.fleet.snapshot.models
         cards = {name: self._card(name, candidates) for name, candidates in models.items()}
-        for alias, target in self._aliases.items():
+        for alias, target in self._aliases().items():
             if target in models and alias not in models:
                 cards[alias] = self._card(alias, models[target]) | {"root": target}
         return {name: card for name, card in cards.items() if holder is None or holder.may_use(name)}

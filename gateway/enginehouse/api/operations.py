@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,9 +19,9 @@ from enginehouse.routing.read import read_request
 
 
 class Operations:
-    """``/health``, ``/ready`` and most of ``/api``. ``about`` is what else the status tells."""
+    """``/health``, ``/ready`` and most of ``/api``. ``about`` gives what else the status tells."""
 
-    def __init__(self, entrance: Entrance, live: Live, about: Mapping[str, str]) -> None:
+    def __init__(self, entrance: Entrance, live: Live, about: Callable[[], Mapping[str, str]]) -> None:
         self._entrance = entrance
         self._relay = entrance.relay
         self._live = live
@@ -60,7 +60,7 @@ class Operations:
         """Everything at a glance."""
         replicas = [replica(each) | {"capabilities": each.capabilities} for each in self._live.replicas()]
         facts = {
-            **self._about,
+            **self._about(),
             "uptime_s": round(time.time() - self._since, 3),
             "requests": len(self._relay.live),
             "backends": self._relay.fleet.backends(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -35,10 +35,10 @@ class UpstreamRoute(BaseRoute):
     """Passes what comes under ``/upstream/`` to engines.
 
     A path counts as it stands on the wire, where ``%2F`` is no slash. Pages may open WebSockets if the gateway itself
-    delivers them or their origin is in ``cors``.
+    delivers them or their origin is in ``cors``. ``aliases`` gives those of now.
     """
 
-    def __init__(self, entrance: Entrance, aliases: Mapping[str, str], cors: Sequence[str]) -> None:
+    def __init__(self, entrance: Entrance, aliases: Callable[[], Mapping[str, str]], cors: Sequence[str]) -> None:
         self._entrance = entrance
         self._aliases = aliases
         self._cors = cors
@@ -65,13 +65,13 @@ class UpstreamRoute(BaseRoute):
 
     def _address(self, behind: bytes) -> Address:
         """The longest known name that ``behind`` begins with, which may have slashes; else its first segment."""
-        models = self._entrance.relay.fleet.snapshot.models
-        most = 1 + max((name.count("/") for names in (models, self._aliases) for name in names), default=0)
+        models, aliases = self._entrance.relay.fleet.snapshot.models, self._aliases()
+        most = 1 + max((name.count("/") for names in (models, aliases) for name in names), default=0)
         segments = behind.split(b"/", most)
         for count in range(most, 0, -1):
             taken = b"/".join(segments[:count])
             name = unquote(taken)
-            if name in models or name in self._aliases:
+            if name in models or name in aliases:
                 return Address(name, True, behind[len(taken) :].decode("latin-1"))
         return Address(name, False, behind[len(taken) :].decode("latin-1"))
 

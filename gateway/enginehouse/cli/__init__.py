@@ -15,6 +15,7 @@ from enginehouse.cli.logs import logs
 from enginehouse.cli.models import models
 from enginehouse.cli.plugin_commands import GroupWithPlugins
 from enginehouse.cli.plugins import plugins
+from enginehouse.cli.reload import reload
 from enginehouse.cli.schema import schema
 from enginehouse.cli.serve import serve
 from enginehouse.cli.status import status
@@ -45,6 +46,7 @@ _COMMANDS = (
     logs,
     models,
     plugins,
+    reload,
     schema,
     serve,
     status,

@@ -46,9 +46,9 @@ class GatewayClient:
         """The answer to ``GET``."""
         return self._ask("GET", path)
 
-    def post(self, *path: str, timeout: float = _TIMEOUT_S) -> bytes:
+    def post(self, *path: str, query: str = "", timeout: float = _TIMEOUT_S) -> bytes:
         """The answer to ``POST`` without a body, within ``timeout`` seconds; a part of the path may be any text."""
-        return self._ask("POST", _path(path), timeout)
+        return self._ask("POST", _path(path) + query, timeout)
 
     def stream(self, *path: str, **query: str) -> Iterator[bytes]:
         """The answer to ``GET``, piece by piece as it comes, for as long as it goes on."""

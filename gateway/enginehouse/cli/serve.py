@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import os
+import signal
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -15,9 +17,11 @@ import uvicorn
 
 from enginehouse.api.fast_door import WebSocketProtocol, fast_door
 from enginehouse.app import Gateway
+from enginehouse.app.reload import Source
 from enginehouse.cli.listen import listen, url_of
 from enginehouse.cli.options import config_option
 from enginehouse.config.embedded import load_config_or_embedded
+from enginehouse.config.load import Loaded
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import ConfigError
 from enginehouse.plugin_manager.discovery import load_plugins
@@ -33,21 +37,30 @@ _PONG_TIMEOUT_S = 120.0
 @config_option
 @click.option("--host", help="Address to listen on, instead of server.host.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on, instead of server.port; 0 picks one.")
-def serve(config: Path | None, host: str | None, port: int | None) -> None:
-    """Run the gateway; without any configuration, in front of two simulated models."""
-    loaded = load_config_or_embedded(config, os.environ)
-    settings = _listening_on(loaded.config, host, port)
+@click.option("--watch", is_flag=True, help="Load the configuration again when its file was changed: server.watch.")
+def serve(config: Path | None, host: str | None, port: int | None, watch: bool) -> None:
+    """Run the gateway; without any configuration, in front of two simulated models.
+
+    SIGHUP has it load its configuration again.
+    """
+
+    def read() -> Loaded:
+        loaded = load_config_or_embedded(config, os.environ)
+        return loaded._replace(config=_adjusted(loaded.config, host, port, watch))
+
+    loaded = read()
+    settings = loaded.config
     log = configure_logs(settings.telemetry)
     for warning in loaded.warnings:
         _log.warning("%s", warning)
-    gateway = Gateway(settings, load_plugins(settings.plugins).registry, log)
+    gateway = Gateway(settings, load_plugins(settings.plugins).registry, log, Source(read, loaded.file))
     server = _Server(gateway, embedded=loaded.file is None)
     with suppress(KeyboardInterrupt):  # Ctrl-C is how it is meant to end
         server.run(listen(settings.server.host, settings.server.port))
 
 
-def _listening_on(config: Config, host: str | None, port: int | None) -> Config:
-    server = config.server
+def _adjusted(config: Config, host: str | None, port: int | None, watch: bool) -> Config:
+    server = msgspec.structs.replace(config.server, watch=watch or config.server.watch)
     if host is not None:
         server = msgspec.structs.replace(server, host=host)
     if port is not None:
@@ -73,7 +86,6 @@ class _Server(uvicorn.Server):
                 ws=WebSocketProtocol,
                 ws_max_size=settings.max_body,
                 ws_ping_timeout=_PONG_TIMEOUT_S,
-                timeout_graceful_shutdown=round(settings.drain_timeout),
             )
         )
         self._gateway = gateway
@@ -84,13 +96,20 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             _settle()
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._gateway.reloads.ask, "SIGHUP")
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             click.echo(_greeting(url_of(host, port), self._embedded))
+
+    async def on_tick(self, counter: int) -> bool:
+        """Let new WebSockets send as much as the configuration says now."""
+        self.config.ws_max_size = self._gateway.config.server.max_body
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let live requests end."""
         self._gateway.refuse_new()
         await self._gateway.relay.web_sockets_ended()  # else the server would tell them that it is about to restart
+        self.config.timeout_graceful_shutdown = round(self._gateway.config.server.drain_timeout)
         await super().shutdown(sockets)
 
 

@@ -35,6 +35,7 @@ class Server(Section, frozen=True):
     workers: Annotated[Positive, Meta(description="serving processes")] = 1
     max_body: Annotated[ByteSize, Meta(description="largest request body taken")] = 32 * 1024**2
     drain_timeout: Annotated[Duration, Meta(description="how long live requests may go on when the gateway stops")] = 30
+    watch: Annotated[bool, Meta(description="load this file again when it was changed")] = False
     cors: Annotated[list[str], Meta(description='origins that browsers may call from; `["*"]` for any')] = []
 
 

@@ -4,6 +4,9 @@
 
     hosts         every host, for the gateway and its operators
     engine_host   one of them: its engines meet its scheduler and the fleet
+    means         what every host works with
+    herald        what the rest of the house is told of its engines
+    wish          a load that somebody asks for, not a request
     host_engines  the managed engines of one host: what its scheduler starts and stops
     supervisor    one of them: started, ready, asleep, gone
     back_off      how long one that fails again and again is left alone

@@ -3,59 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from enginehouse.config.managed import driver_of, managed_backends
-from enginehouse.config.schema import Backend, Config
-from enginehouse.config.schema import Host as HostSettings
-from enginehouse.domain.errors import ReplicaGone, RequestError
-from enginehouse.domain.replica import ReplicaState, replica_name
-from enginehouse.domain.ticket import SwapDone, Ticket
-from enginehouse.engines.health_path import with_health_path
+from enginehouse.config.managed import driver_of
+from enginehouse.domain.errors import ConfigError, ModelNotFound, ReplicaGone, RequestError
+from enginehouse.domain.replica import AT_REST, ReplicaState
+from enginehouse.domain.ticket import SwapDone
+from enginehouse.engines.herald import Herald
 from enginehouse.engines.host_engines import HostEngines, Managed
 from enginehouse.engines.idle import IdleKeeper
+from enginehouse.engines.means import Means
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.prober import Prober
 from enginehouse.engines.state_file import StateFile
-from enginehouse.fleet.fleet import Fleet
-from enginehouse.interfaces.drivers import Driver
-from enginehouse.interfaces.launchers import Launcher
-from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits
+from enginehouse.engines.wish import load
 from enginehouse.interfaces.swappers import HostFacts, Swapper, SwapPlan
-from enginehouse.relay.upstream.client import Client
-from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.explain import explain_swap
-from enginehouse.scheduling.facts import host_facts
+from enginehouse.scheduling.facts import HostRules, host_rules
 from enginehouse.scheduling.host import Host
-from enginehouse.telemetry.listeners import Observers, tell
 from enginehouse.telemetry.log_ring import LogRing
 
 _log = logging.getLogger(__name__)
-
-_WAKE_S = 5.0
-"""What a load is supposed to take until one was seen."""
-_CLIENT_S = 60.0
-"""The time limit of what an engine is asked while it starts, sleeps or wakes."""
-_wishes = itertools.count(1)
-
-
-class Means(NamedTuple):
-    """What every host works with. ``make_swapper`` prepares what it makes; ``make_launcher`` is told where logs go."""
-
-    config: Config
-    fleet: Fleet
-    upstreams: Mapping[str, Upstream]
-    drivers: Mapping[str, Driver]
-    observers: Observers
-    make_scheduler: Callable[[], Scheduler]
-    make_swapper: Callable[[HostFacts], Swapper]
-    make_launcher: Callable[[str, Path], Launcher]
 
 
 class RunningEngine(msgspec.Struct, frozen=True):
@@ -66,48 +38,59 @@ class RunningEngine(msgspec.Struct, frozen=True):
     state: ReplicaState
 
 
+class NewRules(NamedTuple):
+    """What a host will work with once the configuration of ``means`` is in force.
+
+    ``swapper``: prepared for ``rules``, with ``facts`` in them; ``None`` if they are what they were.
+    """
+
+    means: Means
+    managed: Mapping[str, Managed]
+    rules: HostRules
+    facts: HostFacts
+    swapper: Swapper | None
+
+
 class EngineHost:
-    """Brings the engines of one host and its scheduler together, and tells the fleet and observers of their states."""
+    """Brings the engines of one host and its scheduler together, and tells the fleet and observers of their states.
+
+    The configuration changes in four steps: ``prepare``, which may fail, then, for every host before the next step,
+    ``leave``, ``join`` and ``decide``.
+    """
 
     def __init__(self, name: str, means: Means, ports: Ports, state_file: StateFile, prober: Prober) -> None:
-        config = means.config
+        self.name = name
         self._means = means
-        self._prober = prober
-        self._managed = {
-            replica_name(model_name, backend): Managed(
-                backend, model_name, model, with_health_path(means.drivers[driver_of(model)], model.health_path)
-            )
-            for model_name, model in config.models.items()
-            if model.host == name
-            for backend in managed_backends(model_name, model)
-        }
+        self._herald = Herald(means, prober)
+        self._managed = means.managed(name)
+        self._leaving: dict[str, asyncio.Task[None]] = {}
         self._idle = IdleKeeper({replica: managed.model.ttl for replica, managed in self._managed.items()})
-        self._starting_since: dict[str, float] = {}
-        self._wake_s: dict[str, float] = {}
-        self._on_replica_state = means.observers.listeners("replica_state")
-        self._on_swap_started = means.observers.listeners("swap_started")
-        self._on_swap_done = means.observers.listeners("swap_done")
-        self._on_queue_changed = means.observers.listeners("queue_changed")
         self.engines = HostEngines(
             name,
             self._managed,
-            launcher=means.make_launcher(name, state_file.logs),
+            launcher=means.make_launcher(means.launcher(name), name, state_file.logs),
             ports=ports,
-            connect=self._connect,
+            connect=self._herald.client,
             state_file=state_file,
             on_state=self._note_state,
             on_gone=self._note_gone,
         )
-        self._facts = msgspec.structs.replace(host_facts(config, name), measured=self.engines.measured)
+        self._rules = host_rules(means.config, name)
+        self._facts = self._facts_for(self._rules)
         self._swapper = means.make_swapper(self._facts)
         scheduler = means.make_scheduler()
         self.queue = Host(name, scheduler, self.engines, self)
-        scheduler.prepare(self.queue, self._swapper, self._facts, _limits(config, name))
+        scheduler.prepare(self.queue, self._swapper, self._facts, self._rules.limits)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is launched here, and nothing is on its way out."""
+        return not self._managed
 
     @property
     def backends(self) -> Sequence[str]:
         """The backends that are launched here."""
-        return [managed.backend for managed in self._managed.values()]
+        return [managed.backend for managed in self._staying().values()]
 
     def running(self) -> Sequence[RunningEngine]:
         """Every engine that is not at rest."""
@@ -127,26 +110,11 @@ class EngineHost:
 
     def replicas(self, model: str) -> Sequence[str]:
         """The replicas of ``model`` here, the first one first."""
-        return [replica for replica, managed in self._managed.items() if managed.model_name == model]
+        return [replica for replica, managed in self._staying().items() if managed.model_name == model]
 
     async def load(self, replica: str) -> None:
         """Have a replica made ready, in its turn, and wait for that. Raises ``RequestError`` when it does not work."""
-        try:
-            await self._load(replica)
-        except ReplicaGone:
-            await self._load(replica)
-
-    async def _load(self, replica: str) -> None:
-        wish = _Wish()
-        ticket = Ticket(id=f"load/{next(_wishes)}", replica=replica, arrived=self.queue.now())
-        self.queue.submit(ticket, wish)
-        try:
-            await wish.outcome
-        finally:
-            if wish.held:
-                self.queue.served(replica)
-            else:
-                self.queue.cancel(ticket)
+        await load(self.queue, replica)
 
     async def preload(self, replica: str) -> None:
         """``load``, for which nobody waits."""
@@ -164,7 +132,7 @@ class EngineHost:
     def rest_idle(self) -> None:
         """Let go of what had nothing to do for its ``ttl``."""
         load = self._means.fleet.load
-        in_flight = {replica: load(managed.backend).pending for replica, managed in self._managed.items()}
+        in_flight = {replica: load(managed.backend).pending for replica, managed in self._staying().items()}
         for replica in self._idle.due(self.engines.states(), in_flight, self.queue.now()):
             self.engines.rest(replica)
 
@@ -173,15 +141,110 @@ class EngineHost:
         await self.queue.close(error)
         await self.engines.close()
 
+    # --- when the configuration changes
+
+    def prepare(self, means: Means) -> NewRules:
+        """Make what this host needs for the configuration of ``means``; nothing changes. Raises ``ConfigError``."""
+        if means.launcher(self.name) != self._means.launcher(self.name):
+            raise ConfigError(
+                "engines of its earlier launcher are still on their way out",
+                key=f"hosts.{self.name}.launcher",
+                remedy="try again when they are gone",
+            )
+        managed, rules = means.managed(self.name), host_rules(means.config, self.name)
+        facts = self._facts_for(rules, leaving=self._managed.keys() - managed.keys())
+        same = rules == self._rules and facts.replicas == self._facts.replicas
+        return NewRules(means, managed, rules, facts, None if same else means.make_swapper(facts))
+
+    def leave(self, new: NewRules, within: float) -> Mapping[str, asyncio.Task[None]]:
+        """Let go of the replicas that are not here any more: once they are idle, or after ``within`` seconds.
+
+        Returns, by backend, what is done when the engine is gone.
+        """
+        for replica, managed in self._staying().items():
+            if replica not in new.managed:
+                self._herald.leave(managed)
+                self.engines.retire(replica)
+                self._leaving[replica] = asyncio.ensure_future(self._let_go(replica, within))
+        return {self._managed[replica].backend: task for replica, task in self._leaving.items()}
+
+    def join(
+        self, new: NewRules, relaunched: Collection[str], leaving: Mapping[str, asyncio.Task[None]], within: float
+    ) -> None:
+        """Take in what is here from now on; engines of models that are ``relaunched`` go as in ``leave``.
+
+        ``leaving``: what ``leave`` of all hosts returned.
+        """
+        before, known, self._means = self._means, self._managed, new.means
+        self._herald.means = new.means
+        came_back = [replica for replica in new.managed if self._leaving.pop(replica, None) is not None]
+        self._managed = {**new.managed, **{replica: known[replica] for replica in self._leaving}}
+        self._idle.reconfigure({replica: managed.model.ttl for replica, managed in new.managed.items()})
+        for replica, managed in new.managed.items():
+            relaunch = replica in came_back or (replica in known and managed.model_name in relaunched)
+            self.engines.put(replica, managed, relaunch=relaunch, after=leaving.get(managed.backend))
+            if relaunch:
+                self._retire(replica, within)
+            elif before.config.checks != new.means.config.checks or not _probed_alike(known.get(replica), managed):
+                self._probe_anew(replica)
+
+    def decide(self, new: NewRules) -> None:
+        """Have the scheduler go on by the new rules, and send away who waits for what is not here any more."""
+        self._rules, self._facts = new.rules, new.facts
+        if new.swapper is not None:
+            self._swapper = new.swapper
+            try:
+                self.queue.reconfigure(new.swapper, new.facts, new.rules.limits)
+            except Exception:
+                _log.exception("The scheduler of host '%s' did not take its new configuration", self.name)
+        self.queue.turn_away(self._leaving, self._gone_error)
+
+    def _retire(self, replica: str, within: float) -> None:
+        if self.engines.states()[replica] not in AT_REST:
+            self.engines.retire(replica)
+            self.queue.retire(replica, within)
+        self._herald.show(replica, self.engines.states()[replica])
+
+    def _probe_anew(self, replica: str) -> None:
+        if self.engines.states()[replica] is ReplicaState.READY:
+            self._herald.probe(self._managed[replica])
+
+    async def _let_go(self, replica: str, within: float) -> None:
+        await self.queue.retire(replica, within)
+        if self._leaving.get(replica) is asyncio.current_task():  # else it came back meanwhile
+            del self._leaving[replica], self._managed[replica]
+            self.engines.forget(replica)
+            self._herald.forget(replica)
+            self._facts = self._facts_for(self._rules, self._leaving)
+
+    def _facts_for(self, rules: HostRules, leaving: Collection[str] = ()) -> HostFacts:
+        """The host with what is on its way out, which any other replica may push out."""
+        out = {
+            replica: msgspec.structs.replace(self._facts.replicas[replica], pin=False)
+            for replica in self._managed
+            if replica in leaving
+        }
+        replicas = {**rules.facts.replicas, **out}
+        return msgspec.structs.replace(rules.facts, replicas=replicas, measured=self.engines.measured)
+
+    def _staying(self) -> Mapping[str, Managed]:
+        return {replica: managed for replica, managed in self._managed.items() if replica not in self._leaving}
+
+    def _gone_error(self, replica: str) -> RequestError:
+        model = self._managed[replica].model_name
+        if model not in self._means.config.models:
+            return ModelNotFound(model)
+        return ReplicaGone(replica)
+
     # --- from the scheduler's run loop
 
     def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
         """Tell of a swap."""
-        tell(self._on_swap_started, target, evict)
+        self._herald.swap_started(target, evict)
 
     def swap_done(self, done: SwapDone) -> None:
         """Tell of its end."""
-        tell(self._on_swap_done, done)
+        self._herald.swap_done(done)
 
     def served(self, replica: str) -> None:
         """A request has ended: the replica is not idle."""
@@ -189,70 +252,25 @@ class EngineHost:
 
     def queue_changed(self) -> None:
         """Tell that who waits may have changed."""
-        if self._on_queue_changed:
-            tell(self._on_queue_changed)
+        self._herald.queue_changed()
 
     # --- from the engines
 
-    def _connect(self, backend: str, address: str) -> Client:
-        upstream = Upstream(backend, Backend(url=address), self._means.config.timeouts)
-        return Client(upstream, _CLIENT_S)
-
     def _note_state(self, replica: str, state: ReplicaState) -> None:
-        now = asyncio.get_running_loop().time()
-        if state is ReplicaState.STARTING:
-            self._starting_since[replica] = now
-        if state is ReplicaState.READY:
-            self._wake_s[replica] = now - self._starting_since.get(replica, now)
-            self._open(replica)
-        else:
-            self._shut(replica, state)
-        tell(self._on_replica_state, replica, state)
-
-    def _open(self, replica: str) -> None:
-        means, managed = self._means, self._managed[replica]
-        upstream = means.upstreams[managed.backend]
-        upstream.locate(self.engines.supervisors[replica].address or "")
-        means.fleet.set_state(replica, ReplicaState.READY)
-        means.fleet.succeeded(managed.backend)
-        self._prober.add(managed.backend, managed.driver, Client(upstream, means.config.checks.timeout))
-
-    def _shut(self, replica: str, state: ReplicaState) -> None:
-        means, backend = self._means, self._managed[replica].backend
-        self._prober.remove(backend)
-        means.upstreams[backend].locate("")
-        problem = self.engines.supervisors[replica].problem
-        means.fleet.set_state(replica, state, self._wake_s.get(replica, _WAKE_S), problem)
+        managed, supervisor = self._managed[replica], self.engines.supervisors[replica]
+        if replica not in self._leaving:
+            if state is ReplicaState.READY:
+                self._herald.ready(replica, managed, supervisor)
+            else:
+                self._herald.not_ready(replica, managed, state, supervisor.problem)
+        self._herald.state(replica, state)
 
     def _note_gone(self, replica: str) -> None:
         self.queue.went_away(replica)
 
 
-class _Wish:
-    """Waits for a replica that somebody wants loaded, not for a request."""
-
-    def __init__(self) -> None:
-        self.outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.held = False
-
-    def granted(self) -> bool:
-        if self.outcome.done():
-            return False
-        self.held = True
-        self.outcome.set_result(None)
+def _probed_alike(one: Managed | None, other: Managed) -> bool:
+    """Whether probes of two states of a replica ask the same of its engine."""
+    if one is None:
         return True
-
-    def refused(self, error: Exception) -> None:
-        if not self.outcome.done():
-            self.outcome.set_exception(error)
-
-
-def _limits(config: Config, host: str) -> SchedulingLimits:
-    scheduling = config.scheduling
-    return SchedulingLimits(
-        queue_timeout=scheduling.queue_timeout,
-        max_queue=scheduling.max_queue,
-        min_residency=scheduling.min_residency,
-        max_wait=scheduling.max_wait,
-        max_loads=config.hosts.get(host, HostSettings()).max_loads,
-    )
+    return (driver_of(one.model), one.model.health_path) == (driver_of(other.model), other.model.health_path)

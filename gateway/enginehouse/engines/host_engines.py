@@ -47,6 +47,8 @@ class HostEngines:
     ``on_state`` is called with every new state of a replica; ``on_gone`` after it, when one that was ready is so no
     more although nobody called ``stop``. ``measured`` is live: the most bytes that each replica was seen to take.
     ``connect`` makes a client from a backend's name and address. ``open`` and ``close`` are the life of it all.
+
+    ``put``, ``retire`` and ``forget`` are how replicas come, change and go meanwhile.
     """
 
     def __init__(
@@ -69,15 +71,20 @@ class HostEngines:
         self._connect = connect
         self._on_state = on_state
         self._on_gone = on_gone
-        self._states = dict.fromkeys(replicas, ReplicaState.STOPPED)
-        self._back_offs = {replica: BackOff() for replica in replicas}
+        self._states: dict[str, ReplicaState] = {}
+        self._back_offs: dict[str, BackOff] = {}
         self._crowded_by: dict[str, Sequence[str]] = {}
-        self.supervisors: Mapping[str, Supervisor] = {
-            replica: self._supervisor(replica, managed) for replica, managed in replicas.items()
-        }
-        self._by_backend = {managed.backend: replica for replica, managed in replicas.items()}
-        self._adoptions: dict[str, asyncio.Task[None]] = {}
+        self._editions: dict[str, int] = {}
+        self._retired: set[str] = set()
+        self.supervisors: dict[str, Supervisor] = {}
+        self._before: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        for replica, managed in replicas.items():
+            self.put(replica, managed, relaunch=False)
+
+    def begin(self) -> None:
+        """Begin to measure what replicas take, on a host where nothing can have been left running."""
+        self._spawn(self._keep_measuring())
 
     async def open(self) -> None:
         """Take over the engines that an earlier gateway left running on this host.
@@ -85,17 +92,50 @@ class HostEngines:
         Those that are not configured any more, or would be launched differently now, are stopped; they are gone when
         this returns.
         """
-        self._spawn(self._keep_measuring())
+        self.begin()
         records = [(name, record) for name, record in self._state_file.records.items() if record.host == self.name]
         await asyncio.gather(*(self._take_over(name, record) for name, record in records))
-        if self._adoptions:
-            await asyncio.wait(self._adoptions.values(), timeout=_FIRST_LOOK_S)
+        if self._before:
+            await asyncio.wait(self._before.values(), timeout=_FIRST_LOOK_S)
 
     async def close(self) -> None:
         """Stop every engine."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*(supervisor.stop() for supervisor in self.supervisors.values()), return_exceptions=True)
+
+    def put(self, replica: str, managed: Managed, *, relaunch: bool, after: asyncio.Task[None] | None = None) -> None:
+        """Have ``replica``, from now on like this, whether it was there or not.
+
+        ``relaunch``: an engine that runs is not like that; retire it. It is not started before ``after`` is done: an
+        engine of the same name has to be gone by then.
+        """
+        supervisor = self.supervisors.get(replica)
+        if supervisor is None:
+            self._states[replica] = ReplicaState.STOPPED
+            self.supervisors[replica] = self._supervisor(replica, managed)
+        else:
+            supervisor.reconfigure(managed.model, managed.driver)
+        if supervisor is None or relaunch:
+            self._back_offs[replica] = BackOff()
+            self._editions[replica] = self._editions.get(replica, 0) + 1
+            self._crowded_by.pop(replica, None)
+            self.measured.pop(replica, None)
+        if after is not None:
+            self._before[replica] = after
+
+    def retire(self, replica: str) -> None:
+        """Show ``replica`` as stopping until its engine is gone, so that it gets no more requests."""
+        self._retired.add(replica)
+        self._states[replica] = ReplicaState.STOPPING
+
+    def forget(self, replica: str) -> None:
+        """Let ``replica`` go, whose engine is gone."""
+        del self.supervisors[replica], self._states[replica], self._back_offs[replica], self._editions[replica]
+        self._retired.discard(replica)
+        self._before.pop(replica, None)
+        self._crowded_by.pop(replica, None)
+        self.measured.pop(replica, None)
 
     def states(self) -> Mapping[str, ReplicaState]:
         """How each replica is now; live."""
@@ -106,7 +146,7 @@ class HostEngines:
 
         It is not if all that it lacked was memory, and some was given back since, or will be by stopping ``evict``.
         """
-        back_off = self._back_offs[replica]
+        back_off = self._back_offs.get(replica) or BackOff()
         left = math.ceil(back_off.left(asyncio.get_running_loop().time()))
         stays = [other for other in self._running() if other not in evict]
         if left <= 0 or any(other not in stays for other in self._crowded_by.get(replica, ())):
@@ -119,11 +159,26 @@ class HostEngines:
     async def start(self, replica: str) -> None:
         """Wake or launch an engine, or join its adoption, and wait until it is ready.
 
-        Raises ``LoadFailed``: when it cannot be started, and at once while it is left alone after failures.
+        Raises ``LoadFailed``: when it cannot be started, and at once while it is left alone after failures. One that is
+        ``put`` to be launched in another way meanwhile is launched in that way.
         """
-        if (adoption := self._adoptions.get(replica)) is not None:
-            await asyncio.wait({adoption})
-        supervisor = self.supervisors[replica]
+        while True:
+            if (before := self._before.get(replica)) is not None:
+                await asyncio.wait({before})
+            supervisor, edition = self.supervisors.get(replica), self._editions.get(replica)
+            if supervisor is None:
+                raise LoadFailed(f"'{replica}' is not configured any more")
+            try:
+                await self._start(replica, supervisor)
+            except EnginehouseError:
+                if edition == self._editions.get(replica):
+                    raise
+            else:
+                if edition == self._editions.get(replica):
+                    return
+            await supervisor.stop()
+
+    async def _start(self, replica: str, supervisor: Supervisor) -> None:
         if supervisor.state is ReplicaState.READY:
             return
         self.refuse_too_soon(replica)
@@ -136,7 +191,7 @@ class HostEngines:
         except ConfigError as error:
             raise LoadFailed(f"'{replica}' cannot be launched: {error}") from error
         await self._measure(replica)
-        if self._states[replica] is not ReplicaState.READY:
+        if self._states.get(replica) is not ReplicaState.READY:
             raise LoadFailed(f"'{replica}' went away as soon as it was ready: {supervisor.problem}")
 
     async def stop(self, replica: str, timeout: float | None) -> None:
@@ -144,7 +199,10 @@ class HostEngines:
 
         It has given its memory back when this returns.
         """
-        await self.supervisors[replica].stop(timeout)
+        if (supervisor := self.supervisors.get(replica)) is not None:
+            await supervisor.stop(timeout)
+            if replica in self._retired:  # there was no engine, and so no news of it
+                self._note_state(replica, supervisor.state)
 
     def rest(self, replica: str) -> None:
         """Begin to let an idle replica sleep, if its model says so and its engine can, else to stop it.
@@ -172,14 +230,19 @@ class HostEngines:
         )
 
     def _note_state(self, replica: str, state: ReplicaState) -> None:
-        before, self._states[replica] = self._states[replica], state
         now = asyncio.get_running_loop().time()
         if state is ReplicaState.READY:
             self._back_offs[replica].ready(now)
         elif state is ReplicaState.FAILED:
             self._back_offs[replica].failed(now)
+        before, was_retired = self._states[replica], replica in self._retired
+        if state in AT_REST:
+            self._retired.discard(replica)
+        elif was_retired:
+            state = ReplicaState.STOPPING
+        self._states[replica] = state
         self._on_state(replica, state)
-        if state is ReplicaState.FAILED and before in (ReplicaState.READY, ReplicaState.SLEEPING):
+        if state is ReplicaState.FAILED and (was_retired or before in (ReplicaState.READY, ReplicaState.SLEEPING)):
             self._on_gone(replica)
 
     def _running(self) -> Sequence[str]:
@@ -188,8 +251,8 @@ class HostEngines:
     # --- adoption
 
     async def _take_over(self, name: str, record: EngineRecord) -> None:
-        replica = self._by_backend.get(name)
-        supervisor = self.supervisors[replica] if replica is not None else None
+        known = ((replica, supervisor) for replica, supervisor in self.supervisors.items() if supervisor.name == name)
+        replica, supervisor = next(known, (None, None))
         line = _line_now(supervisor, record.port)
         wanted = line is not None and fingerprint(line) == record.fingerprint
         line = line or LaunchLine(command=(), port=record.port)
@@ -199,7 +262,7 @@ class HostEngines:
             return
         if replica is not None and wanted:
             _log.info("%s still runs and is taken over", name)
-            self._adoptions[replica] = self._spawn(self._adopt(replica, process, record.port))
+            self._before[replica] = self._spawn(self._adopt(replica, process, record.port))
         else:
             _log.warning("%s still runs and is stopped: it is not configured like that any more", name)
             await process.stop(_STRAY_STOP_S)
@@ -212,18 +275,17 @@ class HostEngines:
         except EnginehouseError:  # the supervisor has told of it
             if supervisor.state is ReplicaState.FAILED:
                 self._on_gone(replica)
-        finally:
-            del self._adoptions[replica]
 
     # --- memory
 
     async def _measure(self, replica: str) -> None:
+        edition = self._editions.get(replica)
         try:
             memory = await bounded(self.supervisors[replica].memory(), _MEASURE_S)
         except Exception as error:
             _log.warning("The memory of %s could not be measured: %r", replica, error)
             return
-        if memory:
+        if memory and edition == self._editions.get(replica):
             self.measured[replica] = max(memory, self.measured.get(replica, 0))
 
     async def _keep_measuring(self) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
-from enginehouse.domain.errors import ModelNotFound, RequestError
+from enginehouse.config.schema import Config
+from enginehouse.domain.errors import ModelNotFound, RequestError, ShuttingDown
 from enginehouse.domain.ticket import Ticket
-from enginehouse.engines.engine_host import EngineHost, Means, RunningEngine
+from enginehouse.engines.engine_host import EngineHost, NewRules, RunningEngine
+from enginehouse.engines.means import Means
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.prober import Prober
 from enginehouse.engines.state_file import StateFile
@@ -18,6 +21,14 @@ from enginehouse.scheduling.host import Host
 from enginehouse.telemetry.log_ring import LogRing
 
 _SWEEP_S = 1.0
+
+
+class NewHosts(NamedTuple):
+    """What there will be once the configuration of ``means`` is in force: every host, and the rules of each."""
+
+    means: Means
+    hosts: Mapping[str, EngineHost]
+    rules: Mapping[str, NewRules]
 
 
 class Hosts:
@@ -30,24 +41,46 @@ class Hosts:
     def __init__(self, means: Means) -> None:
         self.by_backend: dict[str, Host] = {}
         self._means = means
-        self._ports = Ports()
-        self._hosts: dict[str, EngineHost] = {}
+        self._make_host: Callable[[str, Means], EngineHost]
+        self._hosts: Mapping[str, EngineHost] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, state_file: StateFile, prober: Prober) -> None:
         """Take over what an earlier gateway left running, then begin to load what is to be preloaded."""
-        models = self._means.config.models
-        names = [model.host for model in models.values() if model.launches]
-        names += [record.host for record in state_file.records.values()]
-        for name in dict.fromkeys(names):
-            self._hosts[name] = host = EngineHost(name, self._means, self._ports, state_file, prober)
-            self.by_backend.update(dict.fromkeys(host.backends, host.queue))
+        self._make_host = partial(EngineHost, ports=Ports(), state_file=state_file, prober=prober)
+        names = [*_hosts_of(self._means.config), *(record.host for record in state_file.records.values())]
+        self._hosts = {name: self._make_host(name, self._means) for name in dict.fromkeys(names)}
+        self._list_backends()
         await asyncio.gather(*(host.engines.open() for host in self._hosts.values()))
         self._spawn(self._keep_sweeping())
-        for name, model in models.items():
-            if model.launches and model.preload:
-                for replica in self._of(name).replicas(name):
-                    self._spawn(self._of(name).preload(replica))
+        self._preload(self.models)
+
+    def prepare(self, means: Means) -> NewHosts:
+        """Make what is needed for the configuration of ``means``; nothing changes. Raises ``ConfigError``."""
+        hosts = {name: host for name, host in self._hosts.items() if not host.empty}
+        for name in _hosts_of(means.config):
+            if name not in hosts:
+                hosts[name] = self._make_host(name, means)
+        return NewHosts(means, hosts, {name: host.prepare(means) for name, host in hosts.items()})
+
+    def change(self, new: NewHosts, relaunched: Collection[str], within: float) -> None:
+        """Be as ``new`` says from now on; the fleet and the upstreams are so already.
+
+        Engines of models that are gone, or ``relaunched``, are stopped once they are idle or after ``within`` seconds.
+        """
+        before, self._means = self.models, new.means
+        self._exchange_hosts(new.hosts)
+        leaving = {
+            backend: task
+            for name, rules in new.rules.items()
+            for backend, task in new.hosts[name].leave(rules, within).items()
+        }
+        for name, rules in new.rules.items():
+            new.hosts[name].join(rules, relaunched, leaving, within)
+        self._list_backends()
+        for name, rules in new.rules.items():
+            new.hosts[name].decide(rules)
+        self._preload([model for model in self.models if model not in before])
 
     async def close(self, error: RequestError) -> None:
         """Refuse whatever waits with ``error``, and stop every engine."""
@@ -103,6 +136,26 @@ class Hosts:
     def _of(self, model: str) -> EngineHost:
         return self._hosts[self._means.config.models[model].host]
 
+    def _exchange_hosts(self, hosts: Mapping[str, EngineHost]) -> None:
+        for name, host in self._hosts.items():
+            if hosts.get(name) is not host:
+                self._spawn(host.close(ShuttingDown("The host was taken out of the configuration")))
+        for name, host in hosts.items():
+            if self._hosts.get(name) is not host:
+                host.engines.begin()
+        self._hosts = hosts
+
+    def _list_backends(self) -> None:
+        self.by_backend.clear()
+        for host in self._hosts.values():
+            self.by_backend.update(dict.fromkeys(host.backends, host.queue))
+
+    def _preload(self, models: Sequence[str]) -> None:
+        for model in models:
+            if self._means.config.models[model].preload:
+                for replica in self._of(model).replicas(model):
+                    self._spawn(self._of(model).preload(replica))
+
     async def _keep_sweeping(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_S)
@@ -113,3 +166,8 @@ class Hosts:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _hosts_of(config: Config) -> Sequence[str]:
+    """The hosts that have something to launch."""
+    return [model.host for model in config.models.values() if model.launches]

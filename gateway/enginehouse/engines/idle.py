@@ -15,8 +15,13 @@ class IdleKeeper:
     """
 
     def __init__(self, ttls: Mapping[str, float]) -> None:
-        self._ttls = {replica: ttl for replica, ttl in ttls.items() if ttl > 0}
         self._last_used: dict[str, float] = {}
+        self.reconfigure(ttls)
+
+    def reconfigure(self, ttls: Mapping[str, float]) -> None:
+        """From now on these are the times, counted from the last use as before."""
+        self._ttls = {replica: ttl for replica, ttl in ttls.items() if ttl > 0}
+        self._last_used = {replica: used for replica, used in self._last_used.items() if replica in self._ttls}
 
     def used(self, replica: str, now: float) -> None:
         """A request of ``replica`` has ended."""

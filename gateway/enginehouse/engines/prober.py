@@ -56,6 +56,10 @@ class Prober:
         self.remove(name)
         self._loops[name] = _ProbeLoop(name, driver, engine, self._sink, self._checks, self._random)
 
+    def judge_by(self, checks: Checks) -> None:
+        """Probe what is added from now on by ``checks``."""
+        self._checks = checks
+
     def remove(self, name: str) -> None:
         """Probe the backend no more; its sink hears nothing of it from now on."""
         if (loop := self._loops.pop(name, None)) is not None:

@@ -66,6 +66,11 @@ class Supervisor:
         self._watching: asyncio.Task[None] | None = None
         self._endings: set[asyncio.Future[None]] = set()
 
+    def reconfigure(self, model: Model, driver: Driver) -> None:
+        """From now on the model and its driver are these; an engine that runs goes on as it was launched."""
+        self._model = model
+        self._driver = driver
+
     @property
     def address(self) -> str | None:
         """Where the engine listens, while it is ready."""

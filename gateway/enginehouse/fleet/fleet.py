@@ -58,6 +58,32 @@ class Fleet:
         self._offer(member, {})
         del self._members[name], self._places[name]
 
+    def become(self, other: Fleet) -> None:
+        """Have, from now on and in their order, the backends that ``other`` has, judged by its checks.
+
+        One that is still where it was keeps what is known of it: health, load, discovered models, states, draining.
+        Backends that are not in ``other`` are gone; requests that they still serve end by themselves.
+        """
+        before = {each.replica for row in self.snapshot.models.values() for each in row}
+        members = {name: self._continued(member) for name, member in other._members.items()}
+        for member in members.values():
+            member.health.judge_by(other._checks)
+            member.offers = member.candidates(other._declared)
+        self._checks, self._declared, self._members = other._checks, dict(other._declared), members
+        self._places = {name: place for place, name in enumerate(members)}
+        self._next_place = count(len(members))
+        self.snapshot = Snapshot.of(member.offers for member in members.values())
+        after = {each.replica for row in self.snapshot.models.values() for each in row}
+        if self._on_replicas is not None and before != after:
+            self._on_replicas()
+
+    def _continued(self, new: Member) -> Member:
+        known = self._members.get(new.backend.name)
+        if known is None or not known.is_where(new.backend):
+            return new
+        known.backend = new.backend
+        return known
+
     def set_models(self, name: str, models: Mapping[str, Capabilities]) -> None:
         """The models a backend says it serves, and what it says of them.
 

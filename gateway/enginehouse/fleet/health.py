@@ -25,6 +25,10 @@ class HealthTracker:
         self.last_error: str | None = None
         self.last_error_at: float | None = None
 
+    def judge_by(self, checks: Checks) -> None:
+        """Count by ``checks`` from now on; what was counted so far stays."""
+        self._checks = checks
+
     def succeeded(self) -> bool:
         """The backend answered. Returns whether that changed its health."""
         if self.health is Health.HEALTHY:

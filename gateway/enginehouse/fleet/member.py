@@ -27,6 +27,12 @@ class Member:
         self.states: dict[str, tuple[ReplicaState, float]] = {}
         self.offers: dict[str, Candidate] = {}
 
+    def is_where(self, backend: Backend) -> bool:
+        """Whether ``backend`` is the same engine server, whatever else is said of it."""
+        if self.backend.url or backend.url:
+            return (self.backend.url, self.backend.driver) == (backend.url, backend.driver)
+        return self.backend.host == backend.host and (self.backend.models or {}).keys() == (backend.models or {}).keys()
+
     @property
     def state(self) -> ReplicaState:
         """The state of its engine; a managed one has one model."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 import msgspec
@@ -18,6 +18,15 @@ class Snapshot(msgspec.Struct, frozen=True):
     """
 
     models: Mapping[str, tuple[Candidate, ...]] = MappingProxyType({})
+
+    @classmethod
+    def of(cls, offers: Iterable[Mapping[str, Candidate]]) -> Snapshot:
+        """The snapshot of what backends offer, by model, in the order of the backends."""
+        models: dict[str, tuple[Candidate, ...]] = {}
+        for offered in offers:
+            for model, candidate in offered.items():
+                models[model] = (*models.get(model, ()), candidate)
+        return cls(MappingProxyType(models))
 
     def candidates(self, model: str) -> tuple[Candidate, ...]:
         """The replicas that serve ``model``, healthy or not; none if nothing is known of it."""

@@ -70,6 +70,14 @@ class Scheduler(ABC):
         """Take what it works with, once, before anything else."""
 
     @abstractmethod
+    def reconfigure(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
+        """The configuration changed: work with these from now on.
+
+        What waits, what is being served and swaps in flight stay as they are. ``host`` still has replicas that are on
+        their way out, for as long as they take memory; who waited for one of them is dealt with by the host.
+        """
+
+    @abstractmethod
     def on_request(self, ticket: Ticket) -> None:
         """A new request. It ends granted, refused, joined to a swap, queued, or as a swap's starter."""
 

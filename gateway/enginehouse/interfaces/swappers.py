@@ -53,7 +53,10 @@ class Swapper(ABC):
     """An eviction policy for one host."""
 
     def prepare(self, host: HostFacts) -> None:
-        """Get to know the host, once, before anything else. Raises ``ConfigError`` for rules that do not fit it."""
+        """Get to know the host, once, before anything else. Raises ``ConfigError`` for rules that do not fit it.
+
+        When the configuration changes, another instance takes over.
+        """
 
     @abstractmethod
     def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:

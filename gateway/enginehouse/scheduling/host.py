@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
-from enginehouse.domain.errors import EnginehouseError, LoadFailed
+from enginehouse.domain.errors import EnginehouseError, LoadFailed, RequestError
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.domain.ticket import SwapDone, SwapId, Ticket
-from enginehouse.interfaces.schedulers import Scheduler, Waiting
+from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits, Waiting
+from enginehouse.interfaces.swappers import HostFacts, Swapper
 
 _TICK_S = 0.25
 _NEWS_S = 2.0
@@ -81,6 +83,9 @@ class Host:
         self._lives: Counter[str] = Counter()
         self._ends: dict[str, asyncio.Future[None]] = {}
         self._doubts: set[asyncio.Task[None]] = set()
+        self._in_flight: Counter[str] = Counter()
+        self._idle: dict[str, asyncio.Event] = {}
+        self._retirements: dict[str, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     # --- what happens
@@ -97,8 +102,11 @@ class Host:
 
     def served(self, replica: str) -> None:
         """A granted request has ended."""
+        self._in_flight[replica] -= 1
         self._listener.served(replica)
         self._handle(lambda: self._scheduler.on_serve_done(replica))
+        if not self._in_flight[replica] and (idle := self._idle.pop(replica, None)) is not None:
+            idle.set()
 
     def broke(self, replica: str, life: int) -> None:
         """A granted request has ended as its engine broke off; nobody gets its place until it is known why."""
@@ -109,6 +117,7 @@ class Host:
     def went_away(self, replica: str) -> None:
         """An engine ended by itself."""
         self._lives[replica] += 1
+        self._retirements.pop(replica, None)
         self._handle(lambda: self._scheduler.on_stopped(replica))
         if (end := self._ends.pop(replica, None)) is not None:
             end.set_result(None)
@@ -129,6 +138,27 @@ class Host:
         self._handle(lambda: self._scheduler.on_unload(replicas, timeout))
         await asyncio.gather(*(task for replica, task in self._stops.items() if replica in replicas))
 
+    def reconfigure(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
+        """The configuration changed; what waits, what is served and swaps in flight stay as they are."""
+        self._handle(lambda: self._scheduler.reconfigure(swapper, host, limits))
+
+    def retire(self, replica: str, within: float) -> asyncio.Task[None]:
+        """Stop an engine once it serves nothing any more, or after ``within`` seconds; done when it is gone.
+
+        ``Engines`` must not show it as ready, so that it gets no more requests.
+        """
+        if (task := self._retirements.get(replica)) is None:
+            task = self._retirements[replica] = asyncio.ensure_future(self._retire(replica, within))
+        return task
+
+    def turn_away(self, replicas: Collection[str], error: Callable[[str], RequestError]) -> None:
+        """Refuse whatever waits for ``replicas`` with the ``error`` for each, as if the callers had left."""
+        for waiting in self._scheduler.waiting():
+            ticket = waiting.ticket
+            if ticket.replica in replicas and (waiter := self._waiters.pop(ticket.id, None)) is not None:
+                self._handle(partial(self._scheduler.on_cancel, ticket))
+                waiter.refused(error(ticket.replica))
+
     def waiting(self) -> Sequence[Waiting]:
         """Every request that waits, the next one first."""
         return self._scheduler.waiting()
@@ -138,7 +168,7 @@ class Host:
         self._handle(lambda: self._scheduler.on_shutdown(error))
         if self._timer is not None:
             self._timer.cancel()
-        unfinished = [*self._swaps.values(), *self._doubts]
+        unfinished = [*self._swaps.values(), *self._doubts, *self._retirements.values()]
         for task in unfinished:
             task.cancel()
         await asyncio.gather(*unfinished, *self._stops.values(), return_exceptions=True)
@@ -169,15 +199,21 @@ class Host:
     def grant(self, ticket: Ticket) -> bool:
         """Let a request go to its replica."""
         waiter = self._waiters.pop(ticket.id, None)
-        return waiter is not None and waiter.granted()
+        if waiter is None:
+            return False
+        self._in_flight[ticket.replica] += 1  # before it is told, for it may end at once
+        granted = waiter.granted()
+        if not granted:
+            self._in_flight[ticket.replica] -= 1
+        return granted
 
     def refuse(self, ticket: Ticket, error: Exception) -> None:
         """Answer a request with ``error``."""
         if (waiter := self._waiters.pop(ticket.id, None)) is not None:
             waiter.refused(error)
 
-    def stop(self, replicas: Sequence[str], timeout: float) -> None:
-        """Begin to stop engines."""
+    def stop(self, replicas: Sequence[str], timeout: float | None) -> None:
+        """Begin to stop engines, within ``timeout`` seconds each or else their own limit."""
         for replica in replicas:
             if replica not in self._stops:
                 self._stops[replica] = asyncio.ensure_future(self._stop(replica, timeout))
@@ -222,12 +258,23 @@ class Host:
         self._listener.swap_done(done)
         self._handle(lambda: self._scheduler.on_swap_done(done))
 
-    async def _stop(self, replica: str, timeout: float) -> None:
+    async def _stop(self, replica: str, timeout: float | None) -> None:
         try:
             await self._engines.stop(replica, timeout)
         finally:
             del self._stops[replica]
+            self._retirements.pop(replica, None)
             self._handle(lambda: self._scheduler.on_stopped(replica))
+
+    async def _retire(self, replica: str, within: float) -> None:
+        if self._in_flight[replica]:
+            idle = self._idle.setdefault(replica, asyncio.Event())
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(idle.wait(), within)
+        if replica in self._retirements:  # else it was stopped meanwhile, and another may run in its place
+            self.stop([replica], None)
+        if (stopping := self._stops.get(replica)) is not None:
+            await asyncio.shield(stopping)
 
 
 def _why_not(target: str, task: asyncio.Task[None]) -> Exception | None:

@@ -59,10 +59,10 @@ class OwnLog(logging.Handler):
                 self._loop.call_soon_threadsafe(self.ring.write, line)
 
 
-def configure_logs(settings: Telemetry) -> OwnLog:
-    """Send the log of this process to standard error as ``[telemetry]`` says, and keep its last lines."""
+def configure_logs(settings: Telemetry, log: OwnLog | None = None) -> OwnLog:
+    """Send the log of this process to standard error as ``[telemetry]`` says, and keep its last lines, in ``log``."""
     text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    own = OwnLog()
+    own = log or OwnLog()
     handlers = [own, logging.StreamHandler(sys.stderr)]
     for handler in handlers:
         handler.setFormatter(JsonLines() if settings.log_format == "json" else text)

@@ -74,9 +74,8 @@ class FakeEffects:
         swapper: Swapper | None = None,
         **limits: Any,
     ) -> None:
-        hosted = [HostedReplica(replica=each, model=each) if isinstance(each, str) else each for each in replicas]
-        self.facts = HostFacts(name="local", replicas={each.replica: each for each in hosted})
-        self.states = {each.replica: ReplicaState.STOPPED for each in hosted}
+        self.facts = _facts(replicas)
+        self.states = dict.fromkeys(self.facts.replicas, ReplicaState.STOPPED)
         self.states.update((replica, ReplicaState.READY) for replica in ready)
         self.limits = SchedulingLimits(**limits)
         self.time = 0.0
@@ -144,6 +143,15 @@ class FakeEffects:
         self.stopping.remove(replica)
         self.states[replica] = ReplicaState.STOPPED
         self.scheduler.on_stopped(replica)
+
+    def reconfigure(
+        self, replicas: Iterable[str | HostedReplica], *, swapper: Swapper | None = None, **limits: Any
+    ) -> None:
+        """The configuration changed to this, which names replicas as they are, and perhaps some that are new."""
+        self.facts = _facts(replicas)
+        self.states = {replica: self.states.get(replica, ReplicaState.STOPPED) for replica in self.facts.replicas}
+        self.limits = SchedulingLimits(**limits)
+        self.scheduler.reconfigure(swapper or OneAtATime(), self.facts, self.limits)
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass; the scheduler is told once, at its end."""
@@ -248,3 +256,8 @@ class FakeEffects:
             expect(replica in self.running(), f"{swap}: '{replica}' does not run")
             expect(not self.in_flight[replica], f"{swap}: '{replica}' is busy")
             expect(not self.facts.replicas[replica].pin, f"{swap}: '{replica}' is pinned")
+
+
+def _facts(replicas: Iterable[str | HostedReplica]) -> HostFacts:
+    hosted = [HostedReplica(replica=each, model=each) if isinstance(each, str) else each for each in replicas]
+    return HostFacts(name="local", replicas={each.replica: each for each in hosted})

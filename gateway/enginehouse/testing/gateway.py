@@ -81,6 +81,18 @@ class RunningGateway:
             self.kill()
             raise
 
+    def rewrite(self, config: str) -> None:
+        """Exchange its configuration file, which counts once the gateway loads it again."""
+        assert self._folder is not None
+        unfinished = Path(self._folder.name, "enginehouse.toml.new")
+        unfinished.write_text(config, encoding="utf-8")
+        unfinished.replace(unfinished.with_suffix(""))
+
+    def hang_up(self) -> None:
+        """Have it load its configuration again."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGHUP)
+
     @property
     def pid(self) -> int:
         """The number of the process."""

@@ -29,8 +29,9 @@ _LIMITS: list[dict[str, Any]] = [
 def check_scheduler(factory: Callable[[], Scheduler]) -> None:
     """Every ticket is granted or refused, once, and nothing that is busy or pinned is evicted, whatever happens.
 
-    Besides: what waits is shown as it is, an answer about an unknown swap changes nothing, what waits when the gateway
-    stops is refused with the error given, nobody waits for ever, and the same events lead to the same decisions.
+    Besides: who waits goes on waiting when the configuration changes, what waits is shown as it is, an answer about an
+    unknown swap changes nothing, what waits when the gateway stops is refused with the error given, nobody waits for
+    ever, and the same events lead to the same decisions.
     """
     for number in range(_DAYS):
         first, again = (_day(factory(), number) for _ in range(2))
@@ -68,6 +69,7 @@ def _possible(host: FakeEffects, random: Random) -> Iterator[Callable[[], object
     yield partial(_check_unknown_swap, host, replica)
     yield partial(host.pass_time, random.choice([0.5, 3.0]))
     yield partial(host.unload, replica)
+    yield partial(host.reconfigure, list(_replicas(random.random() < 0.3)), **random.choice(_LIMITS))
     if host.waiting:
         yield partial(host.cancel, random.choice(host.waiting))
         yield partial(host.leave, random.choice(host.waiting))

@@ -8,6 +8,7 @@ from enginehouse.relay.headers import NOT_TO_ENGINE, passing_lines, read_lines
 from enginehouse.relay.upstream.pool import Origin, Pool
 
 _EXPECT_A_BODY = frozenset({"POST", "PUT", "PATCH"})
+_CONNECTING = ("url", "verify_tls", "api_key", "pass_authorization")
 
 
 class Upstream:
@@ -20,11 +21,16 @@ class Upstream:
         self.name = name
         self.timeouts = settings.timeouts or timeouts
         self.pool = Pool(Origin.parse(settings.url), verify_tls=settings.verify_tls)
+        self._settings = settings
         self._verify_tls = settings.verify_tls
         self._api_key = settings.api_key
         passes = {b"authorization"} if settings.pass_authorization and not settings.api_key else set()
         self._withheld = NOT_TO_ENGINE - passes
         self._fixed: dict[str, bytes] = {}
+
+    def is_for(self, settings: Backend) -> bool:
+        """Whether requests reach an engine with these ``settings`` as they do with those of this one."""
+        return all(getattr(settings, key) == getattr(self._settings, key) for key in _CONNECTING)
 
     def locate(self, url: str) -> None:
         """The engine listens at ``url`` from now on, or nowhere if that is empty."""
