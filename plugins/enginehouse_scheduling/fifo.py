@@ -13,6 +13,7 @@ from enginehouse import (
     Phase,
     QueueFull,
     QueueTimeout,
+    ReplicaGone,
     RequestError,
     Scheduler,
     SchedulingLimits,
@@ -116,8 +117,11 @@ class Fifo(Scheduler):
             self._drain(self._effects.now())
 
     def on_stopped(self, replica: str) -> None:
-        """Its line may have it started again, and others may have waited for its place."""
+        """Its line may have it started again, or goes back to routing; others may have waited for its place."""
         self._view.stopping.discard(replica)
+        line = self._queue.line(replica)
+        if line is not None and self._view.is_gone(replica) and self._view.swaps.loading(replica) is None:
+            self._refuse_all(line, ReplicaGone(replica))
         self._drain(self._effects.now())
 
     def on_tick(self, now: float) -> None:
@@ -154,8 +158,9 @@ class Fifo(Scheduler):
             return
         claims = claims_of(self._queue, self._view, now)
         for line in self._queue.lines():
-            if refusal := self._unknown(line.replica):
-                self._refuse_all(line, refusal)
+            if self._unknown(line.replica):
+                self._refuse_all(line, ReplicaGone(line.replica))
+                self._give_up_load(line.replica)
             elif self._view.can_serve(line.replica):
                 self._serve(line, claims, now)
         running = self._view.running()

@@ -72,6 +72,10 @@ class HostView:
         state = self.effects.replica_state(replica)
         return state not in (None, ReplicaState.READY, ReplicaState.STOPPING) and self._is_at_rest(replica)
 
+    def is_gone(self, replica: str) -> bool:
+        """Whether ``replica`` failed, or is no more."""
+        return self.effects.replica_state(replica) in (None, ReplicaState.FAILED)
+
     def _is_at_rest(self, replica: str) -> bool:
         return replica not in self.stopping and not self.swaps.touch(replica)
 

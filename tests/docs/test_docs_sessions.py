@@ -27,6 +27,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [
     "tutorial/first-steps.md",
     "how-to/keys-and-limits.md",
+    "how-to/waiting.md",
     "how-to/reload.md",
     "how-to/watch.md",
     "how-to/plan-capacity.md",

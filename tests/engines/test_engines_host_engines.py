@@ -121,14 +121,18 @@ def test_memory_is_measured_again_now_and_then_and_the_most_counts(in_virtual_ti
     in_virtual_time(scenario())
 
 
-def test_a_crash_is_reported_and_the_next_request_restarts_it_after_the_back_off(
+def test_a_crash_is_reported_and_the_next_request_restarts_it_at_once_but_only_the_first_time(
     in_virtual_time: Run, stage: Stage
 ) -> None:
     async def scenario() -> None:
         engines = stage.gateway()
         await engines.start("a@a")
         stage.launcher.prints = b"CUDA error\n"
-        for failures, pause in enumerate((1, 2, 4), start=1):
+        stage.launcher.launched[-1].end.set_result(134)
+        await asyncio.sleep(0.01)
+        assert stage.gone == ["a@a"]
+        await engines.start("a@a")
+        for failures, pause in enumerate((2, 4), start=2):
             stage.launcher.launched[-1].end.set_result(134)
             await asyncio.sleep(0.01)
             assert stage.gone == ["a@a"] * failures

@@ -65,7 +65,7 @@ def test_an_engine_that_is_killed_while_it_loads(house: Any, stage: Any, kill: K
 
 
 def test_an_engine_that_is_killed_while_it_answers(house: Any, sim: Any, kill: Kill) -> None:
-    home = house(sim("a", ttft="1m"))
+    home = house(sim("a", ttft="1m") + "[routing]\nmax_retries = 0\n")
     answer = home.asking("a")
     until_serving(home, "a")
     kill(home, "a")

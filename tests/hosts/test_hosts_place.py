@@ -60,9 +60,10 @@ class Obedient(Scheduler):
 class Engines:
     def __init__(self) -> None:
         self.error: Exception | None = None
+        self.state = ReplicaState.STOPPED
 
     def states(self) -> Mapping[str, ReplicaState]:
-        return {"a": ReplicaState.STOPPED}
+        return {"a": self.state}
 
     def refuse_too_soon(self, replica: str, evict: Sequence[str]) -> None: ...
 
@@ -137,6 +138,52 @@ async def test_who_leaves_while_waiting_is_not_granted_a_place(
     assert scheduler.heard == [place.ticket, "cancelled"]
     assert not host.grant(place.ticket)
     assert traveller.heard == []
+
+
+@pytest.mark.parametrize("known", ["later", "before", "never", "stopped"])
+async def test_a_place_at_an_engine_that_broke_off_is_given_back_when_it_is_known_why(
+    place: Place, host: Host, scheduler: Obedient, engines: Engines, known: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("enginehouse.scheduling.host._NEWS_S", 0.01 if known == "never" else 30.0)
+    engines.state = ReplicaState.READY
+    place.take()
+    assert host.grant(place.ticket)
+    if known == "before":
+        host.went_away("a")
+    if known == "stopped":
+        engines.state = ReplicaState.STOPPING
+    place.in_doubt = True
+    place.leave()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    if known in ("later", "never"):
+        assert scheduler.heard == [place.ticket], "nobody gets the place meanwhile"
+    if known == "later":
+        host.went_away("a")
+    while scheduler.heard[-1] != "served a":  # noqa: ASYNC110 - what is waited for has no event
+        await asyncio.sleep(0)
+    ended = known in ("later", "before")
+    assert scheduler.heard == [place.ticket, *(["stopped a"] if ended else []), "served a"]
+
+
+async def test_an_engines_end_is_told_to_who_waits_for_news(host: Host, engines: Engines) -> None:
+    engines.state = ReplicaState.READY
+    life = host.life("a")
+    asked = [asyncio.ensure_future(host.ends("a", life)) for _ in range(2)]
+    await asyncio.sleep(0)
+    host.went_away("a")
+    assert [await each for each in asked] == [True, True]
+    assert await host.ends("a", life), "also to who asks later, when another runs in its place"
+    assert host.life("a") == life + 1
+
+
+async def test_who_waits_for_news_does_not_keep_a_host_open(host: Host, place: Place, engines: Engines) -> None:
+    engines.state = ReplicaState.READY
+    place.take()
+    assert host.grant(place.ticket)
+    place.in_doubt = True
+    place.leave()
+    await asyncio.wait_for(host.close(QueueFull("bye")), 1)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ CARRIED: list[tuple[str, Carried]] = [
     ("logLevel: warn", lambda c: c.telemetry.log_level == "warning"),
     ("globalTTL: 90", lambda c: c.models["two"].ttl == 90),
     ("unloadTimeout: 20", lambda c: c.models["one"].stop_timeout == 20),
+    ("sendLoadingState: true", lambda c: (c.scheduling.progress, c.models["one"].progress) == ("reasoning", None)),
+    ("sendLoadingState: false", lambda c: c.scheduling.progress == "off"),
     ("macros: {x: 1}\nglobalTTL: ${x}", lambda c: c.models["one"].ttl == 1),
     ("apiKeys: [secret]", lambda c: c.auth.keys[0].key == "secret" and c.auth.keys[0].admin),
     ("hooks: {on_startup: {preload: [two]}}", lambda c: c.models["two"].preload and not c.models["one"].preload),
@@ -87,6 +89,8 @@ CARRIED_OF_A_MODEL: list[tuple[str, Carried]] = [
         "filters: {setParamsByID: {'${MODEL_ID}:x': {a: 1}}}",
         lambda c: c.routing.aliases == {"m:x": "m"} and c.models["m:x"].filters.set == {"a": 1},
     ),
+    ("sendLoadingState: true", lambda c: c.models["m"].progress == "reasoning"),
+    ("sendLoadingState: false", lambda c: c.models["m"].progress is None),
     ("macros: {n: 5}\n    ttl: ${n}", lambda c: c.models["m"].ttl == 5),
     ("timeouts: {connect: 7, responseHeader: 8}", lambda c: c.models["m"].timeouts.connect == 7),
     ("capabilities: {in: [text, image]}", lambda c: c.models["m"].vision is True),
@@ -206,7 +210,15 @@ def test_a_models_key_is_noted(snippet: str, key: str, imported: Callable[..., A
     assert UNKNOWN not in notes.values()
 
 
-LAUNCH_KEYS = ["ttl: 5", "unloadTimeout: 5", "cmdStop: x", "env: [A=1]", "concurrencyLimit: 5", "checkEndpoint: /x"]
+LAUNCH_KEYS = [
+    "ttl: 5",
+    "unloadTimeout: 5",
+    "cmdStop: x",
+    "env: [A=1]",
+    "concurrencyLimit: 5",
+    "checkEndpoint: /x",
+    "sendLoadingState: true",
+]
 
 
 @pytest.mark.parametrize("snippet", LAUNCH_KEYS)
@@ -244,6 +256,7 @@ def test_a_key_that_nobody_knows_is_noted(text: str, key: str, imported: Callabl
 WRONG_TYPES = [
     ("globalTTL: soon", "globalTTL", "a whole number of 0 or more"),
     ("globalTTL: -4", "globalTTL", "a whole number of 0 or more"),
+    ("sendLoadingState: sometimes", "sendLoadingState", "true or false"),
     ("globalTTL: [1]", "globalTTL", "one value"),
     ("globalTTL: ${env.TTL}", "globalTTL", "a whole number of 0 or more"),
     ("groups: {g: {swap: maybe, members: []}}", "groups.g.swap", "true or false"),

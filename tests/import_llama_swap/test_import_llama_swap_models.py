@@ -38,6 +38,19 @@ def test_what_cannot_be_told_its_port_has_to_be_started_by_somebody_else(importe
     assert "start it yourself" in notes["models.m.cmd"]
 
 
+def test_a_model_says_how_it_tells_of_its_loading_only_where_it_differs_from_the_others(imported: Import) -> None:
+    config, notes, _ = imported("""
+    sendLoadingState: true
+    models:
+      a: {cmd: "llama-server --port ${PORT}", sendLoadingState: true}
+      b: {cmd: "llama-server --port ${PORT}", sendLoadingState: false}
+    """)
+    assert config.scheduling.progress == "reasoning"
+    assert {name: model.progress for name, model in config.models.items()} == {"a": None, "b": "off"}
+    assert list(notes) == ["sendLoadingState"]
+    assert notes["sendLoadingState"].startswith("told only after scheduling.progress_patience")
+
+
 def test_a_model_that_is_nowhere_is_left_out_with_all_that_names_it(imported: Import) -> None:
     config, notes, warnings = imported("""
     models: {m: {cmd: ./start.sh, aliases: [n], filters: {setParamsByID: {o: {a: 1}}}}}

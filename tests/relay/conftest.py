@@ -10,7 +10,7 @@ import random
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
@@ -20,6 +20,7 @@ from uvicorn import Config as UvicornConfig
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from enginehouse import HostedReplica, HostFacts, ReplicaState, SchedulingLimits, SwapDone
 from enginehouse.api.fast_door import FastDoor, WebSocketProtocol, fast_door
 from enginehouse.api.keys import Keyring
 from enginehouse.app import Gateway
@@ -27,10 +28,13 @@ from enginehouse.config.schema import Config, Plugins
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.scheduling.host import Host
+from enginehouse.testing import OneAtATime
+from enginehouse_scheduling.fifo import Fifo
 
 _T = TypeVar("_T")
 _LIMIT = 2.0
-_ON_BOTH_LOOPS = {f"test_relay_{topic}.py" for topic in ("aborts", "pressure", "streaming", "tls")}
+_ON_BOTH_LOOPS = {f"test_relay_{topic}.py" for topic in ("aborts", "pressure", "progress", "streaming", "tls")}
 MODEL = "m"
 
 
@@ -398,6 +402,10 @@ class House:
         for exchange in list(self.relay.live):
             exchange.check_time(perf_counter() + seconds)
 
+    def wait_for(self, seconds: float) -> None:
+        """Have every client that waits believe that it has waited for so long."""
+        self.relay.waiting_room.look(perf_counter() + seconds)
+
     async def congested(self, engine: ScriptedEngine) -> None:
         """Until nothing goes on any more because a client reads too slowly what comes from ``engine``."""
         turns = itertools.count()
@@ -437,6 +445,77 @@ class House:
         """Until nothing is live; then nothing may be pending either."""
         await until(lambda: not self.relay.live)
         assert set(self.pending().values()) <= {0}
+
+
+class Launched:
+    """An engine that the gateway launches: it gets ready, fails and ends when the test says so."""
+
+    def __init__(self, house: House, backend: str, **limits: Any) -> None:
+        self.replica = f"{MODEL}@{backend}"
+        self.state = ReplicaState.STOPPED
+        self.starts = 0
+        self._start: asyncio.Future[None] | None = None
+        scheduler = Fifo()
+        self.queue = Host("local", scheduler, self, self)
+        concurrency = limits.pop("concurrency", 0)
+        hosted = HostedReplica(replica=self.replica, model=MODEL, concurrency=concurrency)
+        facts = HostFacts(name="local", replicas={self.replica: hosted})
+        scheduler.prepare(self.queue, OneAtATime(), facts, SchedulingLimits(**limits))
+        hosts = cast("dict[str, Host]", house.relay.hosts)
+        hosts[backend] = self.queue
+
+    async def gets_ready(self) -> None:
+        """Its start ends well, once there is one, and its host knows."""
+        start = await self._started()
+        self.state = ReplicaState.READY
+        start.set_result(None)
+        await until(lambda: not self.queue._swaps)
+
+    async def does_not_start(self, error: Exception) -> None:
+        """Its start fails, once there is one."""
+        (await self._started()).set_exception(error)
+
+    def ends(self) -> None:
+        """It goes away by itself."""
+        self.state = ReplicaState.FAILED
+        self.queue.went_away(self.replica)
+
+    async def is_left_alone(self) -> None:
+        """Until its start was given up."""
+        await until(lambda: self.state is ReplicaState.STOPPED)
+
+    async def _started(self) -> asyncio.Future[None]:
+        await until(lambda: self._start is not None and not self._start.done())
+        assert self._start is not None
+        return self._start
+
+    # --- as its host sees it
+
+    def states(self) -> Mapping[str, ReplicaState]:
+        return {self.replica: self.state}
+
+    async def start(self, replica: str) -> None:
+        self.starts += 1
+        self.state = ReplicaState.STARTING
+        self._start = asyncio.get_running_loop().create_future()
+        try:
+            await self._start
+        except BaseException:
+            self.state = ReplicaState.STOPPED
+            raise
+
+    def refuse_too_soon(self, replica: str, evict: Sequence[str]) -> None: ...
+    async def stop(self, replica: str, timeout: float | None) -> None: ...
+    def swap_started(self, target: str, evict: tuple[str, ...]) -> None: ...
+    def swap_done(self, done: SwapDone) -> None: ...
+    def served(self, replica: str) -> None: ...
+    def queue_changed(self) -> None: ...
+
+
+@pytest.fixture
+def launched() -> Callable[..., Launched]:
+    """Makes a backend of a gateway one that is launched: ``launched(gateway, "a", concurrency=1)``."""
+    return Launched
 
 
 @pytest.fixture(scope="session")

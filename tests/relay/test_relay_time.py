@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from enginehouse.config.schema import Scheduling
+from enginehouse.relay.waiting_room import WaitingRoom
 from enginehouse.relay.watchdog import Watchdog
 
 LIMITS = {"connect": 5, "first_byte": 600, "stall": 120, "total": 3600}
@@ -180,7 +182,7 @@ async def test_the_watchdog_has_every_live_exchange_look_at_the_clock() -> None:
 
     exchange = Exchange()
     live: Any = {exchange}
-    watchdog = Watchdog(live, lambda: 42.0)
+    watchdog = Watchdog(live, WaitingRoom({}, Scheduling(), {}), lambda: 42.0)
     watchdog.wake()
     watchdog.wake()
     for _ in range(2):

@@ -382,6 +382,30 @@ async def test_an_unreachable_engine_is_replaced(house: Any, engine: Any, socket
     await gateway.quiet()
 
 
+async def test_one_that_waits_for_an_engine_that_goes_away_is_routed_again(
+    house: Any, socket_engine: Start, dial: Any, launched: Any
+) -> None:
+    served = await socket_engine(hold)
+    gateway = await house(served)
+    managed = launched(gateway, "a", concurrency=1)
+    first = asyncio.ensure_future(dial(gateway))
+    await managed.gets_ready()
+    first_socket = await within(first)
+    second = asyncio.ensure_future(dial(gateway))
+    await gateway.until(managed.queue.waiting)
+    [arrived] = [each.ticket.arrived for each in managed.queue.waiting()]
+    managed.ends()
+    await gateway.until(managed.queue.waiting)
+    assert [each.ticket.arrived for each in managed.queue.waiting()] == [arrived], "it has waited all the time"
+    await first_socket.close()
+    await managed.gets_ready()
+    socket = await within(second)
+    assert socket.response.headers["x-enginehouse-backend"] == "a"
+    assert gateway.relay.figures.retries == {}
+    await socket.close()
+    await gateway.quiet()
+
+
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 101 Sure\r\n\r\n", b"SSH-2.0\r\n", b""])
 async def test_an_engine_that_knows_no_websockets_is_an_error(
     house: Any, engine: Any, dial: Any, answer: bytes

@@ -67,6 +67,12 @@ class StaysOpen(Fifo):
     def on_shutdown(self, error: Exception) -> None: ...
 
 
+class Keeps(Fifo):
+    def on_stopped(self, replica: str) -> None:
+        self._view.stopping.discard(replica)
+        self._drain(self._effects.now())
+
+
 class BeginsAnew(Fifo):
     def reconfigure(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
         self.prepare(self._effects, swapper, host, limits)
@@ -100,6 +106,7 @@ class Capricious(Fifo):
         (BelievesAnybody, "must change nothing"),
         (HidesOne, "waiting must give who waits"),
         (StaysOpen, "when the gateway stops must be refused"),
+        (Keeps, "must be refused with ReplicaGone"),
         (BeginsAnew, "waiting must give who waits"),
         (ForgetsWhatIsServed, "is busy|takes no more than"),
         (Capricious, "the same events must lead to the same decisions"),

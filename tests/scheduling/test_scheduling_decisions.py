@@ -53,7 +53,8 @@ def test_what_stops_on_its_own_is_started_again_when_it_has_stopped(host: Host) 
     here.request("a")
     assert here.log == []
 
-    here.crash("a")
+    here.states["a"] = ReplicaState.STOPPED
+    here.scheduler.on_stopped("a")
     assert here.log == ["swap a"]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from enginehouse import HostedReplica, LoadFailed, ModelNotFound, ShuttingDown, SwapDone, SwapId
+from enginehouse import HostedReplica, LoadFailed, ModelNotFound, ReplicaGone, ShuttingDown, SwapDone, SwapId
 from enginehouse.testing import FakeEffects
 
 Host = Callable[..., FakeEffects]
@@ -172,16 +172,42 @@ def test_requests_in_flight_of_an_unloaded_replica_are_settled_when_they_end(hos
     assert here.log[-1] == "swap b -a"
 
 
-def test_who_waits_for_room_at_a_replica_that_went_away_has_it_loaded_again(host: Host) -> None:
+def test_who_waits_for_room_at_a_replica_that_went_away_goes_back_to_routing(host: Host) -> None:
+    here = host(
+        [HostedReplica(replica="a", model="a", concurrency=1), HostedReplica(replica="b", model="b")], ready="a"
+    )
+    here.request("a")
+    first, other, second = here.request("a"), here.request("b"), here.request("a")
+    here.crash("a")
+
+    assert list(here.refused) == [first, second]
+    assert {type(error) for error in here.refused.values()} == {ReplicaGone}
+    assert here.waiting == [other]
+    assert here.log.count("swap a") == 0, "nobody waits for it here any more"
+
+
+def test_who_comes_back_has_what_went_away_loaded_again(host: Host) -> None:
     here = host([HostedReplica(replica="a", model="a", concurrency=1)], ready="a")
     here.request("a")
-    ticket = here.request("a")
+    here.request("a")
     here.crash("a")
-    here.serve_done("a")
+    again = here.request("a")
     assert here.log[-1] == "swap a"
 
+    here.serve_done("a")
     here.swap_done("a")
-    assert here.granted[-1] is ticket
+    assert here.granted[-1] is again
+
+
+def test_what_goes_away_while_it_is_loaded_fails_with_its_load(host: Host) -> None:
+    here = host()
+    error = LoadFailed("it went away as soon as it was ready")
+    ticket = here.request("a")
+    here.crash("a")
+    assert here.waiting == [ticket]
+
+    here.swap_done("a", error)
+    assert here.refused == {ticket: error}
 
 
 def test_when_something_went_away_its_place_can_be_taken(host: Host) -> None:
@@ -193,14 +219,26 @@ def test_when_something_went_away_its_place_can_be_taken(host: Host) -> None:
     assert here.log[-1] == "swap b"
 
 
-def test_who_waits_for_what_the_host_has_no_more_is_refused(host: Host) -> None:
+def test_who_waits_for_what_the_host_has_no_more_goes_back_to_routing(host: Host) -> None:
     here = host(ready="a")
     here.request("a")
     ticket = here.request("b")
     del here.states["b"]
     here.serve_done("a")
 
-    assert isinstance(here.refused[ticket], ModelNotFound)
+    assert isinstance(here.refused[ticket], ReplicaGone)
+    assert isinstance(here.refused[here.request("b")], ModelNotFound), "who comes now was sent to the wrong host"
+
+
+def test_a_load_of_what_the_host_has_no_more_is_given_up(host: Host) -> None:
+    here = host(rule={})
+    ticket = here.request("a")
+    del here.states["a"]
+    here.request("b")
+    here.swap_done("b")
+
+    assert isinstance(here.refused[ticket], ReplicaGone)
+    assert "cancel a" in here.log
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

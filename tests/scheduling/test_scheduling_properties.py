@@ -17,6 +17,7 @@ from enginehouse import (
     HostedReplica,
     LoadFailed,
     NotEnoughMemory,
+    ReplicaGone,
     ReplicaState,
     ShuttingDown,
     SwapDone,
@@ -235,7 +236,9 @@ class FifoMachine(RuleBasedStateMachine):
     @rule(replica=REPLICAS)
     def crash(self, replica: str) -> None:
         if self.host.states[replica] is ReplicaState.READY:
+            waited = [ticket for ticket in self.host.waiting if ticket.replica == replica]
             self.host.crash(replica)
+            assert all(isinstance(self.host.refused[ticket], ReplicaGone) for ticket in waited)
 
     @rule(replicas=st.lists(REPLICAS, min_size=1, max_size=2, unique=True))
     def unload(self, replicas: list[str]) -> None:

@@ -56,7 +56,7 @@ class Metrics(Collector):
         for code, count in figures.refused.items():
             refused.add_metric([code], count)
         retries = CounterMetricFamily(
-            "enginehouse_retries", "Requests sent elsewhere after a failure.", labels=["backend"]
+            "enginehouse_retries", "Requests sent once more after a failure.", labels=["backend"]
         )
         for backend, count in figures.retries.items():
             retries.add_metric([backend], count)

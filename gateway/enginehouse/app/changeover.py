@@ -86,6 +86,7 @@ class Changeover:
         parts.entrance.max_body = config.server.max_body
         parts.relay.router = self._router
         parts.relay.filters = FiltersByName(config.models, config.routing.aliases)
+        parts.relay.waiting_room.configure(config.models, config.scheduling)
         parts.relay.max_retries = config.routing.max_retries
         before, parts.relay.upstreams = parts.relay.upstreams, self.means.upstreams
         for name, limits in time_limits(config).items():

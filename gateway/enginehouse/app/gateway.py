@@ -47,6 +47,7 @@ from enginehouse.engines.state_file import StateFile, state_folder
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.waiting_room import WaitingRoom
 from enginehouse.routing.body_filters import FiltersByName
 from enginehouse.telemetry.broadcast import Broadcast
 from enginehouse.telemetry.listeners import Observers
@@ -89,6 +90,7 @@ class Gateway:
             max_retries=config.routing.max_retries,
             filters=FiltersByName(config.models, config.routing.aliases),
             hosts=self.hosts.by_backend,
+            waiting_room=WaitingRoom(config.models, config.scheduling, self.hosts.by_backend),
             observers=self.observers,
         )
         self.entrance = Entrance(self.relay, Keyring(config.auth.keys), max_body=config.server.max_body)

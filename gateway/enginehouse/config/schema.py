@@ -20,6 +20,7 @@ Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Weight = Annotated[int, Meta(ge=0, le=100)]
+ProgressForm = Literal["off", "comments", "reasoning"]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,7 +96,7 @@ class Routing(Section, frozen=True):
     strategy: Annotated[
         str, Meta(description="`smart`, `round_robin`, `priority_only`, `random`, `weighted` or a plugin's")
     ] = "smart"
-    max_retries: Annotated[Count, Meta(description="other replicas tried before the first byte")] = 2
+    max_retries: Annotated[Count, Meta(description="how often a request is sent once more before the first byte")] = 2
     weights: Weights = Weights()
     filters: Annotated[list[str] | None, Meta(description="filters to run, in order; all installed if left out")] = None
     scorers: Annotated[list[ScorerRef], Meta(description="scorers of `weighted` and of plugins' strategies")] = []
@@ -198,6 +199,9 @@ class Model(ModelCard, frozen=True):
     concurrency: Annotated[
         Count, Meta(description="most requests at once; 0 is what the engine says, else no limit")
     ] = 0
+    progress: Annotated[
+        ProgressForm | None, Meta(description="instead of `scheduling.progress`, for requests of this model")
+    ] = None
     timeouts: Annotated[Timeouts | None, Meta(description="instead of the common ones")] = None
     filters: BodyFilters = BodyFilters()
 
@@ -233,6 +237,12 @@ class Scheduling(Section, frozen=True):
     max_queue: Annotated[Count, Meta(description="most requests waiting on a host")] = 1000
     min_residency: Annotated[Duration, Meta(description="a loaded model is not evicted sooner")] = 0
     max_wait: Annotated[Duration, Meta(description="then a waiting request stops newer traffic to what blocks it")] = 60
+    progress: Annotated[ProgressForm, Meta(description="how clients of streams are told that they wait, if at all")] = (
+        "off"
+    )
+    progress_patience: Annotated[
+        Duration, Meta(description="before they are told, so that an early error keeps its status")
+    ] = 5
     priorities: Annotated[dict[str, int], Meta(description="of models; higher first")] = {}
     groups: Annotated[
         dict[str, Group], Meta(description="for the `group` swapper; without any, all models of a host are one")

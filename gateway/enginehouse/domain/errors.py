@@ -24,7 +24,8 @@
         ├── NoHealthyBackend       503  no_healthy_backend
         ├── FallbackExhausted      503  fallback_exhausted
         ├── LoadFailed             503  load_failed
-        │   └── NotEnoughMemory        503  load_failed
+        │   ├── NotEnoughMemory        503  load_failed
+        │   └── ReplicaGone            503  load_failed
         ├── ShuttingDown           503  shutting_down
         ├── QueueTimeout           504  queue_timeout
         └── UpstreamTimeout        504  upstream_timeout
@@ -264,6 +265,13 @@ class LoadFailed(RequestError):
 
 class NotEnoughMemory(LoadFailed):
     """The engine found too little memory to start; it may start where less runs beside it."""
+
+
+class ReplicaGone(LoadFailed):
+    """The replica went away by itself while the request waited for it; the relay routes such a request again."""
+
+    def __init__(self, replica: str) -> None:
+        super().__init__(f"The engine of '{replica}' went away while the request waited for it")
 
 
 class ShuttingDown(RequestError):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from enginehouse.config.managed import driver_of
-from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, RequestError
+from enginehouse.domain.errors import ConfigError, ModelNotFound, ReplicaGone, RequestError
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.domain.ticket import SwapDone
 from enginehouse.engines.herald import Herald
@@ -234,7 +234,7 @@ class EngineHost:
         model = self._managed[replica].model_name
         if model not in self._means.config.models:
             return ModelNotFound(model)
-        return LoadFailed(f"'{replica}' was taken out of the configuration while the request waited for it")
+        return ReplicaGone(replica)
 
     # --- from the scheduler's run loop
 

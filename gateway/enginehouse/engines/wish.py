@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 
+from enginehouse.domain.errors import ReplicaGone
 from enginehouse.domain.ticket import Ticket
 from enginehouse.scheduling.host import Host
 
@@ -13,6 +14,13 @@ _wishes = itertools.count(1)
 
 async def load(queue: Host, replica: str) -> None:
     """Have ``replica`` made ready, in its turn, and wait for that. Raises ``RequestError`` when it does not work."""
+    try:
+        await _load(queue, replica)
+    except ReplicaGone:
+        await _load(queue, replica)
+
+
+async def _load(queue: Host, replica: str) -> None:
     wish = _Wish()
     ticket = Ticket(id=f"load/{next(_wishes)}", replica=replica, arrived=queue.now())
     queue.submit(ticket, wish)

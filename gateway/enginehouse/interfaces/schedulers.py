@@ -99,7 +99,11 @@ class Scheduler(ABC):
 
     @abstractmethod
     def on_stopped(self, replica: str) -> None:
-        """An unload finished, or an engine went away by itself."""
+        """An unload finished, or an engine went away by itself.
+
+        Whoever waits for a replica that failed, or that the host has no more, is refused with ``ReplicaGone``, which
+        sends the request back to routing; unless the replica is being loaded, whose end is told by ``on_swap_done``.
+        """
 
     @abstractmethod
     def on_tick(self, now: float) -> None:

@@ -30,6 +30,9 @@ class Sender(Protocol):
     def lost(self, attempt: Attempt, error: RequestError) -> None:
         """The engine failed; nothing more comes."""
 
+    def found_out(self, attempt: Attempt, error: RequestError, *, ended: bool) -> None:
+        """The ``error`` that made the attempt ``find_out`` came of the engine's end, or did not."""
+
     def turned_away(self, attempt: Attempt, error: RequestError) -> None:
         """The request was not let through to the engine, which says nothing of that; nothing more comes."""
 
@@ -43,9 +46,9 @@ class Attempt:
 
     __slots__ = (
         "_awaited",
-        "_connecting",
         "_limit",
         "_sender",
+        "_work",
         "connection",
         "deadline",
         "head",
@@ -62,7 +65,7 @@ class Attempt:
         self.place: Place | None = None
         self.head: AnswerHead | None = None
         self.connection: Connection | None = None
-        self._connecting: asyncio.Task[None] | None = None
+        self._work: asyncio.Task[None] | None = None
         self.sent_at = 0.0
         self.deadline = NEVER
         self._limit = 0.0
@@ -84,7 +87,7 @@ class Attempt:
             self._send(connection)
         else:
             self._allow(self.upstream.timeouts.connect, "could not be reached")
-            self._connecting = asyncio.ensure_future(self._connect())
+            self._work = asyncio.ensure_future(self._connect())
 
     def turned_away(self, error: RequestError) -> None:
         """There is no place for this attempt."""
@@ -99,12 +102,17 @@ class Attempt:
 
     def give_up(self) -> None:
         """Cancel whatever goes on at the engine; the sender hears no more."""
-        if self._connecting is not None:
-            self._connecting.cancel()
-            self._connecting = None
+        if self._work is not None:
+            self._work.cancel()
+            self._work = None
         if self.connection is not None:
             self.connection.abort()
             self.connection = None
+
+    def find_out(self, error: RequestError) -> None:
+        """Find out whether ``error`` came of the engine's own end; the place is held so long."""
+        self.deadline = NEVER
+        self._work = asyncio.ensure_future(self._find_out(error))
 
     def pause(self) -> None:
         """Take no more of the answer; while nothing is read, the engine does not stall."""
@@ -142,25 +150,37 @@ class Attempt:
         if stale:
             self.depart()
         else:
-            self._sender.lost(self, UpstreamError(f"Backend '{self.upstream.name}' broke off: {why}"))
+            self._failed(f"broke off: {why}")
 
     # --- inside
 
     def _send(self, connection: Connection) -> None:
         self.connection = connection
         connection.send(self, self._sender.outgoing(self))
-        self.sent_at = perf_counter()
-        self._allow(self.upstream.timeouts.first_byte, "did not begin to answer")
+        self.sent_at = now = perf_counter()
+        self._limit, self._awaited = self.upstream.timeouts.first_byte, "did not begin to answer"
+        self.deadline = now + self._limit if self._limit else NEVER
 
     async def _connect(self) -> None:
         try:
             connection = await self.upstream.pool.connect()
         except UpstreamError as error:
-            self._connecting = None
-            self._sender.lost(self, UpstreamError(f"Backend '{self.upstream.name}' could not be reached: {error}"))
+            self._work = None
+            self._failed(f"could not be reached: {error}")
             return
-        self._connecting = None
+        self._work = None
         self._send(connection)
+
+    def _failed(self, how: str) -> None:
+        if self.place is not None:
+            self.place.in_doubt = True
+        self._sender.lost(self, UpstreamError(f"Backend '{self.upstream.name}' {how}"))
+
+    async def _find_out(self, error: RequestError) -> None:
+        assert self.place is not None
+        ended = await self.place.engine_ends()
+        self._work = None
+        self._sender.found_out(self, error, ended=ended)
 
     def _allow(self, seconds: float, awaited: str) -> None:
         self._limit, self._awaited = seconds, awaited

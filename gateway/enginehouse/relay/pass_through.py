@@ -15,7 +15,8 @@ from enginehouse.domain.route import Route
 from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.relay.attempt import Attempt
 from enginehouse.relay.door import Caller, Door
-from enginehouse.relay.exchange import Exchange, Owner
+from enginehouse.relay.exchange import Exchange
+from enginehouse.relay.owner import Owner
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.router import Router
 
@@ -60,17 +61,16 @@ class PassThrough(Exchange):
     def _needs(self, body: bytes) -> Requirements:
         return self._call.needs()
 
-    def _route(self, needs: Requirements, failed: tuple[str, ...] = ()) -> Route:
+    def decide(self, needs: Requirements, failed: tuple[str, ...] = ()) -> Route:
+        """As of every exchange, but for fallbacks and what its caller may not use."""
         return route_to_engine(self._owner.router, needs, self._owner.fleet.snapshot, self._caller, failed)
 
-    def _body_for(self, route: Route) -> bytes:
+    def body_for(self, route: Route) -> bytes:
+        """The body as it came."""
         return self._body
 
     def _written_for(self, upstream: Upstream) -> bytes:
         return upstream.call(self._call.method, self._call.target, self._headers, self.request_id, self._outgoing)
-
-    def _retry(self, attempt: Attempt) -> bool:
-        return (self.repeatable or not attempt.sent_at) and super()._retry(attempt)
 
     def _commit(self, attempt: Attempt, length: int | None) -> bool:
         return super()._commit(attempt, None if self._call.method == "HEAD" else length)

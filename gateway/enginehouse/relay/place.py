@@ -23,18 +23,35 @@ class Traveller(Protocol):
 
 
 class Place:
-    """Waits for a replica that the gateway launches, then holds it until ``leave``."""
+    """Waits for a replica that the gateway launches, then holds it until ``leave``.
 
-    __slots__ = ("_held", "_host", "_left", "_traveller", "ticket")
+    ``arrived``: since when, in seconds on the host's clock; now if left out. ``in_doubt``: the engine broke off, and
+    nobody knows whether it has ended.
+    """
 
-    def __init__(self, traveller: Traveller, host: Host, request_id: bytes, replica: str, priority: int) -> None:
+    __slots__ = ("_held", "_host", "_left", "_life", "_traveller", "in_doubt", "ticket")
+
+    def __init__(
+        self,
+        traveller: Traveller,
+        host: Host,
+        request_id: bytes,
+        replica: str,
+        priority: int,
+        arrived: float | None = None,
+    ) -> None:
         self._traveller = traveller
         self._host = host
         self._held = False
         self._left = False
+        self._life = 0
+        self.in_doubt = False
         # clients may send the same request id twice
         self.ticket = Ticket(
-            id=f"{request_id.decode()}/{next(_ids)}", replica=replica, priority=priority, arrived=host.now()
+            id=f"{request_id.decode()}/{next(_ids)}",
+            replica=replica,
+            priority=priority,
+            arrived=host.now() if arrived is None else arrived,
         )
 
     def take(self) -> None:
@@ -44,6 +61,7 @@ class Place:
     def granted(self) -> bool:
         """Let the traveller go."""
         self._held = True
+        self._life = self._host.life(self.ticket.replica)
         self._traveller.depart()
         return True
 
@@ -51,12 +69,20 @@ class Place:
         """Tell the traveller why."""
         self._traveller.turned_away(error if isinstance(error, RequestError) else LoadFailed(str(error)))
 
+    async def engine_ends(self) -> bool:
+        """Whether the engine, which broke off, has ended by itself or is just about to."""
+        ends = await self._host.ends(self.ticket.replica, self._life)
+        self.in_doubt = False
+        return ends
+
     def leave(self) -> None:
         """Give the place back, or wait no more."""
         if self._left:
             return
         self._left = True
-        if self._held:
-            self._host.served(self.ticket.replica)
-        else:
+        if not self._held:
             self._host.cancel(self.ticket)
+        elif self.in_doubt:
+            self._host.broke(self.ticket.replica, self._life)
+        else:
+            self._host.served(self.ticket.replica)

@@ -18,6 +18,7 @@ from enginehouse.relay.exchange import Exchange
 from enginehouse.relay.live_request import LiveRequest
 from enginehouse.relay.pass_through import Call, PassThrough
 from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.relay.waiting_room import WaitingRoom
 from enginehouse.relay.watchdog import Watchdog
 from enginehouse.relay.web_socket import WebSocket
 from enginehouse.routing.body_filters import FiltersByName
@@ -45,6 +46,7 @@ class Relay:
         max_retries: int,
         filters: FiltersByName,
         hosts: Mapping[str, Host],
+        waiting_room: WaitingRoom,
         observers: Observers,
     ) -> None:
         self.router = router
@@ -53,12 +55,13 @@ class Relay:
         self.max_retries = max_retries
         self.upstreams = upstreams
         self.hosts = hosts
+        self.waiting_room = waiting_room
         self.live: set[LiveRequest] = set()
         self.figures = Figures()
         self.decisions = Decisions()
         self._on_routed = observers.listeners("routed")
         self._on_finished = observers.listeners("finished")
-        self._watchdog = Watchdog(self.live)
+        self._watchdog = Watchdog(self.live, waiting_room)
         self._ids = itertools.count(1)
         self._id_prefix = os.urandom(6).hex()
         self._closing = False
@@ -119,7 +122,7 @@ class Relay:
             tell(self._on_routed, request_id.decode(), requirements, route)
 
     def retried(self, backend: str) -> None:
-        """A request goes elsewhere after ``backend`` failed it."""
+        """A request is sent once more after ``backend`` failed it."""
         self.figures.retries[backend] += 1
 
     def refused(self, request_id: bytes, requirements: Requirements | None, error: RequestError) -> None:

@@ -7,18 +7,22 @@ from collections.abc import Callable, Iterable
 from time import perf_counter
 
 from enginehouse.relay.live_request import LiveRequest
+from enginehouse.relay.waiting_room import WaitingRoom
 
 _EVERY = 0.05
 
 
 class Watchdog:
-    """Has every live request look at its time limits every 50 ms.
+    """Has every live request look at its time limits every 50 ms, and the waiting room at those who wait.
 
     One sweep for all of them is far cheaper than timers that are set and cancelled for every piece of an answer.
     """
 
-    def __init__(self, live: Iterable[LiveRequest], clock: Callable[[], float] = perf_counter) -> None:
+    def __init__(
+        self, live: Iterable[LiveRequest], waiting_room: WaitingRoom, clock: Callable[[], float] = perf_counter
+    ) -> None:
         self._live = live
+        self._waiting_room = waiting_room
         self._clock = clock
         self._handle: asyncio.TimerHandle | None = None
 
@@ -41,3 +45,4 @@ class Watchdog:
             request.check_time(now)
         if live:
             self.wake()
+        self._waiting_room.look(now)

@@ -9,7 +9,7 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection
 
-from enginehouse.domain.errors import Cancelled, RequestError, UpstreamTimeout
+from enginehouse.domain.errors import Cancelled, ReplicaGone, RequestError, UpstreamTimeout
 from enginehouse.domain.replica import Load
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
@@ -18,10 +18,11 @@ from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.relay.conversation import Conversation
 from enginehouse.relay.door import Caller, WebSocketDoor
-from enginehouse.relay.exchange import Owner
 from enginehouse.relay.headers import origin_lines, read_lines
+from enginehouse.relay.owner import Owner
 from enginehouse.relay.pass_through import Call, route_to_engine
 from enginehouse.relay.place import Place
+from enginehouse.relay.tries import Tries
 from enginehouse.relay.upstream.web_socket import headers_for_client, open_web_socket
 from enginehouse.scheduling.host import Host
 
@@ -111,33 +112,38 @@ class WebSocket:
         return working.result() if leaving.cancelled() else None
 
     async def _reach(self, needs: Requirements, subprotocols: Sequence[str]) -> ClientConnection | EngineResponse:
-        failed: tuple[str, ...] = ()
-        route = self._route_for(needs, failed)
+        tries, route, waiting_since = Tries(), self._route_for(needs, ()), None
         while True:
             try:
-                return await self._try(route, needs, subprotocols)
-            except RequestError:
-                failed = (*failed, route.chosen.replica)
-                following = self._route_elsewhere(needs, failed)
+                return await self._try(route, needs, subprotocols, waiting_since)
+            except RequestError as error:
+                is_gone = isinstance(error, ReplicaGone)
+                following = self._following(needs, tries.send_back() if is_gone else self._elsewhere(tries, route))
                 if following is None:
                     raise
+            waiting_since = self._place.ticket.arrived if is_gone and self._place is not None else None
             self._leave_place()
-            self._owner.retried(route.chosen.backend)
-            route = following
+            if not is_gone:
+                self._owner.retried(route.chosen.backend)
+            tries, route = following
 
     def _route_for(self, needs: Requirements, failed: tuple[str, ...]) -> Route:
         return route_to_engine(self._owner.router, needs, self._owner.fleet.snapshot, self._caller, failed)
 
-    def _route_elsewhere(self, needs: Requirements, failed: tuple[str, ...]) -> Route | None:
-        if len(failed) > self._owner.max_retries:
+    def _elsewhere(self, tries: Tries, route: Route) -> Tries | None:
+        return tries.elsewhere(route.chosen.replica, self._owner.max_retries)
+
+    def _following(self, needs: Requirements, tries: Tries | None) -> tuple[Tries, Route] | None:
+        """Where to go next, if anywhere."""
+        if tries is None:
             return None
         try:
-            return self._route_for(needs, failed)
+            return tries, self._route_for(needs, tries.failed)
         except RequestError:
             return None
 
     async def _try(
-        self, route: Route, needs: Requirements, subprotocols: Sequence[str]
+        self, route: Route, needs: Requirements, subprotocols: Sequence[str], waiting_since: float | None
     ) -> ClientConnection | EngineResponse:
         owner, chosen = self._owner, route.chosen
         self.route, self._load = route, chosen.load
@@ -145,7 +151,7 @@ class WebSocket:
         owner.routed(self.request_id, needs, route)
         host = owner.hosts.get(chosen.backend)
         if host is not None:
-            await self._take_place(host, chosen.replica)
+            await self._take_place(host, chosen.replica, waiting_since)
         self.phase = Phase.SERVING
         try:
             answer = await open_web_socket(
@@ -164,11 +170,11 @@ class WebSocket:
             self._engine = answer
         return answer
 
-    async def _take_place(self, host: Host, replica: str) -> None:
+    async def _take_place(self, host: Host, replica: str, waiting_since: float | None) -> None:
         self.phase = Phase.QUEUED
         turn = _Turn()
         priority = self._caller.priority if self._caller is not None else 0
-        self._place = Place(turn, host, self.request_id, replica, priority)
+        self._place = Place(turn, host, self.request_id, replica, priority, waiting_since)
         self._place.take()
         refusal = await turn.comes
         if refusal is not None:

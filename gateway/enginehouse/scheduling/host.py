@@ -17,6 +17,8 @@ from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits, Waiti
 from enginehouse.interfaces.swappers import HostFacts, Swapper
 
 _TICK_S = 0.25
+_NEWS_S = 2.0
+"""How much later than its connections break the end of an engine may be noticed: it has memory to give back."""
 
 
 class Engines(Protocol):
@@ -78,6 +80,9 @@ class Host:
         self._swap_ids = itertools.count(1)
         self._swaps: dict[SwapId, asyncio.Task[None]] = {}
         self._stops: dict[str, asyncio.Task[None]] = {}
+        self._lives: Counter[str] = Counter()
+        self._ends: dict[str, asyncio.Future[None]] = {}
+        self._doubts: set[asyncio.Task[None]] = set()
         self._in_flight: Counter[str] = Counter()
         self._idle: dict[str, asyncio.Event] = {}
         self._retirements: dict[str, asyncio.Task[None]] = {}
@@ -103,10 +108,30 @@ class Host:
         if not self._in_flight[replica] and (idle := self._idle.pop(replica, None)) is not None:
             idle.set()
 
+    def broke(self, replica: str, life: int) -> None:
+        """A granted request has ended as its engine broke off; nobody gets its place until it is known why."""
+        doubt = asyncio.ensure_future(self._settle(replica, life))
+        self._doubts.add(doubt)
+        doubt.add_done_callback(self._doubts.discard)
+
     def went_away(self, replica: str) -> None:
         """An engine ended by itself."""
+        self._lives[replica] += 1
         self._retirements.pop(replica, None)
         self._handle(lambda: self._scheduler.on_stopped(replica))
+        if (end := self._ends.pop(replica, None)) is not None:
+            end.set_result(None)
+
+    def life(self, replica: str) -> int:
+        """Which of its lives the engine of ``replica`` is in: one more each time that it ends by itself."""
+        return self._lives[replica]
+
+    async def ends(self, replica: str, life: int) -> bool:
+        """Whether the engine of ``replica`` that was in this ``life``, and broke off, ends by itself or has done so."""
+        if self._lives[replica] == life and self.replica_state(replica) is ReplicaState.READY:
+            end = self._ends.setdefault(replica, asyncio.get_running_loop().create_future())
+            await asyncio.wait({end}, timeout=_NEWS_S)
+        return self._lives[replica] != life
 
     async def unload(self, replicas: Sequence[str], timeout: float) -> None:
         """Stop engines, refusing whatever waits for them; returns when they are gone."""
@@ -143,7 +168,7 @@ class Host:
         self._handle(lambda: self._scheduler.on_shutdown(error))
         if self._timer is not None:
             self._timer.cancel()
-        unfinished = [*self._swaps.values(), *self._retirements.values()]
+        unfinished = [*self._swaps.values(), *self._doubts, *self._retirements.values()]
         for task in unfinished:
             task.cancel()
         await asyncio.gather(*unfinished, *self._stops.values(), return_exceptions=True)
@@ -216,6 +241,10 @@ class Host:
     def _tick(self) -> None:
         self._timer = None
         self._handle(lambda: self._scheduler.on_tick(self.now()))
+
+    async def _settle(self, replica: str, life: int) -> None:
+        await self.ends(replica, life)
+        self.served(replica)
 
     async def _swap(self, target: str, evict: Sequence[str]) -> None:
         self._engines.refuse_too_soon(target, evict)  # else they would be stopped in vain

@@ -7,7 +7,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from enginehouse.domain.errors import LoadFailed, NotEnoughMemory, ShuttingDown
+from enginehouse.domain.errors import LoadFailed, NotEnoughMemory, ReplicaGone, ShuttingDown
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Phase, SwapDone, SwapId
 from enginehouse.interfaces.schedulers import Scheduler
@@ -82,7 +82,7 @@ def _possible(host: FakeEffects, random: Random) -> Iterator[Callable[[], object
     for stopped in host.stopping:
         yield partial(host.stop_done, stopped)
     if host.states[replica] is ReplicaState.READY:
-        yield partial(host.crash, replica)
+        yield partial(_check_crash, host, replica)
 
 
 def _check_unknown_replica(host: FakeEffects) -> None:
@@ -95,6 +95,14 @@ def _check_unknown_swap(host: FakeEffects, target: str) -> None:
     unknown = SwapDone(swap=SwapId(1_000_000), target=target, error=LoadFailed("too late"))
     host.scheduler.on_swap_done(unknown)
     expect(host.log == before, "the end of a swap that is not in flight must change nothing")
+
+
+def _check_crash(host: FakeEffects, replica: str) -> None:
+    is_moving = replica in host.stopping or any(swap.target == replica for swap in host.swaps.values())
+    waited = [ticket for ticket in host.waiting if ticket.replica == replica]
+    host.crash(replica)
+    gone = all(isinstance(host.refused.get(ticket), ReplicaGone) for ticket in waited)
+    expect(gone or is_moving, f"who waits for '{replica}', which went away by itself, must be refused with ReplicaGone")
 
 
 def _check_waiting(host: FakeEffects) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from enginehouse.config.foreign.commands import without_comments
 from enginehouse.config.foreign.document import read_document
 from enginehouse.config.foreign.macros import Macros, unknown_macros
-from enginehouse.config.foreign.models import LOADING_STATE, Defaults, Imported, read_model
+from enginehouse.config.foreign.models import Defaults, Imported, note_progress, read_model
 from enginehouse.config.foreign.names import Names
 from enginehouse.config.foreign.peers import read_peers, read_secret
 from enginehouse.config.foreign.scheduling import read_scheduling
@@ -28,7 +28,6 @@ _LEFT_OUT = {
     "store": "left out: no history is kept on disk; /metrics is for a database of your own",
     "ui": "left out: there is no such page to set up",
     "performance": "left out: the machine's own figures are not collected",
-    "sendLoadingState": LOADING_STATE,
     "includeAliasesInList": "left out: the model list always has the aliases",
     "upstream": "left out: every path under /upstream/MODEL loads the model",
     "profiles": "left out: names do not change while the gateway runs; see routing.aliases",
@@ -74,7 +73,8 @@ class _Conversion:
 
     def config(self) -> dict[str, Any]:
         """Everything, in the order of our own documentation."""
-        imported = self._imported()
+        progress = _progress(self._top)
+        imported = self._imported(bool(progress))
         launched = {id: self._names[id] for id, one in imported.items() if one.backend is None}
         backends = {id: one.backend for id, one in imported.items() if one.backend is not None}
         local = {self._names[id] for id in imported}
@@ -91,17 +91,18 @@ class _Conversion:
             "routing": {"aliases": aliases | _selectors(self._top, aliases | {name: name for name in served})},
             "backends": backends | peers.backends,
             "models": {name: model for name, model in models.items() if model},
-            "scheduling": read_scheduling(self._top, launched),
+            "scheduling": progress | read_scheduling(self._top, launched),
         }
         self._top.leave_out(_LEFT_OUT)
         return {name: section for name, section in sections.items() if any(section.values())}
 
-    def _imported(self) -> dict[str, Imported]:
+    def _imported(self, progress: bool) -> dict[str, Imported]:
         top = self._top
         defaults = Defaults(
             ttl=top.whole("globalTTL", 0),
             stop_timeout=top.whole("unloadTimeout", 0) or _STOP_TIMEOUT,
             start_timeout=max(top.whole("healthCheckTimeout", _START_TIMEOUT), _LEAST_START_TIMEOUT),
+            progress=progress,
         )
         imported = {
             id: read_model(table, id, self._names[id], self._ports.get(id, 0), defaults)
@@ -175,6 +176,13 @@ def _keys(top: Table) -> list[dict[str, Any]]:
 def _telemetry(top: Table) -> dict[str, Any]:
     level = _LOG_LEVELS.get(top.text("logLevel", "info"), "info")
     return {} if level == "info" else {"log_level": level}
+
+
+def _progress(top: Table) -> dict[str, Any]:
+    if not top.flag("sendLoadingState"):
+        return {}
+    note_progress(top)
+    return {"progress": "reasoning"}
 
 
 def _selectors(top: Table, known: Mapping[str, str]) -> dict[str, str]:

@@ -18,13 +18,11 @@ from enginehouse.config.units import format_duration
 _HEALTH_PAGE = "/health"
 _OF_A_PATH = "/%?=&:@!$'()*+,;~"
 _WINDOWS_PATH = re.compile(r"\b[A-Za-z]:\\")
-LOADING_STATE = "left out: it puts text into answers; /api/requests tells how far a request is"
 _LEFT_OUT = {
     "name": "left out: models have no display name here",
     "description": "left out: models have no description here",
     "metadata": "left out: the model list tells what a model can do, and nothing else of it",
     "unlisted": "left out: every model is listed; the models of a client key say what its holder sees and may use",
-    "sendLoadingState": LOADING_STATE,
     "compat": "left out: websockets count like any other request",
     "healthCheckTimeout": "left out, as by llama-swap, which uses that of the whole file; set start_timeout here",
 }
@@ -34,15 +32,16 @@ _CAPABILITIES_LEFT_OUT = {
 }
 _TIMEOUTS_LEFT_OUT = "left out: there is no such time limit here"
 _ONLY_LAUNCHED = "left out: only for engines that the gateway launches"
-_LAUNCH_KEYS = ("env", "cmdStop", "ttl", "unloadTimeout", "concurrencyLimit", "checkEndpoint")
+_LAUNCH_KEYS = ("env", "cmdStop", "ttl", "unloadTimeout", "concurrencyLimit", "checkEndpoint", "sendLoadingState")
 
 
 class Defaults(NamedTuple):
-    """What the whole file says of every model, in seconds."""
+    """What the whole file says of every model, times in seconds. ``progress``: clients are told that they wait."""
 
     ttl: int
     stop_timeout: int
     start_timeout: int
+    progress: bool
 
 
 class Place(NamedTuple):
@@ -108,6 +107,12 @@ def _note_names(table: Table, id: str, name: str) -> None:
         table.note(f"{problem}; have it accept that name", "useModelName")
 
 
+def note_progress(table: Table) -> None:
+    """How ``sendLoadingState`` works differently here."""
+    text = "told only after scheduling.progress_patience, so that an error before that keeps its status"
+    table.note(text, "sendLoadingState")
+
+
 # --- where it is served
 
 
@@ -154,10 +159,20 @@ def _launched(table: Table, driver: str, command: str, launch: Macros, defaults:
         "start_timeout": format_duration(defaults.start_timeout),
         "stop_timeout": format_duration(table.whole("unloadTimeout", 0) or defaults.stop_timeout),
         "concurrency": table.whole("concurrencyLimit", 0),
+        "progress": _progress(table, defaults),
     }
     _note_differences(table, driver, command)
     usual = {"ttl": "0", "start_timeout": "2m", "stop_timeout": "10s"}
     return {key: value for key, value in settings.items() if value and usual.get(key) != value}
+
+
+def _progress(table: Table, defaults: Defaults) -> str | None:
+    wanted = table.flag("sendLoadingState", defaults.progress)
+    if wanted is defaults.progress:
+        return None
+    if wanted:
+        note_progress(table)
+    return "reasoning" if wanted else "off"
 
 
 def _note_differences(table: Table, driver: str, command: str) -> None:

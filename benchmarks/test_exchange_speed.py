@@ -1,0 +1,85 @@
+"""What an exchange itself costs: from the whole request to the end of the answer, without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+import msgspec
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from enginehouse.app import Gateway
+from enginehouse.config.schema import Config, Plugins
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.relay.upstream.connection import AnswerHead, Connection, Receiver
+
+HEADERS = [(b"host", b"gateway"), (b"content-type", b"application/json"), (b"user-agent", b"bench")]
+BODY = b'{"model":"bench","messages":[{"role":"user","content":"Hello, world"}],"max_tokens":16}'
+PLAIN = AnswerHead(200, b"content-type: application/json\r\n", 200, False, False)
+STREAM = AnswerHead(200, b"content-type: text/event-stream\r\n", None, False, True)
+EVENT = b'data: {"id":"c","choices":[{"index":0,"delta":{"content":" token"},"finish_reason":null}]}\n\n'
+
+
+class Silent:
+    """A client that takes everything."""
+
+    def start(self, status: int, lines: bytes, length: int | None) -> None: ...
+    def write(self, chunk: bytes) -> None: ...
+    def finish(self, chunk: bytes) -> None: ...
+    def abort(self) -> None: ...
+
+
+class Idle:
+    """An engine's connection; what it answers, the benchmark says."""
+
+    receiver: Receiver
+
+    def send(self, receiver: Receiver, request: bytes) -> None:
+        self.receiver = receiver
+
+
+def in_gateway(run: Callable[[Gateway, Idle], None]) -> None:
+    async def main() -> None:
+        backends = {name: {"url": "http://127.0.0.1:9", "models": ["bench"]} for name in ("a", "b", "c")}
+        gateway = Gateway(msgspec.convert({"backends": backends}, Config), load_plugins(Plugins()).registry)
+        connection = Idle()
+        for name, upstream in gateway.relay.upstreams.items():
+            upstream.pool.take = lambda: cast(Connection, connection)  # type: ignore[method-assign]
+            gateway.fleet.succeeded(name)
+        run(gateway, connection)
+        gateway.relay.close()
+
+    asyncio.run(main())
+
+
+def test_a_plain_request(benchmark: BenchmarkFixture) -> None:
+    answer, door = b"x" * 200, Silent()
+
+    def measure(gateway: Gateway, connection: Idle) -> None:
+        def request() -> None:
+            gateway.relay.open(door, "/v1/chat/completions", HEADERS).begin(BODY)
+            connection.receiver.answer(PLAIN, answer, True)
+
+        benchmark(request)
+        assert not gateway.relay.live
+
+    in_gateway(measure)
+
+
+def test_a_stream_of_100_pieces(benchmark: BenchmarkFixture) -> None:
+    door = Silent()
+
+    def measure(gateway: Gateway, connection: Idle) -> None:
+        def request() -> None:
+            gateway.relay.open(door, "/v1/chat/completions", HEADERS).begin(BODY)
+            receiver = connection.receiver
+            receiver.answer(STREAM, b"", False)
+            for _ in range(100):
+                receiver.answer(None, EVENT, False)
+            receiver.answer(None, b"", True)
+
+        benchmark(request)
+        assert not gateway.relay.live
+
+    in_gateway(measure)
