@@ -34,6 +34,8 @@ def _names(ctx: click.Context, param: click.Parameter, modules: tuple[str, ...])
 @click.option("--node", default="", help="Machine that it says it is on.", show_default=False)
 @click.option("--unit", default="", help="Unit of engines that it says it belongs to.", show_default=False)
 @click.option("--role", type=click.Choice(_ROLES), default="neutral", help="Role that it says it has.")
+@click.option("--llumlet-port", type=_PORT, help="Take commands to move requests there, over gRPC; 0 picks a port.")
+@click.option("--kv-bandwidth", type=click.FloatRange(min=1), default=64e9, help="Bytes a second between engines.")
 def serve(**flags: Any) -> None:
     """Serve simulated models over the OpenAI API: deterministic text, at the pace asked for, without a GPU."""
     from enginehouse_sim.server.process import run  # after the flags are checked: this brings the whole server in

@@ -12,6 +12,7 @@ from enginehouse_sim.kv.cache_manager import PagedKvCacheManager
 from enginehouse_sim.kv.connector import SimKvConnector
 from enginehouse_sim.kv.events import KvEvent, KvEvents
 from enginehouse_sim.kv.host_tier import HostTier
+from enginehouse_sim.kv.source import KvSource
 from enginehouse_sim.kv.transfer_worker import TransferWorker
 from enginehouse_sim.model.runner import ModelRunner, RunnerSettings
 from enginehouse_sim.offload.offloading import Offloading
@@ -21,8 +22,14 @@ from enginehouse_sim.steps.profile import load_profile
 from enginehouse_sim.steps.transfer import KvShape, KvTransfer
 
 
-def build_core(settings: CoreSettings, on_kv_events: Callable[[Sequence[KvEvent]], None] | None = None) -> EngineCore:
+def build_core(
+    settings: CoreSettings,
+    on_kv_events: Callable[[Sequence[KvEvent]], None] | None = None,
+    sources: Sequence[KvSource] = (),
+) -> EngineCore:
     """A core as the settings say; ``on_kv_events`` is told with each step what its prefix cache gained and lost.
+
+    ``sources``: places from which keys and values can be had, besides the host memory that the settings give it.
 
     Raises ``ConfigError`` for a profile that cannot be used.
     """
@@ -37,7 +44,8 @@ def build_core(settings: CoreSettings, on_kv_events: Callable[[Sequence[KvEvent]
     kv_cache = PagedKvCacheManager(constants, KvEvents(on_kv_events) if on_kv_events is not None else None)
     hasher = BlockHasher(constants.block_size)
     tier = _host_tier(settings, kv_cache, hasher)
-    connector = SimKvConnector(hasher, [tier]) if tier is not None else None
+    places = [*sources, tier] if tier is not None else sources
+    connector = SimKvConnector(hasher, places) if places else None
     scheduler = BatchScheduler(constants, kv_cache, connector, GrammarManager())
     return EngineCore(
         scheduler,
@@ -48,11 +56,15 @@ def build_core(settings: CoreSettings, on_kv_events: Callable[[Sequence[KvEvent]
     )
 
 
+def kv_shape(settings: CoreSettings) -> KvShape:
+    """The size of a token's keys and values."""
+    return load_profile(settings.profile).kv if settings.profile else KvShape()
+
+
 def _host_tier(settings: CoreSettings, kv_cache: PagedKvCacheManager, hasher: BlockHasher) -> HostTier | None:
     if not settings.host_blocks:
         return None
-    shape = load_profile(settings.profile).kv if settings.profile else KvShape()
-    return HostTier(kv_cache, hasher, settings.host_blocks, KvTransfer(shape, settings.host_bandwidth))
+    return HostTier(kv_cache, hasher, settings.host_blocks, KvTransfer(kv_shape(settings), settings.host_bandwidth))
 
 
 def _steps(settings: CoreSettings) -> StepModel:

@@ -69,6 +69,17 @@ class BatchingEngine:
         if not self._core.has_requests:
             self._stop()
 
+    def abort(self, request_ids: Sequence[str]) -> None:
+        """End requests at once, and tell who listens to them; unknown ones are no error."""
+        listeners = {name: self._listeners[name] for name in request_ids if name in self._listeners}
+        self.end(tuple(listeners))
+        for request_id, listener in listeners.items():
+            listener.take(EngineCoreOutput(request_id, (), "abort"), self._clock.now())
+
+    def listener(self, request_id: str) -> Listener | None:
+        """Who listens to a request that is here."""
+        return self._listeners.get(request_id)
+
     def hand_out(self, request_id: str) -> tuple[RequestState, Listener]:
         """Take a request out without an ending: as it begins wherever it goes on, and who listens to it.
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from enginehouse_sim.core.engine_core import StepResult
+from enginehouse_sim.llumlet.traffic import Traffic
 from enginehouse_sim.scheduler.request import RequestState, RequestStatus
 from enginehouse_sim.scheduler.state import SchedulerState
 from enginehouse_sim.server.batching_engine import BatchingEngine
@@ -82,10 +83,14 @@ class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StatusBoard:
-    """Keeps the last step of one engine, and tells its status whenever somebody asks."""
+    """Keeps the last step of one engine, and tells its status whenever somebody asks.
+
+    ``traffic``: the requests that move, if they can.
+    """
 
     def __init__(self, metadata: InstanceMetadata, engine: BatchingEngine) -> None:
         self.metadata = metadata
+        self.traffic: Traffic | None = None
         self._engine = engine
         self._last: StepResult | None = None
 
@@ -113,6 +118,7 @@ class StatusBoard:
             **_memory(engine.state),
             **_waiting(engine.state),
             **_running(engine.state),
+            **(self.traffic.figures() if self.traffic is not None else {}),
         )
 
 

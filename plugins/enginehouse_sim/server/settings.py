@@ -15,6 +15,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ``loras``: names of adapters, which are served as models. ``control_port``: a second port, which keeps answering
     while the engine refuses connections. ``vision``, ``tools`` and ``json_mode`` are only published; ``None`` leaves
     them out. ``instance_id``, ``node``, ``unit`` and ``role``: what the engine says of its place in a cluster.
+    ``llumlet_port``: where it takes commands to move requests, over a link of ``kv_bandwidth`` bytes per second;
+    ``None``: nowhere.
     """
 
     core: CoreSettings = CoreSettings()
@@ -32,6 +34,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     unit: str = ""
     role: Literal["neutral", "prefill", "decode"] = "neutral"
+    llumlet_port: int | None = None
+    kv_bandwidth: float = 64e9
 
     @property
     def context_length(self) -> int:
