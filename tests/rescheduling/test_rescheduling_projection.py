@@ -99,7 +99,7 @@ def test_a_request_at_its_end_takes_one_more_pass(remaining: int) -> None:
 def blocks_needed(request: RequestFigures, k: int, given_params: ProjectionParams) -> tuple[int, set[int]]:
     """Pass by pass, from the definition: the private blocks, and the shared ones."""
     computed, known, left = request.num_computed_tokens, request.num_tokens, max(1, request.remaining_tokens)
-    chunk = given_params.prefill_tokens_per_pass or known
+    chunk = given_params.prefill_tokens_per_pass or 1_000_000
     for _ in range(k):
         computed = min(known, computed + chunk) if known - computed > chunk else known
         if computed == known:
