@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: run test lint fix bench docs engines clean
+.PHONY: run test lint fix bench docs engines protocols clean
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -26,9 +26,10 @@ fix: $(STAMP)  ## mend what can be mended
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: $(STAMP)  ## measure routing and the relay
+bench: $(STAMP)  ## measure routing, the relay and the simulated engine
 	$(BIN)/python -m pytest benchmarks --benchmark-only -s
 	$(BIN)/python benchmarks/relay.py
+	$(BIN)/python benchmarks/replay.py
 
 docs: $(STAMP)  ## write the generated pages of docs/
 	$(BIN)/python docs/generate.py
@@ -36,6 +37,11 @@ docs: $(STAMP)  ## write the generated pages of docs/
 engines: $(STAMP)  ## build a real llama-server and a tiny model, once, into the user's cache
 	$(BIN)/python -m pip install --quiet --editable '.[engines]'
 	$(BIN)/python tests/engines/install.py
+
+protocols:  ## write the modules of .proto files again; an old compiler's work runs with any newer protobuf
+	$(PYTHON) -m venv .venv/protocols
+	.venv/protocols/bin/python -m pip install --quiet grpcio-tools==1.62.3 setuptools
+	cd plugins/enginehouse_sim/llumlet && ../../../.venv/protocols/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. llumlet.proto
 
 clean:
 	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -54,10 +54,19 @@ from enginehouse.interfaces.schedulers import Effects, Scheduler, SchedulingLimi
 from enginehouse.interfaces.scorers import Scorer, WeightedScorer
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper, SwapPlan
+from enginehouse.rescheduling.offload import OFFLOAD_ORDERS, OffloadCandidate, OffloadPlan, plan_offload
+from enginehouse.rescheduling.projection import (
+    ProjectionParams,
+    RequestFigures,
+    RequestProjection,
+    WorstCaseProjection,
+    project,
+)
 
 __version__ = _version("enginehouse")
 
 __all__ = [
+    "OFFLOAD_ORDERS",
     "UNKNOWN",
     "AliasCycle",
     "Body",
@@ -104,11 +113,14 @@ __all__ = [
     "NotEnoughMemory",
     "NotFound",
     "Observer",
+    "OffloadCandidate",
+    "OffloadPlan",
     "OpenAICompatibleDriver",
     "Part",
     "Phase",
     "PluginError",
     "PluginFailed",
+    "ProjectionParams",
     "QueueFull",
     "QueueTimeout",
     "RateLimited",
@@ -117,6 +129,8 @@ __all__ = [
     "ReplicaGone",
     "ReplicaState",
     "RequestError",
+    "RequestFigures",
+    "RequestProjection",
     "Requirements",
     "ReschedulingPolicy",
     "ResponseFormat",
@@ -139,9 +153,12 @@ __all__ = [
     "Verdict",
     "Waiting",
     "WeightedScorer",
+    "WorstCaseProjection",
     "did_you_mean",
     "hookimpl",
     "parse_duration",
+    "plan_offload",
+    "project",
     "read_json",
     "read_model_list",
     "replica_name",

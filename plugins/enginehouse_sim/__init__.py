@@ -5,6 +5,8 @@ The server's parts are imported by ``__main__`` alone, so that having the plugin
 
 from __future__ import annotations
 
+from typing import Any
+
 from enginehouse import Driver, Register, hookimpl
 from enginehouse_sim.driver import SimDriver
 
@@ -15,3 +17,15 @@ __all__ = ["SimDriver"]
 def register_drivers(register: Register[Driver]) -> None:
     """Offer the ``sim`` driver."""
     register("sim", SimDriver)
+
+
+@hookimpl
+def register_commands(register: Register[Any]) -> None:
+    """Offer ``enginehouse sim``."""
+    register("sim", _commands)
+
+
+def _commands() -> Any:
+    from enginehouse_sim.commands import sim  # only for somebody who asks for commands
+
+    return sim

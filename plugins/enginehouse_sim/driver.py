@@ -21,6 +21,14 @@ class SimDriver(OpenAICompatibleDriver):
         where = ["--host", "127.0.0.1", "--port", str(spec.port)]
         return [sys.executable, "-m", "enginehouse_sim", "--model", spec.model, *where, *context]
 
+    async def sleep(self, engine: EngineClient) -> bool:
+        """Have it give up its KV cache and stand still."""
+        return (await engine.request("POST", "/sleep?level=1")).status == 200
+
+    async def wake(self, engine: EngineClient) -> bool:
+        """Have it run again."""
+        return (await engine.request("POST", "/wake_up")).status == 200
+
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
         """The models it lists, with their capabilities; one it was not told of is unknown."""
         listed = read_json(await engine.request("GET", "/v1/models"), _ModelList).data

@@ -30,6 +30,7 @@ PAGES = [
     "how-to/waiting.md",
     "how-to/reload.md",
     "how-to/watch.md",
+    "how-to/plan-capacity.md",
     "explanation/routing.md",
 ]
 

@@ -20,8 +20,8 @@ AT_ONCE = 125
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[SimEngine]:
-    """An engine that gives each request its first token and then takes an hour for the next."""
-    with SimEngine("m", tpot="1h", concurrency=2 * AT_ONCE) as engine:
+    """An engine that takes hours for a long answer, at two tokens in a second."""
+    with SimEngine("m", tpot="500ms", concurrency=2 * AT_ONCE, context_length=200_000) as engine:
         yield engine
 
 
@@ -46,10 +46,10 @@ class Client:
 
     @classmethod
     async def send(cls, gateway: RunningGateway, *, stream: bool, cut: int = 0) -> Client:
-        """Send a request, but for the last ``cut`` bytes of its body."""
+        """Send a request for a long answer, but for the last ``cut`` bytes of its body."""
         address = urlsplit(gateway.url)
         client = cls(*await asyncio.open_connection(address.hostname, address.port))
-        body = msgspec.json.encode({"model": "m", "prompt": "Hello", "stream": stream})
+        body = msgspec.json.encode({"model": "m", "prompt": "Hello", "stream": stream, "max_tokens": 150_000})
         head = f"POST /v1/completions HTTP/1.1\r\nhost: gateway\r\ncontent-length: {len(body)}\r\n\r\n"
         client._writer.write(head.encode() + body[: len(body) - cut])
         return client

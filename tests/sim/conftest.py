@@ -25,16 +25,21 @@ class FakeClock:
         heapq.heappush(self._sleepers, (self._now + seconds, id(woken), woken))
         await woken
 
+    def stall(self, seconds: float) -> None:
+        """Let ``seconds`` pass in which nobody gets a turn."""
+        self._now += seconds
+
     async def advance(self, seconds: float) -> None:
         """Let ``seconds`` pass, waking every sleeper at its own time."""
         end = self._now + seconds
         await settle()
         while self._sleepers and self._sleepers[0][0] <= end + 1e-9:
-            self._now, _, woken = heapq.heappop(self._sleepers)
+            due, _, woken = heapq.heappop(self._sleepers)
+            self._now = max(self._now, due)
             if not woken.done():
                 woken.set_result(None)
             await settle()
-        self._now = end
+        self._now = max(self._now, end)
 
 
 async def settle() -> None:
@@ -57,8 +62,8 @@ def fast_engine() -> Iterator[SimEngine]:
 
 @pytest.fixture(scope="session")
 def stuck_engine() -> Iterator[SimEngine]:
-    """An engine that gives each request its first token and then takes an hour for the next; two run at once."""
-    with SimEngine("tiny", tpot="1h", concurrency=2) as engine:
+    """An engine that takes hours for a long answer; two run at once."""
+    with SimEngine("tiny", tpot="100ms", concurrency=2, context_length=200_000) as engine:
         yield engine
 
 

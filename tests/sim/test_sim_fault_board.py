@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from enginehouse import InvalidRequest
-from enginehouse_sim.call import Call
-from enginehouse_sim.faults.board import FaultBoard
-from enginehouse_sim.faults.kinds import Refuse, Slow
+from enginehouse_sim.server.call import Call
+from enginehouse_sim.server.faults.board import FaultBoard
+from enginehouse_sim.server.faults.kinds import Refuse, Slow
 
 
 class Door:

@@ -17,8 +17,9 @@ Eventually = Callable[[Callable[[], bool]], bool]
 
 
 def post(engine: SimEngine, path: str, **body: object) -> socket.socket:
-    """Send a request and leave its answer unread."""
-    content = json.dumps({"model": "tiny", **body}).encode()
+    """Send a request for a long answer, and leave that unread."""
+    length = {"max_tokens": 150_000, "max_output_tokens": 150_000}
+    content = json.dumps({"model": "tiny", **length, **body}).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n\r\n"
     connection = socket.create_connection(("127.0.0.1", engine.port))
     connection.sendall(head.encode() + content)
@@ -93,7 +94,8 @@ def test_a_key_is_asked_for_where_the_api_is() -> None:
 
 
 def test_it_ends_in_good_order_while_it_works(capfd: pytest.CaptureFixture[str]) -> None:
-    with SimEngine("tiny", tpot="1h") as engine, post(engine, "/v1/completions", prompt="x", stream=True) as stream:
+    long = SimEngine("tiny", tpot="1h", context_length=200_000)
+    with long as engine, post(engine, "/v1/completions", prompt="x", stream=True) as stream:
         got = b""
         while b"data: " not in got:
             got += stream.recv(10_000)

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from enginehouse_sim import request_log
-from enginehouse_sim.call import Call
-from enginehouse_sim.request_log import RequestLog
+from enginehouse_sim.server import request_log
+from enginehouse_sim.server.call import Call
+from enginehouse_sim.server.request_log import RequestLog
 
 
 def log(bodies: list[bytes]) -> list[Any]:

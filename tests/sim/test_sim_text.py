@@ -5,7 +5,8 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse_sim.text import WORDS, continuation, count_tokens, pieces, text_of, token_id
+from enginehouse_sim.model.continuation import WORDS, continuation
+from enginehouse_sim.model.text import count_tokens, pieces, text_of, token_id
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-_ADDRESSES = re.compile(r"listening on (http://\S+), control on (http://\S+)")
+_ADDRESSES = re.compile(r"listening on (http://[^\s,]+), control on (http://[^\s,]+)(?:, llumlet on (\S+))?")
 _METRIC = re.compile(r"vllm:(\w+)\{(.*)\} (\S+)")
 _START_TIMEOUT = 30.0
 _STOP_TIMEOUT = 10.0
@@ -49,12 +49,14 @@ class SimEngine:
     """A simulated engine in a process of its own, which runs inside a ``with`` block.
 
     ``flags`` are those of ``python -m enginehouse_sim``: ``SimEngine("llama3:8b", tpot="10ms", vision=False)``.
-    Unless told otherwise, it answers as fast as it can. Every method raises ``OSError`` once the engine is gone.
+    ``llumlet`` is where it takes commands to move requests, if it was started with a ``llumlet_port``. Unless told
+    otherwise, it answers as fast as it can. Every method raises ``OSError`` once the engine is gone.
     """
 
     def __init__(self, *models: str, **flags: str | int | bool) -> None:
         self.models = models or ("sim",)
         self.url = ""
+        self.llumlet = ""
         self._flags = {"port": 0, "control_port": 0, "ttft": "0", "tpot": "0", **flags}
         self._control = ""
         self._process: subprocess.Popen[str] | None = None
@@ -73,7 +75,7 @@ class SimEngine:
         command = [sys.executable, "-m", "enginehouse_sim", *self._arguments()]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
-            self.url, self._control = self._addresses()
+            self.url, self._control, self.llumlet = self._addresses()
         except BaseException:
             self.kill()
             raise
@@ -132,14 +134,14 @@ class SimEngine:
                 arguments += [f"--{flag}", str(value)]
         return arguments
 
-    def _addresses(self) -> tuple[str, str]:
+    def _addresses(self) -> tuple[str, str, str]:
         assert self._process is not None
         assert self._process.stdout is not None
         readable, _, _ = select.select([self._process.stdout], [], [], _START_TIMEOUT)
         line = self._process.stdout.readline() if readable else ""
         if (found := _ADDRESSES.match(line)) is None:
             raise RuntimeError(f"The simulated engine did not start: it printed {line!r}, its errors are on stderr")
-        return found[1], found[2]
+        return found[1], found[2], found[3] or ""
 
     def _end(self, how: Callable[[subprocess.Popen[str]], None]) -> int:
         if self._process is None:

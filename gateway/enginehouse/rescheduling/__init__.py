@@ -1,0 +1,1 @@
+"""Which live requests should move, and when."""

@@ -1,0 +1,116 @@
+"""The scheduler's side of everything that keys and values come from or go to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from enginehouse_sim.kv.block_hashes import BlockHasher
+from enginehouse_sim.kv.hand_over import HandOver
+from enginehouse_sim.kv.source import KvSource
+from enginehouse_sim.kv.transfer_worker import KvLoad, StepTransfers
+from enginehouse_sim.scheduler.interfaces import ConnectorMatch, KvConnector
+from enginehouse_sim.scheduler.output import ModelRunnerOutput, SchedulerOutput
+from enginehouse_sim.scheduler.request import RequestState
+
+
+class _Tracked:
+    """A request, and how many of its blocks were told to be saved."""
+
+    __slots__ = ("num_saved", "request")
+
+    def __init__(self, request: RequestState) -> None:
+        self.request = request
+        self.num_saved = 0
+
+
+class SimKvConnector(KvConnector):
+    """Asks ``sources`` in order; the first that has anything serves the request.
+
+    ``hand_over`` is asked before all of them, and keeps the blocks of requests that go on elsewhere. ``saves``: every
+    block that a step fills is named to the model runner, to be put into the store.
+    """
+
+    def __init__(
+        self,
+        hasher: BlockHasher,
+        sources: Sequence[KvSource] = (),
+        *,
+        hand_over: HandOver | None = None,
+        saves: bool = False,
+    ) -> None:
+        self._hasher = hasher
+        self._hand_over = hand_over
+        self._sources: Sequence[KvSource] = sources if hand_over is None else (hand_over, *sources)
+        self._saves = saves
+        self._matched: dict[str, KvSource] = {}
+        self._loading: dict[str, KvSource] = {}
+        self._tracked: dict[str, _Tracked] = {}
+        self._loads: list[KvLoad] = []
+
+    @property
+    def match_version(self) -> int:
+        """Another number than before if what was matched earlier may be gone by now."""
+        return sum(source.version for source in self._sources)
+
+    def get_num_new_matched_tokens(self, request: RequestState, num_computed_tokens: int) -> ConnectorMatch:
+        """What the first source that has anything has."""
+        for source in self._sources:
+            num_tokens = source.match(request, num_computed_tokens)
+            if num_tokens:
+                self._matched[request.request_id] = source
+                return ConnectorMatch(num_tokens, source.load_async)
+        return ConnectorMatch(0)
+
+    def update_state_after_alloc(
+        self, request: RequestState, block_ids: Sequence[int], num_external_tokens: int
+    ) -> None:
+        """The source that was matched last is to fill the blocks."""
+        request_id = request.request_id
+        matched = self._matched.pop(request_id, None)
+        for source in self._sources:
+            source.claim(request, num_external_tokens if source is matched else 0)
+        if matched is not None and num_external_tokens:
+            self._loading[request_id] = matched
+            seconds = matched.seconds(num_external_tokens)
+            self._loads.append(KvLoad(request_id, num_external_tokens, seconds, matched.load_async))
+        if self._saves and request_id not in self._tracked:
+            self._tracked[request_id] = _Tracked(request)
+
+    def build_connector_metadata(self, scheduler_output: SchedulerOutput) -> StepTransfers:
+        """What begins to be loaded with this step, and what it fills."""
+        loads, self._loads = self._loads, []
+        for load in loads:
+            if not load.load_async:
+                self._loading.pop(load.request_id).delivered(load.request_id)
+        return StepTransfers(loads, self._filled(scheduler_output) if self._saves else ())
+
+    def request_finished(
+        self, request: RequestState, block_ids: Sequence[int]
+    ) -> tuple[bool, Mapping[str, Any] | None]:
+        """Blocks are kept while something is loaded into them, and for an engine that is to fetch them."""
+        request_id = request.request_id
+        self._matched.pop(request_id, None)
+        self._tracked.pop(request_id, None)
+        if request_id in self._loading:
+            return True, None
+        for source in self._sources:
+            source.forget(request)
+        return (False, None) if self._hand_over is None else self._hand_over.request_finished(request, block_ids)
+
+    def update_connector_output(self, model_runner_output: ModelRunnerOutput) -> None:
+        """What has arrived is no longer needed where it came from."""
+        for request_id in model_runner_output.kv_connector_finished_recving:
+            self._loading.pop(request_id).delivered(request_id)
+
+    def _filled(self, scheduler_output: SchedulerOutput) -> Sequence[Sequence[int]]:
+        size = self._hasher.block_size
+        filled: list[Sequence[int]] = []
+        for request_id, num_tokens in scheduler_output.num_scheduled_tokens.items():
+            tracked = self._tracked[request_id]
+            request = tracked.request
+            num_blocks = min(request.num_computed_tokens + num_tokens, request.num_tokens) // size
+            if num_blocks > tracked.num_saved:
+                filled.append(self._hasher.extend(request)[tracked.num_saved : num_blocks])
+                tracked.num_saved = num_blocks
+        return filled

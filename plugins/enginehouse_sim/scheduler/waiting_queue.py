@@ -1,0 +1,116 @@
+"""Requests that wait, in the order in which they get their turn."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Collection, Iterator
+
+from enginehouse_sim.scheduler.constants import SchedulingPolicy
+from enginehouse_sim.scheduler.request import RequestState
+
+
+class WaitingQueue(ABC):
+    """Who is next; iterating goes from the head to the tail. ``peek`` and ``pop`` want a queue that is not empty."""
+
+    @abstractmethod
+    def add(self, request: RequestState) -> None:
+        """A new request goes behind its equals."""
+
+    @abstractmethod
+    def put_back(self, request: RequestState) -> None:
+        """A request that had its turn goes before its equals."""
+
+    @abstractmethod
+    def peek(self) -> RequestState:
+        """The head."""
+
+    @abstractmethod
+    def pop(self) -> RequestState:
+        """Take the head."""
+
+    @abstractmethod
+    def remove(self, request_ids: Collection[str]) -> None:
+        """Take requests out, wherever they are; those that are not here are no error."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[RequestState]: ...
+
+
+class FcfsQueue(WaitingQueue):
+    """First come, first served: all are equals."""
+
+    def __init__(self) -> None:
+        self._requests: deque[RequestState] = deque()
+
+    def add(self, request: RequestState) -> None:
+        """To the tail."""
+        self._requests.append(request)
+
+    def put_back(self, request: RequestState) -> None:
+        """To the head."""
+        self._requests.appendleft(request)
+
+    def peek(self) -> RequestState:
+        """The head."""
+        return self._requests[0]
+
+    def pop(self) -> RequestState:
+        """Take the head."""
+        return self._requests.popleft()
+
+    def remove(self, request_ids: Collection[str]) -> None:
+        """Keep the others, in their order."""
+        self._requests = deque(request for request in self._requests if request.request_id not in request_ids)
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __iter__(self) -> Iterator[RequestState]:
+        return iter(self._requests)
+
+
+class PriorityQueue(WaitingQueue):
+    """The smallest ``priority`` first, then the earliest arrival; equals have both the same."""
+
+    def __init__(self) -> None:
+        self._from_tail: list[RequestState] = []
+
+    def add(self, request: RequestState) -> None:
+        """By rank, behind equals."""
+        self._from_tail.insert(bisect_left(self._from_tail, _backwards(request), key=_backwards), request)
+
+    def put_back(self, request: RequestState) -> None:
+        """By rank, before equals."""
+        self._from_tail.insert(bisect_right(self._from_tail, _backwards(request), key=_backwards), request)
+
+    def peek(self) -> RequestState:
+        """The head."""
+        return self._from_tail[-1]
+
+    def pop(self) -> RequestState:
+        """Take the head."""
+        return self._from_tail.pop()
+
+    def remove(self, request_ids: Collection[str]) -> None:
+        """Keep the others, in their order."""
+        self._from_tail = [request for request in self._from_tail if request.request_id not in request_ids]
+
+    def __len__(self) -> int:
+        return len(self._from_tail)
+
+    def __iter__(self) -> Iterator[RequestState]:
+        return reversed(self._from_tail)
+
+
+def _backwards(request: RequestState) -> tuple[int, float]:
+    return -request.priority, -request.arrival_time
+
+
+def waiting_queue(policy: SchedulingPolicy) -> WaitingQueue:
+    """An empty queue."""
+    return PriorityQueue() if policy is SchedulingPolicy.PRIORITY else FcfsQueue()

@@ -1,0 +1,71 @@
+"""What an operator or a gateway asks: health, models, metrics, load."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+
+from enginehouse import ModelNotFound, __version__
+from enginehouse_sim.server.call import Call
+from enginehouse_sim.server.simulation import Simulation
+
+_STARTED = int(time.time())
+
+
+async def health(simulation: Simulation, call: Call) -> None:
+    """200: the engine can take requests, even if it sleeps; 503: it broke."""
+    await call.answer(b"", b"text/plain", 503 if simulation.engine.failure else 200)
+
+
+async def version(simulation: Simulation, call: Call) -> None:
+    """The version of the simulated engine."""
+    await call.json({"version": __version__})
+
+
+async def load(simulation: Simulation, call: Call) -> None:
+    """The number of requests that run or wait."""
+    stats = simulation.engine.stats()
+    await call.json({"server_load": stats.num_running_reqs + stats.num_waiting_reqs})
+
+
+async def metrics(simulation: Simulation, call: Call) -> None:
+    """Prometheus metrics."""
+    await call.answer(simulation.metrics_page.render().encode(), b"text/plain; version=0.0.4; charset=utf-8")
+
+
+async def instance_status(simulation: Simulation, call: Call) -> None:
+    """What a cluster's rescheduler reads: Llumnix's status and metadata of an instance, in one table."""
+    board = simulation.status
+    await call.json(msgspec.structs.asdict(board.metadata) | msgspec.structs.asdict(board.status()))
+
+
+async def models(simulation: Simulation, call: Call) -> None:
+    """All models."""
+    settings = simulation.settings
+    names = (*settings.models, *settings.loras)
+    await call.json({"object": "list", "data": [_model(simulation, name) for name in names]})
+
+
+async def model(simulation: Simulation, call: Call) -> None:
+    """One model."""
+    name = call.path.removeprefix("/v1/models/")
+    if name not in (*simulation.settings.models, *simulation.settings.loras):
+        raise ModelNotFound(name)
+    await call.json(_model(simulation, name))
+
+
+def _model(simulation: Simulation, name: str) -> dict[str, Any]:
+    settings = simulation.settings
+    declared = {"vision": settings.vision, "tools": settings.tools, "json_mode": settings.json_mode}
+    return {
+        "id": name,
+        "object": "model",
+        "created": _STARTED,
+        "owned_by": "enginehouse",
+        "root": name,
+        "parent": settings.models[0] if name in settings.loras else None,
+        "max_model_len": settings.context_length,
+        **{capability: value for capability, value in declared.items() if value is not None},
+    }
