@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from enginehouse import LoadFailed, ReplicaGone, RequestError, Ticket
-from enginehouse.engines.engine_host import EngineHost
+from enginehouse.engines.wish import load
 from enginehouse.scheduling.host import Host, Waiter
 
 
@@ -33,19 +33,13 @@ class Queue:
     def cancel(self, ticket: Ticket) -> None: ...
 
 
-def host_of(queue: Queue) -> EngineHost:
-    host = EngineHost.__new__(EngineHost)
-    host.queue = cast(Host, queue)
-    return host
-
-
 async def test_a_load_is_begun_anew_when_the_replica_it_waits_for_goes_away() -> None:
     queue = Queue(ReplicaGone("a@a"))
-    await host_of(queue).load("a@a")
+    await load(cast(Host, queue), "a@a")
     assert queue.served_replicas == ["a@a"]
 
 
 @pytest.mark.parametrize("errors", [[ReplicaGone("a@a"), ReplicaGone("a@a")], [LoadFailed("no memory")]])
 async def test_a_load_fails_when_it_goes_away_again_or_does_not_start(errors: list[RequestError]) -> None:
     with pytest.raises(LoadFailed):
-        await host_of(Queue(*errors)).load("a@a")
+        await load(cast(Host, Queue(*errors)), "a@a")

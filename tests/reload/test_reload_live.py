@@ -112,6 +112,26 @@ def test_who_waits_for_a_removed_model_is_sent_to_its_fallback(house: Any, sim: 
     assert waiting.result().headers["x-enginehouse-model"] == "b"
 
 
+def test_who_waits_for_a_model_that_moves_to_another_host_waits_there(house: Any, sim: Any) -> None:
+    hosts = "[hosts.one]\n[hosts.two]\n"
+    home = house(hosts + sim("a", delay="1m", host='"one"') + sim("b", host='"two"'))
+    waiting = home.asking("a")
+    home.until_waiting(a="loading")
+    home.reload(hosts + sim("a", host='"two"') + sim("b", host='"one"'))
+    assert waiting.result().status_code == 200
+    assert home.gateway.status()["requests"] == 0
+
+
+def test_a_client_that_waits_is_told_as_configured_when_it_came(house: Any, sim: Any) -> None:
+    model = sim("a", delay="1s")
+    home = house(model)
+    changes = home.reload(model + 'progress = "comments"\n[scheduling]\nprogress_patience = "0"\n')
+    assert changes["models"]["changed"] == ["a"]
+    assert changes["models"]["relaunched"] == []
+    body = {"model": "a", "messages": [], "max_tokens": 1, "stream": True}
+    assert home.http.post("/v1/chat/completions", json=body).text.startswith(": loading, ")
+
+
 def test_who_waits_keeps_waiting_when_the_swapper_changes(house: Any, sim: Any) -> None:
     models = sim("a", "1500ms") + sim("b") + sim("c")
     home = house(models)

@@ -54,8 +54,8 @@ class NewRules(NamedTuple):
 class EngineHost:
     """Brings the engines of one host and its scheduler together, and tells the fleet and observers of their states.
 
-    The configuration changes in four steps: ``prepare``, which may fail, then, for every host before the next step,
-    ``leave``, ``join`` and ``decide``.
+    The configuration changes in five steps: ``prepare``, which may fail, then, for every host before the next step,
+    ``leave``, ``join``, ``decide`` and ``turn_away``.
     """
 
     def __init__(self, name: str, means: Means, ports: Ports, state_file: StateFile, prober: Prober) -> None:
@@ -189,7 +189,7 @@ class EngineHost:
                 self._probe_anew(replica)
 
     def decide(self, new: NewRules) -> None:
-        """Have the scheduler go on by the new rules, and send away who waits for what is not here any more."""
+        """Have the scheduler go on by the new rules."""
         self._rules, self._facts = new.rules, new.facts
         if new.swapper is not None:
             self._swapper = new.swapper
@@ -197,6 +197,9 @@ class EngineHost:
                 self.queue.reconfigure(new.swapper, new.facts, new.rules.limits)
             except Exception:
                 _log.exception("The scheduler of host '%s' did not take its new configuration", self.name)
+
+    def turn_away(self) -> None:
+        """Send away who waits for what is not here any more; it may go to another host."""
         self.queue.turn_away(self._leaving, self._gone_error)
 
     def _retire(self, replica: str, within: float) -> None:

@@ -80,6 +80,8 @@ class Hosts:
         self._list_backends()
         for name, rules in new.rules.items():
             new.hosts[name].decide(rules)
+        for name in new.rules:
+            new.hosts[name].turn_away()
         self._preload([model for model in self.models if model not in before])
 
     async def close(self, error: RequestError) -> None:
