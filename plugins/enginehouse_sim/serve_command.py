@@ -38,7 +38,7 @@ def _names(ctx: click.Context, param: click.Parameter, modules: tuple[str, ...])
 @click.option("--kv-bandwidth", type=click.FloatRange(min=1), default=64e9, help="Bytes a second between engines.")
 def serve(**flags: Any) -> None:
     """Serve simulated models over the OpenAI API: deterministic text, at the pace asked for, without a GPU."""
-    from enginehouse_sim.server.process import run  # after the flags are checked: this brings the whole server in
+    from enginehouse_sim.process import run  # after the flags are checked: this brings the whole server in
     from enginehouse_sim.server.settings import Settings
 
     try:

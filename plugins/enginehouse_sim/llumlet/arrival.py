@@ -18,10 +18,10 @@ from enginehouse_sim.llumlet.parcels import (
     Progress,
     Refused,
 )
-from enginehouse_sim.llumlet.traffic import Traffic
 from enginehouse_sim.scheduler.output import EngineCoreOutput
 from enginehouse_sim.server.batching_engine import BatchingEngine
 from enginehouse_sim.server.engine import Listener
+from enginehouse_sim.server.traffic import Traffic
 
 
 class _Forwarder:

@@ -15,10 +15,10 @@ from enginehouse_sim.llumlet.arrivals import Arrivals
 from enginehouse_sim.llumlet.departure import Call, Departure
 from enginehouse_sim.llumlet.llumlet_pb2 import AbortRequests, AbortResponse, MigrateRequest, MigrateResponse
 from enginehouse_sim.llumlet.selection import ORDERS, RULES, Candidate, select
-from enginehouse_sim.llumlet.traffic import Traffic
 from enginehouse_sim.scheduler.request import RequestState
 from enginehouse_sim.server.batching_engine import BatchingEngine
 from enginehouse_sim.server.engine import Listener
+from enginehouse_sim.server.traffic import Traffic
 from enginehouse_sim.steps.transfer import KvTransfer
 
 _PATIENCE_S = 5.0

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from enginehouse_sim.core.engine_core import StepResult
-from enginehouse_sim.llumlet.traffic import Traffic
 from enginehouse_sim.scheduler.request import RequestState, RequestStatus
 from enginehouse_sim.scheduler.state import SchedulerState
 from enginehouse_sim.server.batching_engine import BatchingEngine
+from enginehouse_sim.server.traffic import Traffic
 
 
 class InstanceMetadata(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,12 +13,12 @@ from enginehouse_sim.clock import LoopClock
 from enginehouse_sim.core.build import build_core, kv_shape
 from enginehouse_sim.core.engine_core import EngineCore
 from enginehouse_sim.llumlet.arrivals import Arrivals
-from enginehouse_sim.llumlet.traffic import Traffic
 from enginehouse_sim.server.application import Application
 from enginehouse_sim.server.batching_engine import BatchingEngine
 from enginehouse_sim.server.listener import Listener
 from enginehouse_sim.server.settings import Settings
 from enginehouse_sim.server.simulation import Simulation
+from enginehouse_sim.server.traffic import Traffic
 from enginehouse_sim.steps.transfer import KvTransfer
 
 
