@@ -14,7 +14,7 @@ run: $(STAMP)  ## start the gateway on its embedded default
 	$(BIN)/enginehouse serve
 
 test: $(STAMP)  ## run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
 
 lint: $(STAMP)  ## check style, types and import contracts
 	$(BIN)/ruff format --check

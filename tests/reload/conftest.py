@@ -86,9 +86,15 @@ class House:
         return {each["model"]: each["phase"] for each in self.http.get("/api/requests").json()["requests"]}
 
     def pids(self) -> dict[str, int]:
-        """The processes of the engines, as the next gateway would find them."""
-        [file] = self.state.glob("*/engines.json")
-        return {name: record["handle"]["pid"] for name, record in json.loads(file.read_bytes()).items()}
+        """The processes of the engines, as the next gateway would find them; waits until each has been launched."""
+        self.gateway.until(
+            lambda _: all("pid" in handle for handle in self._handles().values()) and self._handles() != {}
+        )
+        return {name: handle["pid"] for name, handle in self._handles().items()}
+
+    def _handles(self) -> dict[str, dict[str, Any]]:
+        records = [json.loads(file.read_bytes()) for file in self.state.glob("*/engines.json")]
+        return {name: record["handle"] for each in records for name, record in each.items()}
 
     def loads(self, backend: str) -> int:
         """How often an engine was started."""
