@@ -271,13 +271,15 @@ def test_an_engine_that_fails_before_its_first_byte_is_a_502(
     assert (caught.value.status_code, caught.value.code) == (502, "upstream_error")
 
 
-def test_an_engine_that_hangs_is_a_504_and_is_told_to_stop(client: openai.OpenAI, engine: SimEngine) -> None:
+def test_an_engine_that_hangs_is_a_504_and_is_told_to_stop(
+    client: openai.OpenAI, gateway: RunningGateway, engine: SimEngine
+) -> None:
     engine.fault("hang")
     with pytest.raises(openai.InternalServerError, match=r"Backend 'impatient' .* within 0\.2 s") as caught:
         client.chat.completions.create(model="impatient", messages=HELLO)
 
     assert (caught.value.status_code, caught.value.code) == (504, "upstream_timeout")
-    assert engine.requests()[0].status == "aborted"
+    gateway.until(lambda _: engine.requests()[0].status == "aborted")
 
 
 def test_an_engine_that_stalls_ends_the_stream_with_an_error(client: openai.OpenAI, engine: SimEngine) -> None:
@@ -307,5 +309,5 @@ def test_a_client_that_leaves_its_stream_stops_the_engine(
 
     gateway.until(lambda status: status["requests"] == 0)
     assert all(backend["pending"] == 0 for backend in gateway.status()["backends"])
-    assert engine.running() == 0
-    assert engine.requests()[0].status == "aborted"
+    gateway.until(lambda _: engine.running() == 0)
+    gateway.until(lambda _: engine.requests()[0].status == "aborted")
