@@ -14,10 +14,14 @@ from enginehouse_sim.scheduler.output import EngineCoreOutput
 from enginehouse_sim.scheduler.request import RequestState, RequestStatus
 from enginehouse_sim.server.answer import Answer
 from enginehouse_sim.server.batching_engine import BatchingEngine
-from enginehouse_sim.server.engine import EngineFailed, Listener
+from enginehouse_sim.server.engine import Ends, EngineFailed, Listener
 from enginehouse_sim.steps.transfer import KvTransfer
 
 _STAGES = 3
+_PATIENCE_S = 5.0
+"""How long the destination may take to answer; then the request goes on here."""
+_STEP_S = 0.001
+"""How often it is looked whether a step is over."""
 _LAST_STAGE_BLOCKS = 16
 """So little is copied while the request stands still: it takes less than a step."""
 
@@ -34,6 +38,7 @@ class Departure:
         self._transfer = transfer
         self._clock = clock
         self.listener: Listener | None = None
+        self._is_unwanted = False
 
     async def go(self) -> bool:
         """Move it; whether it has moved. If it has not, it goes on here, as if nothing had been."""
@@ -42,11 +47,11 @@ class Departure:
             return False
         try:
             await self._send(Knock(request.request_id, request.num_tokens, request.max_num_tokens))
-            if not isinstance(await self._receive(), Accepted):
+            if not isinstance(await self._answer(), Accepted):
                 return False
             copied = await self._copy_ahead()
             return await self._commit(copied)
-        except grpc.aio.AioRpcError:
+        except (grpc.aio.AioRpcError, asyncio.TimeoutError):
             return False
         finally:
             if self.listener is None:
@@ -73,6 +78,7 @@ class Departure:
 
     def end(self, request_ids: Sequence[str], status: RequestStatus = RequestStatus.FINISHED_ABORTED) -> None:
         """Nobody wants the rest of it: it ends where it is now."""
+        self._is_unwanted = True
         self._call.cancel()
 
     def abort(self) -> None:
@@ -102,24 +108,38 @@ class Departure:
             return False
         computed = _computed(current)
         request, listener = self._engine.hand_out(self.request_id)
+        self._live_at(listener, self)
         try:
             await self._clock.sleep(self._transfer.seconds(max(0, computed - copied)))
             await self._send(Commit(request, computed))
-            if isinstance(await self._receive(), Committed):
+            if isinstance(await self._answer(), Committed):
                 self.listener = listener
-                if isinstance(listener, Answer):
-                    listener.home = self
                 return True
-        except grpc.aio.AioRpcError:
-            pass
-        self._engine.begin(request, listener)
+        except (grpc.aio.AioRpcError, asyncio.TimeoutError):
+            self._call.cancel()
+        await self._go_on_here(request, listener)
         return False
+
+    async def _go_on_here(self, request: RequestState, listener: Listener) -> None:
+        """As if nothing had been, once the step is over that it was part of; not for a client that has left."""
+        while self._engine.knows(self.request_id):
+            await self._clock.sleep(_STEP_S)
+        if not self._is_unwanted:
+            self._live_at(listener, self._engine)
+            self._engine.begin(request, listener)
+
+    def _live_at(self, listener: Listener, home: Ends) -> None:
+        if isinstance(listener, Answer):
+            listener.home = home
 
     def _request(self) -> RequestState | None:
         return self._engine.state.requests.get(self.request_id)
 
     async def _send(self, parcel: Knock | Commit) -> None:
         await self._call.write(parcels.encode(parcel))
+
+    async def _answer(self) -> FromDestination | None:
+        return await asyncio.wait_for(self._receive(), _PATIENCE_S)
 
     async def _receive(self) -> FromDestination | None:
         parcel = await self._call.read()

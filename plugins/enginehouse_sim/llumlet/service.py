@@ -98,7 +98,7 @@ class Llumlet:
         return MigrateResponse(success=True, message=message)
 
     async def _abort(self, command: AbortRequests, context: Any) -> AbortResponse:
-        here = [name for name in command.request_ids if self._engine.knows(name)]
+        here = [name for name in command.request_ids if self._engine.listener(name) is not None]
         away = [self._away[name] for name in command.request_ids if name in self._away]
         self._engine.abort(here)
         for departure in away:
