@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: run test lint fix bench docs engines protocols clean
+.PHONY: run test chaos lint fix bench docs engines protocols clean
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -10,11 +10,16 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable . --group dev
 	touch $(STAMP)
 
-run: $(STAMP)  ## start the gateway on its embedded default
+run: $(STAMP)  ## start the gateway in front of two simulated models
 	$(BIN)/enginehouse serve
 
 test: $(STAMP)  ## run the tests
 	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
+
+chaos: SEEDS ?= 10000
+chaos: FIRST ?= 0
+chaos: $(STAMP)  ## run the gateway among simulated faults: make chaos SEEDS=100000
+	nice $(BIN)/python -m tests.chaos --first=$(FIRST) --seeds=$(SEEDS) --jobs=$$(nproc)
 
 lint: $(STAMP)  ## check style, types and import contracts
 	$(BIN)/ruff format --check
@@ -22,7 +27,7 @@ lint: $(STAMP)  ## check style, types and import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-fix: $(STAMP)  ## mend what can be mended
+fix: $(STAMP)  ## repair what ruff can repair
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
@@ -34,14 +39,14 @@ bench: $(STAMP)  ## measure routing, the relay and the simulated engine
 docs: $(STAMP)  ## write the generated pages of docs/
 	$(BIN)/python docs/generate.py
 
-engines: $(STAMP)  ## build a real llama-server and a tiny model, once, into the user's cache
+engines: $(STAMP)  ## build a real llama-server and a tiny model into the user's cache, once
 	$(BIN)/python -m pip install --quiet --editable '.[engines]'
-	$(BIN)/python tests/engines/install.py
+	$(BIN)/python -m tools.build_llama_server
 
-protocols:  ## write the modules of .proto files again; an old compiler's work runs with any newer protobuf
+protocols:  ## compile the .proto files; code of an old compiler runs with every newer protobuf
 	$(PYTHON) -m venv .venv/protocols
 	.venv/protocols/bin/python -m pip install --quiet grpcio-tools==1.62.3 setuptools
-	cd plugins/enginehouse_sim/llumlet && ../../../.venv/protocols/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. llumlet.proto
+	cd plugins/enginehouse_sim/simulator/llumlet && ../../../../.venv/protocols/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. llumlet.proto
 
 clean:
 	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

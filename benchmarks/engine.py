@@ -1,7 +1,7 @@
 """An engine that costs almost nothing: fixed answers, and streams at a fixed pace.
 
-``python benchmarks/engine.py PORT`` serves until it is killed. A body that contains ``"stream":true`` gets TOKENS
-chunks, one every PACE seconds; every other one gets a small JSON answer.
+``python benchmarks/engine.py PORT`` serves until it is killed. A request with ``"stream":true`` in its body gets TOKENS
+chunks, one every PACE seconds; any other request gets a small JSON answer.
 """
 
 from __future__ import annotations

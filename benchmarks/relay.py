@@ -85,7 +85,7 @@ async def streams(contender: Contender) -> tuple[float, float]:
 
 
 def measure(arguments: argparse.Namespace) -> Figures:
-    figures: Figures = defaultdict(lambda: defaultdict(list))
+    counters: Figures = defaultdict(lambda: defaultdict(list))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         script = folder / "post.lua"
@@ -99,7 +99,7 @@ def measure(arguments: argparse.Namespace) -> Figures:
                 rate, _, spent = wrk(contender, 32, arguments.seconds, script)
                 _, latency, _ = wrk(contender, 1, max(1, arguments.seconds // 2), script)
                 for name, value in (("requests/s", rate), ("cpu µs/request", spent), ("latency µs", latency)):
-                    figures[contender.name][name].append(value)
+                    counters[contender.name][name].append(value)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         engine = stack.enter_context(small_engine())
@@ -109,14 +109,14 @@ def measure(arguments: argparse.Namespace) -> Figures:
         os.sched_setaffinity(0, {ENGINE_CORE})
         for contender in contenders:
             rate, spent = asyncio.run(streams(contender))
-            figures[contender.name]["chunks/s"].append(rate)
-            figures[contender.name]["cpu µs/chunk"].append(spent)
-    return figures
+            counters[contender.name]["chunks/s"].append(rate)
+            counters[contender.name]["cpu µs/chunk"].append(spent)
+    return counters
 
 
-def show(figures: Figures) -> None:
+def show(counters: Figures) -> None:
     columns = ["requests/s", "cpu µs/request", "latency µs", "chunks/s", "cpu µs/chunk"]
-    medians = {name: {column: statistics.median(own[column]) for column in columns} for name, own in figures.items()}
+    medians = {name: {column: statistics.median(own[column]) for column in columns} for name, own in counters.items()}
     table = Table("", *columns)
     for name, own in medians.items():
         table.add_row(name, *(f"{own[column]:,.1f}" for column in columns))

@@ -1,4 +1,4 @@
-"""How much faster than real time the simulated engine runs on a counted clock, and what a step costs as batches grow.
+"""Measures the simulated engine on its virtual clock: its speed over real time, and the cost of a step by batch size.
 
 ``python benchmarks/replay.py``: 10,000 requests of a made-up trace, then steady decoding in batches of 1 to 256.
 """
@@ -13,19 +13,19 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse_sim.core.build import build_core
-from enginehouse_sim.core.settings import CoreSettings
-from enginehouse_sim.replay.report import Report, report
-from enginehouse_sim.replay.simulate import Replay
-from enginehouse_sim.replay.trace import TraceRequest
-from enginehouse_sim.scheduler.constants import SchedulerConstants
-from enginehouse_sim.scheduler.request import RequestState
+from enginehouse_sim.simulator.core.build import build_core
+from enginehouse_sim.simulator.core.settings import CoreSettings
+from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.replay.report import Report, report
+from enginehouse_sim.simulator.replay.simulate import Replay
+from enginehouse_sim.simulator.replay.trace import TraceRequest
 
 _STEPS = 400
 
 
 def trace(requests: int, rate: float) -> Iterator[TraceRequest]:
-    """Poisson arrivals, ``rate`` each second; prompts of 50 to 1500 tokens, answers of 20 to 400."""
+    """Poisson arrivals, ``rate`` per second; prompts of 50 to 1500 tokens, answers of 20 to 400."""
     chance = random.Random(1)
     now = 0.0
     for _ in range(requests):
@@ -34,7 +34,7 @@ def trace(requests: int, rate: float) -> Iterator[TraceRequest]:
 
 
 def replayed(requests: int, rate: float, profile: str) -> tuple[Report, float, float]:
-    """The figures, and the real and the processor's seconds that the whole replay took."""
+    """The report, and the real and the processor's seconds of the whole replay."""
     replay = Replay(list(trace(requests, rate)), build_core(CoreSettings(profile=profile)))
     began, busy = perf_counter(), process_time()
     record = replay.run()
@@ -43,7 +43,7 @@ def replayed(requests: int, rate: float, profile: str) -> tuple[Report, float, f
 
 
 def decode_cost(batch: int) -> float:
-    """Microseconds of the processor for one step in which ``batch`` requests decode."""
+    """Processor microseconds of one step in which ``batch`` requests decode."""
     core = build_core(CoreSettings(constants=SchedulerConstants(max_num_seqs=batch), profile="polynomial"))
     for number in range(batch):
         prompt = list(range(number * 1000, number * 1000 + 64))

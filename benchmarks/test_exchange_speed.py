@@ -10,7 +10,7 @@ import msgspec
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from enginehouse.app import Gateway
-from enginehouse.config.schema import Config, Plugins
+from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.relay.upstream.connection import AnswerHead, Connection, Receiver
 
@@ -28,6 +28,8 @@ class Silent:
     def write(self, chunk: bytes) -> None: ...
     def finish(self, chunk: bytes) -> None: ...
     def abort(self) -> None: ...
+    def unread(self) -> int:
+        return 0
 
 
 class Idle:
@@ -42,9 +44,9 @@ class Idle:
 def in_gateway(run: Callable[[Gateway, Idle], None]) -> None:
     async def main() -> None:
         backends = {name: {"url": "http://127.0.0.1:9", "models": ["bench"]} for name in ("a", "b", "c")}
-        gateway = Gateway(msgspec.convert({"backends": backends}, Config), load_plugins(Plugins()).registry)
+        gateway = Gateway(msgspec.convert({"backends": backends}, Config), load_plugins(PluginSettings()).registry)
         connection = Idle()
-        for name, upstream in gateway.relay.upstreams.items():
+        for name, upstream in gateway.relay.context.upstreams.items():
             upstream.pool.take = lambda: cast(Connection, connection)  # type: ignore[method-assign]
             gateway.fleet.succeeded(name)
         run(gateway, connection)

@@ -14,12 +14,13 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from enginehouse import Capabilities, Health, Requirements, WeightedScorer
-from enginehouse.config.schema import Checks, Plugins
-from enginehouse.fleet.backend import Backend
+from enginehouse.app.plugin_instances import identity
+from enginehouse.config.schema import CheckSettings, PluginSettings
+from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.routing.model_name import replace_model
-from enginehouse.routing.read import read_request
+from enginehouse.routing.body.read import read_request
+from enginehouse.routing.body.replace_model import replace_model
 from enginehouse.routing.router import Router
 
 ABLE = Capabilities(context_length=32768, vision=False, tools=True, json_mode=True)
@@ -34,14 +35,17 @@ DEMANDING = Requirements(model="model-7", estimated_tokens=900, needs_tools=True
 
 
 def build_router(strategy: str) -> Router:
-    registry = load_plugins(Plugins()).registry
+    registry = load_plugins(PluginSettings()).registry
     made = registry.create("strategy", strategy)
     weights = {"priority": 50, "load": 30, "latency": 20}
     made.use([WeightedScorer(name, weight, registry.create("scorer", name)) for name, weight in weights.items()])
     return Router(
-        [(name, registry.create("extractor", name)) for name in registry.types("extractor")],
-        [(name, registry.create("filter", name)) for name in registry.types("filter")],
-        (strategy, made),
+        [
+            (identity(registry, "extractor", name), registry.create("extractor", name))
+            for name in registry.types("extractor")
+        ],
+        [(identity(registry, "filter", name), registry.create("filter", name)) for name in registry.types("filter")],
+        (identity(registry, "strategy", strategy), made),
         {},
         {},
     )
@@ -49,11 +53,11 @@ def build_router(strategy: str) -> Router:
 
 def build_fleet(backends: int, models: int, backends_per_model: int) -> Fleet:
     """Backends under various load; model n is served by the backends n, n + 1 and so on."""
-    fleet = Fleet(Checks(), lambda: 0.0)
+    fleet = Fleet(CheckSettings(), lambda: 0.0)
     for number in range(backends):
         served = {f"model-{model}": ABLE for model in range(models) if (number - model) % backends < backends_per_model}
         name = f"gpu-{number}"
-        fleet.add(Backend(name=name, url="", priority=number % 3, models=served, health=Health.HEALTHY))
+        fleet.add(BackendInfo(name=name, url="", priority=number % 3, models=served, health=Health.HEALTHY))
         fleet.load(name).pending = number * 7 % 13
         fleet.load(name).answered(20.0 + number * 31 % 170)
     return fleet

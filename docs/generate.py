@@ -23,15 +23,16 @@ CONFIGURATION = f"""\
 {NOTE}
 
 Every table and key of `enginehouse.toml`. How to use them: [Configure the gateway](../how-to/configure.md).
-`enginehouse schema` prints the same as a JSON schema.
+`enginehouse schema` prints it as a JSON schema.
 
-A *duration* is a number with `ms`, `s`, `m`, `h` or `d`, such as `"500ms"` or `"10m"`, or `"0"`.
-A *size* is a number with `KiB`, `MiB`, `GiB`, `TiB`, `kB`, `MB`, `GB` or `TB`, such as `"24GiB"`, or plain bytes.
+A *duration* is a number with a unit (`ms`, `s`, `m`, `h` or `d`), such as `"500ms"` or `"10m"`, or `"0"`. A *size* is a
+number with a unit (`KiB`, `MiB`, `GiB`, `TiB`, `kB`, `MB`, `GB` or `TB`), such as `"24GiB"`, or a number of bytes.
 """
 PLUGIN_TABLES = """\
-## `[plugins.NAME]`
+## `[plugins.TYPE]`
 
-Parameters of the installed plugin `NAME`; the plugin says which there are.
+The parameters of the plugin type `TYPE`. They are documented with the plugin. `[plugins.KIND.TYPE]` wins over it
+for the type of that kind: [Configure the gateway](../how-to/configure.md#parameters-of-plugins).
 """
 COMMAND_LINE = f"""\
 # Command line reference
@@ -41,7 +42,7 @@ COMMAND_LINE = f"""\
 
 
 def configuration() -> str:
-    """The page about every section and key."""
+    """The page of all tables and keys."""
     return "\n".join([CONFIGURATION, *_sections(CONFIG, ""), PLUGIN_TABLES])
 
 
@@ -52,7 +53,7 @@ def _sections(struct: StructType, name: str) -> Iterator[str]:
         lines = [
             heading,
             "",
-            str(struct.cls.__doc__),
+            cleandoc(struct.cls.__doc__ or ""),
             "",
             "| key | takes | default | |",
             "|---|---|---|---|",
@@ -67,13 +68,13 @@ def _sections(struct: StructType, name: str) -> Iterator[str]:
 
 
 def _has_row(field: Field, section: str) -> bool:
-    """Whether it is a key of its own, not only the name of tables with sections of their own."""
+    """Whether ``field`` is a key with a row, not only the name of tables that have sections of their own."""
     only_tables = len(shape_of(field.type).kinds) == 1 and _table_below(field) is not None
     return not only_tables and (section, field.encode_name) != PARAMETERS
 
 
 def _table_below(field: Field) -> tuple[str, StructType] | None:
-    """The table that ``field`` is or holds, and how its name goes on."""
+    """The table that ``field`` is or holds, and the suffix of its name."""
     for kind in shape_of(field.type).kinds:
         if isinstance(kind, StructType):
             return "", kind
@@ -96,7 +97,7 @@ def _cell(text: str) -> str:
 
 
 def command_line() -> str:
-    """The page about every command."""
+    """The page of all commands."""
     return "\n".join([COMMAND_LINE, *_commands(enginehouse, "enginehouse")])
 
 
@@ -119,11 +120,12 @@ def _option(option: click.Option) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Every generated page, by where it belongs."""
+    """All generated pages, by path."""
     return {
         DOCS / "reference/configuration.md": configuration(),
         DOCS / "reference/cli.md": command_line(),
         DOCS / "reference/hooks.md": run_path(str(DOCS / "pages/hooks.py"))["hooks_page"](),
+        DOCS / "reference/types.md": run_path(str(DOCS / "pages/types.py"))["types_page"](),
         DOCS / "reference/plugins.md": run_path(str(DOCS / "pages/plugins.py"))["plugins_page"](),
     }
 

@@ -1,19 +1,24 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-Install = Callable[..., None]
+from tests.support.hypothesis_profiles import load_profile
+from tests.support.plugins import Install, PipInstall
+
+pytest_plugins = ["tests.support.virtual_time"]
+
+load_profile()
 
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Put a distribution with one plugin module on the import path, as if it were pip-installed."""
     monkeypatch.syspath_prepend(tmp_path)
     modules = []
 
@@ -42,9 +47,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
 
 @pytest.fixture(scope="session")
-def pip_install(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
-    """pip-install a distribution's folder into a new place, which is returned."""
-
+def pip_install(tmp_path_factory: pytest.TempPathFactory) -> PipInstall:
     def put(source: Path) -> Path:
         target = tmp_path_factory.mktemp("site")
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
@@ -52,3 +55,11 @@ def pip_install(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Pa
         return target
 
     return put
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Path:
+    """A named pipe. A process that holds it open for writing runs until the reader gets to its end."""
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    return path

@@ -16,12 +16,15 @@ _HEAD = """\
 
 <!-- Written by docs/generate.py: change the source, then run `make docs`. -->
 
-A plugin is a module that implements some of these hooks. Each hook is called once, at start, in this order, with a
-function `register(type, factory)`: `type` is the name that configuration uses, `factory` is the plugin's class. A class
-that declares `Config`, a `msgspec.Struct` of its parameters, is called with one of those; a class without is called
-with nothing. No hook is ever called while a request is on its way.
+A plugin is a module that implements some of these hooks. The gateway calls each hook once, at start, in this order,
+with a function `register(type, factory)`: `type` is the name that configuration uses, `factory` is the plugin's class.
+A class that declares `Config`, a `msgspec.Struct` of its parameters, is called with an instance of it; a class without
+`Config` is called without arguments. No hook runs while a request is served.
 
-How to write one: [write a plugin](../how-to/write-a-plugin.md).
+The gateway does not use *experimental* hooks yet. Their interfaces may change, and a plugin that implements one causes
+a warning at start.
+
+How to write one: [write a plugin](../how-to/write-a-plugin.md). The data types in the signatures: [types](types.md).
 """
 
 
@@ -32,9 +35,11 @@ def hooks_page() -> str:
 
 
 def _row(kind: Kind) -> str:
-    registers, _, used = re.split(r"([,.:] )", _markdown(getattr(hookspecs, kind.hook)), maxsplit=1)
+    summary = _markdown(getattr(hookspecs, kind.hook)).partition("\n\n")[0]
+    registers, _, used = re.split(r"([,.:] )", summary, maxsplit=1)
+    registers = registers.removeprefix("Register ") + (" (experimental)" if kind.experimental else "")
     used = used.removeprefix("chosen by ").rstrip(".")
-    return f"| `{kind.hook}` | {registers.removeprefix('Register ')} | {used[0].lower()}{used[1:]} |"
+    return f"| `{kind.hook}` | {registers} | {used[0].lower()}{used[1:]} |"
 
 
 def _section(kind: Kind) -> str:

@@ -1,11 +1,11 @@
-"""Writes ``docs/reference/plugins.md``: every bundled type, with what it is and the parameters it takes."""
+"""Writes ``docs/reference/plugins.md``: every bundled type with its parameters."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
 
-from enginehouse.config.schema import Plugins
+from enginehouse.config.schema import PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.kinds import KINDS, Kind
 from enginehouse.plugin_manager.registry import Registered, Registry
@@ -15,15 +15,15 @@ _HEAD = """\
 
 <!-- Written by docs/generate.py: change the source, then run `make docs`. -->
 
-What comes with Enginehouse, by kind. What is installed besides: `enginehouse plugins list`. When each kind is used:
-[Hooks](hooks.md). Parameters of a scorer go into its `[[routing.scorers]]` table, those of the others into
-`[plugins.TYPE]`.
+The types that come with Enginehouse, by kind. `enginehouse plugins list` also shows those of other installed plugins.
+[Hooks](hooks.md) says when each kind is used. The parameters of a scorer belong into its `[[routing.scorers]]` table,
+those of other types into `[plugins.TYPE]`.
 """
 
 
 def plugins_page() -> str:
     """The whole page."""
-    registry = load_plugins(Plugins(enabled=[])).registry
+    registry = load_plugins(PluginSettings(enabled=[])).registry
     return "\n".join(
         [_HEAD, *(line for kind in KINDS if registry.types(kind.name) for line in _section(kind, registry))]
     )

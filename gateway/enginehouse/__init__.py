@@ -1,10 +1,14 @@
-"""The door: every name that a plugin author may import."""
+"""The public API: every name that a plugin may import.
+
+``enginehouse.testing`` adds the test kit. All other modules are internal and may change at any time.
+"""
 
 from __future__ import annotations
 
 from importlib.metadata import version as _version
 
 from enginehouse.config.decode import did_you_mean
+from enginehouse.config.schema import GroupSettings, MatrixSettings
 from enginehouse.config.units import parse_duration
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
 from enginehouse.domain.errors import (
@@ -22,12 +26,13 @@ from enginehouse.domain.errors import (
     NoHealthyBackend,
     NotEnoughMemory,
     NotFound,
+    Overloaded,
     PluginError,
     PluginFailed,
     QueueFull,
     QueueTimeout,
     RateLimited,
-    ReplicaGone,
+    ReplicaLost,
     RequestError,
     ShuttingDown,
     Unauthorized,
@@ -50,6 +55,7 @@ from enginehouse.interfaces.migrators import Migrator
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.openai_driver import OpenAICompatibleDriver, read_json, read_model_list
 from enginehouse.interfaces.rescheduling import ReschedulingPolicy
+from enginehouse.interfaces.routes import guarded
 from enginehouse.interfaces.schedulers import Effects, Scheduler, SchedulingLimits, Waiting
 from enginehouse.interfaces.scorers import Scorer, WeightedScorer
 from enginehouse.interfaces.strategies import Strategy
@@ -62,6 +68,11 @@ from enginehouse.rescheduling.projection import (
     WorstCaseProjection,
     project,
 )
+from enginehouse.scheduling.kit.starvation import StarvationClaims
+from enginehouse.scheduling.kit.state import SchedulingState, SwapObstacle
+from enginehouse.scheduling.kit.swaps import SwapInFlight, SwapsInFlight
+from enginehouse.scheduling.kit.ticket_queue import ReplicaLine, TicketAge, TicketQueue, WaitingTicket
+from enginehouse.scheduling.kit.usage import ReplicaUsage
 
 __version__ = _version("enginehouse")
 
@@ -92,6 +103,7 @@ __all__ = [
     "Filter",
     "Forbidden",
     "FoundBackend",
+    "GroupSettings",
     "Headers",
     "Health",
     "HostFacts",
@@ -105,6 +117,7 @@ __all__ = [
     "Launcher",
     "Load",
     "LoadFailed",
+    "MatrixSettings",
     "Message",
     "Migration",
     "Migrator",
@@ -116,6 +129,7 @@ __all__ = [
     "OffloadCandidate",
     "OffloadPlan",
     "OpenAICompatibleDriver",
+    "Overloaded",
     "Part",
     "Phase",
     "PluginError",
@@ -126,8 +140,10 @@ __all__ = [
     "RateLimited",
     "Reason",
     "Register",
-    "ReplicaGone",
+    "ReplicaLine",
+    "ReplicaLost",
     "ReplicaState",
+    "ReplicaUsage",
     "RequestError",
     "RequestFigures",
     "RequestProjection",
@@ -138,23 +154,32 @@ __all__ = [
     "Route",
     "Scheduler",
     "SchedulingLimits",
+    "SchedulingState",
     "Scorer",
     "ServedModel",
     "ShuttingDown",
+    "StarvationClaims",
     "Strategy",
     "SwapDone",
     "SwapId",
+    "SwapInFlight",
+    "SwapObstacle",
     "SwapPlan",
     "Swapper",
+    "SwapsInFlight",
     "Ticket",
+    "TicketAge",
+    "TicketQueue",
     "Unauthorized",
     "UpstreamError",
     "UpstreamTimeout",
     "Verdict",
     "Waiting",
+    "WaitingTicket",
     "WeightedScorer",
     "WorstCaseProjection",
     "did_you_mean",
+    "guarded",
     "hookimpl",
     "parse_duration",
     "plan_offload",

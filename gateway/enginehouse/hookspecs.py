@@ -1,8 +1,9 @@
 """The registration hooks, in life-cycle order.
 
-Each hook is called once, at start, with a ``register`` callable: ``register(type, factory)``. ``type`` is the name that
-configuration uses; ``factory`` is the plugin's class. A class may declare ``Config``, a ``msgspec.Struct`` of its
-parameters, and is then called with one of those. Hooks are never called on a request's way.
+The gateway calls each hook once, at start, with a callable: ``register(type, factory)``. ``type`` is the name that
+configuration uses, ``factory`` is the plugin's class. A class that declares ``Config``, a ``msgspec.Struct`` of its
+parameters, is called with an instance of it; a class without ``Config`` is called without arguments. No hook runs while
+a request is served.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from enginehouse.interfaces.swappers import Swapper
 
 hookspec = pluggy.HookspecMarker("enginehouse")
 hookimpl = pluggy.HookimplMarker("enginehouse")
-"""Marks a function of a plugin module as the implementation of the hook of its name."""
+"""Decorator: the function implements the hook of the same name."""
 
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Register(Protocol[T_contra]):
-    """What a hook receives."""
+    """The callable that a hook receives."""
 
     def __call__(self, type: str, factory: Callable[..., T_contra]) -> None:
-        """Offer ``factory`` under the name ``type``."""
+        """Register ``factory`` under the name ``type``."""
 
 
-# --- a request arrives -------------------------------------------------------------------------------------------
+# --- routing
 
 
 @hookspec
@@ -49,7 +50,7 @@ def register_extractors(register: Register[Extractor]) -> None:
 
 @hookspec
 def register_filters(register: Register[Filter]) -> None:
-    """Register filters. All of them run, or those named in ``routing.filters``, in that order."""
+    """Register filters. All of them run, or only those in ``routing.filters``, in that order."""
 
 
 @hookspec
@@ -62,7 +63,7 @@ def register_strategies(register: Register[Strategy]) -> None:
     """Register strategies, chosen by ``routing.strategy``."""
 
 
-# --- it waits for its model --------------------------------------------------------------------------------------
+# --- scheduling
 
 
 @hookspec
@@ -75,7 +76,7 @@ def register_swappers(register: Register[Swapper]) -> None:
     """Register swappers, chosen by ``scheduling.swapper``."""
 
 
-# --- it is served ------------------------------------------------------------------------------------------------
+# --- engines
 
 
 @hookspec
@@ -90,35 +91,47 @@ def register_launchers(register: Register[Launcher]) -> None:
 
 @hookspec
 def register_discoverers(register: Register[Discoverer]) -> None:
-    """Register discoverers, chosen by ``discovery.*.type``."""
+    """Register discoverers, chosen by ``discovery.*.type``.
+
+    Experimental: the gateway does not use discoverers yet.
+    """
 
 
-# --- it moves ----------------------------------------------------------------------------------------------------
+# --- rescheduling
 
 
 @hookspec
 def register_rescheduling_policies(register: Register[ReschedulingPolicy]) -> None:
-    """Register rescheduling policies, chosen by ``rescheduling.policies``, in that order."""
+    """Register rescheduling policies, chosen by ``rescheduling.policies``, in that order.
+
+    Experimental: the gateway does not use rescheduling policies yet.
+    """
 
 
 @hookspec
 def register_migrators(register: Register[Migrator]) -> None:
-    """Register migrators, chosen by ``rescheduling.migrators``; the first that can carries a migration out."""
+    """Register migrators, chosen by ``rescheduling.migrators``. The first that can move a request does so.
+
+    Experimental: the gateway does not use migrators yet.
+    """
 
 
-# --- it is watched -----------------------------------------------------------------------------------------------
+# --- observation and extra surfaces
 
 
 @hookspec
 def register_observers(register: Register[Observer]) -> None:
-    """Register observers. All of them are told."""
+    """Register observers. All of them are called."""
 
 
 @hookspec
 def register_routes(register: Register[Any]) -> None:
-    """Register extra HTTP pages: the type is their name, the factory returns a list of Starlette routes."""
+    """Register extra HTTP pages: ``type`` names them, ``factory`` returns a list of Starlette routes.
+
+    They are open to everyone, even if keys are set. For pages that only operators may use, return ``guarded(routes)``.
+    """
 
 
 @hookspec
 def register_commands(register: Register[Any]) -> None:
-    """Register extra commands: the type is the command's name, the factory returns a click command."""
+    """Register extra commands: ``type`` is the command's name, ``factory`` returns a click command."""

@@ -10,5 +10,5 @@ __all__ = ["LlamaCppDriver"]
 
 @hookimpl
 def register_drivers(register: Register[Driver]) -> None:
-    """Offer the ``llamacpp`` driver."""
+    """Register the ``llamacpp`` driver."""
     register("llamacpp", LlamaCppDriver)

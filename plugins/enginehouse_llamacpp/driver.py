@@ -1,4 +1,4 @@
-"""How to talk to ``llama-server``, with one model or as a router of several."""
+"""The driver of ``llama-server``, with one model or in router mode."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from enginehouse import (
 
 
 class LlamaCppDriver(OpenAICompatibleDriver):
-    """``llama-server``: healthy once its model is loaded; its properties tell the context that a request may fill."""
+    """llama.cpp's ``llama-server``. It is healthy when its model is loaded; ``/props`` has the context per request."""
 
     health_path = "/health"
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
-        """The launch line of a server with one GGUF file."""
         if not spec.path:
             return None
         context = ["-c", str(spec.context_length)] if spec.context_length else []
@@ -30,9 +29,9 @@ class LlamaCppDriver(OpenAICompatibleDriver):
         return ["llama-server", "-m", spec.path, "--alias", spec.model, *where, "--metrics", *context]
 
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
-        """The models it lists; what a single one can do comes from ``/props`` first.
+        """The listed models. For a single model, ``/props`` takes precedence over the list.
 
-        A router's models are told by its list alone: asking for the properties of one would load it.
+        In router mode the list alone counts, because asking for the properties of a model loads it.
         """
         served = await super().models(engine)
         if len(served) != 1:
@@ -40,6 +39,11 @@ class LlamaCppDriver(OpenAICompatibleDriver):
         [only] = served
         properties = read_json(await engine.request("GET", "/props"), _Properties)
         return [ServedModel(only.name, properties.capabilities().over(only.capabilities))]
+
+    async def concurrency(self, engine: EngineClient) -> int | None:
+        """The number of slots in ``/props``. A router reports none."""
+        response = await engine.request("GET", "/props")
+        return (read_json(response, _Properties).total_slots or None) if response.status == 200 else None
 
 
 class _Settings(msgspec.Struct):
@@ -53,6 +57,7 @@ class _Modalities(msgspec.Struct):
 class _Properties(msgspec.Struct):
     default_generation_settings: _Settings = msgspec.field(default_factory=_Settings)
     modalities: _Modalities = msgspec.field(default_factory=_Modalities)
+    total_slots: int = 0
 
     def capabilities(self) -> Capabilities:
         return Capabilities(

@@ -6,10 +6,10 @@ from enginehouse import Driver, OpenAICompatibleDriver, Register, hookimpl
 
 
 class OpenAIDriver(OpenAICompatibleDriver):
-    """Any OpenAI-compatible server; it is healthy when it lists its models."""
+    """Any OpenAI-compatible server. It is healthy if it lists its models."""
 
 
 @hookimpl
 def register_drivers(register: Register[Driver]) -> None:
-    """Offer the ``openai`` driver."""
+    """Register the ``openai`` driver."""
     register("openai", OpenAIDriver)

@@ -1,4 +1,4 @@
-"""The bundled routing plugins: what a request needs, who can serve it, how good they are, who does."""
+"""The bundled routing plugin: extractors, filters, scorers and strategies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enginehouse_routing.strategies import PriorityOnly, Random, RoundRobin, Sma
 
 @hookimpl
 def register_extractors(register: Register[Extractor]) -> None:
-    """What a request needs."""
+    """Register the extractors: each sets some of a request's requirements."""
     register("tokens", TokensExtractor)
     register("vision", VisionExtractor)
     register("tools", ToolsExtractor)
@@ -20,7 +20,7 @@ def register_extractors(register: Register[Extractor]) -> None:
 
 @hookimpl
 def register_filters(register: Register[Filter]) -> None:
-    """Who can serve it."""
+    """Register the filters: each drops candidates that cannot serve a request."""
     register("health", HealthFilter)
     register("capabilities", CapabilitiesFilter)
     register("context_length", ContextLengthFilter)
@@ -28,7 +28,7 @@ def register_filters(register: Register[Filter]) -> None:
 
 @hookimpl
 def register_scorers(register: Register[Scorer]) -> None:
-    """How good they are."""
+    """Register the scorers: each rates candidates from 0 to 100."""
     register("priority", PriorityScorer)
     register("load", LoadScorer)
     register("latency", LatencyScorer)
@@ -36,7 +36,7 @@ def register_scorers(register: Register[Scorer]) -> None:
 
 @hookimpl
 def register_strategies(register: Register[Strategy]) -> None:
-    """Who does."""
+    """Register the strategies: the configured one picks the candidate."""
     register("smart", Smart)
     register("weighted", Weighted)
     register("round_robin", RoundRobin)

@@ -1,4 +1,4 @@
-"""Extractors: what a request needs, read from its body."""
+"""Extractors: read a request's requirements from its body."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from enginehouse import Extractor, InferenceRequest, Input, Message, Part, Requirements
 
 LONGEST_TOKENS = "routing.longest_tokens"
-"""Key of ``Requirements.extra``: the tokens of the longest of several texts that do not share a context."""
+"""Key of ``Requirements.extra``: the tokens of the longest text, where several texts do not share a context."""
 
 _CHARACTERS_PER_TOKEN = 4
 _TEXT = frozenset({"text", "input_text", "output_text"})
@@ -18,10 +18,10 @@ _JSON = frozenset({"json_object", "json_schema"})
 
 
 class TokensExtractor(Extractor):
-    """Estimates the tokens of the request's text as its characters / 4. A token id is one token."""
+    """Estimates the tokens of a request: a quarter of its characters. A token id counts as one token."""
 
     def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
-        """Set ``estimated_tokens``; for several texts that are served one by one, ``LONGEST_TOKENS`` too."""
+        """Set ``estimated_tokens``, and ``LONGEST_TOKENS`` for several texts that the engine serves one by one."""
         body = request.body
         characters = _in_messages(body.messages) if body.messages else 0
         if body.system:
@@ -36,29 +36,26 @@ class TokensExtractor(Extractor):
 
 
 class VisionExtractor(Extractor):
-    """A request that shows an image, in the form of chat completions, responses or Anthropic messages, needs vision."""
+    """Sets ``needs_vision`` for a request with an image: chat completions, responses or Anthropic messages."""
 
     def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
-        """Set ``needs_vision``."""
         body = request.body
         if _shows_image(body.messages or _messages_of(body.input)):
             requirements.needs_vision = True
 
 
 class ToolsExtractor(Extractor):
-    """A request that offers tools needs a model that can call them."""
+    """Sets ``needs_tools`` for a request that offers tools."""
 
     def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
-        """Set ``needs_tools``."""
         if request.body.tools:
             requirements.needs_tools = True
 
 
 class JsonModeExtractor(Extractor):
-    """A request for a JSON object, with or without a schema, needs JSON mode."""
+    """Sets ``needs_json_mode`` for a request whose answer must be a JSON object, with or without a schema."""
 
     def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
-        """Set ``needs_json_mode``."""
         body = request.body
         if body.response_format is not None:
             requirements.needs_json_mode = body.response_format.type in _JSON
@@ -67,7 +64,7 @@ class JsonModeExtractor(Extractor):
 
 
 class _Document(msgspec.Struct):
-    """A document to rerank, where it is more than a text."""
+    """A document to rerank that is an object."""
 
     text: str | None = None
 
@@ -93,7 +90,7 @@ def _in_content(content: str | Sequence[Part]) -> int:
 
 
 def _in_input(given: Input) -> list[int]:
-    """The characters of each text of a prompt or an input: token ids and the items of a conversation are one text."""
+    """The characters of each text of a prompt or input. A list of token ids is one text, and so is a conversation."""
     if not given:
         return []
     if isinstance(given, str):
@@ -116,13 +113,13 @@ def _in_documents(documents: Sequence[msgspec.Raw] | None) -> list[int]:
 def _in_document(document: msgspec.Raw) -> int:
     try:
         text = _document.decode(document)
-    except ValueError:  # of some other kind: for the engine to judge
+    except ValueError:  # of another type: the engine decides whether that is an error
         return 0
     return len(text if isinstance(text, str) else text.text or "")
 
 
 def _messages_of(given: Input) -> list[Message]:
-    """The items of a conversation, if that is what was given."""
+    """The items of ``given`` if it is a conversation, else none."""
     if isinstance(given, list) and given and isinstance(given[0], Message):
         return [item for item in given if isinstance(item, Message)]
     return []

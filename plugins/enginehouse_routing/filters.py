@@ -1,4 +1,4 @@
-"""Filters: which candidates can serve a request."""
+"""Filters: drop candidates that cannot serve a request."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ class HealthFilter(Filter):
     """Keeps the replicas of healthy backends that are not being drained."""
 
     def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """The candidates that take new requests."""
         return [candidate for candidate in candidates if candidate.health is _HEALTHY and not candidate.draining]
 
     def why(self, requirements: Requirements, candidate: Candidate) -> str:
-        """What is wrong with the backend."""
         if candidate.health is Health.UNKNOWN:
             return f"backend '{candidate.backend}' has not been checked yet"
         if candidate.health is Health.UNHEALTHY:
@@ -27,10 +25,9 @@ class HealthFilter(Filter):
 
 
 class CapabilitiesFilter(Filter):
-    """Keeps the replicas that have the vision, tools and JSON mode a request needs, or may have: unknown is allowed."""
+    """Drops replicas known to lack the vision, tools or JSON mode that a request needs."""
 
     def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """The candidates that are not known to lack something."""
         if requirements.needs_vision:
             candidates = [candidate for candidate in candidates if candidate.capabilities.vision is not False]
         if requirements.needs_tools:
@@ -40,19 +37,16 @@ class CapabilitiesFilter(Filter):
         return candidates
 
     def why(self, requirements: Requirements, candidate: Candidate) -> str:
-        """What the replica lacks."""
         return f"lacks {', '.join(self.missing(requirements, candidate))}"
 
     def missing(self, requirements: Requirements, candidate: Candidate) -> Sequence[str]:
-        """What the replica lacks of ``vision``, ``tools`` and ``json_mode``."""
         return [name for name in _needs(requirements) if getattr(candidate.capabilities, name) is False]
 
 
 class ContextLengthFilter(Filter):
-    """Keeps the replicas whose context holds the request's estimated tokens, or may hold them: unknown is allowed."""
+    """Drops replicas whose context is known to be too short for the request's estimated tokens."""
 
     def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """The candidates that the request is not known to be too long for."""
         tokens = _tokens(requirements)
         return [
             candidate
@@ -61,11 +55,9 @@ class ContextLengthFilter(Filter):
         ]
 
     def why(self, requirements: Requirements, candidate: Candidate) -> str:
-        """How much too long the request is."""
         return f"about {_tokens(requirements)} tokens do not fit into {candidate.capabilities.context_length}"
 
     def missing(self, requirements: Requirements, candidate: Candidate) -> Sequence[str]:
-        """``context_length``, if the request is too long."""
         return () if self.keep(requirements, [candidate]) else ("context_length",)
 
 
@@ -79,6 +71,6 @@ def _needs(requirements: Requirements) -> Iterator[str]:
 
 
 def _tokens(requirements: Requirements) -> int:
-    """The tokens that must fit into a context at once."""
+    """The tokens that must fit into one context."""
     tokens: int = requirements.extra.get(LONGEST_TOKENS, requirements.estimated_tokens)
     return tokens

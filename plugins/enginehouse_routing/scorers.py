@@ -1,4 +1,4 @@
-"""Scorers: how good each candidate is, from 0 to 100, in integers."""
+"""Scorers: rate each candidate with an integer from 0 (worst) to 100 (best)."""
 
 from __future__ import annotations
 
@@ -8,29 +8,27 @@ from enginehouse import Candidate, Requirements, Scorer
 
 
 class PriorityScorer(Scorer):
-    """100 for priority 0, one less for each step down."""
+    """100 for priority 0, one less for each higher number, at least 0."""
 
     def score(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[float]:
-        """``100 - min(priority, 100)`` for each."""
         return [100 - priority if (priority := candidate.priority) < 100 else 0 for candidate in candidates]
 
 
 class LoadScorer(Scorer):
-    """100 for an idle backend, one less for each pending request."""
+    """100 for an idle backend, one less for each pending request, at least 0."""
 
     def score(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[float]:
-        """``100 - min(pending, 100)`` for each."""
         return [100 - pending if (pending := candidate.load.pending) < 100 else 0 for candidate in candidates]
 
 
 class LatencyScorer(Scorer):
-    """100 for an answer that begins at once, one less for each 10 ms on average; waking a cold replica takes its time.
+    """100 for an immediate answer, one less for each 10 ms of latency, at least 0.
 
-    A backend that has not answered yet counts as 0 ms.
+    Latency is the average time to the first byte, plus ``wake_s`` for a replica that must be woken. A backend that has
+    not answered yet has a latency of 0 ms.
     """
 
     def score(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[float]:
-        """``100 - min(milliseconds / 10, 100)`` for each."""
         expected_ms = [
             candidate.load.avg_latency_ms + 1000 * wake_s
             if (wake_s := candidate.wake_s)

@@ -1,4 +1,4 @@
-"""Strategies: the candidate that serves."""
+"""Strategies: pick the candidate that serves a request."""
 
 from __future__ import annotations
 
@@ -8,25 +8,13 @@ from operator import attrgetter, mul
 
 import msgspec
 
-from enginehouse import (
-    Candidate,
-    PluginFailed,
-    RequestError,
-    Requirements,
-    Strategy,
-    Verdict,
-    WeightedScorer,
-)
-from enginehouse_routing.scorers import LatencyScorer, LoadScorer, PriorityScorer
-
-_WITHIN_RANGE: tuple[type, ...] = (PriorityScorer, LoadScorer, LatencyScorer)
-"""Scorers whose figures need no check: they cannot but be right, and a check takes as long as they do."""
+from enginehouse import Candidate, Requirements, Strategy, Verdict, WeightedScorer
 
 
 class Weighted(Strategy):
-    """The highest weighted mean of the scorers' figures, rounded down; the first of those that tie.
+    """Picks the candidate with the highest weighted mean of the scorers' figures, rounded down.
 
-    ``weighted`` is this with ``routing.scorers``.
+    The first of equal candidates wins. The scorers are those of ``routing.scorers``.
     """
 
     def __init__(self) -> None:
@@ -35,20 +23,19 @@ class Weighted(Strategy):
         self._weight = 0
 
     def use(self, scorers: Sequence[WeightedScorer]) -> None:
-        """Take the scorers; without any, all candidates tie."""
+        """Receive the scorers. Without any, all candidates are equal."""
         self._scorers = [scorer for scorer in scorers if scorer.weight]
         self._weights = [scorer.weight for scorer in self._scorers]
         self._weight = sum(self._weights)
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
-        """The candidate of the highest score."""
         if len(candidates) == 1 or not self._scorers:
             return candidates[0]
         totals = self._totals(self._figures(requirements, candidates))
         return candidates[totals.index(max(totals))]
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
-        """Each candidate's score, and the figure of each scorer."""
+        """Return each candidate's score and its figures by scorer."""
         if not self._scorers:
             return super().explain(requirements, candidates)
         figures = self._figures(requirements, candidates)
@@ -59,47 +46,31 @@ class Weighted(Strategy):
         ]
 
     def _figures(self, requirements: Requirements, candidates: Sequence[Candidate]) -> list[Sequence[float]]:
-        """The figures of each scorer, from 0 to 100."""
-        columns = []
-        count = len(candidates)
-        for name, _, scorer in self._scorers:
-            try:
-                column = scorer.score(requirements, candidates)
-                if type(scorer) in _WITHIN_RANGE:
-                    columns.append(column)
-                    continue
-                if len(column) != count:
-                    raise ValueError(f"{len(column)} figures for {count} candidates")
-            except RequestError:
-                raise
-            except Exception as error:
-                text = f"The scorer '{name}' failed with {type(error).__name__}"
-                raise PluginFailed(text, details={"kind": "scorer", "plugin": name}) from error
-            if max(column) > 100 or min(column) < 0:
-                column = [min(max(figure, 0), 100) for figure in column]
-            columns.append(column)
-        return columns
+        """The figures of all candidates, by scorer."""
+        return [scorer.score(requirements, candidates) for _, _, scorer in self._scorers]
 
     def _totals(self, figures: Sequence[Sequence[float]]) -> list[float]:
-        """The score of each candidate, from the figures of each scorer."""
+        """The score of each candidate."""
         weights, weight = self._weights, self._weight
-        if len(weights) == 3:  # as smart has them; three times as fast
+        if len(weights) == 3:  # as in smart; three times faster than the general case
             u, v, w = weights
-            return [(u * x + v * y + w * z) // weight for x, y, z in zip(*figures)]  # noqa: B905 - checked before
+            return [(u * x + v * y + w * z) // weight for x, y, z in zip(*figures)]  # noqa: B905 - equally long
         return [sum(map(mul, weights, parts)) // weight for parts in zip(*figures, strict=True)]
 
 
 class Smart(Weighted):
-    """``Weighted`` with the scorers priority, load and latency, in one pass: the default runs for every request."""
+    """Picks as ``weighted`` does with the scorers priority, load and latency; the default.
+
+    It runs for every request, so it computes the three scorers' formulas in one pass.
+    """
 
     def use(self, scorers: Sequence[WeightedScorer]) -> None:
-        """Take those three; the gateway makes them of ``routing.weights``."""
+        """Receive the three scorers. The gateway makes them from ``routing.weights``."""
         super().use(scorers)
         weights = {scorer.name: scorer.weight for scorer in scorers}
         self._three = (weights.get("priority", 0), weights.get("load", 0), weights.get("latency", 0))
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
-        """The candidate of the highest score."""
         if len(candidates) == 1 or not self._scorers:
             return candidates[0]
         by_priority, by_load, by_latency = self._three
@@ -118,9 +89,9 @@ class Smart(Weighted):
 
 
 class RoundRobin(Strategy):
-    """One after the other: the replica whose last turn is longest ago, the first of those that never had one.
+    """Picks the replica that was picked longest ago; replicas never picked come first, in order.
 
-    That is a rotation in order, which also stays even when the candidates change or differ from request to request.
+    The rotation stays even when the candidates differ from request to request.
     """
 
     def __init__(self) -> None:
@@ -128,7 +99,6 @@ class RoundRobin(Strategy):
         self._last_turns: dict[str, int] = {}
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
-        """The candidate whose turn it is."""
         turns = self._turns(candidates)
         chosen = candidates[turns.index(min(turns))]
         self._turn += 1
@@ -136,7 +106,7 @@ class RoundRobin(Strategy):
         return chosen
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
-        """When each candidate had its last turn; 0 is never."""
+        """Return the turn in which each candidate was last picked; 0 for never."""
         return [Verdict(parts={"last_turn": turn}) for turn in self._turns(candidates)]
 
     def _turns(self, candidates: Sequence[Candidate]) -> list[int]:
@@ -145,14 +115,12 @@ class RoundRobin(Strategy):
 
 
 class PriorityOnly(Strategy):
-    """The lowest priority number, the first of those that tie."""
+    """Picks the candidate with the lowest priority number, the first of equals."""
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
-        """The candidate of the lowest priority number."""
         return min(candidates, key=_priority)
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
-        """Each candidate's priority."""
         return [Verdict(parts={"priority": candidate.priority}) for candidate in candidates]
 
 
@@ -160,10 +128,10 @@ _priority = attrgetter("priority")
 
 
 class Random(Strategy):
-    """Any of the candidates, each as likely as the others."""
+    """Picks each candidate with the same probability."""
 
     class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-        """``seed``: makes the choices repeatable."""
+        """``seed`` makes the picks repeatable."""
 
         seed: int | None = None
 
@@ -171,5 +139,4 @@ class Random(Strategy):
         self._random = random.Random(config.seed)
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
-        """One of the candidates."""
         return candidates[int(self._random.random() * len(candidates))]

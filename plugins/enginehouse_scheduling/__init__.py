@@ -1,4 +1,4 @@
-"""The bundled scheduling plugins: when a request runs, and what has to go so that its model can."""
+"""The bundled scheduler and swappers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from enginehouse_scheduling.memory import Memory
 
 @hookimpl
 def register_schedulers(register: Register[Scheduler]) -> None:
-    """When a request runs."""
+    """Register the scheduler ``fifo``."""
     register("fifo", Fifo)
 
 
 @hookimpl
 def register_swappers(register: Register[Swapper]) -> None:
-    """What has to go."""
+    """Register the swappers: the configured one chooses what is evicted."""
     register("group", Group)
     register("matrix", Matrix)
     register("memory", Memory)

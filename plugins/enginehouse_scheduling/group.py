@@ -1,4 +1,4 @@
-"""``group``: models share a place in groups, and change places by the rules of these."""
+"""``group``: eviction by groups of models."""
 
 from __future__ import annotations
 
@@ -7,27 +7,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from enginehouse import ConfigError, HostedReplica, HostFacts, Swapper, SwapPlan
+from enginehouse import ConfigError, GroupSettings, HostedReplica, HostFacts, Swapper, SwapPlan
 from enginehouse_scheduling.model_names import check_model
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A group: one member at a time (``swap``), stopping other groups (``exclusive``) unless these ``persist``."""
-
-    members: list[str] = []
-    swap: bool = True
-    exclusive: bool = True
-    persistent: bool = False
-
-
 class _Place(NamedTuple):
-    """The group of a model; ``name`` is ``None`` for that of all models which no group lists."""
+    """The group of a model. ``name`` is ``None`` for the group of all models that no group lists."""
 
     name: str | None
-    rules: Rules
+    rules: GroupSettings
 
 
-_REST = _Place(None, Rules())
+_REST = _Place(None, GroupSettings(members=[]))
 
 
 class Group(Swapper):
@@ -36,7 +27,7 @@ class Group(Swapper):
     class Config(msgspec.Struct, frozen=True):
         """``groups``: by name; from ``[scheduling.groups]``."""
 
-        groups: dict[str, Rules] = {}
+        groups: dict[str, GroupSettings] = {}
 
     def __init__(self, config: Config) -> None:
         self._groups = config.groups
@@ -44,7 +35,7 @@ class Group(Swapper):
         self._host = HostFacts(name="")
 
     def prepare(self, host: HostFacts) -> None:
-        """Take the host. ``ConfigError`` for an unknown model, and for one that is listed twice."""
+        """Raises ``ConfigError`` for an unknown model, and for a model that is listed twice."""
         self._host = host
         self._places = {}
         for name, rules in self._groups.items():
@@ -57,23 +48,23 @@ class Group(Swapper):
                 self._places[model] = _Place(name, rules)
 
     def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
-        """The running replicas that the groups do not let run beside ``target``, in their order."""
+        """The running replicas that the groups exclude beside ``target``, in their order."""
         replicas = self._host.replicas
         wanted = replicas[target]
         return [each for each in running if each != target and self._must_go(replicas[each], wanted)]
 
     def dispensable(self, target: str, running: Sequence[str]) -> Sequence[str]:
-        """All but the members of other groups that persist."""
+        """All but the members of other, persistent groups."""
         replicas = self._host.replicas
         here = self._place(replicas[target].model).name
         places = {each: self._place(replicas[each].model) for each in running}
         return [each for each, place in places.items() if place.name == here or not place.rules.persistent]
 
     def on_swap_start(self, target: str, running: Sequence[str]) -> None:
-        """Nothing to remember."""
+        pass
 
     def explain(self, target: str, running: Sequence[str]) -> SwapPlan:
-        """The eviction; ``set_name`` is the target's group, if a group lists it."""
+        """The eviction. ``set_name`` is the target's group, if a group lists it."""
         place = self._place(self._host.replicas[target].model)
         return msgspec.structs.replace(super().explain(target, running), set_name=place.name)
 

@@ -1,4 +1,4 @@
-"""``memory``: as many models as fit the host's budget; the least recently used go first."""
+"""``memory``: as many models as fit the host's budget; the least recently used are evicted first."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ _MIB = 1024**2
 class Memory(Swapper):
     """Evicts the least recently used replicas until the target fits, and no more; never a pinned one.
 
-    A replica takes what was declared for it, else what was measured. One of unknown size is taken to need all that the
-    pinned ones leave, so it runs beside these only. Without a budget, nothing is ever evicted.
+    The size of a replica is the declared one, else the measured one. A replica of unknown size counts as all the memory
+    that pinned replicas leave, so it runs beside those only. Without a budget, no replica is ever evicted.
     """
 
     def __init__(self) -> None:
         self._host = HostFacts(name="")
 
     def prepare(self, host: HostFacts) -> None:
-        """Take the host."""
         self._host = host
 
     def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
-        """What has to go for ``target`` to fit, in the order of ``running``; ``LoadFailed`` if it cannot fit."""
+        """The replicas to stop so that ``target`` fits, in their order. Raises ``LoadFailed`` if it cannot fit."""
         budget = self._host.memory
         if budget is None or target in running:
             return []
@@ -41,15 +40,15 @@ class Memory(Swapper):
         return [each for each in unpinned if each not in kept]
 
     def on_swap_start(self, target: str, running: Sequence[str]) -> None:
-        """Nothing to remember: sizes are measured by the gateway."""
+        pass
 
     def _size(self, replica: str) -> int | None:
-        """Bytes that a replica takes, or ``None`` if that is not known yet."""
+        """The bytes of a replica, ``None`` if they are not known yet."""
         declared = self._host.replicas[replica].memory
         return self._host.measured.get(replica) if declared is None else declared
 
     def _kept(self, running: Sequence[str], room: int) -> set[str]:
-        """Those of ``running`` that may stay in ``room`` bytes."""
+        """The replicas of ``running`` that may stay in ``room`` bytes."""
         sizes = {each: size for each in running if (size := self._size(each)) is not None}
         kept = dict(sizes)
         for oldest in sizes:
@@ -57,7 +56,7 @@ class Memory(Swapper):
                 break
             del kept[oldest]
         for newest in reversed([each for each in sizes if each not in kept]):
-            if sum(kept.values()) + sizes[newest] <= room:  # a larger one went after it
+            if sum(kept.values()) + sizes[newest] <= room:  # a larger one was evicted after it
                 kept[newest] = sizes[newest]
         return set(kept)
 
@@ -71,6 +70,6 @@ class Memory(Swapper):
 
 
 def _text(size: int) -> str:
-    """Bytes for people: ``6.5 GiB``."""
+    """Bytes in words: ``6.5 GiB``."""
     unit, name = (_GIB, "GiB") if size >= _GIB else (_MIB, "MiB")
     return f"{round(size / unit, 2):g} {name}"

@@ -6,12 +6,12 @@ from enginehouse import ConfigError, HostFacts, did_you_mean
 
 
 def models_of(host: HostFacts) -> list[str]:
-    """The models that rules may name: those of this host, and those of others, which the same rules may be for."""
+    """The models that rules may name. Rules are the same for all hosts, so models of other hosts count too."""
     return sorted({replica.model for replica in host.replicas.values()} | host.elsewhere)
 
 
 def check_model(model: str, host: HostFacts, key: str) -> None:
-    """Raise ``ConfigError`` at the configuration key ``key`` if rules may not name ``model``."""
+    """Raise ``ConfigError`` at the configuration key ``key`` if ``model`` is not known."""
     known = models_of(host)
     if model not in known:
         remedy = did_you_mean(model, known) or "name a model of [models] that has an engine to launch"

@@ -1,4 +1,4 @@
-"""The ``sglang`` driver."""
+"""The ``sglang`` driver: SGLang's server."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ __all__ = ["SglangDriver"]
 
 @hookimpl
 def register_drivers(register: Register[Driver]) -> None:
-    """Offer the ``sglang`` driver."""
+    """Register the ``sglang`` driver."""
     register("sglang", SglangDriver)

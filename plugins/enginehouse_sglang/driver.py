@@ -1,4 +1,4 @@
-"""How to talk to an SGLang server."""
+"""The driver of SGLang servers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from enginehouse import (
 
 
 class SglangDriver(OpenAICompatibleDriver):
-    """SGLang's server: its model list tells the context length, its model information the rest."""
+    """SGLang's server. Its model list has the context length, ``/model_info`` the other capabilities."""
 
     health_path = "/health"
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
-        """The launch line of a server with one model."""
         if not spec.path:
             return None
         context = ["--context-length", str(spec.context_length)] if spec.context_length else []
@@ -32,13 +31,13 @@ class SglangDriver(OpenAICompatibleDriver):
         return ["python", "-m", "sglang.launch_server", *model, *where, *context]
 
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
-        """The models it lists, each with what the server says of the one that it has loaded."""
+        """The listed models, each with the capabilities of the loaded one."""
         served = await super().models(engine)
         known = await self._model_information(engine)
         return [ServedModel(model.name, model.capabilities.over(known)) for model in served]
 
     async def _model_information(self, engine: EngineClient) -> Capabilities:
-        for path in ("/model_info", "/get_model_info"):  # the second is what older servers call it
+        for path in ("/model_info", "/get_model_info"):  # older servers know only the second
             response = await engine.request("GET", path)
             if response.status == 200:
                 return read_json(response, _ModelInformation).capabilities()

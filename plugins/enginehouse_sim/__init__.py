@@ -1,6 +1,6 @@
 """The ``sim`` driver and the simulated engine that it launches: ``python -m enginehouse_sim``.
 
-The server's parts are imported by ``__main__`` alone, so that having the plugin installed costs nothing.
+Installing the plugin costs nothing: only ``__main__`` and the commands import the engine.
 """
 
 from __future__ import annotations
@@ -26,6 +26,6 @@ def register_commands(register: Register[Any]) -> None:
 
 
 def _commands() -> Any:
-    from enginehouse_sim.commands import sim  # only for somebody who asks for commands
+    from enginehouse_sim.commands import sim  # imports the engine's options: only when the command runs
 
     return sim

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enginehouse_sim.serve_command import serve
+from enginehouse_sim.simulator.serve.command import serve
 
 if __name__ == "__main__":
     serve(prog_name="python -m enginehouse_sim")

@@ -1,16 +1,16 @@
-"""``enginehouse sim``."""
+"""The commands of ``enginehouse sim``."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
 from enginehouse import EnginehouseError
-from enginehouse_sim.core.options import POSITIVE, core_options
-from enginehouse_sim.core.settings import CoreSettings
-from enginehouse_sim.serve_command import serve
+from enginehouse_sim.simulator.core.options import POSITIVE, core_options
+from enginehouse_sim.simulator.core.settings import CoreSettings
+from enginehouse_sim.simulator.serve.command import serve
 
 
 @click.group(name="sim")
@@ -35,12 +35,12 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def replay(trace: Path, core: CoreSettings, limit: int | None, as_json: bool, picture: Path | None) -> None:
     """Run the requests of TRACE through the engine on a virtual clock, and report latencies and throughput.
 
-    TRACE is a CSV or JSON lines file with arrival (seconds), input_length and output_length, and perhaps prefix_ids, or
+    TRACE is a CSV or JSON lines file with arrival (seconds), input_length, output_length and optionally prefix_ids, or
     an Azure or Mooncake trace as published.
     """
-    from enginehouse_sim.replay.command import run_replay
+    from enginehouse_sim.simulator.replay.command import run_replay
 
-    _tell_errors(run_replay, trace, core, limit, as_json, picture)
+    _report_errors(run_replay, trace, core, limit, as_json, picture)
 
 
 @sim.command(context_settings={"show_default": True})
@@ -50,12 +50,12 @@ def replay(trace: Path, core: CoreSettings, limit: int | None, as_json: bool, pi
 @_json
 def steps(trace: Path, core: CoreSettings, limit: int | None, as_json: bool) -> None:
     """Print what the scheduler plans for each step of TRACE; with --json the whole plan, one object in each line."""
-    from enginehouse_sim.replay.command import run_steps
+    from enginehouse_sim.simulator.replay.command import run_steps
 
-    _tell_errors(run_steps, trace, core, limit, as_json)
+    _report_errors(run_steps, trace, core, limit, as_json)
 
 
-def _tell_errors(run: Any, *arguments: Any) -> None:
+def _report_errors(run: Callable[..., None], *arguments: object) -> None:
     try:
         run(*arguments)
     except EnginehouseError as error:

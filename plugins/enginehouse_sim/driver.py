@@ -1,4 +1,4 @@
-"""How to talk to the simulated engine."""
+"""The driver for the simulated engine."""
 
 from __future__ import annotations
 
@@ -11,31 +11,35 @@ from enginehouse import Capabilities, EngineClient, LaunchSpec, OpenAICompatible
 
 
 class SimDriver(OpenAICompatibleDriver):
-    """The simulated engine: its model list tells whatever it was told about itself."""
+    """The driver of the simulated engine, whose model list publishes the models' capabilities."""
 
     health_path = "/health"
 
     def command(self, spec: LaunchSpec) -> Sequence[str]:
-        """The launch line of a simulated engine with one model; ``spec.path`` does not matter."""
+        """Launch a simulated engine with one model. ``spec.path`` is ignored."""
         context = ["--context-length", str(spec.context_length)] if spec.context_length else []
         where = ["--host", "127.0.0.1", "--port", str(spec.port)]
         return [sys.executable, "-m", "enginehouse_sim", "--model", spec.model, *where, *context]
 
     async def sleep(self, engine: EngineClient) -> bool:
-        """Have it give up its KV cache and stand still."""
+        """Abort the engine's requests and drop its KV cache."""
         return (await engine.request("POST", "/sleep?level=1")).status == 200
 
     async def wake(self, engine: EngineClient) -> bool:
-        """Have it run again."""
         return (await engine.request("POST", "/wake_up")).status == 200
 
+    async def concurrency(self, engine: EngineClient) -> int | None:
+        """``max_num_seqs`` in ``/server_info``, which has vLLM's form."""
+        response = await engine.request("GET", "/server_info")
+        return read_json(response, _ServerInfo).vllm_config.scheduler_config.max_num_seqs
+
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
-        """The models it lists, with their capabilities; one it was not told of is unknown."""
-        listed = read_json(await engine.request("GET", "/v1/models"), _ModelList).data
+        """The listed models. Capabilities that the engine does not publish are unknown."""
+        listed = read_json(await engine.request("GET", "/v1/models"), _SimModelList).data
         return [ServedModel(model.id, model.capabilities()) for model in listed]
 
 
-class _Model(msgspec.Struct):
+class _SimModel(msgspec.Struct):
     id: str
     max_model_len: int
     vision: bool | None = None
@@ -48,5 +52,17 @@ class _Model(msgspec.Struct):
         )
 
 
-class _ModelList(msgspec.Struct):
-    data: list[_Model]
+class _SimModelList(msgspec.Struct):
+    data: list[_SimModel]
+
+
+class _SchedulerConfig(msgspec.Struct):
+    max_num_seqs: int
+
+
+class _VllmConfig(msgspec.Struct):
+    scheduler_config: _SchedulerConfig
+
+
+class _ServerInfo(msgspec.Struct):
+    vllm_config: _VllmConfig

@@ -1,19 +1,28 @@
-"""The ``vllm`` driver."""
+"""The ``vllm`` driver: vLLM's OpenAI-compatible server."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from enginehouse import Driver, EngineClient, LaunchSpec, OpenAICompatibleDriver, Register, hookimpl
+import msgspec
+
+from enginehouse import (
+    Driver,
+    EngineClient,
+    LaunchSpec,
+    OpenAICompatibleDriver,
+    Register,
+    hookimpl,
+    read_json,
+)
 
 
 class VllmDriver(OpenAICompatibleDriver):
-    """vLLM's OpenAI server; its model list tells each model's context length."""
+    """vLLM's OpenAI-compatible server. Its model list has each model's context length."""
 
     health_path = "/health"
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
-        """The launch line of a server with one model."""
         if not spec.path:
             return None
         context = ["--max-model-len", str(spec.context_length)] if spec.context_length else []
@@ -22,19 +31,38 @@ class VllmDriver(OpenAICompatibleDriver):
         return ["vllm", "serve", spec.path, "--served-model-name", spec.model, *where, *context, *sleep]
 
     def environment(self, spec: LaunchSpec) -> Mapping[str, str]:
-        """What opens the pages for sleep."""
+        """Enable the sleep endpoints, which vLLM serves in development mode only."""
         return {"VLLM_SERVER_DEV_MODE": "1"} if spec.sleep else {}
 
     async def sleep(self, engine: EngineClient) -> bool:
-        """Move the weights to main memory and give up the KV cache; a server without sleep mode cannot."""
+        """Move the weights to main memory and drop the KV cache. Fails on a server without sleep mode."""
         return (await engine.request("POST", "/sleep?level=1")).status == 200
 
     async def wake(self, engine: EngineClient) -> bool:
-        """Move the weights back."""
         return (await engine.request("POST", "/wake_up")).status == 200
+
+    async def concurrency(self, engine: EngineClient) -> int | None:
+        """``max_num_seqs``, which vLLM reports in development mode only (``VLLM_SERVER_DEV_MODE=1``)."""
+        response = await engine.request("GET", "/server_info?config_format=json")
+        if response.status != 200:
+            return None
+        settings = read_json(response, _ServerInfo).vllm_config
+        return settings.scheduler_config.max_num_seqs if isinstance(settings, _VllmConfig) else None
+
+
+class _SchedulerConfig(msgspec.Struct):
+    max_num_seqs: int | None = None
+
+
+class _VllmConfig(msgspec.Struct):
+    scheduler_config: _SchedulerConfig = msgspec.field(default_factory=_SchedulerConfig)
+
+
+class _ServerInfo(msgspec.Struct):
+    vllm_config: _VllmConfig | str = ""  # older servers send a text only
 
 
 @hookimpl
 def register_drivers(register: Register[Driver]) -> None:
-    """Offer the ``vllm`` driver."""
+    """Register the ``vllm`` driver."""
     register("vllm", VllmDriver)

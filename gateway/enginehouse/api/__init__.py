@@ -1,1 +1,1 @@
-"""The HTTP surface: two doors, OpenAI's endpoints, operations, errors."""
+"""The HTTP surface: ``doors`` let requests in, ``pages`` answer those that no engine serves."""

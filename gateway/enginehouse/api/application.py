@@ -1,4 +1,4 @@
-"""The Starlette application: everything that is not hot, and the ASGI door for what is."""
+"""The Starlette application: all pages, and the inference endpoints through the ASGI door."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from enginehouse.api.asgi_door import AsgiDoor
-from enginehouse.api.entrance import INFERENCE_PATHS, Entrance
+from enginehouse.api.doors.admission import INFERENCE_PATHS, Admission
+from enginehouse.api.doors.asgi import AsgiDoor, headers_of
+from enginehouse.api.doors.framing import check_host
+from enginehouse.api.doors.refusal import refuse
 from enginehouse.api.errors import on_failure, on_http_exception, on_request_error
-from enginehouse.domain.errors import RequestError
+from enginehouse.domain.errors import InvalidRequest, RequestError
 
 Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
 
 
 def build_application(
-    entrance: Entrance, routes: Sequence[BaseRoute], *, cors: Sequence[str], lifespan: Lifespan
+    admission: Admission, routes: Sequence[BaseRoute], *, cors: Sequence[str], lifespan: Lifespan
 ) -> Starlette:
-    """The application with the inference endpoints and ``routes``; ``cors`` are the origins that may call it."""
-    door = AsgiDoor(entrance)
+    """The application with the inference endpoints and ``routes``. Pages of the origins in ``cors`` may call it."""
+    door = AsgiDoor(admission)
     inference = [Route(path, door, methods=["POST"]) for path in INFERENCE_PATHS]
-    middleware = []
+    middleware = [Middleware(_HostCheck)]
     if cors:
         exposed = ["x-request-id", *(f"x-enginehouse-{name}" for name in ("backend", "model", "reason", "overhead-us"))]
         middleware.append(
@@ -37,9 +40,27 @@ def build_application(
                 expose_headers=exposed,
             )
         )
-    return Starlette(
+    application = Starlette(
         routes=[*inference, *routes],
         middleware=middleware,
         exception_handlers={RequestError: on_request_error, HTTPException: on_http_exception, Exception: on_failure},
         lifespan=lifespan,
     )
+    application.router.redirect_slashes = False  # Starlette would redirect to whatever ``Host`` says
+    return application
+
+
+class _HostCheck:
+    """Refuses requests without ``Host``, or with two, for servers that do not (RFC 9112, 3.2)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket"):
+            try:
+                check_host(scope.get("http_version", ""), headers_of(scope))
+            except InvalidRequest as error:
+                await refuse(scope, receive, send, error)
+                return
+        await self._app(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Errors of the application, as OpenAI envelopes."""
+"""Answers the application's errors with OpenAI's error envelopes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def json_response(content: object, status: int = 200, headers: dict[str, str] | 
 
 
 async def on_request_error(request: Request, error: Exception) -> Response:
-    """One of our errors."""
+    """Answer a ``RequestError``."""
     error = cast(RequestError, error)
     headers = {"retry-after": str(error.retry_after)} if error.retry_after is not None else None
     return json_response(error.envelope(), error.status, headers)
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
-    """One of Starlette's: an unknown path, a method that is not allowed."""
+    """Answer an error of Starlette: an unknown path, or a method that is not allowed."""
     error = cast(HTTPException, error)
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
     message = f"{request.method} {request.url.path}: {error.detail}"
@@ -34,7 +34,7 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def on_failure(request: Request, error: Exception) -> Response:
-    """A defect of ours; what went wrong is in the log, not in the answer."""
+    """Answer a defect of the gateway. Details are only in the log."""
     return json_response(_envelope("Internal error; see the gateway's log", "server_error", "internal_error"), 500)
 
 

@@ -1,4 +1,4 @@
-"""Client keys: who may come in, and how much each may do."""
+"""Client keys and their limits."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from time import monotonic
 
-from enginehouse.config.schema import Key
+from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import Forbidden, RateLimited, Unauthorized
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 
 
 class _PerMinute:
-    """A token bucket that holds one minute's worth; ``limit`` 0 is no limit."""
+    """A token bucket that holds the amount of one minute. ``limit`` 0 is no limit."""
 
     def __init__(self, limit: int, clock: Callable[[], float]) -> None:
         self.limit = limit
@@ -22,8 +22,8 @@ class _PerMinute:
         self._at = clock()
         self._clock = clock
 
-    def allow(self, limit: int) -> None:
-        """From now on ``limit``; what was used up stays so."""
+    def set_limit(self, limit: int) -> None:
+        """Change the limit. The amount used in this minute stays used."""
         if limit != self.limit:
             self.seconds_short(0)
             used = self.limit - self._left if self.limit else 0.0
@@ -32,7 +32,7 @@ class _PerMinute:
             self._at = self._clock()
 
     def seconds_short(self, amount: int) -> float:
-        """How long until ``amount`` could be taken; more than a minute's worth counts as a minute's."""
+        """Seconds until ``amount`` can be taken. An amount above the limit counts as the limit."""
         if not self.limit:
             return 0.0
         now = self._clock()
@@ -41,38 +41,38 @@ class _PerMinute:
         return max(0.0, (min(amount, self.limit) - self._left) * 60 / self.limit)
 
     def take(self, amount: int) -> None:
-        """Use ``amount`` up."""
         self._left -= amount
 
 
 class KeyHolder:
-    """A ``Caller`` who showed a key."""
+    """The ``Caller`` that a key identifies."""
 
-    def __init__(self, key: Key, clock: Callable[[], float]) -> None:
-        self._now = 0
+    def __init__(self, key: KeySettings, clock: Callable[[], float]) -> None:
+        self._running = 0
         self._requests = _PerMinute(key.requests_per_minute, clock)
         self._tokens = _PerMinute(key.tokens_per_minute, clock)
-        self.become(key)
+        self.configure(key)
 
-    def become(self, key: Key) -> None:
-        """May from now on what ``key`` says; what was counted stays."""
+    def configure(self, key: KeySettings) -> None:
+        """Apply other settings. Counts stay."""
         self.name = key.name
         self.admin = key.admin
         self.priority = key.priority
         self._models = tuple(key.models)
+        self.scoped = "*" not in key.models
         self._most = key.max_concurrent
-        self._requests.allow(key.requests_per_minute)
-        self._tokens.allow(key.tokens_per_minute)
+        self._requests.set_limit(key.requests_per_minute)
+        self._tokens.set_limit(key.tokens_per_minute)
 
     def may_use(self, model: str) -> bool:
-        """Whether the key is good for ``model``."""
+        """Whether the key's ``models`` include ``model``."""
         return any(pattern == "*" or fnmatchcase(model, pattern) for pattern in self._models)
 
     def admit(self, requirements: Requirements) -> None:
         """Count a request in, or raise ``Forbidden`` or ``RateLimited``."""
         if not self.may_use(requirements.model):
             raise Forbidden(f"Key '{self.name}' may not use model '{requirements.model}'", param="model")
-        if self._most and self._now >= self._most:
+        if self._most and self._running >= self._most:
             raise RateLimited(f"Key '{self.name}' already has {self._most} requests running (max_concurrent)")
         tokens = requirements.estimated_tokens
         wait = max(self._requests.seconds_short(1), self._tokens.seconds_short(tokens))
@@ -80,42 +80,42 @@ class KeyHolder:
             raise RateLimited(f"Key '{self.name}' is over its rate limit", retry_after=int(wait) + 1)
         self._requests.take(1)
         self._tokens.take(tokens)
-        self._now += 1
+        self._running += 1
 
     def check_uncounted(self) -> None:
-        """Raises ``Forbidden`` for a key with a limit of tokens, where nobody looks into requests to count them."""
+        """Raise ``Forbidden`` for a key with a token limit: this request's tokens cannot be counted."""
         if self._tokens.limit:
             raise Forbidden(
-                f"Key '{self.name}' has a limit of tokens (tokens_per_minute), and nobody counts what goes to an "
-                "engine as it comes: use the paths under /v1, or a key without that limit"
+                f"Key '{self.name}' has a token limit (tokens_per_minute), and tokens are counted only under /v1: "
+                "use a path under /v1, or a key without that limit"
             )
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Count a request out."""
-        self._now -= 1
+        self._running -= 1
 
 
 class Keyring:
-    """All keys. Without any, everybody may do everything."""
+    """All keys. Without any, every caller may do everything."""
 
-    def __init__(self, keys: Sequence[Key], clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, keys: Sequence[KeySettings], clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._holders: dict[bytes, KeyHolder] = {}
-        self.become(keys)
+        self.configure(keys)
 
-    def become(self, keys: Sequence[Key]) -> None:
-        """Know exactly ``keys`` from now on; one of the same name as before goes on counting, whatever its secret."""
+    def configure(self, keys: Sequence[KeySettings]) -> None:
+        """Replace the keys. A key keeps its counts if its name stays, even with another secret."""
         known = {holder.name: holder for holder in self._holders.values()}
         self._holders = {}
         for key in keys:
             if (holder := known.get(key.name)) is None:
                 holder = KeyHolder(key, self._clock)
             else:
-                holder.become(key)
+                holder.configure(key)
             self._holders[_digest(key.key.encode())] = holder
 
     def caller(self, headers: Headers) -> KeyHolder | None:
-        """Who shows a key in ``Authorization: Bearer`` or ``x-api-key``; ``None`` where no keys are set.
+        """The caller whose key is in ``Authorization: Bearer`` or ``x-api-key``; ``None`` where no keys are set.
 
         Raises ``Unauthorized``.
         """
@@ -128,11 +128,12 @@ class Keyring:
             raise Unauthorized(problem)
         return holder
 
-    def check_admin(self, headers: Headers) -> None:
-        """Raises ``Unauthorized`` or ``Forbidden`` unless the caller may use ``/api``."""
+    def admin(self, headers: Headers) -> KeyHolder | None:
+        """The caller, as ``caller``. Also raises ``Forbidden`` unless its key is an admin key."""
         holder = self.caller(headers)
         if holder is not None and not holder.admin:
             raise Forbidden(f"Key '{holder.name}' is no admin key")
+        return holder
 
 
 def _digest(key: bytes) -> bytes:

@@ -1,18 +1,21 @@
-"""The composition root: the only package that knows everyone.
+"""The composition root: the only package that knows all others.
 
 ::
 
-    gateway     the whole house, and its life
-    build       from the configuration to the parts of the house
-    reload      the configuration read anew, whoever asks for that
-    plan        what changes with another configuration
-    changeover  everything that it needs, made first, then put in place in one step
-    watch       whether a file was changed
+    gateway        the whole gateway: construction, start and stop
+    build          makes the parts of a gateway from its configuration
+    plugin_instances  makes instances of registered types with their parameters
+    rehearsal      builds a gateway and starts nothing
+    reload         reads the configuration again, on request or when its file changes
+    config_diff    what a new configuration changes
+    config_change  prepares such a change, then carries it out in one step
+    watch          detects changes of a file
 """
 
 from __future__ import annotations
 
 from enginehouse.app.build import build_fleet, build_router, build_swapper
 from enginehouse.app.gateway import Gateway
+from enginehouse.app.rehearsal import rehearse_start
 
-__all__ = ["Gateway", "build_fleet", "build_router", "build_swapper"]
+__all__ = ["Gateway", "build_fleet", "build_router", "build_swapper", "rehearse_start"]

@@ -1,4 +1,4 @@
-"""From the configuration to the parts of the house that it describes, made of registered plugins."""
+"""Makes the parts of a gateway from its configuration and the registered plugins."""
 
 from __future__ import annotations
 
@@ -7,65 +7,71 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import time
-from typing import Any
 
+import msgspec
+
+from enginehouse.app.config_diff import differences
+from enginehouse.app.plugin_instances import create, create_installed, identity
 from enginehouse.config.decode import did_you_mean
 from enginehouse.config.managed import driver_of, managed_backends
-from enginehouse.config.schema import Backend, Config, Model, ModelCard, ScorerRef, Timeouts
+from enginehouse.config.plugin_tables import plugin_table
+from enginehouse.config.rescheduling import ReschedulingSettings
+from enginehouse.config.schema import (
+    BackendSettings,
+    CapabilitySettings,
+    Config,
+    ModelSettings,
+    ScorerSettings,
+    TelemetrySettings,
+    TimeoutSettings,
+)
+from enginehouse.config.shape import dotted
 from enginehouse.domain.capabilities import Capabilities
-from enginehouse.domain.errors import ConfigError
+from enginehouse.domain.errors import EnginehouseError, PluginError
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Health, ReplicaState, replica_name
-from enginehouse.engines.local import LocalLauncher
-from enginehouse.engines.means import Means
-from enginehouse.fleet.backend import Backend as Member
+from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.launch_line import launch_line
+from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.drivers import Driver
+from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.launchers import Launcher
-from enginehouse.interfaces.scorers import WeightedScorer
+from enginehouse.interfaces.scorers import Scorer, WeightedScorer
+from enginehouse.interfaces.strategies import Strategy
 from enginehouse.interfaces.swappers import HostFacts, Swapper
-from enginehouse.plugin_manager.registry import Registry
+from enginehouse.plugin_manager.registry import Registry, describe
 from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.routing.guarded_scorer import GuardedScorer
 from enginehouse.routing.router import Router
 from enginehouse.scheduling.facts import host_facts, host_names, swapper_parameters
-from enginehouse.telemetry.listeners import Listeners, Observers, tell
+from enginehouse.scheduling.guarded_swapper import GuardedSwapper
+from enginehouse.scheduling.preloads import check_preloads
+from enginehouse.telemetry.observers import Callbacks, Observers, notify
 
 _log = logging.getLogger(__name__)
 
 
 def build_router(config: Config, registry: Registry) -> Router:
-    """The router that ``[routing]`` describes, made of registered plugins."""
+    """The router that ``[routing]`` describes."""
     routing = config.routing
-    strategy_type = routing.strategy
-    if strategy_type not in registry.types("strategy"):
-        hint = did_you_mean(strategy_type, list(registry.types("strategy")))
-        _log.warning("routing.strategy: there is no strategy '%s', so 'smart' is used. %s", strategy_type, hint)
-        strategy_type = "smart"
-    scorers = routing.scorers
-    if strategy_type == "smart" or not scorers:
-        weights = routing.weights
-        scorers = [
-            ScorerRef(type=name, weight=w) for name in weights.__struct_fields__ if (w := getattr(weights, name))
-        ]
-    strategy = create(config, registry, "strategy", strategy_type, "routing.strategy")
-    strategy.use([_scorer(registry, ref, f"routing.scorers[{n}]") for n, ref in enumerate(scorers)])
-    filters = registry.types("filter") if routing.filters is None else routing.filters
     return Router(
-        extractors=[(t, create(config, registry, "extractor", t)) for t in registry.types("extractor")],
-        filters=[(t, create(config, registry, "filter", t, "routing.filters")) for t in filters],
-        strategy=(strategy_type, strategy),
+        extractors=list(create_installed(config, registry, "extractor")),
+        filters=list(_filters(config, registry)),
+        strategy=(identity(registry, "strategy", routing.strategy), _strategy(config, registry)),
         aliases=routing.aliases,
         fallbacks=routing.fallbacks,
     )
 
 
 def build_fleet(config: Config, observers: Observers | None = None) -> Fleet:
-    """Every configured backend: remote ones, of which nothing is known, and managed ones, of which none runs."""
+    """The fleet of all configured backends. Remote ones have not been probed; managed ones are stopped."""
     observers = observers or Observers()
     fleet = Fleet(
         config.checks,
         time,
-        on_health=partial(_tell_of_health, observers.listeners("backend_health")),
-        on_replicas=partial(tell, observers.listeners("replicas_changed")),
+        on_health=partial(_report_health, observers.callbacks("backend_health")),
+        on_replicas=partial(notify, observers.callbacks("replicas_changed")),
     )
     for name, model in config.models.items():
         if not model.launches:
@@ -80,12 +86,22 @@ def build_fleet(config: Config, observers: Observers | None = None) -> Fleet:
 
 
 def build_swapper(config: Config, registry: Registry, host: HostFacts) -> Swapper:
-    """The swapper that ``[scheduling]`` describes, made for ``host``. Raises ``ConfigError`` for its rules."""
-    swapper: Swapper = registry.create(
-        "swapper", config.scheduling.swapper, swapper_parameters(config), "scheduling.swapper"
-    )
-    swapper.prepare(host)
-    return swapper
+    """The configured swapper, guarded and prepared for ``host``.
+
+    Raises ``ConfigError`` for rules that do not fit the host, and ``PluginError`` if the swapper fails.
+    """
+    type = config.scheduling.swapper
+    table = plugin_table(config.plugins, "swapper", type).key
+    swapper: Swapper = registry.create("swapper", type, swapper_parameters(config), "scheduling.swapper", table)
+    entry = registry.get("swapper", type)
+    guarded = GuardedSwapper(swapper, type=type, plugin=entry.entry_point)
+    try:
+        guarded.prepare(host)
+    except EnginehouseError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise entry.error(f"the swapper '{type}' cannot be prepared: {describe(error)}") from error
+    return guarded
 
 
 def build_upstreams(config: Config) -> dict[str, Upstream]:
@@ -104,12 +120,12 @@ def renew_upstreams(before: Config, upstreams: Mapping[str, Upstream], config: C
     }
 
 
-def time_limits(config: Config) -> dict[str, Timeouts]:
-    """Those of every backend."""
+def time_limits(config: Config) -> dict[str, TimeoutSettings]:
+    """The time limits of every backend, by its name."""
     return {name: settings.timeouts or config.timeouts for name, _, settings in _reached(config)}
 
 
-def build_means(
+def build_host_context(
     config: Config,
     registry: Registry,
     *,
@@ -117,15 +133,16 @@ def build_means(
     upstreams: dict[str, Upstream],
     drivers: Mapping[str, Driver],
     observers: Observers,
-) -> Means:
-    """What hosts work with under ``config``."""
+) -> HostContext:
+    """The hosts' view of ``config``."""
     scheduler = config.scheduling.scheduler
-    return Means(
+    return HostContext(
         config=config,
         fleet=fleet,
         upstreams=upstreams,
         drivers=drivers,
         observers=observers,
+        scheduler=identity(registry, "scheduler", registry.get("scheduler", scheduler, "scheduling.scheduler").type),
         make_scheduler=partial(create, config, registry, "scheduler", scheduler, "scheduling.scheduler"),
         make_swapper=partial(build_swapper, config, registry),
         make_launcher=partial(_launcher, config, registry),
@@ -133,73 +150,107 @@ def build_means(
 
 
 def build_drivers(config: Config, registry: Registry, before: Mapping[str, Driver]) -> dict[str, Driver]:
-    """Every driver that is needed, by type; those that were there ``before`` stay in use."""
+    """Every driver that ``config`` uses, by type. Those of ``before`` stay in use."""
     return {
-        type: before[type] if type in before else registry.create("driver", type, key=key)
+        type: before[type] if type in before else create(config, registry, "driver", type, key)
         for type, key in _driver_types(config).items()
     }
 
 
-def create(config: Config, registry: Registry, kind: str, type: str, key: str = "") -> Any:
-    """An instance of ``type`` with the parameters that ``[plugins]`` has for it; ``key`` is where it was named."""
-    return registry.create(kind, type, config.plugins.parameters.get(type), key or f"plugins.{type}")
+def check_launch_lines(config: Config, drivers: Mapping[str, Driver], registry: Registry) -> None:
+    """Make the launch line of every model, on no port. Raises ``ConfigError``, or ``PluginError`` if a driver fails."""
+    for name, model in config.models.items():
+        if not model.launches:
+            continue
+        type = driver_of(model)
+        try:
+            launch_line(name, model, drivers[type], port=0)
+        except EnginehouseError:
+            raise
+        except (Exception, SystemExit) as error:
+            problem = f"the driver '{type}' has no launch line for models.{name}: {describe(error)}"
+            raise registry.get("driver", type).error(problem) from error
 
 
 def check_scheduling(config: Config, registry: Registry) -> None:
-    """Have the rules read now, not when the gateway has begun to start."""
+    """Raise errors in schedulers' parameters and swappers' rules now, not while the gateway starts."""
     create(config, registry, "scheduler", config.scheduling.scheduler, "scheduling.scheduler")
     for host in host_names(config):
-        build_swapper(config, registry, host_facts(config, host))
+        facts = host_facts(config, host)
+        check_preloads(config, facts, build_swapper(config, registry, facts))
 
 
-def check_parameters(config: Config, registry: Registry) -> None:
-    """Parameters for a plugin that is not there would be ignored in silence."""
-    known = {entry.type for entry in registry.all()}
-    for name in config.plugins.parameters:
-        if name not in known:
-            raise ConfigError(
-                f"no plugin registers a type '{name}'",
-                key=f"plugins.{name}",
-                remedy=did_you_mean(name, sorted(known)) or "install the plugin or remove the table",
-            )
+def settle(config: Config, registry: Registry) -> tuple[Config, Sequence[str]]:
+    """The configuration as a gateway uses it, with warnings.
+
+    An unknown strategy is replaced by ``smart``, and one that fails too if ``plugins.on_error`` is ``"skip"``. Keys of
+    parts that are not built yet have no effect.
+    """
+    warnings = [f"{key} has no effect in this version" for key in _keys_without_effect(config)]
+    if problem := _unusable_strategy(config, registry):
+        warnings.append(problem)
+        routing = msgspec.structs.replace(config.routing, strategy="smart")
+        config = msgspec.structs.replace(config, routing=routing)
+    return config, warnings
 
 
-def without_effect(config: Config) -> Sequence[str]:
-    """Keys that are set, and valid, and belong to parts of the gateway that are not built yet."""
-    keys = {
-        "telemetry.traces": config.telemetry.traces != "off",
-        "rescheduling.enabled": config.rescheduling.enabled,
-        "discovery": bool(config.discovery),
-    }
-    return [key for key, is_set in keys.items() if is_set]
+def _unusable_strategy(config: Config, registry: Registry) -> str:
+    """Why ``smart`` replaces the configured strategy; empty if it does not."""
+    strategy, known = config.routing.strategy, list(registry.types("strategy"))
+    if strategy not in known:
+        hint = did_you_mean(strategy, known)
+        return f"routing.strategy: there is no strategy '{strategy}', so 'smart' is used. {hint}".rstrip()
+    if config.plugins.on_error == "skip":
+        try:
+            _strategy(config, registry)
+        except PluginError as error:
+            return f"routing.strategy: {error}; 'smart' is used (plugins.on_error = \"skip\")"
+    return ""
 
 
-def _reached(config: Config) -> Iterator[tuple[str, str, Backend]]:
+def _keys_without_effect(config: Config) -> Iterator[str]:
+    """Keys that are set but belong to parts of the gateway that are not built yet."""
+    telemetry, default = config.telemetry, TelemetrySettings()
+    for key in ("traces", "endpoint", "sample_ratio"):
+        if getattr(telemetry, key) != getattr(default, key):
+            yield f"telemetry.{key}"
+    for path in differences(ReschedulingSettings(), config.rescheduling):
+        yield dotted(("rescheduling", *path))
+    for name in config.discovery:
+        yield dotted(("discovery", name))
+
+
+def _reached(config: Config) -> Iterator[tuple[str, str, BackendSettings]]:
     """Every backend with the place where it is launched, if it is, and how it is reached."""
     for name, backend in config.backends.items():
         yield name, "", backend
     for name, model in config.models.items():
         for managed in managed_backends(name, model):
-            yield managed, f"{name}@{model.host}", Backend(url="", timeouts=model.timeouts)
+            yield managed, f"{name}@{model.host}", BackendSettings(url="", timeouts=model.timeouts)
 
 
 def _launcher(config: Config, registry: Registry, type: str, host: str, logs: Path) -> Launcher:
-    if type == "local":
-        return LocalLauncher(logs)
     launcher: Launcher = create(config, registry, "launcher", type, f"hosts.{host}.launcher")
+    try:
+        launcher.prepare(logs)
+    except EnginehouseError:
+        raise
+    except (Exception, SystemExit) as error:
+        problem = f"the launcher '{type}' cannot be prepared: {describe(error)}"
+        raise registry.get("launcher", type).error(problem) from error
     return launcher
 
 
-def _tell_of_health(told: Listeners, name: str, health: Health) -> None:
+def _report_health(callbacks: Callbacks, name: str, health: Health) -> None:
     _log.log(logging.WARNING if health is Health.UNHEALTHY else logging.INFO, "Backend '%s' is %s", name, health.value)
-    tell(told, name, health)
+    notify(callbacks, name, health)
 
 
-def _remote(name: str, backend: Backend) -> Member:
+def _remote(name: str, backend: BackendSettings) -> BackendInfo:
     declared = backend.models
     if isinstance(declared, list):
-        declared = {model: ModelCard() for model in declared}
-    return Member(
+        declared = {model: CapabilitySettings() for model in declared}
+    return BackendInfo(
         name=name,
         url=backend.url,
         driver=backend.driver,
@@ -210,8 +261,8 @@ def _remote(name: str, backend: Backend) -> Member:
     )
 
 
-def _managed(name: str, model_name: str, model: Model) -> Member:
-    return Member(
+def _managed(name: str, model_name: str, model: ModelSettings) -> BackendInfo:
+    return BackendInfo(
         name=name,
         url="",
         driver=driver_of(model),
@@ -223,12 +274,46 @@ def _managed(name: str, model_name: str, model: Model) -> Member:
     )
 
 
-def _capabilities(card: ModelCard) -> Capabilities:
+def _capabilities(card: CapabilitySettings) -> Capabilities:
     return Capabilities(**{name: getattr(card, name) for name in Capabilities.__struct_fields__})
 
 
-def _scorer(registry: Registry, ref: ScorerRef, key: str) -> WeightedScorer:
-    return WeightedScorer(ref.name or ref.type, ref.weight, registry.create("scorer", ref.type, ref.parameters, key))
+def _strategy(config: Config, registry: Registry) -> Strategy:
+    """The configured strategy with its scorers. Raises ``ConfigError`` or ``PluginError``."""
+    routing, type = config.routing, config.routing.strategy
+    scorers = routing.scorers
+    if type == "smart" or not scorers:
+        weights = routing.weights
+        scorers = [
+            ScorerSettings(type=name, weight=w) for name in weights.__struct_fields__ if (w := getattr(weights, name))
+        ]
+    strategy: Strategy = create(config, registry, "strategy", type, "routing.strategy")
+    made = [_scorer(config, registry, ref, f"routing.scorers[{n}]") for n, ref in enumerate(scorers)]
+    try:
+        strategy.use(made)
+    except EnginehouseError:
+        raise
+    except (Exception, SystemExit) as error:
+        problem = f"the strategy '{type}' does not take its scorers: {describe(error)}"
+        raise registry.get("strategy", type).error(problem) from error
+    return strategy
+
+
+def _filters(config: Config, registry: Registry) -> Iterator[tuple[PluginId, Filter]]:
+    if config.routing.filters is None:
+        yield from create_installed(config, registry, "filter")
+        return
+    for type in config.routing.filters:
+        made: Filter = create(config, registry, "filter", type, "routing.filters")
+        yield identity(registry, "filter", type), made
+
+
+def _scorer(config: Config, registry: Registry, ref: ScorerSettings, key: str) -> WeightedScorer:
+    scorer: Scorer = create(config, registry, "scorer", ref.type, key, ref.parameters)
+    plugin = identity(registry, "scorer", ref.type)
+    if not plugin.trusted:  # the figures of bundled scorers are right; checking them takes as long as making them
+        scorer = GuardedScorer(plugin._replace(name=ref.name), scorer)
+    return WeightedScorer(ref.name or ref.type, ref.weight, scorer)
 
 
 def _driver_types(config: Config) -> Mapping[str, str]:

@@ -1,11 +1,12 @@
-"""The whole house, and its life."""
+"""The whole gateway."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from time import time
 
@@ -13,67 +14,76 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.application import build_application
-from enginehouse.api.endless import EndlessStreams
-from enginehouse.api.entrance import Entrance
-from enginehouse.api.events import Events
+from enginehouse.api.cross_origin import CrossOriginProtection
+from enginehouse.api.doors.admission import Admission
 from enginehouse.api.keys import Keyring
-from enginehouse.api.lifecycle import Lifecycle
-from enginehouse.api.live import Live
-from enginehouse.api.logs import Logs
-from enginehouse.api.metrics import Metrics
-from enginehouse.api.openai import Models
-from enginehouse.api.operations import Operations
-from enginehouse.api.reload import Reload
-from enginehouse.api.upstream import UpstreamRoute
+from enginehouse.api.pages.endless import EndlessStreams
+from enginehouse.api.pages.events import Events
+from enginehouse.api.pages.health import HealthPages
+from enginehouse.api.pages.lifecycle import Lifecycle
+from enginehouse.api.pages.live_view import LiveView
+from enginehouse.api.pages.logs import Logs
+from enginehouse.api.pages.metrics import Metrics
+from enginehouse.api.pages.model_list import ModelList
+from enginehouse.api.pages.operations import Operations
+from enginehouse.api.pages.operators import OperatorPages
+from enginehouse.api.pages.reload import Reload
+from enginehouse.api.pages.upstream import UpstreamRoute
 from enginehouse.app.build import (
     build_drivers,
     build_fleet,
-    build_means,
+    build_host_context,
     build_router,
     build_upstreams,
-    check_parameters,
+    check_launch_lines,
     check_scheduling,
-    create,
-    without_effect,
+    settle,
 )
-from enginehouse.app.changeover import Changeover, Parts
-from enginehouse.app.reload import Reloads, Source
-from enginehouse.config.load import Loaded
+from enginehouse.app.config_change import CurrentConfig, Parts
+from enginehouse.app.plugin_instances import check_parameters, create_installed, skip_or_raise
+from enginehouse.app.reload import ConfigSource, Reloader
+from enginehouse.config.load import LoadedConfig
 from enginehouse.config.schema import Config
-from enginehouse.domain.errors import ShuttingDown
-from enginehouse.engines.hosts import Hosts
-from enginehouse.engines.prober import Prober
+from enginehouse.domain.errors import PluginError, ShuttingDown
+from enginehouse.engines.managed_engines import ManagedEngines
+from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
+from enginehouse.interfaces.routes import GuardedRoutes
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.relay.context import RelayContext
+from enginehouse.relay.progress_reports import ProgressReports
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
-from enginehouse.relay.waiting_room import WaitingRoom
-from enginehouse.routing.body_filters import FiltersByName
-from enginehouse.telemetry.broadcast import Broadcast
-from enginehouse.telemetry.listeners import Observers
-from enginehouse.telemetry.logs import OwnLog
+from enginehouse.routing.body.filters import FiltersByName
+from enginehouse.telemetry.event_stream import EventStream
+from enginehouse.telemetry.logs import GatewayLog
+from enginehouse.telemetry.loop_watch import LoopMonitor
+from enginehouse.telemetry.observers import Observers
+from enginehouse.telemetry.swap_reports import SwapReports
 
 _log = logging.getLogger(__name__)
 
 
 class Gateway:
-    """A whole gateway, built from its configuration; ``start`` and ``stop`` are the life of its background work.
+    """A whole gateway, built from its configuration. ``start`` and ``stop`` begin and end its background work.
 
-    ``log``: where its own log is kept. ``source``: where its configuration is read anew; without one it stays.
+    ``log`` keeps the gateway's own log. ``source`` is read when the configuration is reloaded; without one, it stays.
     """
 
     def __init__(
-        self, config: Config, registry: Registry, log: OwnLog | None = None, source: Source | None = None
+        self, config: Config, registry: Registry, log: GatewayLog | None = None, source: ConfigSource | None = None
     ) -> None:
         check_parameters(config, registry)
-        for key in without_effect(config):
-            _log.warning("%s has no effect in this version", key)
+        config, warnings = settle(config, registry)
+        for warning in warnings:
+            _log.warning("%s", warning)
         self.registry = registry
-        self.log = log or OwnLog()
+        self.log = log or GatewayLog()
         self.streams = EndlessStreams()
-        self.observers = Observers(create(config, registry, "observer", t) for t in registry.types("observer"))
+        self.loop_monitor = LoopMonitor()
+        self.observers = Observers(observer for _, observer in create_installed(config, registry, "observer"))
         self.fleet = build_fleet(config, self.observers)
-        self._means = means = build_means(
+        context = build_host_context(
             config,
             registry,
             fleet=self.fleet,
@@ -81,94 +91,116 @@ class Gateway:
             drivers=build_drivers(config, registry, {}),
             observers=self.observers,
         )
-        self.hosts = Hosts(means)
+        check_launch_lines(config, context.drivers, registry)
+        self.engines = ManagedEngines(context)
         check_scheduling(config, registry)
         self.relay = Relay(
-            build_router(config, registry),
-            self.fleet,
-            means.upstreams,
-            max_retries=config.routing.max_retries,
-            filters=FiltersByName(config.models, config.routing.aliases),
-            hosts=self.hosts.by_backend,
-            waiting_room=WaitingRoom(config.models, config.scheduling, self.hosts.by_backend),
-            observers=self.observers,
+            RelayContext(
+                build_router(config, registry),
+                self.fleet,
+                context.upstreams,
+                max_retries=config.routing.max_retries,
+                filters=FiltersByName(config.models, config.routing.aliases),
+                queues=self.engines.queues,
+                progress_reports=ProgressReports(config.models, config.scheduling, self.engines.queues),
+                observers=self.observers,
+            )
         )
-        self.entrance = Entrance(self.relay, Keyring(config.auth.keys), max_body=config.server.max_body)
-        self.reloads = Reloads(self, source or Source(lambda: Loaded(config, None, ()), None))
-        self._prober: Prober | None = None
+        self.admission = Admission(
+            self.relay,
+            Keyring(config.auth.keys),
+            CrossOriginProtection(config.server),
+            max_body=config.server.max_body,
+            client_timeout=config.timeouts.client,
+        )
+        self._prober = Prober(self.fleet, config.checks)
+        parts = Parts(registry, self.fleet, self.engines, self.relay, self.admission, self._prober, self.log)
+        self.current = CurrentConfig(parts, context)
+        self.reloader = Reloader(self.current, source or ConfigSource(lambda: LoadedConfig(config, None, ()), None))
         self._state_file: StateFile | None = None
+        self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan))
+        self.health = HealthPages(self.relay)
         self.application = self._application()
 
     @property
     def config(self) -> Config:
-        """What is in force."""
-        return self._means.config
+        """The configuration in force."""
+        return self.current.config
+
+    def build_hosts(self, state_file: StateFile | None = None) -> None:
+        """Make the hosts of launched engines. Raises ``ConfigError`` or ``PluginError``. Nothing is started.
+
+        ``state_file`` keeps the running engines; by default, it is in the folder of this gateway.
+        """
+        self._state_file = state_file or StateFile(state_folder(self.config.server.name))
+        try:
+            self.engines.build(self._state_file, self._prober)
+        except PluginError as error:
+            if error.distribution:
+                raise
+            scheduler = self.registry.get("scheduler", self.config.scheduling.scheduler)
+            raise scheduler.error(error.problem) from error
 
     async def start(self) -> None:
-        """Begin to probe and take over engines that still run.
+        """Start to probe backends, and take over engines that still run.
 
-        Returns when that is done and every remote backend was probed once, or that took too long.
+        Returns after every remote backend was probed once, or after ``checks.timeout``.
         """
         self.log.open()
-        checks = self.config.checks
-        self._prober = prober = Prober(self.fleet, checks)
+        checks, prober, context = self.config.checks, self._prober, self.current.context
         for name, backend in self.config.backends.items():
-            prober.add(name, self._means.drivers[backend.driver], Client(self.relay.upstreams[name], checks.timeout))
+            client = Client(context.upstreams[name], checks.timeout)
+            report = partial(self.engines.remote.report, name)
+            prober.add(name, context.drivers[backend.driver], client, on_concurrency=report)
         first_round = asyncio.ensure_future(prober.first_round())
-        server = self.config.server
-        self._state_file = StateFile(state_folder(server.host, server.port))
-        await self.hosts.open(self._state_file, prober)
+        if self._state_file is None:
+            self.build_hosts()
+        await self.engines.open()
         await asyncio.wait([first_round], timeout=checks.timeout)
-        self.reloads.open()
+        self.reloader.open()
 
     def refuse_new(self) -> None:
-        """Take no more requests. Live ones may end; what would not end by itself does so at once."""
+        """Refuse new requests. Live requests continue, but not those that wait for a load.
+
+        Endless streams of operators' pages end.
+        """
         self.relay.refuse_new()
         self.streams.close()
+        self.engines.reject_loads(ShuttingDown("The gateway is shutting down; send the request again"))
 
     async def stop(self) -> None:
-        """End what still runs: requests, probes, engines."""
+        """Stop requests, probes and engines."""
         self.refuse_new()
-        self.reloads.close()
+        self.reloader.close()
         self.relay.close()
-        if self._prober is not None:
-            self._prober.close()
-        await self.hosts.close(ShuttingDown("The gateway is shutting down; send the request again"))
+        self._prober.close()
+        await self.engines.close(ShuttingDown("The gateway is shutting down; send the request again"))
         if self._state_file is not None:
             self._state_file.close()
 
-    def prepare(self, config: Config) -> Changeover:
-        """Make what is needed to go on with ``config``; nothing changes. Raises ``ConfigError``, ``PluginError``.
-
-        ``ShuttingDown`` for a gateway that was not started, or is being stopped.
-        """
-        self.relay.check_open()
-        if self._prober is None:
-            raise ShuttingDown("The gateway does not run")
-        parts = Parts(self.registry, self.fleet, self.hosts, self.relay, self.entrance, self._prober, self.log)
-        return Changeover(parts, self._means, config)
-
-    def carry_out(self, changeover: Changeover) -> None:
-        """Go on with what was prepared last."""
-        changeover.carry_out()
-        self._means = changeover.means
-
     def _application(self) -> Starlette:
-        config, entrance = self.config, self.entrance
-        live = Live(self.relay, self.hosts)
+        config, admission = self.config, self.admission
+        live = LiveView(self.relay, self.engines)
         routes: list[BaseRoute] = [
-            *Models(entrance, self._aliases, int(time())).routes,
-            *Operations(entrance, live, self._about).routes,
-            *Lifecycle(entrance, self.hosts).routes,
-            *Events(entrance, Broadcast(self.observers, live), self.streams).routes,
-            *Logs(entrance, self.hosts, self.log.ring, self.streams).routes,
-            UpstreamRoute(entrance, self._aliases, config.server.cors),
-            *Reload(entrance, self.reloads.reload).routes,
+            *ModelList(admission, self._aliases, int(time())).routes,
+            *self.health.routes,
+            UpstreamRoute(admission, self._aliases),
+            OperatorPages(
+                admission,
+                [
+                    *Operations(self.relay, live, self._about).routes,
+                    *Lifecycle(self.engines).routes,
+                    *Events(
+                        EventStream(self.observers, snapshot=live.snapshot, progress=live.progress), self.streams
+                    ).routes,
+                    *Logs(self.engines, self.log.ring, self.streams).routes,
+                    *Reload(self.reloader.reload).routes,
+                ],
+            ),
         ]
         if config.telemetry.metrics:
-            routes.append(Route("/metrics", Metrics(self.relay).page))
-        for name in self.registry.types("routes"):
-            routes += self.registry.create("routes", name)
+            routes.append(Route("/metrics", Metrics(self.relay, self.loop_monitor).page))
+        routes += self._plugin_routes()
 
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -176,7 +208,17 @@ class Gateway:
             yield
             await self.stop()
 
-        return build_application(entrance, routes, cors=config.server.cors, lifespan=lifespan)
+        return build_application(admission, routes, cors=config.server.cors, lifespan=lifespan)
+
+    def _plugin_routes(self) -> Iterator[BaseRoute]:
+        for plugin, routes in create_installed(self.config, self.registry, "routes"):
+            if not isinstance(routes, (list, tuple)) or not all(isinstance(each, BaseRoute) for each in routes):
+                problem = f"the routes '{plugin.type}' must be a list of Starlette routes, got {routes!r}"
+                skip_or_raise(self.config, self.registry.get("routes", plugin.type).error(problem))
+            else:
+                for route in routes:
+                    guarded = isinstance(route, GuardedRoutes)
+                    yield OperatorPages(self.admission, route.routes) if guarded else route
 
     def _aliases(self) -> Mapping[str, str]:
         return self.config.routing.aliases

@@ -1,4 +1,4 @@
-"""Whether a file was changed."""
+"""Detects changes of a file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _Stamp = tuple[int, int, int, int]
 
 
 class FileWatch:
-    """Looks at ``file``, which may be a link to what is exchanged, and at what it is a link to.
+    """Compares the status of ``file``, or of the target of a link, from call to call.
 
-    A file that is missing is no change: it may be on its way. One that is being written is none either, so a change is
-    told when two looks in a row have found the same.
+    A missing file is no change, because it may be about to be replaced. A file that is still being written is none
+    either: a change is reported when two calls in a row find the same new status.
     """
 
     def __init__(self, file: Path, stat: Callable[[Path], os.stat_result] = os.stat) -> None:
@@ -22,7 +22,7 @@ class FileWatch:
         self._known = self._seen = self._stamp()
 
     def changed(self) -> bool:
-        """Whether there is something new, told once; to be asked every now and then."""
+        """Whether the file has changed since this last returned ``True``. Call it periodically."""
         before, self._seen = self._seen, self._stamp()
         if self._seen is None or self._seen != before or self._seen == self._known:
             return False

@@ -29,7 +29,7 @@ def enginehouse() -> None:
 
 
 def main() -> None:
-    """Run the command line; an error of ours is one line on standard error and exit status 1."""
+    """Run the command line. An ``EnginehouseError`` becomes a message on standard error and exit status 1."""
     try:
         enginehouse(prog_name="enginehouse")
     except EnginehouseError as error:

@@ -1,23 +1,23 @@
-"""``enginehouse check``: is this configuration usable, and what does it come to?"""
+"""``enginehouse check``: validates the configuration and prints the effective one."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
-from enginehouse.app import build_swapper
+from enginehouse.app import rehearse_start
+from enginehouse.app.build import settle
 from enginehouse.cli.options import config_option
 from enginehouse.cli.output import warn
-from enginehouse.config.load import Loaded, load_config
+from enginehouse.config.load import LoadedConfig, load_config
 from enginehouse.config.render import effective, effective_data
-from enginehouse.domain.errors import ConfigError, ConfigErrors
+from enginehouse.domain.errors import ConfigError, ConfigErrors, PluginError
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.scheduling.facts import host_facts, host_names
 
 
 @click.command()
@@ -26,14 +26,15 @@ from enginehouse.scheduling.facts import host_facts, host_names
 def check(config: Path | None, as_json: bool) -> None:
     """Check the configuration and print the effective one, with defaults and environment, secrets masked.
 
+    Refuses what `serve` refuses: it loads all plugins and builds the whole gateway, but starts nothing.
+
     Warnings and errors go to standard error, a line each; the exit status is 1 when there are errors.
     """
     try:
-        loaded = load_config(config, os.environ)
-        _check_swapping(loaded)
-    except ConfigError as error:
+        loaded = _checked(load_config(config, os.environ))
+    except (ConfigError, PluginError) as error:
         if as_json:
-            _print_json({"ok": False, "errors": [_as_data(one) for one in _each(error)]})
+            _print_json({"ok": False, "errors": _as_data(error)})
         raise
     for warning in loaded.warnings:
         warn(warning)
@@ -45,26 +46,37 @@ def check(config: Path | None, as_json: bool) -> None:
         click.echo(effective(loaded.config), nl=False)
 
 
-def _check_swapping(loaded: Loaded) -> None:
-    """Have a bundled swapper read its rules for every host; those of other plugins are read when these are loaded."""
-    config = loaded.config
-    registry = load_plugins(msgspec.structs.replace(config.plugins, enabled=[])).registry
-    if config.scheduling.swapper not in registry.types("swapper"):
-        return
+def _checked(loaded: LoadedConfig) -> LoadedConfig:
+    """``loaded`` as a gateway would use it, with all warnings. Raises ``ConfigError`` or ``PluginError``."""
+    heard = _Heard()
+    logging.getLogger().addHandler(heard)
     try:
-        for host in host_names(config):
-            build_swapper(config, registry, host_facts(config, host))
+        registry = load_plugins(loaded.config.plugins).registry
+        rehearse_start(loaded.config, registry)
     except ConfigError as error:
-        file = str(loaded.file) if loaded.file else ""
-        raise ConfigError(error.problem, file=file, key=error.key, remedy=error.remedy) from None
+        raise error.located(str(loaded.file) if loaded.file else "") from None
+    finally:
+        logging.getLogger().removeHandler(heard)
+    warnings = (*loaded.warnings, *heard.messages)
+    return loaded._replace(config=settle(loaded.config, registry)[0], warnings=warnings)
 
 
-def _each(error: ConfigError) -> tuple[ConfigError, ...]:
-    return error.errors if isinstance(error, ConfigErrors) else (error,)
+class _Heard(logging.Handler):
+    """Keeps the warnings that the gateway logs while it is built."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
 
 
-def _as_data(error: ConfigError) -> dict[str, str]:
-    return {"file": error.file, "key": error.key, "problem": error.problem, "remedy": error.remedy}
+def _as_data(error: ConfigError | PluginError) -> list[dict[str, str]]:
+    if isinstance(error, PluginError):
+        return [{"file": "", "key": "", "problem": str(error), "remedy": ""}]
+    each = error.errors if isinstance(error, ConfigErrors) else (error,)
+    return [{"file": one.file, "key": one.key, "problem": one.problem, "remedy": one.remedy} for one in each]
 
 
 def _print_json(data: dict[str, Any]) -> None:

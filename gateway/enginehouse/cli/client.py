@@ -1,4 +1,4 @@
-"""Talking to a running gateway."""
+"""The client of a running gateway, for commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from enginehouse.cli.listen import url_of
 from enginehouse.cli.options import config_option
 from enginehouse.config.embedded import load_config_or_embedded
 from enginehouse.config.environment import GATEWAY_KEY, GATEWAY_URL
-from enginehouse.config.schema import Server
+from enginehouse.config.schema import ServerSettings
 from enginehouse.domain.errors import GatewayError
 
 T = TypeVar("T")
@@ -31,27 +31,27 @@ _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 
 class GatewayClient:
-    """Requests to the gateway at ``url``, with ``key`` if there is one. Every method raises ``GatewayError``."""
+    """Sends requests to the gateway at ``url``, with ``key`` if there is one. Every method raises ``GatewayError``."""
 
     def __init__(self, url: str, key: str | None = None) -> None:
         self._url = url.rstrip("/")
         self._key = key
-        self._open = build_opener(ProxyHandler({})).open  # what is meant is this gateway, not a proxy's idea of it
+        self._open = build_opener(ProxyHandler({})).open  # never through a proxy of the environment
         if not _is_address(url):
             raise GatewayError(f"'{url}' is not the address of a gateway: write it as http://host:port")
         if key is not None and not key.isprintable():
             raise GatewayError("The key holds characters that cannot be sent: give it without line breaks")
 
     def get(self, path: str) -> bytes:
-        """The answer to ``GET``."""
+        """Return the answer to ``GET``."""
         return self._ask("GET", path)
 
     def post(self, *path: str, query: str = "", timeout: float = _TIMEOUT_S) -> bytes:
-        """The answer to ``POST`` without a body, within ``timeout`` seconds; a part of the path may be any text."""
+        """Return the answer to ``POST`` without a body. Parts of the path are quoted; ``timeout`` is in seconds."""
         return self._ask("POST", _path(path) + query, timeout)
 
     def stream(self, *path: str, **query: str) -> Iterator[bytes]:
-        """The answer to ``GET``, piece by piece as it comes, for as long as it goes on."""
+        """Yield the answer to ``GET`` as it arrives, without a time limit."""
         with self._asked("GET", f"{_path(path)}?{urlencode(query)}", None) as response:
             try:
                 while piece := response.read1(_LARGEST_PIECE):
@@ -60,7 +60,7 @@ class GatewayClient:
                 raise GatewayError(f"The gateway at {self._url} broke off: {error!r}") from None
 
     def read(self, answer: bytes, type: type[T]) -> T:
-        """What an answer says."""
+        """Decode an answer."""
         try:
             return msgspec.json.decode(answer, type=type)
         except msgspec.DecodeError:
@@ -74,7 +74,7 @@ class GatewayClient:
     def _asked(self, method: str, path: str, timeout: float | None) -> Iterator[HTTPResponse]:
         request = Request(self._url + path, method=method)
         if self._key is not None:
-            # Not sent on to where a redirection leads. A header is Latin-1 to this library and UTF-8 to the gateway.
+            # Not sent to the target of a redirect. http.client encodes headers as Latin-1, the gateway reads UTF-8.
             request.add_unredirected_header("Authorization", f"Bearer {self._key}".encode().decode("latin-1"))
         try:
             with self._open(request, timeout=timeout) as response:
@@ -96,7 +96,7 @@ class GatewayClient:
         return GatewayError(f"{self._url}: {message}{remedy}")
 
     def _no_gateway(self, how: str = "") -> GatewayError:
-        return GatewayError(f"What listens at {self._url} does not answer as a gateway does{how}")
+        return GatewayError(f"The server at {self._url} does not answer as a gateway does{how}")
 
 
 class _Error(msgspec.Struct):
@@ -136,8 +136,8 @@ def _configured(file: Path | None) -> str:
     return configured_url(load_config_or_embedded(file, os.environ).config.server)
 
 
-def configured_url(server: Server) -> str:
-    """Where a gateway with these settings can be reached from here. Raises ``GatewayError`` if they do not say."""
+def configured_url(server: ServerSettings) -> str:
+    """The URL of a gateway with these settings, seen from this machine. Raises ``GatewayError`` for port 0."""
     if server.port == 0:
         raise GatewayError(f"server.port is 0, so the port is not known: give --url or ${GATEWAY_URL}")
     return url_of(_EVERY_ADDRESS.get(server.host, server.host), server.port)

@@ -1,4 +1,4 @@
-"""``enginehouse drain`` and ``undrain``: taking a backend out of service, and back."""
+"""``enginehouse drain`` and ``undrain``: take a backend out of service, and back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enginehouse.cli.client import GatewayClient, gateway_options
 @gateway_options
 @click.argument("backend")
 def drain(gateway: GatewayClient, backend: str) -> None:
-    """Send BACKEND no new requests; those it has go on."""
+    """Send no new requests to BACKEND; its live requests continue."""
     gateway.post("api", "backends", backend, "drain")
     click.echo(f"{backend} gets no new requests")
 
@@ -20,6 +20,6 @@ def drain(gateway: GatewayClient, backend: str) -> None:
 @gateway_options
 @click.argument("backend")
 def undrain(gateway: GatewayClient, backend: str) -> None:
-    """Send BACKEND requests again."""
+    """Send requests to BACKEND again."""
     gateway.post("api", "backends", backend, "undrain")
     click.echo(f"{backend} gets requests again")

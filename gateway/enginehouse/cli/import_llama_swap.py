@@ -1,4 +1,4 @@
-"""``enginehouse import llama-swap``: another gateway's configuration, turned into ours."""
+"""``enginehouse import llama-swap``: converts llama-swap's configuration."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import msgspec
 import tomli_w
 
 from enginehouse.cli.output import print_json
-from enginehouse.config.foreign.llama_swap import convert
-from enginehouse.config.foreign.table import Note
 from enginehouse.domain.errors import ConfigError
+from enginehouse.importers.llama_swap.convert import convert
+from enginehouse.importers.llama_swap.table import Note
 
 _KEYS_SHOWN = 3
 
 
 @click.group("import")
 def import_configuration() -> None:
-    """Turn the configuration of another program into enginehouse.toml."""
+    """Convert the configuration of another program to enginehouse.toml."""
 
 
 @import_configuration.command("llama-swap")
@@ -32,9 +32,9 @@ def import_configuration() -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object: the configuration and the notes.")
 def llama_swap(file: Path, output: Path | None, as_json: bool) -> None:
-    """Turn llama-swap's YAML file FILE into our configuration, and say what could not be carried over.
+    """Convert llama-swap's YAML file FILE to our configuration, with notes on what has no equivalent.
 
-    The notes go to standard error, one line each. Keys that FILE holds in plain text are in the configuration too.
+    The notes go to standard error, one line each. API keys that FILE holds in plain text are in the output too.
     """
     config, notes = convert(_read(file), str(file))
     text = tomli_w.dumps(config, multiline_strings=True)
@@ -69,7 +69,7 @@ def _write(file: Path, text: str) -> None:
 
 
 def _lines(notes: Iterable[Note]) -> list[str]:
-    """A line for each thing to know, with the keys that it is true of."""
+    """A line for each different note, with the keys that it concerns."""
     keys: dict[str, list[str]] = {}
     for note in notes:
         keys.setdefault(note.note, []).append(note.key)

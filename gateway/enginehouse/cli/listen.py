@@ -1,4 +1,4 @@
-"""The address that the gateway listens on."""
+"""Opens the sockets of the gateway."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from enginehouse.domain.errors import ConfigError
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
-    """Sockets that listen on ``port`` at every address of ``host``.
+    """Sockets that listen on ``port`` at every address of ``host``. Raises ``ConfigError``.
 
-    Taken before anything is launched, so that a port in use costs no engine its start. Raises ``ConfigError``.
+    Called before any engine is launched, so that a port in use is found first.
     """
     sockets: list[socket.socket] = []
     try:
@@ -23,7 +23,7 @@ def listen(host: str, port: int) -> list[socket.socket]:
         for opened in sockets:
             opened.close()
         why = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
-        remedy = "stop what listens there, or choose another address with --host and --port"
+        remedy = "stop the program that listens there, or choose another address with --host and --port"
         raise ConfigError(f"cannot listen on {url_of(host, port)}: {why}", remedy=remedy) from None
     return sockets
 

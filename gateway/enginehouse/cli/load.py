@@ -1,4 +1,4 @@
-"""``enginehouse load`` and ``unload``: which models the gateway keeps ready."""
+"""``enginehouse load`` and ``unload``: load and unload models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOAD_TIMEOUT_S = 3600.0
 @gateway_options
 @click.argument("model")
 def load(gateway: GatewayClient, model: str) -> None:
-    """Load MODEL, or what it is an alias of, which the gateway launches, and wait until it is ready."""
+    """Load MODEL and wait until it is ready. MODEL is a model that the gateway launches, or its alias."""
     gateway.post("api", "models", model, "load", timeout=_LOAD_TIMEOUT_S)
     click.echo(f"{model} is ready")
 
@@ -21,10 +21,12 @@ def load(gateway: GatewayClient, model: str) -> None:
 @click.command()
 @gateway_options
 @click.argument("model", required=False)
-def unload(gateway: GatewayClient, model: str | None) -> None:
-    """Unload MODEL, or every model that the gateway launched, and wait until it is gone."""
-    if model is None:
-        gateway.post("unload", timeout=_LOAD_TIMEOUT_S)
-    else:
-        gateway.post("api", "models", model, "unload", timeout=_LOAD_TIMEOUT_S)
+@click.option("--force", is_flag=True, help="Cut off live requests instead of waiting for them.")
+def unload(gateway: GatewayClient, model: str | None, force: bool) -> None:
+    """Unload MODEL, or every model that the gateway launched, and wait until its engines have stopped.
+
+    Live requests may finish within server.drain_timeout; requests that wait for the model are refused.
+    """
+    path = ("unload",) if model is None else ("api", "models", model, "unload")
+    gateway.post(*path, query="?force=true" if force else "", timeout=_LOAD_TIMEOUT_S)
     click.echo(f"{model or 'Every model'} is unloaded")

@@ -1,4 +1,4 @@
-"""``enginehouse models``: what can be asked for."""
+"""``enginehouse models``: the models that clients can name."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from enginehouse.cli.client import GatewayClient, gateway_options
 from enginehouse.cli.output import print_json
 
 
-class _Model(msgspec.Struct):
+class _ListedModel(msgspec.Struct):
     id: str
     root: str
     max_model_len: int | None = None
 
 
-class _Models(msgspec.Struct):
-    """What the table shows of ``GET /v1/models``."""
+class _ModelsAnswer(msgspec.Struct):
+    """The part of ``GET /v1/models`` that the table shows."""
 
-    data: list[_Model]
+    data: list[_ListedModel]
 
 
 @click.command()
 @gateway_options
-@click.option("--json", "as_json", is_flag=True, help="Print what the gateway answers.")
+@click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer.")
 def models(gateway: GatewayClient, as_json: bool) -> None:
     """List the models and aliases that a client of a running gateway can name."""
     answer = gateway.get("/v1/models")
-    told = gateway.read(answer, _Models)
+    listed = gateway.read(answer, _ModelsAnswer)
     if as_json:
         print_json(answer)
     else:
-        Console().print(_table(told.data))
+        Console().print(_table(listed.data))
 
 
-def _table(listed: list[_Model]) -> Table:
+def _table(listed: list[_ListedModel]) -> Table:
     table = Table("model", "alias of", "context length")
     for model in listed:
         alias_of = model.root if model.root != model.id else ""

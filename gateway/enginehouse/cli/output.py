@@ -1,4 +1,4 @@
-"""What several commands print."""
+"""Output that several commands share."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import msgspec
 
 
 def warn(message: object) -> None:
-    """A warning, on standard error."""
+    """Print a warning on standard error."""
     click.secho(f"warning: {message}", err=True, fg="yellow")
 
 
 def print_json(encoded: bytes) -> None:
-    """JSON as it is, but for its layout."""
+    """Print JSON, indented."""
     click.echo(msgspec.json.format(encoded, indent=2))

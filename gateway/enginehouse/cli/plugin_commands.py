@@ -1,4 +1,4 @@
-"""The commands that plugins add."""
+"""Commands of plugins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from enginehouse.cli.output import warn
 from enginehouse.config.load import load_config
-from enginehouse.config.schema import Plugins
+from enginehouse.config.schema import PluginSettings
 from enginehouse.domain.errors import ConfigError, EnginehouseError
 from enginehouse.plugin_manager.discovery import collect
 
@@ -20,38 +20,37 @@ _COMMANDS = "enginehouse.cli.plugin_commands"
 
 
 class GroupWithPlugins(click.Group):
-    """A group with the commands of installed plugins besides its own, which win over those of the same name.
+    """A group that adds the commands of installed plugins. Its own commands win over those of the same name.
 
-    Plugins are loaded when somebody asks for a command that is not ours, or for all of them; the configuration that is
-    found without ``--config`` says which, and their parameters. What is wrong with one is a warning.
+    The list of all commands imports only the plugins whose source names the hook for commands. A command that the group
+    lacks imports all plugins. Which ones, and their parameters, is configured; the configuration is found without
+    ``--config``. A broken plugin is a warning.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names."""
-        return sorted({*self.commands, *self._added(ctx)})
+        return sorted({*self.commands, *self._added(ctx, hook="register_commands")})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name."""
         return super().get_command(ctx, cmd_name) or self._added(ctx).get(cmd_name)
 
-    def _added(self, ctx: click.Context) -> Mapping[str, click.Command]:
+    def _added(self, ctx: click.Context, *, hook: str = "") -> Mapping[str, click.Command]:
         if _COMMANDS not in ctx.meta:
-            with redirect_stdout(sys.stderr):  # what a plugin prints while it is imported is no output of ours
-                ctx.meta[_COMMANDS] = dict(_commands(self.commands))
+            with redirect_stdout(sys.stderr):  # a plugin may print while it is imported
+                ctx.meta[_COMMANDS] = dict(_commands(self.commands, hook))
         return cast(Mapping[str, click.Command], ctx.meta[_COMMANDS])
 
 
-def _commands(taken: Collection[str]) -> Iterator[tuple[str, click.Command]]:
+def _commands(taken: Collection[str], hook: str) -> Iterator[tuple[str, click.Command]]:
     try:
         settings = load_config(None, os.environ).config.plugins
     except ConfigError as error:
-        warn(f"commands of plugins are left out: {error}")
+        warn(f"commands of plugins are not available: {error}")
         return
-    yield from _registered(settings, taken)
+    yield from _registered(settings, taken, hook)
 
 
-def _registered(settings: Plugins, taken: Collection[str]) -> Iterator[tuple[str, click.Command]]:
-    loaded = collect(settings)
+def _registered(settings: PluginSettings, taken: Collection[str], hook: str) -> Iterator[tuple[str, click.Command]]:
+    loaded = collect(settings, hook=hook)
     for problem in loaded.problems:
         warn(problem)
     for name in loaded.registry.types("command"):

@@ -1,9 +1,10 @@
-"""``enginehouse plugins``: what is installed, whether it fits, and how to begin a new one."""
+"""``enginehouse plugins``: lists and checks plugins, and writes new ones."""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -13,77 +14,119 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from enginehouse.config.schema import Plugins
-from enginehouse.plugin_manager.discovery import Loaded, collect
-from enginehouse.plugin_manager.listing import Row, rows
-from enginehouse.plugin_manager.naming import name_faults
+from enginehouse.cli.options import config_option
+from enginehouse.cli.output import print_json, warn
+from enginehouse.cli.plugin_audit import CheckedPlugins, check_plugins
+from enginehouse.config.load import load_config
+from enginehouse.config.schema import PluginSettings
+from enginehouse.domain.errors import ConfigError
+from enginehouse.plugin_manager.discovery import collect
+from enginehouse.plugin_manager.kinds import KINDS
+from enginehouse.plugin_manager.listing import PluginState, Row, rows
 from enginehouse.plugin_manager.scaffold import write_plugin
+
+_WIDE = 1000
+_COLORS = {PluginState.EMPTY: "yellow", PluginState.DISABLED: "dim", PluginState.BROKEN: "red"}
 
 
 @click.group()
 def plugins() -> None:
-    """List, check and begin plugins."""
+    """List and check plugins, or write a new one."""
 
 
 @plugins.command("list")
+@config_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
-def list_plugins(as_json: bool) -> None:
-    """Print every registered type and the plugin it comes from."""
-    listed = rows(_collect())
+def list_plugins(config: Path | None, as_json: bool) -> None:
+    """Print every registered type and the plugin it comes from; then empty, disabled and broken plugins."""
+    settings = _settings(config)
+    with redirect_stdout(sys.stderr):  # a plugin may print while it is imported
+        listed = rows(collect(settings))
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(listed), indent=2))
+        print_json(msgspec.json.encode(listed))
         return
-    Console().print(_table(listed))
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDE  # whole lines for a pipe or a file
+    console.print(_table(listed))
     for row in listed:
         if row.error:
             click.secho(f"{row.name} from {row.distribution} {row.version}: {row.error}", err=True, fg="red")
 
 
 @plugins.command()
-def check() -> None:
-    """Load every plugin and check interfaces and names; exit status 1 if anything is wrong."""
-    loaded = _collect()
-    faults = [*map(str, loaded.problems), *_name_faults(loaded)]
-    for fault in faults:
-        click.secho(fault, err=True, fg="red")
-    if faults:
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@click.pass_context
+def check(context: click.Context, as_json: bool) -> None:
+    """Load every plugin, check it, and run its conformance checks; exit status 1 if anything is wrong.
+
+    Checks names, entry points, hooks, interfaces and constructors. Every type of a plugin that is not bundled is made
+    without parameters, where it can be, and tried with the checks of `enginehouse.testing`, except those that start
+    processes, reach other machines or write what an observer writes.
+    """
+    root = context.find_root().command
+    own = root.commands if isinstance(root, click.Group) else {}
+    with redirect_stdout(sys.stderr):
+        checked = check_plugins(own)
+    if as_json:
+        print_json(msgspec.json.encode(checked))
+    else:
+        _print_checked(checked)
+    if checked.faults:
         sys.exit(1)
-    click.echo(f"{_count(len(loaded.plugins), 'plugin')}, {_count(len(loaded.registry.all()), 'type')}: ok")
+
+
+def _print_checked(checked: CheckedPlugins) -> None:
+    for warning in checked.warnings:
+        warn(warning)
+    for fault in checked.faults:
+        click.secho(str(fault), err=True, fg="red")
+    if not checked.faults:
+        click.echo(f"{_count(checked.plugins, 'plugin')}, {_count(checked.types, 'type')}: ok")
 
 
 @plugins.command()
 @click.argument("name")
 @click.option(
+    "--kind",
+    "kinds",
+    metavar="KIND,...",
+    default="filter",
+    show_default=True,
+    help=f"What the plugin registers: {', '.join(kind.name for kind in KINDS)}.",
+)
+@click.option(
     "--directory",
     "-d",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
-    help="Where to put the plugin's folder; here if left out.",
+    help="Where to create the plugin's folder; else in the current directory.",
 )
-def new(name: str, directory: Path) -> None:
-    """Write the first files of the plugin NAME: a distribution that installs and passes its own test."""
-    folder = write_plugin(name.removeprefix("enginehouse-"), directory)
-    click.echo(f"{folder}\ntry: cd {folder} && pip install --editable . --group dev && pytest")
+def new(name: str, kinds: str, directory: Path) -> None:
+    """Write the first files of the plugin NAME: a distribution that installs and passes its own tests."""
+    folder = write_plugin(name.removeprefix("enginehouse-"), directory, [kind.strip() for kind in kinds.split(",")])
+    click.echo(f"{folder}\ntry: cd {folder} && pip install --editable '.[test]' && pytest")
 
 
-def _collect() -> Loaded:
-    """Every installed plugin; what one prints while it is imported must not end up in our output."""
-    with redirect_stdout(sys.stderr):
-        return collect(Plugins())
-
-
-def _name_faults(loaded: Loaded) -> Iterator[str]:
-    for plugin in loaded.plugins:
-        for fault in name_faults(plugin):
-            yield str(plugin.error(fault))
+def _settings(config: Path | None) -> PluginSettings:
+    """``[plugins]`` of the configuration. One that cannot be read is a warning, unless ``--config`` names it."""
+    try:
+        return load_config(config, os.environ).config.plugins
+    except ConfigError as error:
+        if config is not None:
+            raise
+        warn(f"the configuration is ignored: {error}")
+        return PluginSettings()
 
 
 def _table(listed: Sequence[Row]) -> Table:
-    table = Table("kind", "type", "plugin", "distribution", "version")
+    table = Table()
+    for heading in ("kind", "type", "plugin", "distribution", "version", "state"):
+        table.add_column(heading, overflow="fold")
     for row in listed:
         origin = "bundled" if row.bundled else row.distribution
-        kind, type = (row.kind, row.type) if row.kind and row.type else ("[red]broken[/red]", "")
-        table.add_row(kind, escape(type), escape(row.name), escape(origin), escape(row.version))
+        cells = (row.kind or "", row.type or "", row.name, origin, row.version, row.state.value)
+        table.add_row(*map(escape, cells), style=_COLORS.get(row.state))
     return table
 
 

@@ -1,10 +1,10 @@
-"""``enginehouse reload``: a running gateway reads its configuration anew."""
+"""``enginehouse reload``: a running gateway reads its configuration again."""
 
 from __future__ import annotations
 
 import click
 
-from enginehouse.app.plan import Plan
+from enginehouse.app.config_diff import ConfigDiff
 from enginehouse.app.reload import Reloaded
 from enginehouse.cli.client import GatewayClient, gateway_options
 from enginehouse.cli.output import print_json, warn
@@ -15,23 +15,22 @@ _TIMEOUT_S = 60.0
 @click.command()
 @gateway_options
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
-@click.option("--json", "as_json", is_flag=True, help="Print what the gateway answers.")
+@click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer.")
 def reload(gateway: GatewayClient, dry_run: bool, as_json: bool) -> None:
-    """Have the gateway read its configuration again, and say what changed.
+    """Make the gateway read its configuration again, and print what changed.
 
-    Requests go on, and so do the engines of models that did not change. If anything is wrong with the configuration,
-    everything stays as it was.
+    Requests continue, and so do the engines of unchanged models. An error in the configuration changes nothing.
     """
     answer = gateway.post("api", "reload", query="?dry_run=true" if dry_run else "", timeout=_TIMEOUT_S)
     if as_json:
         print_json(answer)
         return
-    told = gateway.read(answer, Reloaded)
-    for warning in told.warnings:
+    reloaded = gateway.read(answer, Reloaded)
+    for warning in reloaded.warnings:
         warn(warning)
-    for line in told.changes.lines():
+    for line in reloaded.changes.lines():
         click.echo(line)
-    if told.changes == Plan():
+    if reloaded.changes == ConfigDiff():
         click.echo("nothing to change" if dry_run else "nothing changed")
-    if told.changes.needs_restart:
-        warn(f"needs a restart: {', '.join(told.changes.needs_restart)}")
+    if reloaded.changes.needs_restart:
+        warn(f"needs a restart: {', '.join(reloaded.changes.needs_restart)}")

@@ -1,50 +1,55 @@
-"""``enginehouse serve``: the gateway."""
+"""``enginehouse serve``: runs the gateway."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import logging
+import math
 import os
 import signal
 import socket
+import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import click
 import msgspec
 import uvicorn
 
-from enginehouse.api.fast_door import WebSocketProtocol, fast_door
+from enginehouse.api.doors.fast import WebSocketProtocol, fast_door
 from enginehouse.app import Gateway
-from enginehouse.app.reload import Source
+from enginehouse.app.reload import ConfigSource
 from enginehouse.cli.listen import listen, url_of
 from enginehouse.cli.options import config_option
 from enginehouse.config.embedded import load_config_or_embedded
-from enginehouse.config.load import Loaded
+from enginehouse.config.load import LoadedConfig
 from enginehouse.config.schema import Config
-from enginehouse.domain.errors import ConfigError
+from enginehouse.domain.errors import ConfigError, EnginehouseError
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.telemetry.logs import configure_logs
+from enginehouse.telemetry.loop_watch import LoopWatchdog
 
 _log = logging.getLogger(__name__)
 
+_LOOK_EVERY_S = 0.1
 _PONG_TIMEOUT_S = 120.0
-"""A client's pong waits behind what the engine has yet to take, so this is no shorter than an engine may stall."""
+"""Not shorter than an engine may stall: a client's pong waits behind messages that the engine has not yet taken."""
 
 
 @click.command()
 @config_option
 @click.option("--host", help="Address to listen on, instead of server.host.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on, instead of server.port; 0 picks one.")
-@click.option("--watch", is_flag=True, help="Load the configuration again when its file was changed: server.watch.")
+@click.option("--watch", is_flag=True, help="Reload the configuration when its file changes: server.watch.")
 def serve(config: Path | None, host: str | None, port: int | None, watch: bool) -> None:
     """Run the gateway; without any configuration, in front of two simulated models.
 
-    SIGHUP has it load its configuration again.
+    On SIGHUP, the gateway reloads its configuration.
     """
 
-    def read() -> Loaded:
+    def read() -> LoadedConfig:
         loaded = load_config_or_embedded(config, os.environ)
         return loaded._replace(config=_adjusted(loaded.config, host, port, watch))
 
@@ -53,10 +58,24 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool) 
     log = configure_logs(settings.telemetry)
     for warning in loaded.warnings:
         _log.warning("%s", warning)
-    gateway = Gateway(settings, load_plugins(settings.plugins).registry, log, Source(read, loaded.file))
-    server = _Server(gateway, embedded=loaded.file is None)
-    with suppress(KeyboardInterrupt):  # Ctrl-C is how it is meant to end
-        server.run(listen(settings.server.host, settings.server.port))
+    try:
+        gateway = Gateway(settings, load_plugins(settings.plugins).registry, log, ConfigSource(read, loaded.file))
+        _run(_GatewayServer(gateway, embedded=loaded.file is None), settings)
+    except ConfigError as error:
+        raise error.located(str(loaded.file) if loaded.file else "") from None
+
+
+def _run(server: _GatewayServer, settings: Config) -> None:
+    """Serve until a signal. Raises ``ConfigError`` or ``PluginError`` if the gateway cannot start."""
+    sockets = listen(settings.server.host, settings.server.port)
+    with suppress(KeyboardInterrupt):  # Ctrl-C stops the gateway
+        server.run(sockets)
+    for each in sockets:
+        each.close()
+    if server.problem is not None:
+        raise server.problem
+    if not server.started:
+        sys.exit(1)
 
 
 def _adjusted(config: Config, host: str | None, port: int | None, watch: bool) -> Config:
@@ -65,20 +84,19 @@ def _adjusted(config: Config, host: str | None, port: int | None, watch: bool) -
         server = msgspec.structs.replace(server, host=host)
     if port is not None:
         server = msgspec.structs.replace(server, port=port)
-    if server.workers > 1:
-        raise ConfigError("more than one serving process is not supported", key="server.workers", remedy="set it to 1")
     return msgspec.structs.replace(config, server=server)
 
 
-class _Server(uvicorn.Server):
-    """Uvicorn with the fast door in it, that says where it listens and what to try."""
+class _GatewayServer(uvicorn.Server):
+    """uvicorn with the fast door. Prints where it listens."""
 
     def __init__(self, gateway: Gateway, *, embedded: bool) -> None:
         settings = gateway.config.server
+        door = fast_door(gateway.admission, cors=bool(settings.cors))
         super().__init__(
             uvicorn.Config(
                 gateway.application,
-                http=fast_door(gateway.entrance, cors=bool(settings.cors)),
+                http=cast("type[asyncio.Protocol]", door),  # uvicorn only calls it
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -90,31 +108,67 @@ class _Server(uvicorn.Server):
         )
         self._gateway = gateway
         self._embedded = embedded
+        self.problem: EnginehouseError | None = None
+        self._watchdog = LoopWatchdog(
+            gateway.loop_monitor,
+            {
+                entry.module.partition(".")[0]: f"'{entry.entry_point}' ({entry.distribution} {entry.version})"
+                for entry in gateway.registry.all()
+            },
+            stopping=lambda: self.should_exit,
+            drain_timeout=lambda: gateway.config.server.drain_timeout,
+        )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen, then tell."""
+        try:
+            self._gateway.build_hosts()
+        except EnginehouseError as error:
+            self.problem = error
+            self.should_exit = True
+            return
         await super().startup(sockets)
         if self.started:
-            _settle()
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._gateway.reloads.ask, "SIGHUP")
+            _tune_garbage_collector()
+            self._gateway.loop_monitor.start()
+            self._watchdog.start()
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._gateway.reloader.start_reload, "SIGHUP")
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             click.echo(_greeting(url_of(host, port), self._embedded))
 
     async def on_tick(self, counter: int) -> bool:
-        """Let new WebSockets send as much as the configuration says now."""
+        """Apply the current ``server.max_body`` to new WebSockets."""
         self.config.ws_max_size = self._gateway.config.server.max_body
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let live requests end."""
+        """Take requests for ``server.drain_delay``, then wait for live ones until ``server.drain_timeout`` ends them.
+
+        uvicorn would cancel what the application answers, and that without an answer, so it waits a little longer.
+        """
+        relay, limit = self._gateway.relay, self._gateway.config.server.drain_timeout
+        self._gateway.health.leaving = True
+        await self._wait_out(self._gateway.config.server.drain_delay)
         self._gateway.refuse_new()
-        await self._gateway.relay.web_sockets_ended()  # else the server would tell them that it is about to restart
-        self.config.timeout_graceful_shutdown = round(self._gateway.config.server.drain_timeout)
-        await super().shutdown(sockets)
+        await relay.web_sockets_ended()  # else uvicorn closes them with 1012 (service restart)
+        ending = asyncio.get_running_loop().call_later(limit, relay.close)
+        self.config.timeout_graceful_shutdown = math.ceil(limit) + 1
+        try:
+            await super().shutdown(sockets)
+        finally:
+            self._watchdog.end()
+            self._gateway.loop_monitor.stop()
+            ending.cancel()
+
+    async def _wait_out(self, seconds: float) -> None:
+        """Wait; a second signal ends it."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while not self.force_exit and (left := end - loop.time()) > 0:  # noqa: ASYNC110 - uvicorn sets a flag
+            await asyncio.sleep(min(left, _LOOK_EVERY_S))
 
 
-def _settle() -> None:
-    """Tell the garbage collector that what is here stays, and to look less often: requests leave no cycles behind."""
+def _tune_garbage_collector() -> None:
+    """Exempt the objects of the start from collection, and collect less often: requests leave no reference cycles."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)

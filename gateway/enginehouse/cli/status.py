@@ -1,4 +1,4 @@
-"""``enginehouse status``: how the gateway and its backends are."""
+"""``enginehouse status``: the state of the gateway and its backends."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rich.table import Table
 from enginehouse.cli.client import GatewayClient, gateway_options
 from enginehouse.cli.output import print_json
 from enginehouse.domain.replica import Health, ReplicaState
-from enginehouse.fleet.backend import BackendStatus
+from enginehouse.fleet.backend_info import BackendStatus
 
 _IN_TROUBLE = (Health.UNKNOWN, Health.UNHEALTHY, ReplicaState.FAILED)
 
 
-class _Status(msgspec.Struct):
-    """What the table shows of ``GET /api/status``."""
+class _StatusAnswer(msgspec.Struct):
+    """The part of ``GET /api/status`` that the table shows."""
 
     version: str
     strategy: str
@@ -28,28 +28,28 @@ class _Status(msgspec.Struct):
 
 @click.command()
 @gateway_options
-@click.option("--json", "as_json", is_flag=True, help="Print what the gateway answers.")
+@click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer.")
 def status(gateway: GatewayClient, as_json: bool) -> None:
     """Show a running gateway and each of its backends."""
     answer = gateway.get("/api/status")
-    told = gateway.read(answer, _Status)
+    facts = gateway.read(answer, _StatusAnswer)
     if as_json:
         print_json(answer)
         return
     click.echo(
-        f"Enginehouse {told.version}, up for {told.uptime_s:.0f} s, strategy {told.strategy}, "
-        f"live requests: {told.requests}"
+        f"Enginehouse {facts.version}, up for {facts.uptime_s:.0f} s, strategy {facts.strategy}, "
+        f"live requests: {facts.requests}"
     )
-    Console().print(_table(told))
-    for backend in told.backends:
-        if (how := _how(backend)) in _IN_TROUBLE and backend.last_error:
-            click.echo(f"{backend.name} is {how.value}: {backend.last_error}")
+    Console().print(_table(facts))
+    for backend in facts.backends:
+        if (condition := _condition(backend)) in _IN_TROUBLE and backend.last_error:
+            click.echo(f"{backend.name} is {condition.value}: {backend.last_error}")
 
 
-def _table(told: _Status) -> Table:
+def _table(status: _StatusAnswer) -> Table:
     table = Table("backend", "driver", "health", "pending", "latency", "models")
-    for each in told.backends:
-        health = _how(each).value + (", draining" if each.draining else "")
+    for each in status.backends:
+        health = _condition(each).value + (", draining" if each.draining else "")
         models = escape("\n".join(each.models))
         table.add_row(
             escape(each.name), escape(each.driver), health, str(each.pending), f"{each.avg_latency_ms:.0f} ms", models
@@ -57,6 +57,6 @@ def _table(told: _Status) -> Table:
     return table
 
 
-def _how(backend: BackendStatus) -> Health | ReplicaState:
+def _condition(backend: BackendStatus) -> Health | ReplicaState:
     """The health of an engine that can take requests, else its state."""
     return backend.health if backend.state is ReplicaState.READY else backend.state

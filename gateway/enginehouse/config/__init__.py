@@ -1,1 +1,1 @@
-"""Configuration: its schema, how it is read, and errors that name file, key and remedy."""
+"""The configuration: its schema, its sources, and errors that name file, key and remedy."""

@@ -1,4 +1,4 @@
-"""From the plain data of a TOML document to the data of a ``Config``, telling everything that is wrong with it."""
+"""Turns the plain data of a TOML document into the data of a ``Config`` and collects all problems on the way."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from msgspec.inspect import (
     Type,
 )
 
-from enginehouse.config.schema import Plugins
-from enginehouse.config.secrets import Secret
+from enginehouse.config.schema import PluginSettings
+from enginehouse.config.secrets import Secret, refuse_mask
 from enginehouse.config.shape import PARAMETERS, Path, Shape, shape_of
 from enginehouse.config.units import parse_duration, parse_size
 from enginehouse.domain.errors import ConfigError
@@ -29,7 +29,7 @@ _MEASURES: dict[str, Callable[[str], float]] = {"duration": parse_duration, "siz
 
 
 class Problem(NamedTuple):
-    """Something wrong at one place of a configuration."""
+    """A problem at one place of a configuration."""
 
     path: Path
     text: str
@@ -38,27 +38,27 @@ class Problem(NamedTuple):
 
 
 def did_you_mean(name: str, known: list[str]) -> str:
-    """``did you mean "..."?`` for the name of ``known`` that is closest to ``name``; empty if none is close."""
+    """``did you mean "..."?`` with the name in ``known`` that is closest to ``name``; empty if none is close."""
     near = get_close_matches(name, known, n=1)
     return f'did you mean "{near[0]}"?' if near else ""
 
 
 def gather_plugin_tables(data: dict[str, Any]) -> None:
-    """Move every ``[plugins.NAME]`` table of ``data`` to where the schema has it."""
+    """Move every ``[plugins.TYPE]`` table of ``data`` into ``plugins.parameters``, where the schema expects it."""
     plugins = data.get("plugins")
     if not isinstance(plugins, dict):
         return
-    settings = set(Plugins.__struct_fields__) - {"parameters"}
+    settings = set(PluginSettings.__struct_fields__) - {"parameters"}
     tables = {name: table for name, table in plugins.items() if isinstance(table, dict) and name not in settings}
     rest = {name: value for name, value in plugins.items() if name not in tables}
     data["plugins"] = {"parameters": tables, **rest}
 
 
 class Decoder:
-    """Checks data against the schema, turns durations and sizes into numbers and follows secrets.
+    """Checks data against the schema, turns durations and sizes into numbers, and reads secrets.
 
-    ``secret`` reads the text of a secret and raises ``SecretError``. What is wrong is added to ``problems``, and what
-    is returned next to problems is of no use.
+    ``secret`` reads a secret and may raise ``SecretError``. Problems are added to ``problems``; if there are any, the
+    decoded data must not be used.
     """
 
     def __init__(self, secret: Callable[[str], Secret]) -> None:
@@ -66,7 +66,7 @@ class Decoder:
         self._secret = secret
 
     def read(self, type_: Type, value: Any, path: Path = ()) -> Any:
-        """``value`` as ``msgspec.convert`` takes it for ``type_``."""
+        """Decode ``value`` so that ``msgspec.convert`` accepts it as a ``type_``."""
         shape = shape_of(type_)
         for kind in shape.kinds:
             if isinstance(kind, StructType) and isinstance(value, dict):
@@ -93,6 +93,8 @@ class Decoder:
         try:
             if shape.secret and isinstance(value, str):
                 return self._secret(value)
+            if shape.hidden and isinstance(value, str):
+                refuse_mask(value, 'put the value itself here, or "${env:NAME}"')
             if shape.unit and _is_measure(shape, value):
                 return _MEASURES[shape.unit](str(value))
         except ValueError as error:
@@ -124,12 +126,12 @@ def _at_least(low: float | None, value: float | None) -> bool:
 
 
 def _show(shape: Shape, value: Any) -> str:
-    """``value`` in an error; only what kind it is where it might be a secret in the wrong place."""
+    """``value`` as an error shows it. Where it may be a misplaced secret, only its type is shown."""
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "a table"
     if not isinstance(value, str | int | float):
         return "a date or a time"
-    if shape.secret or isinstance(shape.kinds[0], StructType | DictType | ListType):
+    if shape.secret or shape.hidden or isinstance(shape.kinds[0], StructType | DictType | ListType):
         return "a string" if isinstance(value, str) else "a number"
     return json.dumps(value, ensure_ascii=False)
 

@@ -1,4 +1,4 @@
-"""The configuration that stands in where there is none: two simulated models."""
+"""The default configuration, for a gateway without a file: two simulated models."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from enginehouse.config.load import Loaded, load_config
+from enginehouse.config.load import LoadedConfig, load_config
 from enginehouse.config.locate import FILE_NAME, find_config
 
 
-def load_config_or_embedded(file: Path | None, environ: Mapping[str, str]) -> Loaded:
-    """What ``load_config`` finds; where there is no file, the embedded default, as ``file`` ``None``.
+def load_config_or_embedded(file: Path | None, environ: Mapping[str, str]) -> LoadedConfig:
+    """``load_config``, with the embedded default if there is no file. ``file`` of the result is then ``None``.
 
     Raises ``ConfigError``.
     """

@@ -1,4 +1,4 @@
-"""``ENGINEHOUSE_<SECTION>_<KEY>``: every scalar of the configuration, from the environment."""
+"""Environment variables that override keys of the configuration: ``ENGINEHOUSE_<SECTION>_<KEY>``."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ STATE_DIR = "ENGINEHOUSE_STATE_DIR"
 GATEWAY_URL = "ENGINEHOUSE_URL"
 GATEWAY_KEY = "ENGINEHOUSE_KEY"
 ENGINE = "ENGINEHOUSE_ENGINE"
-"""In the environment of engines: which one of which gateway it is."""
+"""Identifies a launched engine and its gateway, in the engine's environment."""
 _NO_SETTINGS = frozenset({CONFIG_FILE, STATE_DIR, GATEWAY_URL, GATEWAY_KEY, ENGINE})
-"""Variables that mean something else than a key of the configuration."""
+"""Variables with the prefix that do not override a key."""
 
 
 @dataclass
 class Overrides:
-    """What the environment changed: ``origins`` names the variable that a value came from."""
+    """The result of ``override``. ``origins`` maps each overridden path to its variable."""
 
     origins: dict[Path, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -36,9 +36,9 @@ class Overrides:
 
 
 def override(data: dict[str, Any], environ: Mapping[str, str]) -> Overrides:
-    """Put the values of the environment's variables into ``data``.
+    """Write the values of environment variables into ``data``.
 
-    An entry of a table (a backend, a model, a key) is overridden where ``data`` has it, never created.
+    A variable can override a key of an entry (a backend, a model, an API key), but cannot create the entry.
     """
     result = Overrides()
     variables = [name for name in sorted(environ) if name.startswith(PREFIX) and name not in _NO_SETTINGS]
@@ -68,12 +68,12 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 
 
 def variable_of(path: Path) -> str:
-    """The variable that overrides ``path``: upper case, whatever is no letter or digit becomes ``_``."""
+    """The variable that overrides ``path``: in upper case, other characters than letters and digits become ``_``."""
     return PREFIX + "_".join(re.sub(r"[^A-Za-z0-9]", "_", str(part)).upper() for part in written(path))
 
 
 def _scalars(type_: Type, value: Any, path: Path) -> Iterator[tuple[Path, Type]]:
-    """Every scalar and every list of strings below ``value`` that could be set, with its type."""
+    """The paths and types of all scalars and lists of strings that a variable may override in ``value``."""
     for kind in shape_of(type_).kinds:
         if isinstance(kind, StructType):
             for field_ in kind.fields:
@@ -93,7 +93,7 @@ def _scalars(type_: Type, value: Any, path: Path) -> Iterator[tuple[Path, Type]]
 
 
 def _parse(type_: Type, text: str) -> Any:
-    """``text`` as the file would have it; unchanged if it cannot be, for the decoder to complain of."""
+    """``text`` as the value that the file would have. Invalid text stays as it is; the decoder reports it."""
     shape = shape_of(type_)
     kind = shape.kinds[0]
     if isinstance(kind, ListType):
@@ -107,7 +107,7 @@ def _parse(type_: Type, text: str) -> Any:
 
 
 def _put(data: dict[str, Any], path: Path, value: Any) -> None:
-    """Set what is at ``path``, unless something on the way is no table: the decoder tells of that."""
+    """Set the value at ``path``. Does nothing if ``path`` leads through a scalar; the decoder reports that."""
     place: Any = data
     for part in path[:-1]:
         place = place.setdefault(part, {}) if isinstance(place, dict) else place[part]

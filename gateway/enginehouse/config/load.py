@@ -1,4 +1,4 @@
-"""Reading the configuration: file, environment, secrets, rules."""
+"""Loads the configuration from its file and the environment, and checks it."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ else:
     import tomli as tomllib
 
 
-class Loaded(NamedTuple):
-    """A configuration that can be used; ``file`` is where it came from, ``None`` if there is no file."""
+class LoadedConfig(NamedTuple):
+    """A valid configuration. ``file`` is ``None`` if there is no file."""
 
     config: Config
     file: Path | None
     warnings: tuple[str, ...]
 
 
-def load_config(file: Path | None, environ: Mapping[str, str]) -> Loaded:
-    """The configuration of ``file`` (looked up if ``None``) with the overrides of ``environ``.
+def load_config(file: Path | None, environ: Mapping[str, str]) -> LoadedConfig:
+    """Load the configuration of ``file``, or of the file that ``find_config`` finds, with overrides from ``environ``.
 
-    Raises ``ConfigError``; ``ConfigErrors`` if there is more than one thing wrong.
+    Raises ``ConfigError``, or ``ConfigErrors`` for several problems.
     """
     found = find_config(file, environ)
     data = _parse(found) if found else {}
@@ -48,7 +48,7 @@ def load_config(file: Path | None, environ: Mapping[str, str]) -> Loaded:
     _refuse([*overrides.problems, *decoder.problems], found, overrides)
     config = msgspec.convert(plain, Config)
     _refuse(rules.problems(config), found, overrides)
-    return Loaded(config, found, (*overrides.warnings, *rules.warnings(config)))
+    return LoadedConfig(config, found, (*overrides.warnings, *rules.warnings(config)))
 
 
 def _parse(file: Path) -> dict[str, Any]:
@@ -66,12 +66,12 @@ def _parse(file: Path) -> dict[str, Any]:
 
 
 def _syntax_error(message: str, text: str, file: Path) -> ConfigError:
-    """``message`` with its position where editors look for one: ``FILE:LINE:COLUMN``."""
+    """``message`` with its position as ``FILE:LINE:COLUMN``, which editors recognize."""
     at = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", message)
     lines = text.split("\n")
     line, column = (at[1], at[2]) if at and at[1] else (len(lines), len(lines[-1]) + 1)
     problem = message[: at.start()] if at else message
-    return ConfigError(f"not valid TOML: {problem}", file=f"{file}:{line}:{column}", remedy="mend the syntax there")
+    return ConfigError(f"not valid TOML: {problem}", file=f"{file}:{line}:{column}", remedy="fix the syntax there")
 
 
 def _refuse(problems: Iterable[Problem], file: Path | None, overrides: Overrides) -> None:
@@ -81,7 +81,7 @@ def _refuse(problems: Iterable[Problem], file: Path | None, overrides: Overrides
 
 
 def _located(problem: Problem, file: Path | None, overrides: Overrides) -> ConfigError:
-    """``problem`` with the name of what has to be changed: the variable, or the file and the key."""
+    """``problem`` as an error that names its source: the variable, or the file and the key."""
     if variable := overrides.origins.get(problem.path):
         return problem.error(problem.text, key=variable, remedy=problem.remedy)
     key = dotted(problem.path)

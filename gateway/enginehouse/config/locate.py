@@ -1,4 +1,4 @@
-"""Which file is the configuration."""
+"""Finds the configuration file."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ FILE_NAME = "enginehouse.toml"
 
 
 def find_config(file: Path | None, environ: Mapping[str, str]) -> Path | None:
-    """``file``, else ``$ENGINEHOUSE_CONFIG``, ``./enginehouse.toml``, the user's; ``None`` if there is none of them.
+    """The first of ``file``, ``$ENGINEHOUSE_CONFIG``, ``./enginehouse.toml`` and the user's; ``None`` if there is none.
 
-    Raises ``ConfigError`` if one that was asked for does not exist.
+    Raises ``ConfigError`` if ``file`` or the variable names a file that does not exist.
     """
     named = environ.get(CONFIG_FILE)
     asked = file or (Path(named).expanduser() if named else None)

@@ -1,20 +1,20 @@
-"""What comes with a model that is launched: its backends and their driver."""
+"""The backends and the driver of models that the gateway launches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from enginehouse.config.schema import Model
+from enginehouse.config.schema import ModelSettings
 
 ANY_ANSWER = "none"
-"""The ``health_path`` of an engine that has no page for its health: it is healthy when it answers at all."""
+"""The ``health_path`` of an engine without a health endpoint: any answer counts as healthy."""
 
 
-def managed_backends(name: str, model: Model) -> Sequence[str]:
-    """The names of the backends that are launched for a model: its own name, then ``NAME-2`` and so on."""
+def managed_backends(name: str, model: ModelSettings) -> Sequence[str]:
+    """The names of a model's managed backends: its own name, then ``NAME-2``, ``NAME-3`` ..."""
     return [name, *(f"{name}-{n}" for n in range(2, model.replicas + 1))] if model.launches else []
 
 
-def driver_of(model: Model) -> str:
-    """The driver of a model that is launched: the one it names, else llama.cpp's for a GGUF file, else OpenAI's."""
+def driver_of(model: ModelSettings) -> str:
+    """The driver of a launched model: the configured one, else ``llamacpp`` for a GGUF file, else ``openai``."""
     return model.driver or ("llamacpp" if model.path.lower().endswith(".gguf") else "openai")

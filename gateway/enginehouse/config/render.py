@@ -1,4 +1,4 @@
-"""Configuration for people and editors: the effective TOML, and the JSON schema."""
+"""Renders a configuration as TOML, and the schema as JSON schema."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import msgspec
 import tomli_w
 from msgspec.inspect import DictType, EnumType, Field, ListType, StructType, Type
 
-from enginehouse.config.schema import Config, Plugins
-from enginehouse.config.secrets import MASK, Secret
+from enginehouse.config.masks import masked_arguments, masked_line, masked_parameters
+from enginehouse.config.schema import Config, PluginSettings
+from enginehouse.config.secrets import MASK, Secret, shown
 from enginehouse.config.shape import CONFIG, shape_of
 from enginehouse.config.units import format_duration, format_size
 
@@ -29,23 +30,29 @@ _UNIT_SCHEMAS: dict[str, dict[str, Any]] = {
 
 
 def effective(config: Config) -> str:
-    """``config`` as TOML that reads back as the same; secrets are shown as ``env:``, ``file:`` or a mask."""
+    """``config`` as TOML that loads to the same configuration, except for what may be a secret: that is masked."""
     return tomli_w.dumps(effective_data(config))
 
 
 def effective_data(config: Config) -> dict[str, Any]:
-    """``effective`` before it becomes text."""
+    """``effective``, as data."""
     data: dict[str, Any] = as_written(CONFIG, config)
+    for model in data["models"].values():
+        model |= {key: masked_line(model[key]) for key in ("command", "stop_command")}
+        model["args"] = masked_arguments(model["args"])
+    data["plugins"] |= {name: masked_parameters(table) for name, table in config.plugins.parameters.items()}
     return data
 
 
 def as_written(type_: Type, value: Any) -> Any:
-    """``value`` of the schema's ``type_`` as the file has it; what has no value is left out of tables."""
+    """``value`` of type ``type_`` as in the file. Tables omit keys without a value."""
     shape = shape_of(type_)
     if shape.unit:
         return format_duration(value) if shape.unit == "duration" else format_size(value)
     if shape.secret:
         return (isinstance(value, Secret) and value.reference) or (MASK if value else "")
+    if shape.hidden:
+        return shown(value)
     for kind in shape.kinds:
         if isinstance(kind, StructType) and isinstance(value, kind.cls):
             return _table(kind, value)
@@ -59,13 +66,13 @@ def as_written(type_: Type, value: Any) -> Any:
 def _table(kind: StructType, value: Any) -> dict[str, Any]:
     fields = ((field, getattr(value, field.name)) for field in kind.fields)
     table = {field.encode_name: as_written(field.type, item) for field, item in fields if item is not None}
-    if kind.cls is Plugins:
+    if kind.cls is PluginSettings:
         table |= table.pop("parameters")
     return table
 
 
 def default_of(field: Field) -> Any:
-    """What ``field`` is when it is left out, as the file would have it; ``None`` for nothing."""
+    """The default of ``field``, as in the file; ``None`` if it has none."""
     if field.default is not msgspec.NODEFAULT:
         value = field.default
     else:
@@ -74,21 +81,21 @@ def default_of(field: Field) -> Any:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of the file: durations and sizes are text, and plugins may have tables."""
+    """The JSON schema of the file. Durations and sizes are text there, and each plugin type may have a table."""
     schema = msgspec.json.schema(Config)
     definitions = schema["$defs"]
     for struct in _structs(CONFIG):
         properties = definitions[struct.cls.__name__]["properties"]
         for field in struct.fields:
             properties[field.encode_name] = _property(field, properties[field.encode_name])
-    plugins = definitions["Plugins"]
+    plugins = definitions["PluginSettings"]
     parameters = plugins["properties"].pop("parameters")
     plugins["additionalProperties"] = {"type": "object", "description": parameters["description"]}
     return schema
 
 
 def _property(field: Field, schema: dict[str, Any]) -> dict[str, Any]:
-    """The JSON schema of one key, from what ``msgspec`` makes of it: nothing can be ``null`` in TOML."""
+    """The JSON schema of one key, made from msgspec's. TOML has no ``null``, so that option is removed."""
     shape, default = shape_of(field.type), default_of(field)
     if shape.unit:
         schema = {**_UNIT_SCHEMAS[shape.unit], "description": shape.description}

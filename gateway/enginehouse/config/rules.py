@@ -1,4 +1,4 @@
-"""What must hold between the keys of a configuration, and what is odd enough to be told."""
+"""Rules between the keys of a configuration, and warnings about unusual ones."""
 
 from __future__ import annotations
 
@@ -7,22 +7,47 @@ from urllib.parse import urlsplit
 
 from enginehouse.config.decode import Problem, did_you_mean
 from enginehouse.config.managed import ANY_ANSWER
-from enginehouse.config.schema import Config, Key
-from enginehouse.config.shape import Path, dotted
+from enginehouse.config.masks import has_mask
+from enginehouse.config.schema import Config, KeySettings
+from enginehouse.config.secrets import MASK
+from enginehouse.config.shape import PARAMETERS, Path, dotted
 from enginehouse.domain.errors import AliasCycle
 
 LOCAL_HOST = "local"
-"""The host that always exists."""
+"""The name of the host that always exists."""
 
 
 def problems(config: Config) -> list[Problem]:
-    """Why ``config`` cannot be used, although every value by itself is fine."""
+    """The violated rules."""
     return [problem for rule in _RULES for problem in rule(config)]
 
 
 def warnings(config: Config) -> list[str]:
-    """What ``config`` says and hardly means."""
+    """Settings that are valid but probably not intended."""
     return [*_aliases_of_aliases(config), *_unknown_models(config), *_versioned_urls(config)]
+
+
+def _workers(config: Config) -> Iterator[Problem]:
+    if config.server.workers > 1:
+        yield Problem(("server", "workers"), "more than one serving process is not supported", "set it to 1")
+
+
+def _models_named(config: Config) -> Iterator[Problem]:
+    for table in ("aliases", "fallbacks"):
+        for name in getattr(config.routing, table):
+            if not name or name.isspace():
+                path = ("routing", table, name)
+                yield Problem(path, "the name is empty, so no request can ask for it", "name a model, or remove it")
+    for name, target in config.routing.aliases.items():
+        if not target or target.isspace():
+            yield Problem(("routing", "aliases", name), "names no model", "name one, or remove the alias")
+    for name, chain in config.routing.fallbacks.items():
+        for index, model in enumerate(chain):
+            place: Path = ("routing", "fallbacks", name, index)
+            if not model or model.isspace():
+                yield Problem(place, "names no model", "name one, or remove it")
+            elif model == name:
+                yield Problem(place, "a model cannot be its own fallback", "remove it")
 
 
 def _weights(config: Config) -> Iterator[Problem]:
@@ -60,7 +85,7 @@ def _urls(config: Config) -> Iterator[Problem]:
 
 
 def is_base_url(url: str) -> bool:
-    """Whether ``url`` is the address of a server: no user, no query, no fragment."""
+    """Whether ``url`` is an ``http`` or ``https`` URL without user, query and fragment."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -71,6 +96,16 @@ def is_base_url(url: str) -> bool:
     )
 
 
+def _masks(config: Config) -> Iterator[Problem]:
+    for name, model in config.models.items():
+        for key, texts in (("command", [model.command]), ("args", model.args), ("stop_command", [model.stop_command])):
+            if any(map(has_mask, texts)):
+                yield Problem(("models", name, key), "has the mask of a secret", 'put "${env:NAME}" there')
+    for name, table in config.plugins.parameters.items():
+        for key in (key for key, value in table.items() if value == MASK):
+            yield Problem((*PARAMETERS, name, key), "is the mask of a secret", "put the secret itself there")
+
+
 def _keys(config: Config) -> Iterator[Problem]:
     yield from _same(config.auth.keys, "name", lambda key: key.name, "give each key its own name")
     yield from _same(config.auth.keys, "key", lambda key: key.key, "give each client its own secret")
@@ -79,7 +114,9 @@ def _keys(config: Config) -> Iterator[Problem]:
             yield Problem(("auth", "keys", index, "key"), "is empty", "put a secret there")
 
 
-def _same(keys: Sequence[Key], field: str, value: Callable[[Key], str], remedy: str) -> Iterator[Problem]:
+def _same(
+    keys: Sequence[KeySettings], field: str, value: Callable[[KeySettings], str], remedy: str
+) -> Iterator[Problem]:
     first: dict[str, int] = {}
     for index, key in enumerate(keys):
         earlier = first.setdefault(value(key), index)
@@ -122,8 +159,8 @@ def _filters(config: Config) -> Iterator[Problem]:
         named += [(("set", field), field) for field in filters.set]
         for path, field in named:
             if field.partition(".")[0] == "model":
-                remedy = "use an alias to have another model serve it"
-                yield Problem(("models", model, "filters", *path), "a request keeps its model", remedy)
+                remedy = "use routing.aliases to let another model serve it"
+                yield Problem(("models", model, "filters", *path), "the model of a request cannot be changed", remedy)
             elif "" in field.split("."):
                 yield Problem(("models", model, "filters", *path), "names no field", 'write "field" or "object.field"')
 
@@ -140,7 +177,7 @@ def _aliases_of_aliases(config: Config) -> Iterator[str]:
     for name, target in aliases.items():
         if target in aliases:
             place = dotted(("routing", "aliases", name))
-            yield f'{place}: "{target}" is an alias too and is not followed (point it to a model)'
+            yield f'{place}: "{target}" is an alias too, which is not resolved (name a model instead)'
 
 
 def _unknown_models(config: Config) -> Iterator[str]:
@@ -156,21 +193,24 @@ def _unknown_models(config: Config) -> Iterator[str]:
     for path, names in named.items():
         if unknown := sorted(names - known):
             listed = ", ".join(f'"{name}"' for name in unknown)
-            yield f"{dotted(path)}: not in this configuration, so a backend has to turn out to serve it: {listed}"
+            yield f"{dotted(path)}: not in this configuration, so a backend must report that it serves it: {listed}"
 
 
 def _versioned_urls(config: Config) -> Iterator[str]:
     for name, backend in config.backends.items():
         if backend.url.rstrip("/").endswith("/v1"):
-            yield f"{dotted(('backends', name, 'url'))}: ends in /v1, which is added anyway (leave it out)"
+            yield f"{dotted(('backends', name, 'url'))}: ends in /v1, which the gateway adds (remove it)"
 
 
 _RULES: tuple[Callable[[Config], Iterator[Problem]], ...] = (
+    _workers,
+    _models_named,
     _weights,
     _alias_cycles,
     _urls,
     _keys,
     _hosts,
+    _masks,
     _commands,
     _health_paths,
     _filters,

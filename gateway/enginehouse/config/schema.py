@@ -1,357 +1,335 @@
-"""The whole configuration, as ``msgspec`` structs. Unknown keys are errors."""
+"""The configuration as ``msgspec`` structs, one for each table of the file. Unknown keys are errors."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import Meta, field
 
+from enginehouse.config.rescheduling import ReschedulingSettings
+from enginehouse.config.section import (
+    ByteSize,
+    Count,
+    Duration,
+    HiddenText,
+    Port,
+    Positive,
+    ProgressForm,
+    SecretText,
+    Section,
+    Share,
+    Weight,
+)
 from enginehouse.domain.replica import Role
 
-Duration = Annotated[float, Meta(ge=0, extra={"unit": "duration"})]
-"""Seconds in here, text with a unit in the file (``"30s"``)."""
-ByteSize = Annotated[int, Meta(ge=0, extra={"unit": "size"})]
-"""Bytes in here, text with a unit in the file (``"24GiB"``)."""
-SecretText = Annotated[str, Meta(extra={"secret": True})]
-"""Read as a ``Secret``: ``"env:NAME"`` and ``"file:PATH"`` are followed, and it is never printed."""
-Port = Annotated[int, Meta(ge=0, le=65535)]
-Count = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
-Share = Annotated[float, Meta(ge=0, le=1)]
-Weight = Annotated[int, Meta(ge=0, le=100)]
-ProgressForm = Literal["off", "comments", "reasoning"]
 
-
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every table of the file has in common."""
-
-
-class Server(Section, frozen=True):
-    """Where the gateway listens and how it stops."""
+class ServerSettings(Section, frozen=True):
+    """The gateway's address, its limits and its shutdown."""
 
     host: Annotated[str, Meta(description="address to listen on")] = "127.0.0.1"
     port: Annotated[Port, Meta(description="0 picks a free port")] = 8080
-    workers: Annotated[Positive, Meta(description="serving processes")] = 1
-    max_body: Annotated[ByteSize, Meta(description="largest request body taken")] = 32 * 1024**2
-    drain_timeout: Annotated[Duration, Meta(description="how long live requests may go on when the gateway stops")] = 30
-    watch: Annotated[bool, Meta(description="load this file again when it was changed")] = False
-    cors: Annotated[list[str], Meta(description='origins that browsers may call from; `["*"]` for any')] = []
+    workers: Annotated[Positive, Meta(description="number of serving processes; only 1 is supported")] = 1
+    max_body: Annotated[ByteSize, Meta(description="largest request body accepted")] = 32 * 1024**2
+    drain_timeout: Annotated[
+        Duration, Meta(description="how long live requests may take to finish when the gateway stops")
+    ] = 30
+    drain_delay: Annotated[
+        Duration,
+        Meta(description="how long a stopping gateway takes requests while `/ready` answers 503, before it drains"),
+    ] = 0
+    name: Annotated[
+        str, Meta(description="name of this gateway; one of the same name takes over the engines of a killed one")
+    ] = "default"
+    watch: Annotated[bool, Meta(description="reload this file when it changes")] = False
+    allowed_hosts: Annotated[
+        list[str],
+        Meta(
+            description="while no keys are set: names in `Host` to which operators' pages answer, besides those of "
+            '`host` and of the loopback interface; `*` and `?` match as in a shell, `["*"]` for any'
+        ),
+    ] = []
+    cors: Annotated[list[str], Meta(description='web origins whose pages may call the gateway; `["*"]` for any')] = []
 
 
-class Key(Section, frozen=True):
-    """One client key. A limit of 0 is no limit."""
+class KeySettings(Section, frozen=True):
+    """One client's API key. A limit of 0 means no limit."""
 
-    name: Annotated[str, Meta(description="how the key is called in logs and figures")]
+    name: Annotated[str, Meta(description="name of the key in logs and metrics")]
     key: Annotated[SecretText, Meta(description='the secret itself, `"env:NAME"` or `"file:PATH"`')]
-    models: Annotated[list[str], Meta(description="models it may use; `*` and `?` match as in a shell")] = field(
-        default_factory=lambda: ["*"]
+    models: Annotated[list[str], Meta(description="models that the key may use; `*` and `?` match as in a shell")] = (
+        field(default_factory=lambda: ["*"])
     )
-    admin: Annotated[bool, Meta(description="may use `/api`")] = False
-    requests_per_minute: Annotated[Count, Meta(description="most requests in a minute")] = 0
-    tokens_per_minute: Annotated[Count, Meta(description="estimated prompt tokens")] = 0
-    max_concurrent: Annotated[Count, Meta(description="most requests at once")] = 0
-    priority: Annotated[int, Meta(description="added to the priority of its requests in the queue")] = 0
+    admin: Annotated[bool, Meta(description="whether the key may use `/api`")] = False
+    requests_per_minute: Annotated[Count, Meta(description="limit of requests per minute")] = 0
+    tokens_per_minute: Annotated[Count, Meta(description="limit of estimated prompt tokens per minute")] = 0
+    max_concurrent: Annotated[Count, Meta(description="limit of concurrent requests")] = 0
+    priority: Annotated[int, Meta(description="added to the queue priority of its requests")] = 0
 
 
-class Auth(Section, frozen=True):
-    """Who may use the gateway. Without keys, everybody who can reach it."""
+class AuthSettings(Section, frozen=True):
+    """The keys of clients. Without keys, every client that can reach the gateway may use it."""
 
-    keys: Annotated[list[Key], Meta(description="one table for each client")] = []
+    keys: Annotated[list[KeySettings], Meta(description="one table for each key")] = []
 
 
-class Telemetry(Section, frozen=True):
-    """What the gateway tells of itself."""
+class TelemetrySettings(Section, frozen=True):
+    """Traces, metrics and logs."""
 
-    traces: Annotated[Literal["off", "otlp", "console"], Meta(description="where spans go")] = "off"
-    endpoint: Annotated[str, Meta(description="OTLP/HTTP traces endpoint")] = "http://127.0.0.1:4318/v1/traces"
-    sample_ratio: Annotated[Share, Meta(description="share of requests that are traced")] = 0.01
+    traces: Annotated[
+        Literal["off", "otlp", "console"], Meta(description="where to send spans; no effect in this version")
+    ] = "off"
+    endpoint: Annotated[str, Meta(description="OTLP/HTTP endpoint for traces; no effect in this version")] = (
+        "http://127.0.0.1:4318/v1/traces"
+    )
+    sample_ratio: Annotated[Share, Meta(description="share of requests to trace; no effect in this version")] = 0.01
     metrics: Annotated[bool, Meta(description="serve `/metrics`")] = True
-    log_format: Annotated[Literal["text", "json"], Meta(description="lines for people or for machines")] = "text"
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Meta(description="least severity that is logged")
-    ] = "info"
+    log_format: Annotated[Literal["text", "json"], Meta(description="plain lines, or one JSON object per line")] = (
+        "text"
+    )
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="lowest severity to log")] = (
+        "info"
+    )
 
 
-class Weights(Section, frozen=True):
-    """What counts how much in the `smart` strategy; the three must sum to 100."""
+class WeightSettings(Section, frozen=True):
+    """The weights of the `smart` strategy. They must sum to 100."""
 
-    priority: Annotated[Weight, Meta(description="of the backend's `priority`")] = 50
-    load: Annotated[Weight, Meta(description="of the requests it has in work")] = 30
-    latency: Annotated[Weight, Meta(description="of its average latency")] = 20
+    priority: Annotated[Weight, Meta(description="weight of the backend's `priority`")] = 50
+    load: Annotated[Weight, Meta(description="weight of the backend's live requests")] = 30
+    latency: Annotated[Weight, Meta(description="weight of the backend's average latency")] = 20
 
 
-class ScorerRef(Section, frozen=True):
+class ScorerSettings(Section, frozen=True):
     """One scorer of the `weighted` strategy."""
 
     type: Annotated[str, Meta(description="a registered scorer")]
-    name: Annotated[str, Meta(description="instance name; the type if left out")] = ""
+    name: Annotated[str, Meta(description="name of this instance; defaults to the type")] = ""
     weight: Annotated[Positive, Meta(description="relative to the other scorers")] = 1
-    parameters: Annotated[dict[str, Any], Meta(description="what this scorer takes")] = {}
+    parameters: Annotated[dict[str, Any], Meta(description="parameters of the scorer")] = {}
 
 
-class Routing(Section, frozen=True):
-    """Which replica serves a request."""
+class RoutingSettings(Section, frozen=True):
+    """How the gateway chooses the replica for a request."""
 
     strategy: Annotated[
         str, Meta(description="`smart`, `round_robin`, `priority_only`, `random`, `weighted` or a plugin's")
     ] = "smart"
-    max_retries: Annotated[Count, Meta(description="how often a request is sent once more before the first byte")] = 2
-    weights: Weights = Weights()
-    filters: Annotated[list[str] | None, Meta(description="filters to run, in order; all installed if left out")] = None
-    scorers: Annotated[list[ScorerRef], Meta(description="scorers of `weighted` and of plugins' strategies")] = []
-    aliases: Annotated[dict[str, str], Meta(description="another name for a model; single-level")] = {}
-    fallbacks: Annotated[dict[str, list[str]], Meta(description="models to try, in order, when one cannot serve")] = {}
+    max_retries: Annotated[
+        Count, Meta(description="how often a request is retried before the first byte of an answer")
+    ] = 2
+    weights: WeightSettings = WeightSettings()
+    filters: Annotated[
+        list[str] | None, Meta(description="filters to run, in order; all installed ones by default")
+    ] = None
+    scorers: Annotated[list[ScorerSettings], Meta(description="scorers of `weighted` and of plugins' strategies")] = []
+    aliases: Annotated[
+        dict[str, str], Meta(description="other names of models; an alias of an alias is not resolved")
+    ] = {}
+    fallbacks: Annotated[
+        dict[str, list[str]], Meta(description="models to try, in order, if a model cannot serve")
+    ] = {}
 
 
-class Checks(Section, frozen=True):
-    """How the gateway learns whether a backend works, besides from live requests."""
+class CheckSettings(Section, frozen=True):
+    """Health probes. Live requests count as well."""
 
-    interval: Annotated[Duration, Meta(description="between two probes of one backend")] = 5
-    timeout: Annotated[Duration, Meta(description="of one probe")] = 5
-    failures: Annotated[Positive, Meta(description="in a row that make a backend unhealthy")] = 3
-    successes: Annotated[Positive, Meta(description="in a row that make it healthy again")] = 2
+    interval: Annotated[Duration, Meta(description="time between two probes of one backend")] = 5
+    timeout: Annotated[Duration, Meta(description="longest duration of one probe")] = 5
+    failures: Annotated[Positive, Meta(description="consecutive failures that make a backend unhealthy")] = 3
+    successes: Annotated[Positive, Meta(description="consecutive successes that make it healthy again")] = 2
 
 
-class Timeouts(Section, frozen=True):
-    """How long an engine may take; 0 is for ever."""
+class TimeoutSettings(Section, frozen=True):
+    """The time limits for engines, and for clients that do not read. 0 means no limit."""
 
-    connect: Annotated[Duration, Meta(description="until a connection stands")] = 5
-    first_byte: Annotated[Duration, Meta(description="until the answer begins")] = 600
-    stall: Annotated[Duration, Meta(description="between two pieces of an answer")] = 120
+    connect: Annotated[Duration, Meta(description="to connect")] = 5
+    first_byte: Annotated[Duration, Meta(description="until the first byte of the answer")] = 600
+    stall: Annotated[Duration, Meta(description="between two pieces of the answer")] = 120
     total: Annotated[Duration, Meta(description="for the whole answer")] = 0
+    client: Annotated[
+        Duration, Meta(description="how long a client may leave an answer unread before its request is cancelled")
+    ] = 60
 
 
-class Host(Section, frozen=True):
-    """A place where memory lives."""
+class HostSettings(Section, frozen=True):
+    """A machine, or a set of GPUs, with its own memory budget and queue."""
 
-    memory: Annotated[ByteSize | None, Meta(description="budget of the `memory` swapper; all there is if left out")] = (
-        None
-    )
+    memory: Annotated[
+        ByteSize | None, Meta(description="memory budget of the `memory` swapper; unlimited by default")
+    ] = None
     node: Annotated[str, Meta(description="label for failure domains")] = ""
     unit: Annotated[str, Meta(description="label for failure domains")] = ""
-    max_loads: Annotated[Positive, Meta(description="models loading at once")] = 1
-    launcher: Annotated[str, Meta(description="where engine processes live")] = "local"
+    max_loads: Annotated[Count, Meta(description="models that load at the same time; 0 for no limit")] = 1
+    launcher: Annotated[str, Meta(description="what launches engines: `local` or a plugin's")] = "local"
 
 
-class ModelCard(Section, frozen=True):
-    """What a backend's copy of a model can do; what is left out is unknown, and unknown is allowed."""
+class CapabilitySettings(Section, frozen=True):
+    """The capabilities of a model as this backend serves it. A key that is left out is unknown, which is no refusal."""
 
-    context_length: Annotated[Positive, Meta(description="tokens")] | None = None
-    vision: Annotated[bool | None, Meta(description="takes images")] = None
-    tools: Annotated[bool | None, Meta(description="takes tools")] = None
-    json_mode: Annotated[bool | None, Meta(description="answers in JSON on request")] = None
-    embeddings: Annotated[bool | None, Meta(description="makes embeddings")] = None
+    context_length: Annotated[Positive, Meta(description="longest prompt and answer together, in tokens")] | None = None
+    vision: Annotated[bool | None, Meta(description="accepts images")] = None
+    tools: Annotated[bool | None, Meta(description="accepts tools")] = None
+    json_mode: Annotated[bool | None, Meta(description="can be restricted to JSON")] = None
+    embeddings: Annotated[bool | None, Meta(description="computes embeddings")] = None
 
 
-class Backend(Section, frozen=True):
+class BackendSettings(Section, frozen=True):
     """An engine server that is already running."""
 
-    url: Annotated[str, Meta(description="where it listens, without `/v1`")]
+    url: Annotated[str, Meta(description="base URL, without `/v1`")]
     driver: Annotated[str, Meta(description="`llamacpp`, `vllm`, `sglang`, `openai`, `sim` or a plugin's")] = "openai"
     priority: Annotated[Count, Meta(description="lower is better")] = 0
-    role: Annotated[Role, Meta(description="what it does where prefill and decode are split")] = Role.NEUTRAL
-    host: Annotated[str, Meta(description="where it runs")] = "local"
+    role: Annotated[Role, Meta(description="role when prefill and decode are disaggregated")] = Role.NEUTRAL
+    host: Annotated[str, Meta(description="host that it runs on")] = "local"
     models: Annotated[
-        list[str] | dict[str, ModelCard] | None, Meta(description="what it serves; asked from the engine if left out")
+        list[str] | dict[str, CapabilitySettings] | None,
+        Meta(description="models that it serves; by default, the engine is asked"),
     ] = None
-    api_key: Annotated[SecretText, Meta(description='sent to the engine; `"env:NAME"` or `"file:PATH"`')] = ""
-    pass_authorization: Annotated[bool, Meta(description="send the client's own key on to the engine")] = False
-    verify_tls: Annotated[bool, Meta(description="check the engine's certificate")] = True
-    timeouts: Annotated[Timeouts | None, Meta(description="instead of the common ones")] = None
+    concurrency: Annotated[
+        Count,
+        Meta(description="most concurrent requests, others wait; 0: the engine's own limit, if it reports one"),
+    ] = 0
+    api_key: Annotated[SecretText, Meta(description='API key for the engine; `"env:NAME"` or `"file:PATH"`')] = ""
+    pass_authorization: Annotated[bool, Meta(description="forward the client's key to the engine")] = False
+    verify_tls: Annotated[bool, Meta(description="verify the engine's TLS certificate")] = True
+    timeouts: Annotated[
+        TimeoutSettings | None, Meta(description="time limits that replace the common `[timeouts]`")
+    ] = None
 
 
-class BodyFilters(Section, frozen=True):
-    """What is changed in the bodies of a model's requests. `a.b` is the field `b` of the object `a`; `model` stays."""
+class BodyFilterSettings(Section, frozen=True):
+    """Changes to the request bodies of a model. `a.b` is the field `b` of the object `a`; `model` cannot be changed."""
 
-    strip: Annotated[list[str], Meta(description="fields to take out")] = []
-    set: Annotated[dict[str, Any], Meta(description="fields to put in, after that, whatever the client sent")] = {}
+    strip: Annotated[list[str], Meta(description="fields to remove")] = []
+    set: Annotated[dict[str, Any], Meta(description="fields to set after that, whatever the client sent")] = {}
 
 
-class Model(ModelCard, frozen=True):
-    """A model that is launched on demand; without `driver`, `path` or `command` only what is true of it elsewhere."""
+class ModelSettings(CapabilitySettings, frozen=True):
+    """A model that the gateway launches on demand.
+
+    Without `driver`, `path` and `command`, it launches nothing. The table then only declares capabilities, for
+    every backend that serves the model.
+    """
 
     driver: Annotated[str, Meta(description="`llamacpp`, `vllm`, `sglang`, `sim` or a plugin's")] = ""
     path: Annotated[str, Meta(description="the model's file or folder")] = ""
-    command: Annotated[str, Meta(description="launch line instead of the driver's; `${port}` `${path}` `${model}`")] = (
-        ""
-    )
-    args: Annotated[list[str], Meta(description="added to the launch line")] = []
-    env: Annotated[dict[str, str], Meta(description="added to the engine's environment")] = {}
-    host: Annotated[str, Meta(description="where it runs")] = "local"
-    replicas: Annotated[Positive, Meta(description="engines to launch")] = 1
+    command: Annotated[
+        str, Meta(description="launch line that replaces the driver's; may use `${port}`, `${path}` and `${model}`")
+    ] = ""
+    args: Annotated[list[str], Meta(description="arguments to add to the launch line")] = []
+    env: Annotated[dict[str, HiddenText], Meta(description="environment variables of the engine")] = {}
+    host: Annotated[str, Meta(description="host that it runs on")] = "local"
+    replicas: Annotated[Positive, Meta(description="number of engines to launch")] = 1
     priority: Annotated[Count, Meta(description="lower is better")] = 0
-    role: Annotated[Role, Meta(description="what it does where prefill and decode are split")] = Role.NEUTRAL
-    ttl: Annotated[Duration, Meta(description="unload after this long idle, also if pinned; 0 never")] = 0
+    role: Annotated[Role, Meta(description="role when prefill and decode are disaggregated")] = Role.NEUTRAL
+    ttl: Annotated[Duration, Meta(description="unload after this idle time, even if pinned; 0 for never")] = 0
     idle: Annotated[
         Literal["stop", "sleep"],
-        Meta(description="what `ttl` does: `sleep` needs an engine that can, else it is stopped"),
+        Meta(description="action after `ttl`; an engine that cannot sleep is stopped"),
     ] = "stop"
-    memory: Annotated[ByteSize | None, Meta(description="what it takes; learned if left out")] = None
-    stop_command: Annotated[str, Meta(description="instead of SIGTERM")] = ""
+    memory: Annotated[ByteSize | None, Meta(description="memory that the model needs; measured by default")] = None
+    stop_command: Annotated[str, Meta(description="command that replaces SIGTERM")] = ""
     health_path: Annotated[
-        str, Meta(description="page that answers 200 once it is ready, else the driver's; `none`: any answer will do")
+        str,
+        Meta(description="path that answers 200 when it is ready; the driver's by default; `none`: any answer counts"),
     ] = ""
-    start_timeout: Annotated[Duration, Meta(description="until it is ready")] = 120
-    stop_timeout: Annotated[Duration, Meta(description="until it is killed")] = 10
-    preload: Annotated[bool, Meta(description="load at start")] = False
-    pin: Annotated[bool, Meta(description="never evict")] = False
+    start_timeout: Annotated[Duration, Meta(description="time limit for starting")] = 120
+    stop_timeout: Annotated[Duration, Meta(description="time to stop before it is killed")] = 10
+    preload: Annotated[bool, Meta(description="load it when the gateway starts")] = False
+    pin: Annotated[bool, Meta(description="never evict it for another model")] = False
     concurrency: Annotated[
-        Count, Meta(description="most requests at once; 0 is what the engine says, else no limit")
+        Count, Meta(description="most concurrent requests, others wait; 0: the engine's own limit, if it reports one")
     ] = 0
-    progress: Annotated[
-        ProgressForm | None, Meta(description="instead of `scheduling.progress`, for requests of this model")
+    progress: Annotated[ProgressForm | None, Meta(description="overrides `scheduling.progress` for this model")] = None
+    timeouts: Annotated[
+        TimeoutSettings | None, Meta(description="time limits that replace the common `[timeouts]`")
     ] = None
-    timeouts: Annotated[Timeouts | None, Meta(description="instead of the common ones")] = None
-    filters: BodyFilters = BodyFilters()
+    filters: BodyFilterSettings = BodyFilterSettings()
 
     @property
     def launches(self) -> bool:
-        """Whether there is an engine to launch for it."""
+        """Whether the gateway launches an engine for the model."""
         return bool(self.driver or self.path or self.command)
 
 
-class Group(Section, frozen=True):
-    """Models of the `group` swapper that share a place."""
+class GroupSettings(Section, frozen=True):
+    """A group of models for the `group` swapper."""
 
-    members: Annotated[list[str], Meta(description="models")]
-    swap: Annotated[bool, Meta(description="one member at a time")] = True
-    exclusive: Annotated[bool, Meta(description="loading a member stops other groups")] = True
-    persistent: Annotated[bool, Meta(description="other groups never stop it")] = False
+    members: Annotated[list[str], Meta(description="models of the group")]
+    swap: Annotated[bool, Meta(description="run one member at a time")] = True
+    exclusive: Annotated[bool, Meta(description="loading a member stops the models of other groups")] = True
+    persistent: Annotated[bool, Meta(description="other groups never stop its members")] = False
 
 
-class Matrix(Section, frozen=True):
-    """What may run together, for the `matrix` swapper."""
+class MatrixSettings(Section, frozen=True):
+    """The combinations of models that may run together, for the `matrix` swapper."""
 
     vars: Annotated[dict[str, str], Meta(description="short names of models")] = {}
-    costs: Annotated[dict[str, Positive], Meta(description="what stopping a model costs; 1 if left out")] = {}
+    costs: Annotated[dict[str, Positive], Meta(description="cost of stopping a model; 1 by default")] = {}
     sets: Annotated[dict[str, str], Meta(description="allowed combinations, best first: `(g | q) & v`")] = {}
 
 
-class Scheduling(Section, frozen=True):
-    """When a request runs and what is loaded for it."""
+class SchedulingSettings(Section, frozen=True):
+    """How requests wait for models, and how models are loaded."""
 
     scheduler: Annotated[str, Meta(description="`fifo` or a plugin's")] = "fifo"
     swapper: Annotated[str, Meta(description="`group`, `matrix`, `memory` or a plugin's")] = "group"
-    queue_timeout: Annotated[Duration, Meta(description="longest wait for a model")] = 600
-    max_queue: Annotated[Count, Meta(description="most requests waiting on a host")] = 1000
-    min_residency: Annotated[Duration, Meta(description="a loaded model is not evicted sooner")] = 0
-    max_wait: Annotated[Duration, Meta(description="then a waiting request stops newer traffic to what blocks it")] = 60
-    progress: Annotated[ProgressForm, Meta(description="how clients of streams are told that they wait, if at all")] = (
-        "off"
-    )
+    queue_timeout: Annotated[Duration, Meta(description="longest time that a request waits for its model")] = 600
+    max_queue: Annotated[Count, Meta(description="most requests waiting at one host")] = 1000
+    min_residency: Annotated[Duration, Meta(description="time for which a loaded model is not evicted")] = 0
+    max_wait: Annotated[
+        Duration,
+        Meta(description="after this time, a waiting request holds back newer requests for the models that block it"),
+    ] = 60
+    progress: Annotated[ProgressForm, Meta(description="how streaming clients are informed while they wait")] = "off"
     progress_patience: Annotated[
-        Duration, Meta(description="before they are told, so that an early error keeps its status")
+        Duration, Meta(description="wait before the first report; an error before that keeps its HTTP status")
     ] = 5
-    priorities: Annotated[dict[str, int], Meta(description="of models; higher first")] = {}
+    priorities: Annotated[dict[str, int], Meta(description="queue priorities of models; higher first")] = {}
     groups: Annotated[
-        dict[str, Group], Meta(description="for the `group` swapper; without any, all models of a host are one")
+        dict[str, GroupSettings],
+        Meta(description="groups of the `group` swapper; by default, all models of a host form one group"),
     ] = {}
-    matrix: Annotated[Matrix, Meta(description="for the `matrix` swapper")] = Matrix()
+    matrix: Annotated[MatrixSettings, Meta(description="rules of the `matrix` swapper")] = MatrixSettings()
 
 
-class Rescheduling(Section, frozen=True):
-    """Which live requests move, and how."""
-
-    enabled: Annotated[bool, Meta(description="move live requests")] = False
-    mode: Annotated[Literal["colocated", "standalone"], Meta(description="in the gateway, or a process of its own")] = (
-        "colocated"
-    )
-    interval: Annotated[Duration, Meta(description="between two rounds")] = 0.5
-    policies: Annotated[list[str], Meta(description="what decides, in order")] = field(
-        default_factory=lambda: ["decode_load", "prefill_failover", "decode_failover", "neutral_failover"]
-    )
-    migrators: Annotated[list[str], Meta(description="what moves a request; the first that can")] = field(
-        default_factory=lambda: ["llumlet", "replay"]
-    )
-    decode_load_metric: Annotated[str, Meta(description="figure that is the load of a decode instance")] = (
-        "kv_cache_usage_ratio_projected"
-    )
-    neutral_load_metric: Annotated[str, Meta(description="figure that is the load of a neutral instance")] = (
-        "kv_cache_usage_ratio_projected"
-    )
-    prefill_load_metric: Annotated[str, Meta(description="figure that is the load of a prefill instance")] = (
-        "kv_cache_usage_ratio_projected"
-    )
-    decode_load_threshold: Annotated[
-        float, Meta(description="load over which a decode instance gives requests away")
-    ] = 1.0
-    neutral_load_threshold: Annotated[
-        float, Meta(description="load over which a neutral instance gives requests away")
-    ] = 1.0
-    load_balance_threshold: Annotated[float, Meta(description="least difference of load worth a move")] = 0.0
-    load_balance_scope: Annotated[Literal["cluster", "unit"], Meta(description="where a request may move to")] = (
-        "cluster"
-    )
-    failover_domain: Annotated[
-        Literal["instance", "node", "instance-unit", "node-unit"],
-        Meta(description="what is given up together when an instance fails"),
-    ] = "instance"
-    instance_staleness: Annotated[Duration, Meta(description="older figures of an instance are not believed")] = 60
-    req_select_rule: Annotated[
-        Literal["NUM_REQ", "TOKEN", "RATIO"],
-        Meta(description="how much moves is counted in requests, in tokens or as a share of them"),
-    ] = "TOKEN"
-    req_select_order: Annotated[
-        Literal["LCR", "FCR", "LR", "SR", "FCW", "FCWSR"], Meta(description="which requests move first")
-    ] = "SR"
-    req_select_value: Annotated[float, Meta(description="how much moves, counted by the rule")] = 1024
-    adaptive_pd: Annotated[bool, Meta(description="let instances change between prefill and decode")] = False
-    ttft_slo: Annotated[Duration, Meta(description="aim for the time to the first token")] = 6
-    tpot_slo: Annotated[Duration, Meta(description="aim for the time per output token")] = 0.05
-    ttft_slo_dispatch_threshold: Annotated[
-        float, Meta(description="share of `ttft_slo` up to which an instance takes more")
-    ] = 0.85
-    tpot_slo_dispatch_threshold: Annotated[
-        float, Meta(description="share of `tpot_slo` up to which an instance takes more")
-    ] = 0.85
-    tpot_migrate_out_ceil_threshold: Annotated[
-        float, Meta(description="share of `tpot_slo` over which requests leave an instance")
-    ] = 0.95
-    tpot_migrate_out_floor_threshold: Annotated[
-        float, Meta(description="share of `tpot_slo` under which an instance hands its requests on")
-    ] = 0.60
-    ttft_profile: Annotated[
-        str, Meta(description="file of measured times to the first token; a bundled one if left out")
-    ] = ""
-    tpot_profile: Annotated[
-        str, Meta(description="file of measured times per output token; a bundled one if left out")
-    ] = ""
-    migrate_timeout: Annotated[Duration, Meta(description="for one migration")] = 5
-    cool_down: Annotated[Duration, Meta(description="rest of an instance that just sent or received; 0 is none")] = 2
-
-
-class Discovery(Section, frozen=True):
-    """One place to look for backends."""
+class DiscoverySettings(Section, frozen=True):
+    """A source of backends. It has no effect in this version: the gateway does not use discoverers yet."""
 
     type: Annotated[str, Meta(description="a registered discoverer")]
-    parameters: Annotated[dict[str, Any], Meta(description="what this discoverer takes")] = {}
+    parameters: Annotated[dict[str, Any], Meta(description="parameters of the discoverer")] = {}
 
 
-class Plugins(Section, frozen=True):
-    """Which plugins are loaded, and their parameters."""
+class PluginSettings(Section, frozen=True):
+    """The plugins to load, and their parameters."""
 
-    on_error: Annotated[Literal["fail", "skip"], Meta(description="what a plugin that cannot be loaded does")] = "fail"
-    disabled: Annotated[list[str], Meta(description="entry points not loaded")] = []
-    enabled: Annotated[list[str] | None, Meta(description="the only entry points loaded besides the bundled")] = None
-    parameters: Annotated[dict[str, dict[str, Any]], Meta(description="`[plugins.NAME]`: parameters by type")] = field(
-        default_factory=dict
-    )
+    on_error: Annotated[
+        Literal["fail", "skip"],
+        Meta(description="`fail`: refuse to start if a plugin cannot be loaded; `skip`: log a warning"),
+    ] = "fail"
+    disabled: Annotated[list[str], Meta(description="entry points that are not loaded")] = []
+    enabled: Annotated[
+        list[str] | None, Meta(description="entry points to load besides the bundled ones; all by default")
+    ] = None
+    parameters: Annotated[
+        dict[str, dict[str, Any]],
+        Meta(description="`[plugins.TYPE]`: the parameters of a type; `[plugins.KIND.TYPE]`: of that kind only"),
+    ] = field(default_factory=dict)
 
 
 class Config(Section, frozen=True):
     """``enginehouse.toml``."""
 
-    server: Server = Server()
-    auth: Auth = Auth()
-    telemetry: Telemetry = Telemetry()
-    routing: Routing = Routing()
-    checks: Checks = Checks()
-    timeouts: Timeouts = Timeouts()
-    hosts: dict[str, Host] = {}
-    backends: dict[str, Backend] = {}
-    models: dict[str, Model] = {}
-    scheduling: Scheduling = Scheduling()
-    rescheduling: Rescheduling = Rescheduling()
-    discovery: dict[str, Discovery] = {}
-    plugins: Plugins = Plugins()
+    server: ServerSettings = ServerSettings()
+    auth: AuthSettings = AuthSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+    routing: RoutingSettings = RoutingSettings()
+    checks: CheckSettings = CheckSettings()
+    timeouts: TimeoutSettings = TimeoutSettings()
+    hosts: dict[str, HostSettings] = {}
+    backends: dict[str, BackendSettings] = {}
+    models: dict[str, ModelSettings] = {}
+    scheduling: SchedulingSettings = SchedulingSettings()
+    rescheduling: ReschedulingSettings = ReschedulingSettings()
+    discovery: dict[str, DiscoverySettings] = {}
+    plugins: PluginSettings = PluginSettings()

@@ -1,24 +1,25 @@
-"""Secrets: where they come from, and how they stay unseen."""
+"""Secrets: read from the file, the environment or other files, and never printed."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 MASK = "***"
+_HARMLESS = re.compile(r"-?[0-9]{1,5}([.,:-][0-9]{1,5})*|true|false|yes|no|on|off|(\$\{[^}]*\})+|", re.IGNORECASE)
 
 
 class Secret(str):
-    """A secret from the configuration: itself as a string, a mask in ``repr``.
+    """A secret of the configuration. Its ``repr`` is a mask.
 
-    ``reference`` is how the file names it (``env:NAME``, ``file:PATH``), empty when the file holds it in plain text.
+    ``reference`` is the text in the file, ``env:NAME`` or ``file:PATH``; empty if the file has the secret itself.
     """
 
     __slots__ = ("reference",)
     reference: str
 
     def __new__(cls, value: str, reference: str = "") -> Secret:
-        """``value`` is the secret itself."""
         secret = super().__new__(cls, value)
         secret.reference = reference
         return secret
@@ -28,17 +29,21 @@ class Secret(str):
 
 
 class SecretError(ValueError):
-    """A secret that cannot be had, and the remedy."""
+    """A secret cannot be read."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(problem)
         self.remedy = remedy
 
 
+def shown(text: str) -> str:
+    """``text`` if it is a number, a list of numbers, a boolean or a placeholder, else the mask."""
+    return text if _HARMLESS.fullmatch(text) else MASK
+
+
 def read_secret(text: str, folder: Path, environ: Mapping[str, str]) -> Secret:
-    """The secret that ``text`` is or refers to; paths are relative to ``folder``. Raises ``SecretError``."""
-    if text == MASK:
-        raise SecretError("holds the mask of a secret", 'put the secret itself here, "env:NAME" or "file:PATH"')
+    """The secret that ``text`` is or refers to. Paths are relative to ``folder``. Raises ``SecretError``."""
+    refuse_mask(text, 'put the secret itself here, "env:NAME" or "file:PATH"')
     kind, _, place = text.partition(":")
     if kind == "env":
         value = environ.get(place)
@@ -51,6 +56,12 @@ def read_secret(text: str, folder: Path, environ: Mapping[str, str]) -> Secret:
     if not value:
         raise SecretError(f"{text} is empty", "put the secret there")
     return Secret(value, text)
+
+
+def refuse_mask(text: str, remedy: str) -> None:
+    """Raise ``SecretError`` for the mask that ``check`` prints instead of a secret."""
+    if text == MASK:
+        raise SecretError("is the mask of a secret", remedy)
 
 
 def _read(path: Path) -> str:

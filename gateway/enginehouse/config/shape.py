@@ -1,4 +1,4 @@
-"""What the schema says of a key: the kinds of value it takes, their unit and their names."""
+"""Describes the values of a key: their types, their unit, and how paths to them are written."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from msgspec.inspect import (
 from enginehouse.config.schema import Config
 
 Path = tuple[str | int, ...]
-"""Where a value lives in a ``Config``: names of fields and entries, and positions in lists."""
+"""The path of a value in a ``Config``: names of fields and entries, and positions in lists."""
 
 CONFIG = cast(StructType, type_info(Config))
 PARAMETERS: Path = ("plugins", "parameters")
-"""Left out where people write: ``plugins.parameters`` is the place of all ``[plugins.NAME]`` tables."""
+"""The path of all ``[plugins.TYPE]`` tables. Files and errors omit ``parameters``."""
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _UNITS = {"duration": 'a duration such as "500ms", "30s" or "10m"', "size": 'a size such as "512MiB" or "24GiB"'}
@@ -40,16 +40,20 @@ _UNITS = {"duration": 'a duration such as "500ms", "30s" or "10m"', "size": 'a s
 
 @dataclass(frozen=True)
 class Shape:
-    """The values of one key: one of ``kinds``, in ``unit`` (``duration``, ``size`` or none), perhaps a secret."""
+    """The values of one key: of one of ``kinds``, in ``unit`` (``duration``, ``size`` or empty).
+
+    ``secret``: they are secrets. ``hidden``: they may be.
+    """
 
     kinds: tuple[Type, ...]
     unit: str = ""
     secret: bool = False
+    hidden: bool = False
     description: str = ""
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The only values it takes; empty when there are too many to tell."""
+        """The allowed values, if there is a finite list of them; else empty."""
         kind = self.kinds[0]
         if isinstance(kind, EnumType):
             return tuple(str(member.value) for member in kind.cls)
@@ -60,13 +64,14 @@ class Shape:
 
 
 def shape_of(type_: Type) -> Shape:
-    """``type_`` without its wrappings."""
+    """``type_`` without its annotations and without ``None``."""
     if isinstance(type_, Metadata):
         inner, extra, schema = shape_of(type_.type), type_.extra or {}, type_.extra_json_schema or {}
         return replace(
             inner,
             unit=extra.get("unit", inner.unit),
             secret=extra.get("secret", inner.secret),
+            hidden=extra.get("hidden", inner.hidden),
             description=schema.get("description", inner.description),
         )
     if isinstance(type_, UnionType):
@@ -76,12 +81,12 @@ def shape_of(type_: Type) -> Shape:
 
 
 def written(path: Path) -> Path:
-    """``path`` as the file has it."""
+    """``path`` as in the file."""
     return (path[0], *path[2:]) if path[:2] == PARAMETERS and len(path) > 2 else path
 
 
 def dotted(path: Path) -> str:
-    """``path`` in TOML's own notation, list positions in brackets: ``auth.keys[0].name``."""
+    """``path`` in TOML's notation, with list positions in brackets: ``auth.keys[0].name``."""
     text = ""
     for part in written(path):
         if isinstance(part, int):

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them: ``"500ms"``, ``"10m"``, ``"24GiB"``."""
+"""Durations and sizes as text: ``"500ms"``, ``"10m"``, ``"24GiB"``."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ _BYTES = {
 
 
 def parse_duration(text: str) -> float:
-    """Seconds; the unit is ``ms``, ``s``, ``m``, ``h`` or ``d``, and a bare ``0`` needs none. Raises ``ValueError``."""
+    """The seconds of a text such as ``"500ms"`` or ``"10m"``. Raises ``ValueError`` for any other text.
+
+    The units are ``ms``, ``s``, ``m``, ``h`` and ``d``. ``"0"`` needs no unit.
+    """
     if (match := _NUMBER.fullmatch(text)) and (match[2] in _SECONDS or (not match[2] and float(match[1]) == 0)):
         return float(Decimal(match[1]) * _SECONDS.get(match[2], 1))
     raise ValueError(f'expected a duration such as "500ms", "30s" or "10m", got "{text}"')
 
 
 def parse_size(text: str) -> int:
-    """Bytes; the unit is ``KiB``, ``MiB``, ``GiB``, ``TiB``, ``kB``, ``MB``, ``GB``, ``TB`` or none.
+    """The bytes of a text such as ``"24GiB"``. Raises ``ValueError`` for any other text.
 
-    Raises ``ValueError``.
+    The units are ``KiB``, ``MiB``, ``GiB``, ``TiB``, ``kB``, ``MB``, ``GB``, ``TB`` and ``B``. The default is ``B``.
     """
     if (match := _NUMBER.fullmatch(text)) and (match[2].lower() or "b") in _BYTES:
         return int(Decimal(match[1]) * _BYTES[match[2].lower() or "b"])
@@ -32,7 +35,7 @@ def parse_size(text: str) -> int:
 
 
 def format_duration(seconds: float) -> str:
-    """Text in the largest unit that fits; ``parse_duration`` reads it back as ``seconds``."""
+    """``seconds`` as text in the largest unit that divides them. ``parse_duration`` reverses it."""
     for unit in ("d", "h", "m", "s"):
         length = int(_SECONDS[unit])
         if seconds and seconds % length == 0:
@@ -41,7 +44,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_size(size: int) -> str:
-    """Text in the largest unit that fits; ``parse_size`` reads it back as ``size``."""
+    """``size`` as text in the largest unit that divides it. ``parse_size`` reverses it."""
     for prefix, factor in (("Ti", 1024**4), ("Gi", 1024**3), ("Mi", 1024**2), ("Ki", 1024)):
         if size and size % factor == 0:
             return f"{size // factor}{prefix}B"

@@ -1,1 +1,1 @@
-"""The nouns: what the house talks about, and no behaviour beyond their own invariants."""
+"""The data types that all parts of the gateway share. They have no behaviour beyond their own invariants."""

@@ -1,4 +1,4 @@
-"""What a model can do."""
+"""The capabilities of models."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import msgspec
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What one replica can do. ``None`` means nobody declared or probed it; unknown is allowed.
+    """The capabilities of one replica, declared in the configuration or reported by the engine.
 
-    ``context_length`` is in tokens.
+    ``None`` means unknown. A filter lets a replica with an unknown capability pass.
     """
 
     context_length: int | None = None
+    """The longest prompt and answer together, in tokens."""
     vision: bool | None = None
     tools: bool | None = None
     json_mode: bool | None = None
     embeddings: bool | None = None
 
     def over(self, weaker: Capabilities) -> Capabilities:
-        """These capabilities, with the gaps filled from ``weaker``."""
+        """These capabilities, with unknown ones taken from ``weaker``."""
         return Capabilities(
             **{
                 name: getattr(weaker, name) if (value := getattr(self, name)) is None else value
@@ -28,3 +29,4 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 UNKNOWN = Capabilities()
+"""Capabilities of which none is known."""

@@ -3,14 +3,15 @@
 ::
 
     EnginehouseError
-    ├── ConfigError            refused at start: names the file, the key and the remedy
+    ├── ConfigError            an invalid configuration: names the file, the key and the remedy
     │   ├── AliasCycle
-    │   └── ConfigErrors           several at once, one line each
-    ├── PluginError            refused at start: names the distribution, its version and the plugin
-    ├── GatewayError           a running gateway that the command line cannot reach, or that refuses
-    └── RequestError           answered to a client as an OpenAI error envelope
+    │   └── ConfigErrors           several of them, one line each
+    ├── PluginError            an unusable plugin: names it, its distribution and version
+    ├── GatewayError           raised by the command line: the gateway is unreachable, or it refused
+    └── RequestError           sent to a client as an OpenAI error object
         ├── InvalidRequest         400  invalid_request
-        │   └── BodyTooLarge       413  invalid_request
+        │   ├── BodyTooLarge       413  invalid_request
+        │   └── EncodedBody        415  invalid_request
         ├── CapabilityMismatch     400  capability_mismatch
         ├── Unauthorized           401  unauthorized
         ├── Forbidden              403  forbidden
@@ -21,16 +22,17 @@
         ├── Cancelled              499  cancelled
         ├── PluginFailed           500  plugin_failed
         ├── UpstreamError          502  upstream_error
+        ├── Overloaded             503  overloaded
         ├── NoHealthyBackend       503  no_healthy_backend
         ├── FallbackExhausted      503  fallback_exhausted
         ├── LoadFailed             503  load_failed
         │   ├── NotEnoughMemory        503  load_failed
-        │   └── ReplicaGone            503  load_failed
+        │   └── ReplicaLost            503  load_failed
         ├── ShuttingDown           503  shutting_down
         ├── QueueTimeout           504  queue_timeout
         └── UpstreamTimeout        504  upstream_timeout
 
-Messages name the thing and the remedy; they are safe to show to a client.
+Messages name the cause and the remedy. They hold no secrets, so clients may see them.
 """
 
 from __future__ import annotations
@@ -38,15 +40,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+_LONGEST_NAME = 256
+
+
+def shortened(name: str) -> str:
+    """``name``, cut after 256 bytes of UTF-8: clients and engines choose names, and errors and counters keep them."""
+    if len(name) * 4 <= _LONGEST_NAME:
+        return name
+    raw = name.encode(errors="replace")
+    return name if len(raw) <= _LONGEST_NAME else raw[: _LONGEST_NAME - 3].decode(errors="ignore") + "…"
+
 
 class EnginehouseError(Exception):
-    """The root: whatever Enginehouse raises on purpose."""
+    """The base class of all errors that Enginehouse raises."""
 
 
 class ConfigError(EnginehouseError):
-    """A configuration that cannot be used.
+    """The configuration is invalid.
 
-    ``file`` and ``key`` say where, ``remedy`` what to do about it; each may be empty when unknown.
+    ``file`` and ``key`` locate the problem, ``remedy`` suggests a change. Each is empty if unknown.
     """
 
     def __init__(self, problem: str, *, file: str = "", key: str = "", remedy: str = "") -> None:
@@ -58,23 +70,32 @@ class ConfigError(EnginehouseError):
         text = f"{where}: {problem}" if where else problem
         super().__init__(f"{text} ({remedy})" if remedy else text)
 
+    def located(self, file: str) -> ConfigError:
+        """This error with ``file``, if it names a key but no file."""
+        if not file or self.file or not self.key:
+            return self
+        return type(self)(self.problem, file=file, key=self.key, remedy=self.remedy)
+
 
 class AliasCycle(ConfigError):
-    """``routing.aliases`` leads back to where it began (code ``alias_cycle``)."""
+    """An alias in ``routing.aliases`` leads back to itself."""
 
     code: ClassVar[str] = "alias_cycle"
 
 
 class ConfigErrors(ConfigError):
-    """Several things wrong with a configuration: ``errors``, each a line of the message."""
+    """The configuration has several problems: ``errors``. The message has one line for each."""
 
     def __init__(self, errors: Sequence[ConfigError]) -> None:
         self.errors = tuple(errors)
         super().__init__("\n".join(str(error) for error in errors))
 
+    def located(self, file: str) -> ConfigError:
+        return self
+
 
 class PluginError(EnginehouseError):
-    """A plugin that cannot be used, with where it came from."""
+    """A plugin cannot be used. The message names the plugin, its distribution and the version."""
 
     def __init__(self, problem: str, *, distribution: str = "", version: str = "", plugin: str = "") -> None:
         self.problem = problem
@@ -87,20 +108,23 @@ class PluginError(EnginehouseError):
 
 
 class GatewayError(EnginehouseError):
-    """A running gateway could not be asked something, or refused it."""
+    """A running gateway is unreachable, or it refused a command."""
 
 
 class RequestError(EnginehouseError):
-    """An error that a client is told about.
+    """An error that the client receives as an OpenAI error object.
 
-    ``status`` and ``code`` are part of the HTTP contract; ``details`` holds JSON-compatible facts;
-    ``retry_after`` is in seconds and becomes a ``Retry-After`` header.
+    ``param`` names the field of the request at fault, ``details`` holds JSON-compatible facts.
     """
 
     status: ClassVar[int] = 500
+    """The HTTP status."""
     code: ClassVar[str] = "internal_error"
+    """The code in the error object."""
     type: ClassVar[str] = "server_error"
+    """The type in the error object, one of OpenAI's."""
     retry_after: int | None = None
+    """Seconds for the ``Retry-After`` header; ``None`` for no header."""
 
     def __init__(
         self,
@@ -118,13 +142,13 @@ class RequestError(EnginehouseError):
         super().__init__(message)
 
     def envelope(self) -> dict[str, Any]:
-        """The error as OpenAI's clients expect it."""
+        """The JSON body of the response."""
         error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
         return {"error": {**error, "details": dict(self.details)}}
 
 
 class InvalidRequest(RequestError):
-    """The request itself is wrong: bad JSON, a missing model, a field of the wrong type."""
+    """The request is malformed: invalid JSON, no model, a field of the wrong type."""
 
     status = 400
     code = "invalid_request"
@@ -132,19 +156,26 @@ class InvalidRequest(RequestError):
 
 
 class BodyTooLarge(InvalidRequest):
-    """The body is larger than ``server.max_body``."""
+    """The request body is larger than ``server.max_body``."""
 
     status = 413
 
 
+class EncodedBody(InvalidRequest):
+    """The request body has a Content-Encoding, such as gzip. Decisions read the body, so it must be plain JSON."""
+
+    status = 415
+
+
 class CapabilityMismatch(RequestError):
-    """Healthy replicas of the model exist, and none can do what the request needs."""
+    """The model has healthy replicas, but all lack a capability that the request needs: one of ``missing``."""
 
     status = 400
     code = "capability_mismatch"
     type = "invalid_request_error"
 
     def __init__(self, model: str, missing: Sequence[str]) -> None:
+        model = shortened(model)
         super().__init__(
             f"No backend of model '{model}' supports what this request needs: {', '.join(missing)}",
             details={"model": model, "missing": list(missing)},
@@ -153,7 +184,7 @@ class CapabilityMismatch(RequestError):
 
 
 class Unauthorized(RequestError):
-    """No key, or one that is not known here."""
+    """The request has no API key, or an unknown one."""
 
     status = 401
     code = "unauthorized"
@@ -161,7 +192,7 @@ class Unauthorized(RequestError):
 
 
 class Forbidden(RequestError):
-    """A known key that may not do this."""
+    """The API key does not permit this request."""
 
     status = 403
     code = "forbidden"
@@ -169,13 +200,14 @@ class Forbidden(RequestError):
 
 
 class ModelNotFound(RequestError):
-    """No backend has the model; ``alias_of`` is the name the client used when that was an alias."""
+    """No backend serves the model. ``alias_of`` is the requested name, if that is an alias of ``model``."""
 
     status = 404
     code = "model_not_found"
     type = "invalid_request_error"
 
     def __init__(self, model: str, alias_of: str | None = None) -> None:
+        model = shortened(model)
         text = f"Model '{model}' not found"
         if alias_of is not None:
             text = f"Model '{alias_of}' not found: it is an alias of '{model}', which no backend has"
@@ -183,7 +215,7 @@ class ModelNotFound(RequestError):
 
 
 class NotFound(RequestError):
-    """A path or a named thing that does not exist."""
+    """The path, or an object named in it, does not exist."""
 
     status = 404
     code = "not_found"
@@ -191,7 +223,7 @@ class NotFound(RequestError):
 
 
 class RateLimited(RequestError):
-    """A key went over one of its limits."""
+    """The API key exceeded one of its limits."""
 
     status = 429
     code = "rate_limited"
@@ -200,7 +232,7 @@ class RateLimited(RequestError):
 
 
 class QueueFull(RequestError):
-    """The host's queue is at ``scheduling.max_queue``."""
+    """The host's queue has reached ``scheduling.max_queue``."""
 
     status = 429
     code = "queue_full"
@@ -209,7 +241,7 @@ class QueueFull(RequestError):
 
 
 class Cancelled(RequestError):
-    """Somebody ended the request before the engine did."""
+    """The request was cancelled before the engine finished it."""
 
     status = 499
     code = "cancelled"
@@ -217,31 +249,39 @@ class Cancelled(RequestError):
 
 
 class PluginFailed(RequestError):
-    """A plugin raised while it handled this request."""
+    """A plugin raised an exception, or returned an invalid result, while handling the request."""
 
     code = "plugin_failed"
 
 
 class UpstreamError(RequestError):
-    """The engine could not be reached, or broke before its first byte, and retries are spent."""
+    """The engine was unreachable or failed before the first byte, and no retries are left."""
 
     status = 502
     code = "upstream_error"
 
 
+class Overloaded(RequestError):
+    """The gateway is short of memory for bodies, or of file descriptors. No engine is at fault."""
+
+    status = 503
+    code = "overloaded"
+    retry_after = 1
+
+
 class NoHealthyBackend(RequestError):
-    """The model is known and nothing that serves it can take a request now."""
+    """The model is known, but no backend can serve it now."""
 
     status = 503
     code = "no_healthy_backend"
     retry_after = 5
 
     def __init__(self, model: str, details: Mapping[str, Any] | None = None) -> None:
-        super().__init__(f"No healthy backend available for model '{model}'", details=details)
+        super().__init__(f"No healthy backend available for model '{shortened(model)}'", details=details)
 
 
 class FallbackExhausted(RequestError):
-    """Neither the model nor anything in its fallback chain can serve."""
+    """Neither the model nor any of its fallbacks is available. ``reasons`` has one text per attempted model."""
 
     status = 503
     code = "fallback_exhausted"
@@ -256,7 +296,7 @@ class FallbackExhausted(RequestError):
 
 
 class LoadFailed(RequestError):
-    """The model did not start, or the swap that was to bring it failed."""
+    """The model's engine did not start, or its swap failed."""
 
     status = 503
     code = "load_failed"
@@ -264,18 +304,21 @@ class LoadFailed(RequestError):
 
 
 class NotEnoughMemory(LoadFailed):
-    """The engine found too little memory to start; it may start where less runs beside it."""
+    """The engine ran out of memory while it started. It may start after other models have been unloaded."""
 
 
-class ReplicaGone(LoadFailed):
-    """The replica went away by itself while the request waited for it; the relay routes such a request again."""
+class ReplicaLost(LoadFailed):
+    """The engine exited, or the replica was removed, while the request waited for it.
+
+    The gateway routes such a request again, so clients seldom see this error.
+    """
 
     def __init__(self, replica: str) -> None:
-        super().__init__(f"The engine of '{replica}' went away while the request waited for it")
+        super().__init__(f"The replica '{replica}' was lost while the request waited for it")
 
 
 class ShuttingDown(RequestError):
-    """The gateway is stopping and takes no new requests."""
+    """The gateway is shutting down and accepts no requests."""
 
     status = 503
     code = "shutting_down"
@@ -283,14 +326,14 @@ class ShuttingDown(RequestError):
 
 
 class QueueTimeout(RequestError):
-    """The request waited in the queue for longer than ``scheduling.queue_timeout``."""
+    """The request waited longer than ``scheduling.queue_timeout``."""
 
     status = 504
     code = "queue_timeout"
 
 
 class UpstreamTimeout(RequestError):
-    """The engine took longer than one of ``timeouts``."""
+    """The engine exceeded one of the limits in ``timeouts``."""
 
     status = 504
     code = "upstream_timeout"

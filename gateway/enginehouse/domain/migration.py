@@ -1,4 +1,4 @@
-"""What rescheduling sees and decides."""
+"""The input and the output of rescheduling policies."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from enginehouse.domain.replica import Role
 
 
 class Migration(msgspec.Struct, frozen=True, kw_only=True):
-    """Move requests from one instance to another.
-
-    ``rule`` (``NUM_REQ``, ``TOKEN``, ``RATIO``) says in which unit ``value`` counts, ``order`` which requests go first.
-    """
+    """An order to move live requests from one instance to another."""
 
     policy: str
+    """The type of the policy that decided it."""
     source: str
     destination: str
     rule: str
+    """The unit of ``value``: ``NUM_REQ``, ``TOKEN`` or ``RATIO``."""
     order: str
+    """Which requests move first: a value of ``rescheduling.req_select_order``."""
     value: float
+    """How much to move, in the unit of ``rule``."""
 
 
 class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine instance; ``status`` and ``inflight`` hold Llumnix's field names."""
+    """One engine instance. The keys of ``status`` and ``inflight`` are Llumnix's field names."""
 
     id: str
     node: str = ""
@@ -40,7 +41,7 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
-    """Every instance at one moment; ``now_ms`` is milliseconds since the epoch."""
+    """All instances at one moment. ``now_ms`` is in milliseconds since the Unix epoch."""
 
     now_ms: int
     instances: tuple[InstanceView, ...] = ()

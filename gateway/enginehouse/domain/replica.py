@@ -1,4 +1,4 @@
-"""Replicas, and what a decision may know of them."""
+"""Replicas and candidates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from enginehouse.domain.capabilities import UNKNOWN, Capabilities
 
 
 class Role(str, Enum):
-    """Which half of a request an engine serves when prefill and decode are split."""
+    """The part of a request that an engine serves when prefill and decode are disaggregated."""
 
     PREFILL = "prefill"
     DECODE = "decode"
@@ -18,7 +18,7 @@ class Role(str, Enum):
 
 
 class ReplicaState(str, Enum):
-    """The life of a replica. A remote replica is ``READY`` for as long as its backend is known."""
+    """The state of a replica. A replica of a remote backend is always ``READY``."""
 
     STOPPED = "stopped"
     STARTING = "starting"
@@ -29,11 +29,11 @@ class ReplicaState(str, Enum):
 
 
 AT_REST = (ReplicaState.STOPPED, ReplicaState.FAILED)
-"""The states of a replica that takes no memory."""
+"""The states in which a replica uses no memory."""
 
 
 class Health(str, Enum):
-    """What probes and live traffic say of a backend."""
+    """The health of a backend, judged by probes and live requests."""
 
     UNKNOWN = "unknown"
     HEALTHY = "healthy"
@@ -44,51 +44,51 @@ _LATENCY_WEIGHT = 0.2
 
 
 class Load(msgspec.Struct):
-    """The live figures of one backend, shared by all its candidates.
+    """The live load figures of one backend, shared by all its candidates.
 
-    The relay writes them as requests come and go; a decision only reads them.
-
-    ``pending``: requests sent to the backend and not yet finished. ``avg_latency_ms``: exponentially weighted average
-    (weight 0.2) of the time until an answer begins, 0 until the first one.
+    The gateway updates them when requests start and end. Plugins only read them.
     """
 
     pending: int = 0
+    """Requests that were sent to the backend and have not ended."""
     avg_latency_ms: float = 0.0
+    """Exponentially weighted average (weight 0.2) of the time to the first byte; 0 before the first answer."""
 
     def begin(self) -> None:
-        """A request was sent."""
+        """Count a request that was sent."""
         self.pending += 1
 
     def end(self) -> None:
-        """A request ended, however it ended."""
+        """Count a request that ended, successfully or not."""
         self.pending -= 1
 
     def answered(self, latency_ms: float) -> None:
-        """An answer began after ``latency_ms``."""
+        """Add the latency of an answer to the average."""
         average = self.avg_latency_ms
         self.avg_latency_ms = average + _LATENCY_WEIGHT * (latency_ms - average) if average else latency_ms
 
 
 def replica_name(model: str, backend: str) -> str:
-    """The name of ``model`` as served by ``backend``: ``llama3:8b@gpu-1``."""
+    """The name of the replica: ``llama3:8b@gpu-1``."""
     return f"{model}@{backend}"
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A replica considered for a request. Everything but ``load`` is fixed for as long as its snapshot lives.
-
-    ``priority``: lower is better. ``wake_s``: seconds it is expected to take until a replica that is not ready serves.
-    """
+    """A replica that may serve a request. All fields but ``load`` are constant."""
 
     model: str
     backend: str
     replica: str
+    """The name of the replica, ``model@backend``."""
     host: str = "local"
     health: Health = Health.HEALTHY
     draining: bool = False
+    """Whether the backend accepts no new requests because an operator drains it."""
     state: ReplicaState = ReplicaState.READY
     wake_s: float = 0.0
+    """The expected seconds until a replica that is not ready can serve."""
     priority: int = 0
+    """The backend's priority in the configuration; lower is better."""
     role: Role = Role.NEUTRAL
     capabilities: Capabilities = UNKNOWN
     load: Load = msgspec.field(default_factory=Load)

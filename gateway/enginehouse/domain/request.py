@@ -1,4 +1,4 @@
-"""A client's request, as far as a decision may read it."""
+"""A client's request, as plugins see it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 import msgspec
 
 Headers = list[tuple[bytes, bytes]]
-"""Header lines in the order received, names in lower case."""
+"""Header fields in the order received, names in lower case."""
 
 
 class Part(msgspec.Struct):
-    """One piece of a multipart content: ``text`` is set where the piece is text."""
+    """One part of a message's content. ``text`` is ``None`` for an image or another part without text."""
 
     type: str = "text"
     text: str | None = None
 
 
 class Message(msgspec.Struct):
-    """One message, or one item of a Responses input."""
+    """One message of a chat, or one item of a Responses API input."""
 
     content: str | list[Part] | None = None
     role: str = ""
@@ -34,13 +34,13 @@ class ResponseFormat(msgspec.Struct):
 
 
 Input = str | list[str | int | list[int] | Message] | None
-"""Text, several texts, token ids, or the items of a Responses input."""
+"""Text, several texts, token ids, several lists of token ids, or the items of a Responses API input."""
 
 
 class Body(msgspec.Struct):
-    """The fields of a request body that decisions read, whatever the endpoint.
+    """The decoded fields of a request body, of whichever endpoint.
 
-    Everything else in the body is neither looked at nor changed.
+    The gateway forwards the body as received, with all fields that are not listed here.
     """
 
     model: str
@@ -58,7 +58,11 @@ class Body(msgspec.Struct):
 
 
 class InferenceRequest:
-    """What an extractor sees: the endpoint's path, the headers, the body as it came and as far as it was read."""
+    """A request, as extractors see it.
+
+    ``path`` is the endpoint, such as ``/v1/chat/completions``; ``raw`` is the body as received, ``body`` its decoded
+    fields.
+    """
 
     def __init__(self, path: str, headers: Headers, raw: bytes, body: Body) -> None:
         self.path = path
@@ -67,7 +71,7 @@ class InferenceRequest:
         self.body = body
 
     def header(self, name: bytes) -> bytes | None:
-        """The first value of the header ``name`` (lower case), or ``None``."""
+        """The first value of the header ``name``, which must be in lower case; ``None`` if there is none."""
         for key, value in self.headers:
             if key == name:
                 return value
@@ -75,6 +79,6 @@ class InferenceRequest:
 
     @cached_property
     def json(self) -> dict[str, Any]:
-        """The whole body, decoded on first use, for extractors that need a field of their own."""
+        """The whole body, for fields that ``Body`` does not have. Decoded on first use."""
         decoded: dict[str, Any] = msgspec.json.decode(self.raw)
         return decoded

@@ -1,4 +1,4 @@
-"""The routing decision and its explanation."""
+"""Routes and their explanations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enginehouse.domain.replica import Candidate
 
 
 class Reason(str, Enum):
-    """Why a request went where it went."""
+    """Why the gateway chose the model of a route."""
 
     MATCH = "match"
     ALIAS = "alias"
@@ -20,31 +20,34 @@ class Reason(str, Enum):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """The decision: the client asked for ``requested``, ``chosen`` serves ``chosen.model``.
-
-    ``attempted`` lists the models tried, in order, the one that serves last.
-    """
+    """The routing decision for one request."""
 
     requested: str
+    """The model that the client asked for."""
     chosen: Candidate
+    """The replica that serves the request."""
     reason: Reason
     attempted: tuple[str, ...]
+    """The models considered, in order. The last one is the chosen replica's."""
 
     @property
     def model(self) -> str:
-        """The model name that the engine will see."""
+        """The model name that the engine receives."""
         return self.chosen.model
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What a strategy thought of one candidate: its score and the named figures that made it."""
+    """A strategy's rating of one candidate.
+
+    ``score`` is the total, ``None`` if the strategy does not score; ``parts`` are the figures behind it, by name.
+    """
 
     score: float | None = None
     parts: dict[str, float] = {}
 
 
 class ExplainedCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """One candidate in an explanation; ``dropped_by`` names the filter that dropped it and ``why`` its reason."""
+    """One candidate of an ``Explanation``."""
 
     replica: str
     backend: str
@@ -52,11 +55,16 @@ class ExplainedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     score: float | None = None
     parts: dict[str, float] = {}
     dropped_by: str | None = None
+    """The filter that dropped the candidate; ``None`` if it was kept."""
     why: str | None = None
+    """The filter's reason."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """A routing decision taken apart, as ``explain route`` prints it."""
+    """The steps of a routing decision, as ``enginehouse explain route`` prints them.
+
+    ``chosen`` is a replica, or ``None`` with an ``error`` object.
+    """
 
     requested: str
     resolved: str | None

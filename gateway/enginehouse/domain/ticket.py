@@ -1,4 +1,4 @@
-"""A request's place at a host's scheduler, and the swaps it may wait for."""
+"""Tickets and swaps."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NewType
 import msgspec
 
 SwapId = NewType("SwapId", int)
-"""The identity of one swap, so that a late result cannot be taken for a newer one's."""
+"""Identifies one swap. Tells the result of an old swap from that of a new one with the same target."""
 
 
 class Phase(str, Enum):
-    """Where a request is on its way."""
+    """The progress of a request."""
 
     ROUTING = "routing"
     QUEUED = "queued"
@@ -24,16 +24,20 @@ class Phase(str, Enum):
 
 
 class Ticket(msgspec.Struct, eq=False, kw_only=True):
-    """One request waiting for a replica. ``priority``: higher first. ``arrived``: seconds on the scheduler's clock."""
+    """One request's place at a scheduler."""
 
     id: str
+    """The request's id."""
     replica: str
+    """The replica that the request waits for."""
     priority: int = 0
+    """Higher first."""
     arrived: float = 0.0
+    """The time of arrival, in seconds on the scheduler's clock."""
 
 
 class SwapDone(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of one swap; ``error`` is ``None`` when ``target`` is ready."""
+    """The result of one swap. ``error`` is ``None`` if ``target`` is ready."""
 
     swap: SwapId
     target: str

@@ -2,24 +2,21 @@
 
 ::
 
-    hosts         every host, for the gateway and its operators
-    engine_host   one of them: its engines meet its scheduler and the fleet
-    means         what every host works with
-    herald        what the rest of the house is told of its engines
-    wish          a load that somebody asks for, not a request
-    host_engines  the managed engines of one host: what its scheduler starts and stops
-    supervisor    one of them: started, ready, asleep, gone
-    back_off      how long one that fails again and again is left alone
-    idle          which ones have had nothing to do for long enough
-    launch_line   configuration + driver + port -> what to run
-    ports         loopback ports to run it on
-    local         the bundled launcher: a process group of its own, here
-    processes     what the operating system knows of them
-    log_file      what engines print into
-    last_words    what they tell of one that did not start
-    state_file    which engines run, for the next gateway
-    recorded      a launcher that keeps that up to date
-    prober        every backend, asked again and again how it is and what it serves
-    health_check  the question to one of them
-    bounded       a time limit that holds
+    managed_engines     every engine that the gateway launches, on all hosts
+    host                one host: its engines, its queue, the reports of their state
+    host_context        the parts of the house that every host uses
+    status_publisher    reports to the fleet, the relay, the prober and observers
+    load_request        a load that an operator asks for
+    engine_pool         the managed engines of one host, started and stopped by its queue
+    supervisor          one of them: its start, its sleep and its end
+    start_errors        the errors of an engine that does not start
+    out_of_memory       whether it lacked memory
+    back_off            the pause after failures
+    memory_meter        how much memory engines take
+    idle                which engines have been idle for their ttl
+    launch_line         from configuration, driver and port to a command
+    ports               the loopback ports of engines
+    state_file          the running engines, for the next gateway
+    recording_launcher  a launcher that keeps the state file up to date
+    probing             the health and the models of every backend
 """

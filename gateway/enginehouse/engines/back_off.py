@@ -1,29 +1,34 @@
-"""How long an engine that fails again and again is left alone."""
+"""How long an engine that keeps failing is not started again."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 _FIRST_S, _LONGEST_S = 1.0, 60.0
 _FORGIVEN_S = 60.0
-"""An engine that was ready for this long has shown that it works: what failed before counts no more."""
+"""An engine that was ready for this long works: its earlier failures no longer count."""
 
 
 class BackOff:
-    """After each failure in a row twice the pause, from one second to a minute. Times are seconds on any clock.
+    """Doubles the pause after each failure in a row, from one second to a minute. Times are seconds on any clock.
 
-    The first failure of an engine that had been ready costs no pause: most of them work again once restarted.
+    The first failure of an engine that had been ready costs no pause, because a restart usually helps.
+
+    ``crowded_by``: the replicas that ran when the engine found too little memory, empty if that was not the reason.
     """
 
     def __init__(self) -> None:
         self.failures = 0
+        self.crowded_by: Collection[str] = ()
         self._until = 0.0
         self._ready_at: float | None = None
 
     def ready(self, now: float) -> None:
-        """The engine can take requests."""
+        """Note that the engine can take requests."""
         self._ready_at = now
 
     def failed(self, now: float) -> None:
-        """The engine did not start, or ended by itself."""
+        """Note that the engine did not start, or exited by itself."""
         was_ready = self._ready_at is not None
         if self._ready_at is not None and now - self._ready_at >= _FORGIVEN_S:
             self.failures = 0
@@ -32,6 +37,11 @@ class BackOff:
         pause = 0.0 if was_ready and self.failures == 1 else _FIRST_S * 2.0 ** (self.failures - 1)
         self._until = now + min(pause, _LONGEST_S)
 
-    def left(self, now: float) -> float:
-        """Seconds until it may be tried again; 0 for now."""
+    def left(self, now: float, running: Collection[str] = ()) -> float:
+        """Seconds until the next start is allowed; 0 for now.
+
+        ``running``: what will run beside it. Once one of ``crowded_by`` has stopped, there is no pause.
+        """
+        if any(replica not in running for replica in self.crowded_by):
+            return 0.0
         return max(0.0, self._until - now)

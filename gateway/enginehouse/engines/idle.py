@@ -1,4 +1,4 @@
-"""Which engines have had nothing to do for long enough."""
+"""Which engines have been idle for their ttl."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from enginehouse.domain.replica import ReplicaState
 
 
 class IdleKeeper:
-    """Remembers when each replica was last of use. Times are seconds on any clock.
+    """Remembers when each replica was last used. Times are seconds on any clock.
 
-    ``ttls``: after how many idle seconds a replica is due, 0 for never. A pinned replica has its ``ttl`` as well: it is
-    never evicted for another one, which is something else.
+    ``ttls``: the idle seconds after which a replica is due, 0 for never. Pinned replicas have a ttl too: a pin only
+    protects from eviction.
     """
 
     def __init__(self, ttls: Mapping[str, float]) -> None:
@@ -19,17 +19,17 @@ class IdleKeeper:
         self.reconfigure(ttls)
 
     def reconfigure(self, ttls: Mapping[str, float]) -> None:
-        """From now on these are the times, counted from the last use as before."""
+        """Use other times. The last use of a replica stays known."""
         self._ttls = {replica: ttl for replica, ttl in ttls.items() if ttl > 0}
         self._last_used = {replica: used for replica, used in self._last_used.items() if replica in self._ttls}
 
     def used(self, replica: str, now: float) -> None:
-        """A request of ``replica`` has ended."""
+        """Note the end of a request."""
         if replica in self._ttls:
             self._last_used[replica] = now
 
     def due(self, states: Mapping[str, ReplicaState], in_flight: Mapping[str, int], now: float) -> Sequence[str]:
-        """The replicas to be unloaded, to be asked now and then: what it sees busy, or newly ready, is in use now."""
+        """The replicas to put to sleep or to stop. A busy or newly ready replica counts as used at ``now``."""
         for replica in self._ttls:
             if states.get(replica) is not ReplicaState.READY:
                 self._last_used.pop(replica, None)

@@ -1,4 +1,4 @@
-"""From the configuration of a model to the line that launches its engine."""
+"""The line that launches a model's engine, made from its configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from enginehouse.config.managed import driver_of
-from enginehouse.config.schema import Model
+from enginehouse.config.schema import ModelSettings
+from enginehouse.config.secret_variables import withheld_from
 from enginehouse.domain.errors import ConfigError
 from enginehouse.interfaces.drivers import Driver, LaunchSpec
 from enginehouse.interfaces.launchers import LaunchLine
@@ -20,12 +21,19 @@ _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 
 
 def launch_line(
-    name: str, model: Model, driver: Driver, port: int, environ: Mapping[str, str] = os.environ
+    name: str,
+    model: ModelSettings,
+    driver: Driver,
+    port: int,
+    environ: Mapping[str, str] = os.environ,
+    secrets: frozenset[str] = frozenset(),
 ) -> LaunchLine:
-    """How to launch the engine of the model ``name`` on ``port``: no shell has a part in it.
+    """How to launch the engine of the model ``name`` on ``port``. No shell is involved.
+
+    ``secrets``: the variables of ``environ`` that hold secrets of the configuration.
 
     Raises ``ConfigError``, naming the key, for an unknown placeholder, an unset variable, a command that cannot be
-    split, and a driver that has no launch line of its own for this model where no ``command`` is given.
+    split, and a missing ``command`` where the driver has no launch line.
     """
     path = os.path.expanduser(model.path)
     sleep = model.idle == "sleep"
@@ -42,27 +50,28 @@ def launch_line(
             **driver.environment(spec),
             **{variable: words.fill(f"env.{variable}", value) for variable, value in model.env.items()},
         },
+        withheld=withheld_from(model, secrets, environ),
         port=port,
         stop_command=stop_words.split("stop_command", model.stop_command),
     )
 
 
 def fingerprint(line: LaunchLine) -> str:
-    """What two launch lines share when, and only when, they launch the same; tells nothing of the secrets in them."""
+    """A hash that two launch lines share if their commands and environments are the same. It reveals no secret."""
     launched = msgspec.json.encode([line.command, line.environment], order="sorted")
     return hashlib.sha256(launched).hexdigest()
 
 
-def _own_command(key: str, model: Model, driver: Driver, spec: LaunchSpec) -> Sequence[str]:
+def _own_command(key: str, model: ModelSettings, driver: Driver, spec: LaunchSpec) -> Sequence[str]:
     command = driver.command(spec)
     if command is None:
-        problem = f"the driver '{driver_of(model)}' does not know what to launch"
-        raise ConfigError(problem, key=key, remedy="set path if it launches engines by itself, else command")
+        problem = f"the driver '{driver_of(model)}' has no launch line of its own"
+        raise ConfigError(problem, key=key, remedy="set path if the driver launches engines, else command")
     return command
 
 
 class _Words:
-    """Splits and fills in the texts of one model's configuration."""
+    """Splits the texts of one model's configuration into words and replaces placeholders."""
 
     def __init__(self, table: str, values: Mapping[str, str], environ: Mapping[str, str]) -> None:
         self._table = table
@@ -70,14 +79,14 @@ class _Words:
         self._environ = environ
 
     def split(self, key: str, text: str) -> Sequence[str]:
-        """The words of ``text``, split as a shell would and then filled in, so that no value is split."""
+        """Split ``text`` as a shell would, then replace placeholders; so a value is never split."""
         try:
             return [self.fill(key, word) for word in shlex.split(text)]
         except ValueError as error:
             raise ConfigError(f"cannot be split into words: {error}", key=f"{self._table}.{key}") from None
 
     def fill(self, key: str, text: str) -> str:
-        """``text`` with its placeholders replaced."""
+        """Replace the placeholders of ``text``."""
         return _PLACEHOLDER.sub(lambda match: self._value(f"{self._table}.{key}", match[1]), text)
 
     def _value(self, key: str, placeholder: str) -> str:

@@ -9,11 +9,11 @@ from enginehouse.domain.errors import LoadFailed
 
 LOOPBACK = "127.0.0.1"
 _FIRST, _LAST = 20_000, 32_767
-"""Below what systems hand out for outgoing connections: one of those could take the port before the engine does."""
+"""Below the range of ephemeral ports, since an outgoing connection could take such a port before the engine does."""
 
 
 class Ports:
-    """Hands out free loopback ports, one after the other, so that a port just given back rests for a while."""
+    """Hands out free loopback ports in turn, so that a port just given back is not used again at once."""
 
     def __init__(self, first: int = _FIRST, last: int = _LAST) -> None:
         self._range = range(first, last + 1)
@@ -21,7 +21,7 @@ class Ports:
         self._taken: set[int] = set()
 
     def take(self) -> int:
-        """A port that nobody listens on and that was not handed out. Raises ``LoadFailed`` when there is none."""
+        """Return a free port that was not handed out. Raises ``LoadFailed`` if there is none."""
         for _ in self._range:
             port = self._range[self._next]
             self._next = (self._next + 1) % len(self._range)
@@ -31,11 +31,11 @@ class Ports:
         raise LoadFailed(f"No free port between {self._range[0]} and {self._range[-1]} for another engine")
 
     def claim(self, port: int) -> None:
-        """Do not hand out ``port``: an engine is there already."""
+        """Mark ``port`` as taken by an engine that already runs."""
         self._taken.add(port)
 
     def give_back(self, port: int) -> None:
-        """Let ``port`` be handed out again."""
+        """Allow ``port`` to be handed out again."""
         self._taken.discard(port)
 
 

@@ -1,4 +1,4 @@
-"""Which engines run, written down where the next gateway finds it."""
+"""The running engines, in a file that the next gateway reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A running engine: on which host, how it was launched, and what its launcher finds it by."""
+    """A running engine: its host, the fingerprint of its launch line, and the handle of its process."""
 
     host: str
     port: int
@@ -29,18 +29,18 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
     handle: dict[str, Any]
 
 
-def state_folder(address: str, port: int, environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the gateway that listens on ``address`` and ``port`` keeps its state."""
+def state_folder(name: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """The state folder of the gateway called ``name``."""
     named = environ.get(STATE_DIR)
     parent = Path(named).expanduser() if named else user_state_path("enginehouse", appauthor=False)
-    return parent.absolute() / quote(f"{address}-{port}", safe="")
+    return parent.absolute() / quote(name, safe="").replace(".", "%2E")
 
 
 class StateFile:
-    """The engines of one gateway, by name, in a folder that it has for itself; ``logs`` is for what they print.
+    """The engines of one gateway, by name, in a folder of its own. ``logs`` is the folder for their output.
 
-    Where the folder cannot be had, because another gateway uses it or it cannot be written to, this says so and keeps
-    to a folder that nobody will find: everything works, except that no later gateway takes the engines over.
+    If another gateway uses the folder, or it is not writable, a temporary folder takes its place and a warning is
+    logged: the gateway works, but the next one will not adopt its engines.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -49,9 +49,13 @@ class StateFile:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = _lock(folder / "lock")
         except BlockingIOError:
-            _log.warning("Another gateway uses %s: no later one will take over the engines of this one", folder)
+            _log.warning(
+                "Another gateway of this name uses %s, so the next one will not adopt the engines of this one "
+                "(give each a server.name of its own)",
+                folder,
+            )
         except OSError as error:
-            _log.warning("No later gateway will take over the engines of this one: %s", error)
+            _log.warning("The next gateway will not adopt the engines of this one: %s", error)
         self.folder = folder if self._lock is not None else Path(tempfile.mkdtemp(prefix="enginehouse-"))
         self.logs = self.folder / "logs"
         self.logs.mkdir(exist_ok=True)
@@ -60,22 +64,22 @@ class StateFile:
 
     @property
     def records(self) -> Mapping[str, EngineRecord]:
-        """What is known to run, or was when the last gateway ended."""
+        """The engines that run, or ran when the last gateway ended."""
         return self._records
 
     def put(self, name: str, record: EngineRecord) -> None:
-        """Remember the engine ``name``."""
+        """Record the engine ``name``."""
         self._records[name] = record
         self._write()
 
     def remove(self, name: str, record: EngineRecord) -> None:
-        """Forget the engine ``name``, unless another ``record`` of it has been put since."""
+        """Remove the engine ``name``, unless a newer record has replaced ``record``."""
         if self._records.get(name) is record:
             del self._records[name]
             self._write()
 
     def close(self) -> None:
-        """Let another gateway have the folder."""
+        """Release the folder for another gateway."""
         if self._lock is None:
             shutil.rmtree(self.folder, ignore_errors=True)
         else:
@@ -87,7 +91,7 @@ class StateFile:
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.DecodeError) as error:
-            _log.warning("%s cannot be read, so engines that still run are not taken over: %s", self._path, error)
+            _log.warning("%s cannot be read, so running engines are not adopted: %s", self._path, error)
             return {}
 
     def _write(self) -> None:
@@ -98,11 +102,11 @@ class StateFile:
                 file.write(text)
             unfinished.replace(self._path)
         except OSError as error:
-            _log.warning("%s cannot be written, so no later gateway will find the engines: %s", self._path, error)
+            _log.warning("%s cannot be written, so the next gateway will not adopt the engines: %s", self._path, error)
 
 
 def _lock(path: Path) -> int:
-    """Lock a file until it is closed, or this process ends however it ends. Raises ``BlockingIOError`` if it is."""
+    """Lock a file until it is closed or the process ends. Raises ``BlockingIOError`` if it is locked already."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,28 +1,28 @@
-"""One managed engine: started, ready, asleep, gone."""
+"""One managed engine: its start, its sleep and its end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import signal
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
-from enginehouse.config.schema import Model
-from enginehouse.domain.errors import LoadFailed, NotEnoughMemory
+from enginehouse.aio.timeouts import run_within
+from enginehouse.config.schema import ModelSettings
+from enginehouse.domain.errors import LoadFailed
 from enginehouse.domain.replica import ReplicaState
-from enginehouse.engines.bounded import bounded
-from enginehouse.engines.health_check import until_healthy
-from enginehouse.engines.last_words import tell_of_too_little_memory
 from enginehouse.engines.launch_line import launch_line
 from enginehouse.engines.ports import Ports
+from enginehouse.engines.probing.health_check import HealthCheck
+from enginehouse.engines.start_errors import StartErrors, how_it_ended
 from enginehouse.interfaces.drivers import Driver, EngineClient
 from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
 from enginehouse.telemetry.log_ring import LogRing
 
 _log = logging.getLogger(__name__)
 
-_READ_LINES, _DETAILED_LINES, _QUOTED_LINES = 500, 20, 3
+_QUESTION_S = 5.0
+"""The time limit of a question that a ready engine may leave unanswered."""
 
 
 class _Engine(NamedTuple):
@@ -32,31 +32,34 @@ class _Engine(NamedTuple):
 
 
 class Supervisor:
-    """Starts, watches and stops the engine of one managed backend; when, others decide.
+    """Starts, watches and stops the engine of one managed backend, on the orders of its pool.
 
-    ``on_state`` is called with every new state. ``problem`` says for people what is wrong, empty if nothing is. ``log``
-    lives as long as the supervisor: an engine that is started again goes on in it.
+    ``on_state`` gets every new state. ``problem`` describes the current problem for people, empty if there is none.
+    ``log`` outlives the engine: a restarted one continues it. ``secrets``: variables that hold the gateway's secrets.
     """
 
     def __init__(
         self,
         name: str,
         model_name: str,
-        model: Model,
+        model: ModelSettings,
         *,
         driver: Driver,
         launcher: Launcher,
         ports: Ports,
         connect: Callable[[str], EngineClient],
         on_state: Callable[[ReplicaState], None],
+        secrets: frozenset[str] = frozenset(),
     ) -> None:
         self.name = name
         self.state = ReplicaState.STOPPED
         self.problem = ""
         self.log = LogRing()
+        self._errors = StartErrors(model_name, self.log)
         self._model_name = model_name
         self._model = model
         self._driver = driver
+        self._secrets = secrets
         self._launcher = launcher
         self._ports = ports
         self._connect = connect
@@ -66,23 +69,24 @@ class Supervisor:
         self._watching: asyncio.Task[None] | None = None
         self._endings: set[asyncio.Future[None]] = set()
 
-    def reconfigure(self, model: Model, driver: Driver) -> None:
-        """From now on the model and its driver are these; an engine that runs goes on as it was launched."""
+    def reconfigure(self, model: ModelSettings, driver: Driver, secrets: frozenset[str] = frozenset()) -> None:
+        """Use these settings for the next start. A running engine continues as it was launched."""
         self._model = model
         self._driver = driver
+        self._secrets = secrets
 
     @property
     def address(self) -> str | None:
-        """Where the engine listens, while it is ready."""
+        """Where the engine listens; ``None`` unless it is ready."""
         return self._engine.process.address if self._engine and self.state is ReplicaState.READY else None
 
     async def start(self) -> None:
         """Wake the engine if it sleeps, else launch it, and wait until it can take requests.
 
-        Takes ``start_timeout`` at the most, after whatever is being stopped has gone. Not for an engine that is
-        starting or ready. Raises ``LoadFailed`` with the engine's last lines, ``NotEnoughMemory`` if that is what these
-        tell of, and ``ConfigError`` when it is configured so that it cannot be launched. Whenever this raises, nothing
-        of the engine is left, even if it was cancelled.
+        Takes at most ``start_timeout``, not counting the end of an earlier engine. Must not be called for an engine
+        that is starting or ready. Raises ``LoadFailed`` with the engine's last lines, ``NotEnoughMemory`` if they show
+        that reason, and ``ConfigError`` if the configuration has no valid launch line. After any exception, also a
+        cancellation, no process is left.
         """
         while self._endings:
             await asyncio.wait(self._endings)
@@ -90,15 +94,15 @@ class Supervisor:
         await self._bring_up(self._wake(sleeper) if sleeper else self._launch())
 
     async def adopt(self, process: EngineProcess, port: int) -> None:
-        """Take over an engine that was launched before, in place of ``start``."""
+        """Take over an engine of an earlier gateway, instead of ``start``."""
         self._ports.claim(port)
         self._engine = engine = _Engine(process, port, self.log.written)
         await self._bring_up(self._take_over(engine))
 
     async def stop(self, timeout: float | None = None) -> None:
-        """Stop the engine, also while it starts; after ``timeout`` seconds (``stop_timeout`` if left out) kill it.
+        """Stop the engine, also while it starts. Kill it after ``timeout`` seconds, by default ``stop_timeout``.
 
-        The engine is stopped to the end even if this is cancelled.
+        The engine ends even if this is cancelled.
         """
         if (starting := self._starting) is not None:
             self._become(ReplicaState.STOPPING)
@@ -110,28 +114,38 @@ class Supervisor:
         elif self._starting is None:
             self._become(ReplicaState.STOPPED)
 
-    def rest(self) -> asyncio.Future[None]:
-        """Let a ready engine sleep if its model says so and its driver can, else stop it.
+    def sleep_or_stop(self) -> asyncio.Future[None]:
+        """Put a ready engine to sleep or, where model or driver do not allow it, stop it.
 
-        It is not ready any more when this returns; what is returned can be waited for.
+        The engine is no longer ready when this returns. The future ends with the sleep or the stop.
         """
         assert self._engine is not None
         self._become(ReplicaState.STOPPING)
-        return self._ending(self._lay_down(self._engine))
+        return self._ending(self._sleep_or_end(self._engine))
 
     async def memory(self) -> int | None:
-        """The bytes of main memory that the engine takes now; ``None`` if unknown, or if there is none."""
+        """The bytes of main memory that the engine takes now; ``None`` if unknown, or if no engine runs."""
         return await self._engine.process.memory() if self._engine else None
 
+    async def concurrency(self) -> int | None:
+        """How many requests the ready engine says that it serves at once; ``None`` if it does not say."""
+        if (address := self.address) is None or self._model.concurrency:
+            return None
+        try:
+            return await run_within(_QUESTION_S, self._driver.concurrency(self._connect(address)))
+        except Exception as error:
+            _log.debug("%s does not report its concurrency: %s", self.name, error or repr(error))
+            return None
+
     def launch_line(self, port: int) -> LaunchLine:
-        """How the engine is launched on ``port``. Raises ``ConfigError``."""
-        return launch_line(self._model_name, self._model, self._driver, port)
+        """The launch line of the engine on ``port``. Raises ``ConfigError``."""
+        return launch_line(self._model_name, self._model, self._driver, port, secrets=self._secrets)
 
-    # --- up
+    # --- start
 
-    async def _bring_up(self, way: Coroutine[Any, Any, None]) -> None:
+    async def _bring_up(self, start: Coroutine[Any, Any, None]) -> None:
         self._become(ReplicaState.STARTING)
-        starting = self._starting = asyncio.create_task(way)
+        starting = self._starting = asyncio.create_task(start)
         try:
             await starting
         except asyncio.CancelledError:
@@ -156,7 +170,7 @@ class Supervisor:
         first_line = self.log.written
         try:
             line = self.launch_line(port)
-            engine = await bounded(self._launched(line, first_line), self._model.start_timeout)
+            engine = await run_within(self._model.start_timeout, self._launched(line, first_line))
         except BaseException as error:
             if self._engine is not None:
                 await self._ending(self._end(self._engine))
@@ -168,18 +182,18 @@ class Supervisor:
         await self._until_ready(engine, deadline)
 
     async def _launched(self, line: LaunchLine, first_line: int) -> _Engine:
-        """Launch, and have the engine in hand in the same step: whoever is cancelled meanwhile finds it there."""
+        """Launch and set ``_engine`` in one step, so that a cancelled start finds the engine and ends it."""
         attempt = self._starting
         process = await self._launcher.launch(self.name, line, self.log)
         engine = _Engine(process, line.port, first_line)
-        if self._starting is not attempt:  # nobody waited for a launcher that took so long
+        if self._starting is not attempt:  # the start was cancelled, and the launcher resisted that
             await process.stop(self._model.stop_timeout)
         else:
             self._engine = engine
         return engine
 
     async def _take_over(self, engine: _Engine) -> None:
-        if self._model.idle == "sleep":  # nobody knows whether it sleeps, and its health does not always tell
+        if self._model.idle == "sleep":  # it may sleep, and not every engine shows that in its health
             await self._agrees(self._driver.wake, engine, self._model.start_timeout)
         await self._until_ready(engine, self._deadline())
 
@@ -192,44 +206,50 @@ class Supervisor:
             await self._launch()
 
     async def _until_ready(self, engine: _Engine, deadline: float) -> None:
-        client = self._connect(engine.process.address)
-        ready = asyncio.ensure_future(until_healthy(self._driver, client, self._note))
-        gone = asyncio.ensure_future(engine.process.exited())
         try:
-            left = max(0.0, deadline - asyncio.get_running_loop().time())
-            await asyncio.wait({ready, gone}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if gone.done():
-                raise self._ended_early(gone.result(), engine.first_line)
-            if not ready.done():
-                raise TimeoutError
-            ready.result()
+            await self._until_healthy(engine, deadline)
         except BaseException as error:
             await self._ending(self._end(engine))
             if isinstance(error, TimeoutError):
                 raise self._late(self.problem or "no answer yet", engine.first_line) from None
             raise
-        finally:
-            ready.cancel()
-            gone.cancel()
         if self._watching is not None:
             self._watching.cancel()
         self._watching = asyncio.create_task(self._watch(engine))
         self._become(ReplicaState.READY)
 
+    async def _until_healthy(self, engine: _Engine, deadline: float) -> None:
+        """Raises ``LoadFailed`` if the engine exits first, and ``TimeoutError`` at the deadline."""
+        check, client = HealthCheck(self._driver, self._model.health_path), self._connect(engine.process.address)
+        healthy = asyncio.ensure_future(check.wait_until_healthy(client, self._note))
+        exited = asyncio.ensure_future(engine.process.exited())
+        try:
+            left = max(0.0, deadline - asyncio.get_running_loop().time())
+            await asyncio.wait({healthy, exited}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if exited.done():
+                raise self._errors.exited_early(exited.result(), engine.first_line)
+            if not healthy.done():
+                raise TimeoutError
+            healthy.result()
+        finally:
+            healthy.cancel()
+            exited.cancel()
+
     def _note(self, problem: str) -> None:
         self.problem = problem
 
-    # --- down
+    # --- end
 
     async def _watch(self, engine: _Engine) -> None:
         status = await engine.process.exited()
         if self._engine is engine and self.state in (ReplicaState.READY, ReplicaState.SLEEPING):
-            self._forget(engine)
-            self._become(ReplicaState.FAILED, f"The engine ended {_how(status)}{self._quote(engine.first_line)}")
+            self._clear(engine)
+            problem = f"The engine ended {how_it_ended(status)}{self._errors.quote(engine.first_line)}"
+            self._become(ReplicaState.FAILED, problem)
 
-    def _ending(self, way: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
-        """Go this ``way`` to its end, whether or not somebody waits for it."""
-        task = asyncio.ensure_future(way)
+    def _ending(self, end: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
+        """Run ``end`` to completion, even if its caller is cancelled."""
+        task = asyncio.ensure_future(end)
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
         return asyncio.shield(task)
@@ -239,32 +259,32 @@ class Supervisor:
             await engine.process.stop(self._model.stop_timeout if timeout is None else timeout)
         finally:
             if self._engine is engine:
-                self._forget(engine)
+                self._clear(engine)
                 if self._starting is None:
                     self._become(ReplicaState.STOPPED)
 
-    async def _lay_down(self, engine: _Engine) -> None:
+    async def _sleep_or_end(self, engine: _Engine) -> None:
         wanted = self._model.idle == "sleep"
         if not (wanted and await self._agrees(self._driver.sleep, engine, self._model.stop_timeout)):
             await self._end(engine)
-        elif self._engine is engine and len(self._endings) == 1:  # else it is being stopped meanwhile
+        elif self._engine is engine and len(self._endings) == 1:  # else a stop is in progress too
             self._become(ReplicaState.SLEEPING)
 
     async def _agrees(
         self, ask: Callable[[EngineClient], Coroutine[Any, Any, bool]], engine: _Engine, timeout: float
     ) -> bool:
         try:
-            return await bounded(ask(self._connect(engine.process.address)), timeout)
+            return await run_within(timeout, ask(self._connect(engine.process.address)))
         except Exception as error:
             _log.warning("%s could not be put to sleep or woken: %s", self.name, error or repr(error))
             return False
 
-    def _forget(self, engine: _Engine) -> None:
+    def _clear(self, engine: _Engine) -> None:
         self._engine = None
         self._ports.give_back(engine.port)
         self.log.finish()
 
-    # --- what is told of it
+    # --- state
 
     def _become(self, state: ReplicaState, problem: str = "") -> None:
         self.problem = problem
@@ -281,36 +301,4 @@ class Supervisor:
         return asyncio.get_running_loop().time() + self._model.start_timeout
 
     def _late(self, why: str, first_line: int) -> LoadFailed:
-        return self._did_not_start(f"it was not ready within {self._model.start_timeout:g} s ({why})", first_line)
-
-    def _ended_early(self, status: int | None, first_line: int) -> LoadFailed:
-        lines = self._last_lines(_READ_LINES, first_line)
-        kind = NotEnoughMemory if tell_of_too_little_memory(status, lines) else LoadFailed
-        return self._did_not_start(f"it ended {_how(status)} while it started", first_line, kind)
-
-    def _did_not_start(self, why: str, first_line: int, kind: type[LoadFailed] = LoadFailed) -> LoadFailed:
-        return kind(
-            f"Model '{self._model_name}' did not start: {why}{self._quote(first_line)}",
-            details={"model": self._model_name, "log": self._last_lines(_DETAILED_LINES, first_line)},
-        )
-
-    def _quote(self, first_line: int) -> str:
-        """The engine's last words, to be put behind a sentence."""
-        lines = self._last_lines(_QUOTED_LINES, first_line)
-        return "; its last lines were: " + " | ".join(lines) if lines else ""
-
-    def _last_lines(self, count: int, first_line: int) -> Sequence[str]:
-        self.log.finish()
-        return self.log.tail(count, since=first_line)
-
-
-def _how(status: int | None) -> str:
-    """How an engine ended, from its exit status."""
-    if status is None:
-        return "by itself"
-    if status >= 0:
-        return f"with status {status}"
-    try:
-        return f"by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"by signal {-status}"
+        return self._errors.late(self._model.start_timeout, why, first_line)

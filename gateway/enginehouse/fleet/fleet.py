@@ -1,4 +1,4 @@
-"""The fleet: every backend, what it serves and how it is."""
+"""The fleet: every backend, the models that it serves, and its live state."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 
 from enginehouse.config.decode import did_you_mean
-from enginehouse.config.schema import Checks
+from enginehouse.config.schema import CheckSettings
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import ConfigError, NotFound
 from enginehouse.domain.replica import Candidate, Health, Load, ReplicaState
-from enginehouse.fleet.backend import Backend, BackendStatus
-from enginehouse.fleet.member import Member
+from enginehouse.fleet.backend_info import BackendInfo, BackendStatus
+from enginehouse.fleet.live_backend import LiveBackend
 from enginehouse.fleet.snapshot import Snapshot
 
 
 class Fleet:
-    """Keeps the backends and publishes ``snapshot`` anew whenever something that a decision reads has changed.
+    """Keeps the backends and publishes a new ``snapshot`` whenever the facts of a decision change.
 
-    ``clock``: seconds. ``on_health`` is told of a backend whose health changed, ``on_state`` of a replica whose state
-    changed, ``on_replicas`` that some have come or gone, all after the new snapshot is in place. Methods that take a
-    name raise ``NotFound`` if there is no such thing, except for those that report how it is: the backend may have left
-    by then.
+    ``clock`` returns seconds. Once the new snapshot is in place, the fleet calls ``on_health`` with a backend whose
+    health changed, ``on_state`` with a replica whose state changed, and ``on_replicas`` after additions and removals.
+
+    Methods that take a name raise ``NotFound`` for an unknown one. Only ``succeeded``, ``failed`` and
+    ``mark_unhealthy`` ignore it, because the backend may have been removed since.
     """
 
     def __init__(
         self,
-        checks: Checks,
+        checks: CheckSettings,
         clock: Callable[[], float],
         *,
         on_health: Callable[[str, Health], None] | None = None,
@@ -39,84 +40,96 @@ class Fleet:
         self._on_health = on_health
         self._on_state = on_state
         self._on_replicas = on_replicas
-        self._members: dict[str, Member] = {}
+        self._backends: dict[str, LiveBackend] = {}
         self._declared: dict[str, Capabilities] = {}
         self._places: dict[str, int] = {}
         self._next_place = count()
 
-    def add(self, backend: Backend) -> None:
-        """Take a backend in. Raises ``ConfigError`` if the fleet has one of that name."""
-        if backend.name in self._members:
+    def add(self, backend: BackendInfo) -> None:
+        """Add a backend. Raises ``ConfigError`` if its name is taken."""
+        if backend.name in self._backends:
             raise ConfigError(f"there is already a backend '{backend.name}'", remedy="give it another name")
-        self._members[backend.name] = member = Member(backend, self._checks)
+        self._backends[backend.name] = live = LiveBackend(backend, self._checks)
         self._places[backend.name] = next(self._next_place)
-        self._publish(member)
+        self._publish(live)
 
     def remove(self, name: str) -> None:
-        """Let a backend go. Requests that it still serves end by themselves."""
-        member = self._member(name)
-        self._offer(member, {})
-        del self._members[name], self._places[name]
+        """Remove a backend. Its requests in flight continue."""
+        live = self._backend(name)
+        self._offer(live, {})
+        del self._backends[name], self._places[name]
 
     def become(self, other: Fleet) -> None:
-        """Have, from now on and in their order, the backends that ``other`` has, judged by its checks.
+        """Take over the backends of ``other``, their order and its checks.
 
-        One that is still where it was keeps what is known of it: health, load, discovered models, states, draining.
-        Backends that are not in ``other`` are gone; requests that they still serve end by themselves.
+        A backend whose engine server is the same keeps its health, load, discovered models, states and draining.
+        Backends that ``other`` does not have are removed; their requests in flight continue.
         """
         before = {each.replica for row in self.snapshot.models.values() for each in row}
-        members = {name: self._continued(member) for name, member in other._members.items()}
-        for member in members.values():
-            member.health.judge_by(other._checks)
-            member.offers = member.candidates(other._declared)
-        self._checks, self._declared, self._members = other._checks, dict(other._declared), members
-        self._places = {name: place for place, name in enumerate(members)}
-        self._next_place = count(len(members))
-        self.snapshot = Snapshot.of(member.offers for member in members.values())
+        backends = {name: self._continued(live) for name, live in other._backends.items()}
+        for live in backends.values():
+            live.health.reconfigure(other._checks)
+            live.offers = live.candidates(other._declared)
+        self._checks, self._declared, self._backends = other._checks, dict(other._declared), backends
+        self._places = {name: place for place, name in enumerate(backends)}
+        self._next_place = count(len(backends))
+        self.snapshot = Snapshot.of(live.offers for live in backends.values())
         after = {each.replica for row in self.snapshot.models.values() for each in row}
         if self._on_replicas is not None and before != after:
             self._on_replicas()
 
-    def _continued(self, new: Member) -> Member:
-        known = self._members.get(new.backend.name)
-        if known is None or not known.is_where(new.backend):
+    def _continued(self, new: LiveBackend) -> LiveBackend:
+        known = self._backends.get(new.info.name)
+        if known is None or not known.is_same_server(new.info):
             return new
-        known.backend = new.backend
+        known.info = new.info
         return known
 
     def set_models(self, name: str, models: Mapping[str, Capabilities]) -> None:
-        """The models a backend says it serves, and what it says of them.
+        """Set the models that a backend lists, with their reported capabilities.
 
-        For a backend that declares its models this only fills gaps in what is known of those.
+        For a backend that declares its models, this only fills in unknown capabilities.
         """
-        member = self._member(name)
-        if models != member.discovered:
-            member.discovered = dict(models)
-            self._publish(member)
+        live = self._backend(name)
+        if models != live.discovered:
+            live.discovered = dict(models)
+            self._publish(live)
 
     def declare(self, model: str, capabilities: Capabilities) -> None:
-        """What ``model`` can do wherever it is served: stronger than what engines say, weaker than a backend's own."""
+        """Set the capabilities of ``model``. They win over reported ones; a backend's own settings win over them."""
         self._declared[model] = capabilities
         for candidate in self.snapshot.candidates(model):
-            self._publish(self._members[candidate.backend])
+            self._publish(self._backends[candidate.backend])
+
+    def probe_succeeded(self, name: str) -> None:
+        """Report that a probe of the backend succeeded."""
+        live = self._backends.get(name)
+        if live is not None and not live.health.steady and live.health.probe_succeeded(self._clock()):
+            self._health_changed(live)
+
+    def probe_failed(self, name: str, why: str) -> None:
+        """Report that a probe of the backend failed. Ignored unless its engine is meant to run."""
+        live = self._backends.get(name)
+        if live is not None and live.runs and live.health.probe_failed(why, self._clock()):
+            self._health_changed(live)
 
     def succeeded(self, name: str) -> None:
-        """A probe of, or a request to, the backend went well."""
-        member = self._members.get(name)
-        if member is not None and not member.health.steady and member.health.succeeded():
-            self._health_changed(member)
+        """Report that a request of the backend was answered."""
+        live = self._backends.get(name)
+        if live is not None and not live.health.steady and live.health.succeeded():
+            self._health_changed(live)
 
     def failed(self, name: str, why: str) -> None:
-        """A probe of, or a request to, the backend failed; of one whose engine is not meant to run, that is no news."""
-        member = self._members.get(name)
-        if member is not None and member.runs and member.health.failed(why, self._clock()):
-            self._health_changed(member)
+        """Report that a request of the backend failed. Ignored unless its engine is meant to run."""
+        live = self._backends.get(name)
+        if live is not None and live.runs and live.health.failed(why, self._clock()):
+            self._health_changed(live)
 
-    def gone(self, name: str, why: str) -> None:
-        """The backend is known not to work: nobody has to find that out by trying."""
-        member = self._members.get(name)
-        if member is not None and member.health.gone(why, self._clock()):
-            self._health_changed(member)
+    def mark_unhealthy(self, name: str, why: str) -> None:
+        """Make the backend unhealthy at once, without waiting for ``checks.failures``."""
+        live = self._backends.get(name)
+        if live is not None and live.health.mark_unhealthy(why, self._clock()):
+            self._health_changed(live)
 
     def drain(self, name: str) -> None:
         """Send the backend no new requests."""
@@ -127,69 +140,67 @@ class Fleet:
         self._set_draining(name, False)
 
     def set_state(self, replica: str, state: ReplicaState, wake_s: float = 0.0, problem: str = "") -> None:
-        """A managed replica is now in ``state``, and would take ``wake_s`` seconds until it serves.
+        """Set the state of a managed replica. ``wake_s``: the expected seconds until it can serve.
 
-        ``problem``, if there is one, becomes the last error of its backend. One that is not ready has its past failures
-        forgiven: a request may have it started again.
+        A ``problem`` becomes the last error of its backend. A replica that is not ready counts as healthy, because a
+        request may start it again.
         """
-        member, model = self._replica(replica)
-        before = member.offers[model].state
-        forgiven = state is not ReplicaState.READY and member.health.forgiven()
+        live, model = self._replica(replica)
+        before = live.offers[model].state
+        forgiven = state is not ReplicaState.READY and live.health.reset()
         if problem:
-            member.health.note(problem, self._clock())
-        member.states[model] = (state, wake_s)
-        self._publish(member)
+            live.health.note(problem, self._clock())
+        live.states[model] = (state, wake_s)
+        self._publish(live)
         if forgiven and self._on_health is not None:
-            self._on_health(member.backend.name, member.health.health)
+            self._on_health(live.info.name, live.health.health)
         if state is not before and self._on_state is not None:
             self._on_state(replica, state)
 
     def health(self, name: str) -> Health:
-        """What probes and requests say of a backend."""
-        return self._member(name).health.health
+        """The health of a backend."""
+        return self._backend(name).health.health
 
     def load(self, name: str) -> Load:
-        """The live figures of a backend: the same object for as long as the backend is here."""
-        return self._member(name).load
+        """The live figures of a backend. The object stays the same until the backend is removed."""
+        return self._backend(name).load
 
     def backends(self) -> tuple[BackendStatus, ...]:
-        """How every backend is now, in the order in which they were added."""
-        return tuple(member.status() for member in self._members.values())
+        """The status of every backend, in the order of their addition."""
+        return tuple(live.status() for live in self._backends.values())
 
-    def _publish(self, member: Member) -> None:
-        self._offer(member, member.candidates(self._declared))
+    def _publish(self, live: LiveBackend) -> None:
+        self._offer(live, live.candidates(self._declared))
 
-    def _offer(self, member: Member, offers: dict[str, Candidate]) -> None:
-        before, member.offers = member.offers, offers
+    def _offer(self, live: LiveBackend, offers: dict[str, Candidate]) -> None:
+        before, live.offers = live.offers, offers
         self.snapshot = self.snapshot.replacing(before, offers, self._places)
         if self._on_replicas is not None and before.keys() != offers.keys():
             self._on_replicas()
 
-    def _health_changed(self, member: Member) -> None:
-        self._publish(member)
+    def _health_changed(self, live: LiveBackend) -> None:
+        self._publish(live)
         if self._on_health is not None:
-            self._on_health(member.backend.name, member.health.health)
+            self._on_health(live.info.name, live.health.health)
 
     def _set_draining(self, name: str, draining: bool) -> None:
-        member = self._member(name)
-        if member.draining is not draining:
-            member.draining = draining
-            self._publish(member)
+        live = self._backend(name)
+        if live.draining is not draining:
+            live.draining = draining
+            self._publish(live)
 
-    def _member(self, name: str) -> Member:
-        member = self._members.get(name)
-        if member is None:
-            raise _not_found("backend", name, self._members)
-        return member
+    def _backend(self, name: str) -> LiveBackend:
+        live = self._backends.get(name)
+        if live is None:
+            raise _not_found("backend", name, self._backends)
+        return live
 
-    def _replica(self, name: str) -> tuple[Member, str]:
-        for member in self._members.values():
-            for model, candidate in member.offers.items():
+    def _replica(self, name: str) -> tuple[LiveBackend, str]:
+        for live in self._backends.values():
+            for model, candidate in live.offers.items():
                 if candidate.replica == name:
-                    return member, model
-        raise _not_found(
-            "replica", name, (c.replica for member in self._members.values() for c in member.offers.values())
-        )
+                    return live, model
+        raise _not_found("replica", name, (c.replica for live in self._backends.values() for c in live.offers.values()))
 
 
 def _not_found(kind: str, name: str, known: Iterable[str]) -> NotFound:

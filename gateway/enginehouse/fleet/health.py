@@ -1,77 +1,126 @@
-"""Whether a backend works, worked out from what probes and live requests saw."""
+"""The health of a backend, from the results of probes and live requests."""
 
 from __future__ import annotations
 
-from enginehouse.config.schema import Checks
+from enginehouse.config.schema import CheckSettings
 from enginehouse.domain.replica import Health
+
+_LONGEST_PAUSE = 60
+"""The longest time for which probes cannot make a backend healthy again, in intervals of probes."""
 
 
 class HealthTracker:
     """One backend's health. Probes and live requests report to the same two methods.
 
-    The first report decides at once; from then on ``checks.failures`` failures in a row make the backend unhealthy and
-    ``checks.successes`` successes in a row make it healthy again. ``last_error`` and ``last_error_at`` tell of the last
-    failure, also after the backend has recovered.
+    The first report decides at once. Later, ``checks.failures`` failures in a row make the backend unhealthy, and
+    ``checks.successes`` successes in a row make it healthy again. ``last_error`` and ``last_error_at`` describe the
+    last failure, even after the backend has recovered.
+
+    An engine may pass its health check and still fail requests. So a backend that failed requests is on trial when
+    probes have made it healthy: the next request that fails makes it unhealthy at once, and then probes count only
+    after a pause, which doubles each time. ``checks.successes`` answered requests in a row end the trial.
     """
 
-    __slots__ = ("_checks", "_streak", "health", "last_error", "last_error_at", "steady")
+    __slots__ = (
+        "_answered",
+        "_checks",
+        "_streak",
+        "_trips",
+        "_trusts_probes_at",
+        "health",
+        "last_error",
+        "last_error_at",
+        "steady",
+    )
 
-    def __init__(self, checks: Checks, health: Health = Health.UNKNOWN) -> None:
+    def __init__(self, checks: CheckSettings, health: Health = Health.UNKNOWN) -> None:
         self._checks = checks
         self._streak = 0
+        self._trips = 0
+        self._answered = 0
+        self._trusts_probes_at = 0.0
         self.health = health
         self.steady = health is Health.HEALTHY
-        """Whether another success would change nothing at all."""
+        """Whether another success changes nothing, so that the caller may skip the report."""
         self.last_error: str | None = None
         self.last_error_at: float | None = None
 
-    def judge_by(self, checks: Checks) -> None:
-        """Count by ``checks`` from now on; what was counted so far stays."""
+    def reconfigure(self, checks: CheckSettings) -> None:
+        """Use other ``checks``. The counts stay."""
         self._checks = checks
 
     def succeeded(self) -> bool:
-        """The backend answered. Returns whether that changed its health."""
-        if self.health is Health.HEALTHY:
-            self._streak = 0
-            self.steady = True
-            return False
-        return self._against(Health.HEALTHY, self._checks.successes)
+        """Count a request that was answered. Returns whether it changed the health."""
+        if self.health is not Health.HEALTHY:
+            changed = self._against(Health.HEALTHY, self._checks.successes)
+            if changed:
+                self._trips, self.steady = 0, True
+            return changed
+        self._streak = 0
+        self._answered += 1
+        if self._answered >= self._checks.successes:
+            self._trips = 0
+        self.steady = not self._trips
+        return False
+
+    def probe_succeeded(self, now: float) -> bool:
+        """Count a probe that succeeded at ``now``. Returns whether it changed the health."""
+        if self.health is not Health.HEALTHY:
+            return now >= self._trusts_probes_at and self._against(Health.HEALTHY, self._checks.successes)
+        self._streak = 0
+        self.steady = not self._trips
+        return False
 
     def failed(self, why: str, now: float) -> bool:
-        """The backend failed, at ``now`` seconds of the caller's clock. Returns whether that changed its health."""
+        """Count a request that failed at ``now``, in seconds of the caller's clock. Returns as the others."""
+        needed = 1 if self._trips else self._checks.failures
+        changed = self._failed(why, now, needed)
+        if changed:
+            self._trips += 1
+            pause = min(2 ** min(self._trips, 10) - 2, _LONGEST_PAUSE)
+            self._trusts_probes_at = now + pause * self._checks.interval
+        return changed
+
+    def probe_failed(self, why: str, now: float) -> bool:
+        """Count a probe that failed at ``now``. Returns whether it changed the health."""
+        return self._failed(why, now, self._checks.failures)
+
+    def _failed(self, why: str, now: float, needed: int) -> bool:
         self.note(why, now)
         self.steady = False
+        self._answered = 0
         if self.health is Health.UNHEALTHY:
             self._streak = 0
             return False
-        return self._against(Health.UNHEALTHY, self._checks.failures)
+        return self._against(Health.UNHEALTHY, needed)
 
-    def gone(self, why: str, now: float) -> bool:
-        """The backend is known not to work: one report is enough. Returns whether that changed its health."""
+    def mark_unhealthy(self, why: str, now: float) -> bool:
+        """Make the backend unhealthy by this one failure. Returns whether that changed the health."""
         changed = self.health is not Health.UNHEALTHY
         self.health = Health.UNKNOWN
         self.failed(why, now)
         return changed
 
     def note(self, why: str, now: float) -> None:
-        """Remember a failure that counts for nothing more."""
+        """Remember a failure without counting it."""
         self.last_error = why
         self.last_error_at = now
 
-    def forgiven(self) -> bool:
-        """The engine does not run, and the next one starts without a stain. Returns whether that changed its health."""
+    def reset(self) -> bool:
+        """Make the backend healthy, because its engine was stopped. Returns whether that changed the health."""
         changed = self.health is not Health.HEALTHY
         self.health = Health.HEALTHY
         self.steady = True
-        self._streak = 0
+        self._streak = self._trips = 0
+        self._trusts_probes_at = 0.0
         return changed
 
     def _against(self, other: Health, needed: int) -> bool:
-        """One more report that speaks for the ``other`` health; ``needed`` of them in a row bring it about."""
+        """Count a report that contradicts the health. After ``needed`` in a row the health is ``other``."""
         self._streak += 1
         if self.health is not Health.UNKNOWN and self._streak < needed:
             return False
         self.health = other
         self._streak = 0
-        self.steady = other is Health.HEALTHY
+        self.steady = other is Health.HEALTHY and not self._trips
         return True

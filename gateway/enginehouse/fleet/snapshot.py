@@ -1,4 +1,4 @@
-"""What a routing decision reads: every model with its candidates, frozen at one moment."""
+"""The candidates of every model at one moment, for routing decisions."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from enginehouse.domain.replica import Candidate
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """The fleet at one moment. ``models``: each model that something serves, with its candidates, never none.
+    """The fleet at one moment. ``models``: every served model with its candidates, at least one each.
 
-    A snapshot never changes; only the load figures that its candidates point to do.
+    A snapshot never changes, except for the load figures that its candidates share with the fleet.
     """
 
     models: Mapping[str, tuple[Candidate, ...]] = MappingProxyType({})
 
     @classmethod
     def of(cls, offers: Iterable[Mapping[str, Candidate]]) -> Snapshot:
-        """The snapshot of what backends offer, by model, in the order of the backends."""
+        """Make a snapshot from the candidates of each backend, in the order of the backends."""
         models: dict[str, tuple[Candidate, ...]] = {}
         for offered in offers:
             for model, candidate in offered.items():
@@ -29,15 +29,15 @@ class Snapshot(msgspec.Struct, frozen=True):
         return cls(MappingProxyType(models))
 
     def candidates(self, model: str) -> tuple[Candidate, ...]:
-        """The replicas that serve ``model``, healthy or not; none if nothing is known of it."""
+        """The replicas that serve ``model``, healthy or not. Empty for an unknown model."""
         return self.models.get(model, ())
 
     def replacing(
         self, before: Mapping[str, Candidate], after: Mapping[str, Candidate], places: Mapping[str, int]
     ) -> Snapshot:
-        """The snapshot in which one backend's candidates are ``after`` (by model) where they were ``before``.
+        """Replace the candidates ``before`` of one backend by those ``after``, both by model.
 
-        ``places`` orders the backends. What did not change is shared between the two snapshots.
+        ``places`` orders the backends. The two snapshots share the rows that did not change.
         """
         models = dict(self.models)
         for model in {**before, **after}:

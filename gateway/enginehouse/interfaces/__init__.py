@@ -1,5 +1,5 @@
-"""The extension points: one module each, importing the nouns and nothing of the runtime.
+"""The interfaces that plugins implement, one module each. They import only the data types of ``domain``.
 
-A plugin class may declare ``Config``, a ``msgspec.Struct``; its parameters are then decoded strictly and the class is
-called with the one decoded object. Without ``Config`` it takes no parameters and is called with no argument.
+A plugin class may declare ``Config``, a ``msgspec.Struct`` of its parameters. The gateway then decodes the parameters
+strictly and calls the class with the ``Config`` object. It calls a class without ``Config`` without arguments.
 """

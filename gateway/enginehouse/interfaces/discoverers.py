@@ -1,9 +1,9 @@
-"""Discoverers: backends that appear and vanish."""
+"""Discoverers: find backends that appear and disappear at run time."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
-from typing import Protocol
 
 import msgspec
 
@@ -11,7 +11,7 @@ from enginehouse.domain.replica import Role
 
 
 class FoundBackend(msgspec.Struct, frozen=True, kw_only=True):
-    """A backend that a discoverer found."""
+    """A backend, as a discoverer reports it. The fields are those of ``[backends.NAME]``."""
 
     url: str
     driver: str = "openai"
@@ -19,8 +19,9 @@ class FoundBackend(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ()
 
 
-class Discoverer(Protocol):
-    """Watches some place for backends."""
+class Discoverer(ABC):
+    """Watches a source of backends, such as a registry or an orchestrator."""
 
+    @abstractmethod
     def watch(self) -> AsyncIterator[Mapping[str, FoundBackend]]:
-        """All backends found, by name, anew whenever they change."""
+        """Yield all backends by name, once at first and again after every change."""

@@ -1,4 +1,4 @@
-"""Drivers: how to talk to one kind of engine."""
+"""Drivers: launch and query one kind of engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from enginehouse.domain.capabilities import UNKNOWN, Capabilities
 
 
 class EngineResponse(msgspec.Struct, frozen=True):
-    """An engine's whole answer."""
+    """The complete response of an engine."""
 
     status: int
     headers: Sequence[tuple[bytes, bytes]]
@@ -20,61 +20,74 @@ class EngineResponse(msgspec.Struct, frozen=True):
 
 
 class EngineClient(Protocol):
-    """HTTP to one engine, with its address, its key and a time limit already in place."""
+    """An HTTP client for one engine. It adds the engine's address, the API key and a timeout."""
 
     async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
-        """Send a request and read the whole answer.
+        """Send a request and read the complete response.
 
-        Raises ``UpstreamError`` when the engine cannot be reached and ``UpstreamTimeout`` when it takes too long.
+        Raises ``UpstreamError`` if the engine is unreachable, ``UpstreamTimeout`` if it takes too long.
         """
 
 
 class ServedModel(msgspec.Struct, frozen=True):
-    """A model that an engine says it serves, with what the engine says of it."""
+    """A model that an engine lists, with the capabilities that it reports."""
 
     name: str
     capabilities: Capabilities = UNKNOWN
 
 
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a driver may build a launch line from: serve ``path`` under the name ``model`` on 127.0.0.1:``port``.
-
-    ``sleep``: the engine is to be put to sleep when it is idle.
-    """
+    """The settings that a driver turns into a launch line."""
 
     model: str
+    """The name that the engine shall serve the model under."""
     path: str
+    """The model's file or folder; empty if none is configured."""
     port: int
+    """The port to listen on, at 127.0.0.1."""
     context_length: int | None = None
+    """The configured context length in tokens; ``None`` for the engine's default."""
     sleep: bool = False
+    """Whether the gateway will put the engine to sleep when it is idle."""
 
 
 class Driver(ABC):
-    """One kind of engine. Stateless: the same object serves every backend of its kind."""
+    """Knows how to launch and query one kind of engine.
+
+    One object serves all backends of its kind, so it keeps no state about any of them.
+    """
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
-        """The launch line for a managed engine, or ``None`` if this kind cannot be launched without ``command``.
+        """The launch line of a managed engine, or ``None`` if the model needs a ``command`` in its configuration.
 
-        The ``args`` of the model's configuration are added behind it.
+        The gateway appends the model's ``args``.
         """
         return None
 
     def environment(self, spec: LaunchSpec) -> Mapping[str, str]:
-        """Environment variables a managed engine needs besides those of its configuration."""
+        """Environment variables of a managed engine. The model's ``env`` takes precedence."""
         return {}
 
     @abstractmethod
     async def healthy(self, engine: EngineClient) -> bool:
-        """Whether the engine can take requests now."""
+        """Whether the engine can serve requests now. Any exception counts as ``False``."""
 
     @abstractmethod
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
-        """The models that the engine serves now."""
+        """The models that the engine serves now. Raises ``UpstreamError`` if it does not list them."""
+
+    async def concurrency(self, engine: EngineClient) -> int | None:
+        """The most requests that the engine works on at once. ``None`` if it has no limit or does not report one.
+
+        Asked when a launched engine is ready, and regularly for other engines. Above the limit, requests wait in the
+        gateway's queue. An exception leaves the limit as it is.
+        """
+        return None
 
     async def sleep(self, engine: EngineClient) -> bool:
-        """Let a ready engine give back what memory it can without ending; ``False`` if it cannot."""
+        """Make a ready engine release memory and keep running. ``False`` if it cannot."""
         return False
 
     async def wake(self, engine: EngineClient) -> bool:
-        """Wake an engine that sleeps; ``False`` if it cannot. It is ready once it is healthy again."""
+        """Wake a sleeping engine. ``False`` if it cannot. The engine is ready when ``healthy`` is true again."""
         return False

@@ -1,18 +1,19 @@
-"""Extractors: from a request to what it needs."""
+"""Extractors: read a request's requirements."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 from enginehouse.domain.request import InferenceRequest
 from enginehouse.domain.requirements import Requirements
 
 
-class Extractor(Protocol):
-    """Fills in part of ``requirements`` from a request. All installed extractors run, in order, on every request.
+class Extractor(ABC):
+    """Sets some of a request's requirements. All installed extractors run on every request, in order.
 
-    An exception is answered as a 500 that names the plugin; raise ``InvalidRequest`` for a request that is wrong.
+    Raise ``InvalidRequest`` to refuse a request (400). Any other exception becomes ``plugin_failed`` (500).
     """
 
+    @abstractmethod
     def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
-        """Write to ``requirements`` what ``request`` needs. Must not block."""
+        """Set in ``requirements`` what ``request`` needs. Runs on the event loop, so it must not block."""

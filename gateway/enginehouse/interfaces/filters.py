@@ -1,4 +1,4 @@
-"""Filters: which candidates may serve a request."""
+"""Filters: decide which candidates may serve a request."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ from enginehouse.domain.requirements import Requirements
 
 
 class Filter(ABC):
-    """Narrows the candidates. Gets all of them at once, keeps their order, adds none, changes none."""
+    """Drops candidates that must not serve a request.
+
+    All candidates of a model are filtered at once. A filter keeps their order, adds none and changes none. Raise a
+    ``RequestError`` to refuse the request; any other exception becomes ``plugin_failed`` (500).
+    """
 
     @abstractmethod
     def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """The candidates that may serve the request."""
+        """Return the candidates that may serve the request. Must be pure: the same question gets the same answer."""
 
     @abstractmethod
     def why(self, requirements: Requirements, candidate: Candidate) -> str:
-        """Why ``candidate`` was dropped, for people. Asked only when explaining."""
+        """Say why ``candidate`` was dropped, as people should read it. Called only for explanations."""
 
     def missing(self, requirements: Requirements, candidate: Candidate) -> Sequence[str]:
-        """The capabilities that ``candidate`` lacks. Asked only when nothing is left.
+        """Name the capabilities that ``candidate`` lacks. Called only if no candidate is left.
 
-        If any filter names one, the client is told ``capability_mismatch`` (400), else ``no_healthy_backend`` (503).
+        If a filter names any, the error is ``capability_mismatch`` (400), else ``no_healthy_backend`` (503).
         """
         return ()

@@ -1,76 +1,92 @@
-"""Launchers: where a managed engine's process lives."""
+"""Launchers: start engine processes, on this machine or elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
 
 class LaunchLine(msgspec.Struct, frozen=True, kw_only=True):
-    """How to start one engine and how to stop it.
-
-    ``environment`` is added to that of the place where the engine runs. ``stop_command`` replaces the stop signal;
-    empty for none. It may hold ``${pid}``, which only the launcher knows.
-    """
+    """How to start and how to stop one engine."""
 
     command: Sequence[str]
+    """The program and its arguments. No shell is involved."""
     environment: Mapping[str, str] = {}
+    """Variables added to the environment of the place where the engine runs."""
+    withheld: Collection[str] = frozenset()
+    """Variables of the gateway's own environment that the engine must not get: they hold secrets of the gateway."""
     port: int
+    """The port that the engine will listen on."""
     stop_command: Sequence[str] = ()
+    """Replaces the stop signal; empty for none. ``${pid}`` stands for the process id, which the launcher fills in."""
+
+    def environment_on(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The engine's whole environment, where a process would inherit ``environ``. Also that of ``stop_command``."""
+        inherited = {name: value for name, value in environ.items() if name not in self.withheld}
+        return {**inherited, **self.environment}
 
 
 class EngineOutput(Protocol):
-    """Takes in what an engine prints."""
+    """Receives what an engine prints."""
 
     @property
     def followed(self) -> bool:
-        """Whether somebody waits for more, so that it should come soon."""
+        """Whether a reader waits for more output, so that a launcher should poll often."""
 
     def write(self, data: bytes) -> None:
-        """Take a piece, of any size. Never waits."""
+        """Add a piece of output of any size. Never blocks."""
 
 
-class EngineProcess(Protocol):
+class EngineProcess(ABC):
     """A launched engine."""
 
-    @property
-    def address(self) -> str:
-        """Where the engine listens: ``http://127.0.0.1:41234``."""
+    address: str
+    """Where the engine listens: ``http://127.0.0.1:41234``."""
+    handle: Mapping[str, Any]
+    """What ``Launcher.adopt`` needs to find the engine again. JSON-compatible and without secrets."""
 
-    @property
-    def handle(self) -> Mapping[str, Any]:
-        """What ``Launcher.adopt`` finds the engine by, JSON-compatible and without secrets."""
-
+    @abstractmethod
     async def exited(self) -> int | None:
-        """Wait until the engine has gone by itself or was stopped, and nothing of it is left; its exit status.
+        """Wait until the engine has exited, for any reason, and return its exit status.
 
-        A negative status is the number of the signal that ended it; ``None`` if it cannot be known. All of its output
-        was handed over by then.
+        No process of the engine is left then, and all of its output has been written. A negative status is the number
+        of the signal that ended the engine; ``None`` if the status is not known.
         """
 
+    @abstractmethod
     async def memory(self) -> int | None:
-        """The bytes of main memory that the engine takes now, with all it started; ``None`` if unknown."""
+        """The bytes of main memory that the engine and its child processes take now; ``None`` if not known."""
 
+    @abstractmethod
     async def stop(self, timeout: float) -> None:
-        """Ask the engine to stop, wait ``timeout`` seconds, then make it. Leaves nothing behind."""
+        """Ask the engine to stop, and kill it after ``timeout`` seconds. No process is left when this returns."""
 
 
-class Launcher(Protocol):
-    """Starts engines somewhere: here, in Ray, in Kubernetes."""
+class Launcher(ABC):
+    """Starts engines somewhere: on this machine, in Ray, in Kubernetes. Every host has a launcher of its own."""
 
+    def prepare(self, logs: Path) -> None:
+        """Called once, before anything else. ``logs`` is an existing folder for output; it outlives the gateway."""
+
+    @abstractmethod
     async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> EngineProcess:
-        """Start the engine ``name`` and hand over to ``output`` whatever it prints.
+        """Start the engine of the backend ``name`` and write what it prints to ``output``.
 
-        Raises ``LoadFailed`` if it cannot be started. Cancelled when that takes too long.
+        Returns once the process runs; the gateway waits for its health. Raises ``LoadFailed`` if it cannot be started.
+        Cancelled after the model's ``start_timeout``.
         """
 
+    @abstractmethod
     async def adopt(
         self, name: str, line: LaunchLine, handle: Mapping[str, Any], output: EngineOutput
     ) -> EngineProcess | None:
-        """Take over an engine that an earlier gateway launched, or ``None`` if it has gone.
+        """Find an engine that an earlier gateway launched; ``None`` if it does not run.
 
-        ``handle`` is what its process had; empty, if that gateway died while it launched the engine, of which there may
-        be none then. ``line`` is how it would be launched now, and may be without a command.
+        ``handle`` is the ``EngineProcess.handle`` of then. It is empty if that gateway died during ``launch``; the
+        engine may run or not. ``line`` is the current launch line, without a command if the engine is not configured
+        any more.
         """

@@ -1,17 +1,19 @@
-"""Migrators: carrying one migration out."""
+"""Migrators: move live requests between instances."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 from enginehouse.domain.migration import ClusterView, Migration
 
 
-class Migrator(Protocol):
-    """Moves live requests between two instances. The first configured migrator that can is used."""
+class Migrator(ABC):
+    """Carries out migrations. The gateway uses the first configured migrator that can."""
 
+    @abstractmethod
     def can(self, migration: Migration, view: ClusterView) -> bool:
-        """Whether this migrator can move requests between these two instances."""
+        """Whether this migrator can move requests between the two instances."""
 
+    @abstractmethod
     async def migrate(self, migration: Migration) -> int:
-        """Move the requests and return how many went. Cancelled when ``rescheduling.migrate_timeout`` has passed."""
+        """Move the requests and return how many were moved. Cancelled after ``rescheduling.migrate_timeout``."""

@@ -1,6 +1,8 @@
-"""Observers: told what happened, never asked."""
+"""Observers: notified of events."""
 
 from __future__ import annotations
+
+from abc import ABC
 
 from enginehouse.domain.migration import Migration
 from enginehouse.domain.replica import Health, ReplicaState
@@ -9,29 +11,35 @@ from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import SwapDone
 
 
-class Observer:
-    """Override what you want to hear of; an event without a listener costs nothing.
+class Observer(ABC):  # noqa: B024 - every event is optional
+    """Override the events you need; an event that no observer overrides costs nothing.
 
-    Must return at once. An exception is logged and goes no further.
+    Methods must return at once. An exception is logged and has no other effect.
     """
 
     def routed(self, request_id: str, requirements: Requirements, route: Route) -> None:
-        """A request was routed; one that is retried is so again."""
+        """A request was routed. A retried request is routed again."""
 
     def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
-        """A swap began."""
+        """A swap began: the replicas of ``evict`` are stopped, then ``target`` is started."""
 
     def swap_done(self, done: SwapDone) -> None:
-        """A swap ended."""
+        """A swap ended, with or without an error."""
 
     def replica_state(self, replica: str, state: ReplicaState) -> None:
         """A replica changed its state."""
 
+    def replicas_changed(self) -> None:
+        """Replicas were added or removed."""
+
     def backend_health(self, backend: str, health: Health) -> None:
         """A backend changed its health."""
 
+    def queue_changed(self) -> None:
+        """The queue of some host may have changed. This comes often: only take a note, and look at queues later."""
+
     def migrated(self, migration: Migration, moved: int) -> None:
-        """A migration ended, having moved that many requests."""
+        """A migration ended, after moving ``moved`` requests."""
 
     def finished(self, request_id: str, replica: str, status: int, duration_ms: float) -> None:
-        """A request's response ended, with the status its client saw; ``replica`` is empty if it had no route."""
+        """A response ended, with the status that the client saw. ``replica`` is empty if the request had no route."""

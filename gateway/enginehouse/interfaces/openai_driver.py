@@ -1,4 +1,4 @@
-"""The driver that every OpenAI-compatible engine can start from."""
+"""A base class for drivers of OpenAI-compatible engines."""
 
 from __future__ import annotations
 
@@ -15,40 +15,42 @@ T = TypeVar("T")
 
 
 class OpenAICompatibleDriver(Driver):
-    """Asks for health and models as any OpenAI-compatible server understands it; subclasses know more."""
+    """Queries health and models in the way that every OpenAI-compatible server supports."""
 
     health_path: ClassVar[str] = "/v1/models"
-    """The page that answers 200 when, and only when, the engine can take requests."""
+    """The path that answers 200 if and only if the engine can serve requests."""
 
     async def healthy(self, engine: EngineClient) -> bool:
         """Whether ``health_path`` answers 200."""
         return (await engine.request("GET", self.health_path)).status == 200
 
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
-        """What ``GET /v1/models`` lists. Raises ``UpstreamError`` when that cannot be read."""
+        """The models that ``GET /v1/models`` lists. Raises ``UpstreamError`` for any other answer."""
         return read_model_list(await engine.request("GET", "/v1/models"))
 
 
 def read_json(response: EngineResponse, type: type[T]) -> T:
-    """An engine's JSON answer, decoded as ``type``. Raises ``UpstreamError`` when it is anything else."""
+    """The JSON body of a 200 response, decoded as ``type``. Raises ``UpstreamError`` for any other response."""
     if response.status != 200:
         raise UpstreamError(f"The engine answered {response.status} instead of 200")
     try:
         return msgspec.json.decode(response.body, type=type)
     except msgspec.DecodeError as error:
-        raise UpstreamError(f"The engine's answer cannot be understood: {error}") from None
+        raise UpstreamError(f"The engine's answer cannot be decoded: {error}") from None
 
 
 def read_model_list(response: EngineResponse) -> Sequence[ServedModel]:
-    """The models of an OpenAI model list, with the capabilities that engines are known to add to it.
+    """The models of an OpenAI model list, with the capabilities that some engines add to the entries.
 
-    An entry without an ``id`` is left out. Raises ``UpstreamError`` when the answer is no model list.
+    The context length is read from ``max_model_len`` (vLLM, SGLang), ``context_length`` (OpenRouter) or ``meta``
+    (llama.cpp), vision from ``architecture.input_modalities``. Entries without an ``id`` are ignored. Raises
+    ``UpstreamError`` if the response is not a model list.
     """
-    entries = read_json(response, _ModelList).data
+    entries = read_json(response, _ModelListBody).data
     return [ServedModel(entry["id"], _capabilities(entry)) for entry in entries if isinstance(entry.get("id"), str)]
 
 
-class _ModelList(msgspec.Struct):
+class _ModelListBody(msgspec.Struct):
     data: list[dict[str, Any]]
 
 

@@ -1,15 +1,16 @@
-"""Rescheduling policies: which live requests should move."""
+"""Rescheduling policies: decide which live requests move."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
 from enginehouse.domain.migration import ClusterView, Migration
 
 
-class ReschedulingPolicy(Protocol):
-    """From a view of the cluster to the migrations worth making."""
+class ReschedulingPolicy(ABC):
+    """Decides which migrations are worthwhile."""
 
+    @abstractmethod
     def plan(self, view: ClusterView) -> Sequence[Migration]:
-        """The migrations this policy wants now. Pure."""
+        """The migrations to carry out now. Must be a pure function of ``view``."""

@@ -1,4 +1,4 @@
-"""Schedulers: when a request may run, and what has to be loaded for it."""
+"""Schedulers: decide when a request runs, and which replica is loaded for it."""
 
 from __future__ import annotations
 
@@ -14,105 +14,121 @@ from enginehouse.interfaces.swappers import HostFacts, Swapper
 
 
 class Effects(Protocol):
-    """A scheduler's whole window on the world. No method waits, and none calls the scheduler before it returns."""
+    """Everything that a scheduler can see and do. No method waits, and none calls the scheduler before it returns."""
 
     def replica_state(self, replica: str) -> ReplicaState | None:
-        """The state of ``replica``, or ``None`` if this host has no such replica."""
+        """The state of ``replica``, or ``None`` if this host does not have it."""
 
     def running(self) -> Mapping[str, ReplicaState]:
-        """Every replica of the host that is not stopped."""
+        """The replicas that are neither stopped nor failed."""
 
     def start_swap(self, target: str, evict: Sequence[str]) -> SwapId:
-        """Begin to stop ``evict`` and start ``target``; ``on_swap_done`` follows."""
+        """Begin to stop ``evict`` and then start ``target``. ``on_swap_done`` follows."""
 
     def cancel_swap(self, swap: SwapId) -> None:
-        """Give up a swap that nobody waits for; ``on_swap_done`` still follows, with an error."""
+        """Cancel a swap. ``on_swap_done`` follows with an error."""
 
     def grant(self, ticket: Ticket) -> bool:
-        """Let the request go to its replica. ``False``: the caller is gone, so do not count it as in flight."""
+        """Let the request go to its replica. ``False`` if its client has left: it is not in flight then."""
 
     def refuse(self, ticket: Ticket, error: Exception) -> None:
         """Answer the request with ``error``."""
 
     def stop(self, replicas: Sequence[str], timeout: float) -> None:
-        """Begin to stop ``replicas``, within ``timeout`` seconds each; ``on_stopped`` follows for every one."""
+        """Begin to stop ``replicas``, each within ``timeout`` seconds. ``on_stopped`` follows for each."""
 
     def now(self) -> float:
-        """The scheduler's clock, in seconds."""
+        """The clock of the scheduler, in seconds."""
 
 
 class SchedulingLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """``[scheduling]`` and the host's ``max_loads``; times in seconds, 0 for no limit."""
+    """The limits of ``[scheduling]`` and of the host. Times are in seconds; 0 is no limit."""
 
     queue_timeout: float = 600.0
+    """How long a request may wait. Then it is refused with ``QueueTimeout``."""
     max_queue: int = 1000
+    """How many requests may wait on the host. One more is refused with ``QueueFull``."""
     min_residency: float = 0.0
+    """How long a loaded replica is not evicted."""
     max_wait: float = 60.0
+    """How long a request may be overtaken by others."""
     max_loads: int = 1
+    """How many replicas may load at once: ``hosts.*.max_loads``."""
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A waiting request as others may see it. ``position``: 0 is next; ``phase``: ``QUEUED`` or ``LOADING``."""
+    """A waiting request, as operators and clients see it."""
 
     ticket: Ticket
     phase: Phase
+    """``QUEUED``, or ``LOADING`` while its replica is being loaded."""
     position: int
+    """Its place in the order of service; 0 is next."""
 
 
 class Scheduler(ABC):
-    """One host's queue and its decision tree: a pure state machine over ``Effects``. No method waits.
+    """The queue of one host and its decisions: a state machine over ``Effects``.
 
-    Every ticket ends granted or refused, exactly once, unless it is cancelled.
+    Each event is one call, one at a time, and no call may wait. Every ticket must be granted or refused exactly once,
+    unless it is cancelled. ``TicketQueue``, ``SchedulingState`` and ``StarvationClaims`` do the bookkeeping;
+    ``check_scheduler`` of ``enginehouse.testing`` checks a scheduler against these rules.
     """
 
     @abstractmethod
     def prepare(self, effects: Effects, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
-        """Take what it works with, once, before anything else."""
+        """Called once, before any event.
+
+        The gateway checks the swapper's answers: they name running replicas only and never evict a pinned one. Any
+        method of the swapper may raise a ``RequestError``; refuse the request with it.
+        """
 
     @abstractmethod
     def reconfigure(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
-        """The configuration changed: work with these from now on.
+        """The configuration changed. Use these from now on.
 
-        What waits, what is being served and swaps in flight stay as they are. ``host`` still has replicas that are on
-        their way out, for as long as they take memory; who waited for one of them is dealt with by the host.
+        Waiting requests, requests in flight and swaps in flight stay as they are. ``host`` keeps removed replicas until
+        they have stopped; the gateway itself refuses the requests that wait for them.
         """
 
     @abstractmethod
     def on_request(self, ticket: Ticket) -> None:
-        """A new request. It ends granted, refused, joined to a swap, queued, or as a swap's starter."""
+        """A request needs a replica: grant it, refuse it, or let it wait; start a swap if one is needed."""
 
     @abstractmethod
     def on_swap_done(self, done: SwapDone) -> None:
-        """A swap ended, well or badly."""
+        """A swap ended, with or without an error. It may be one that was cancelled."""
 
     @abstractmethod
     def on_serve_done(self, replica: str) -> None:
-        """A granted request of ``replica`` has ended."""
+        """A granted request of ``replica`` ended."""
 
     @abstractmethod
     def on_cancel(self, ticket: Ticket) -> None:
-        """The caller of a waiting request left."""
+        """The client of a waiting request left. Drop the ticket."""
 
     @abstractmethod
     def on_unload(self, targets: Sequence[str], timeout: float) -> None:
-        """Somebody asked for ``targets`` to be unloaded."""
+        """An operator unloads ``targets``: stop them within ``timeout`` seconds each, requests in flight included.
+
+        Requests that wait for them are refused.
+        """
 
     @abstractmethod
     def on_stopped(self, replica: str) -> None:
-        """An unload finished, or an engine went away by itself.
+        """A replica stopped, went to sleep, or exited by itself.
 
-        Whoever waits for a replica that failed, or that the host has no more, is refused with ``ReplicaGone``, which
-        sends the request back to routing; unless the replica is being loaded, whose end is told by ``on_swap_done``.
+        If it failed, or the host does not have it any more, refuse the requests that wait for it with ``ReplicaLost``:
+        the relay routes them again. Do not if a swap is loading it; ``on_swap_done`` follows then.
         """
 
     @abstractmethod
     def on_tick(self, now: float) -> None:
-        """Time passed: queue timeouts, starvation and minimum residency are looked at here."""
+        """Time passed. Called several times per second while requests wait; check time limits here."""
 
     @abstractmethod
     def on_shutdown(self, error: Exception) -> None:
-        """The gateway stops: refuse whatever still waits, with ``error``."""
+        """The gateway stops. Refuse all waiting and all later requests with ``error``."""
 
     @abstractmethod
     def waiting(self) -> Sequence[Waiting]:
-        """Every request that waits, the next one first."""
+        """Every waiting request, the next one first."""

@@ -1,4 +1,4 @@
-"""Strategies: the candidate that serves."""
+"""Strategies: pick the candidate that serves a request."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from enginehouse.interfaces.scorers import WeightedScorer
 
 
 class Strategy(ABC):
-    """Picks one candidate. May keep state of its own (a rotation, a random source)."""
+    """Picks one candidate. May keep state, such as a rotation or a random source.
+
+    Raise a ``RequestError`` to refuse the request; any other exception becomes ``plugin_failed`` (500).
+    """
 
     def use(self, scorers: Sequence[WeightedScorer]) -> None:
-        """Receive the configured scorers, once, at start. A strategy that does not score ignores them."""
+        """Receive the configured scorers, once, at start. Their figures are checked already."""
 
     @abstractmethod
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
-        """One of ``candidates``, which holds at least one."""
+        """Return one of ``candidates``, of which there is at least one."""
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
-        """What it thinks of each candidate, in their order, changing nothing.
+        """Return a verdict on each candidate, in their order, without changing any state.
 
-        What it would pick is found out by a ``copy.deepcopy`` of it.
+        To explain what ``pick`` would return, the gateway calls it on a ``copy.deepcopy`` of the strategy.
         """
         return [Verdict()] * len(candidates)

@@ -1,1 +1,1 @@
-"""Plugins: finding them at start, and what they registered."""
+"""Finds plugins at start and keeps the types that they register."""

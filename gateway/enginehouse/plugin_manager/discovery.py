@@ -1,7 +1,7 @@
-"""Finding plugins at start: the loop over entry points, and what each of them registered.
+"""Finds installed plugins by their entry points and collects the types that they register.
 
-pluggy collects: every plugin gets a manager of its own, its hooks are called once, and what they registered is plain
-data from there on. So a plugin that fails leaves nothing behind and cannot touch another.
+Every plugin gets a pluggy manager of its own, and its hooks are called once. From then on, its types are plain data in
+a ``Registry``. So a plugin that fails leaves nothing behind and cannot affect another.
 """
 
 from __future__ import annotations
@@ -15,49 +15,51 @@ import msgspec
 import pluggy
 
 from enginehouse import hookspecs
-from enginehouse.config.schema import Plugins
+from enginehouse.config.schema import PluginSettings
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
+from enginehouse.plugin_manager.installed import names_hook, unmet_requirement
 from enginehouse.plugin_manager.kinds import KINDS, Kind, factory_faults
-from enginehouse.plugin_manager.registry import Origin, Registered, Registry, closest, describe
+from enginehouse.plugin_manager.registry import PluginOrigin, Registered, Registry, closest, describe
 
 GROUP = "enginehouse"
 
 logger = logging.getLogger(__name__)
 
 
-class Broken(Origin, frozen=True, kw_only=True):
-    """A plugin that was found and cannot be used."""
+class BrokenPlugin(PluginOrigin, frozen=True, kw_only=True):
+    """An installed plugin that cannot be used."""
 
     problem: PluginError
 
 
-class Loaded(msgspec.Struct, frozen=True):
-    """The outcome: what was registered, by which plugins, and what went wrong.
+class LoadedPlugins(msgspec.Struct, frozen=True):
+    """The registered types, the plugins they come from, and the problems.
 
-    ``unknown`` are names in ``plugins.enabled`` and ``plugins.disabled`` that no installed plugin has.
+    ``disabled`` are the installed plugins that the settings exclude. ``unknown`` has an error for every name in
+    ``plugins.enabled`` and ``plugins.disabled`` that is not installed.
     """
 
     registry: Registry
-    plugins: tuple[Origin, ...]
-    broken: tuple[Broken, ...]
+    plugins: tuple[PluginOrigin, ...]
+    disabled: tuple[PluginOrigin, ...]
+    broken: tuple[BrokenPlugin, ...]
     unknown: tuple[ConfigError, ...]
 
     @property
     def problems(self) -> tuple[EnginehouseError, ...]:
-        """Everything that went wrong."""
         return (*self.unknown, *(broken.problem for broken in self.broken))
 
 
 class _Found(msgspec.Struct, frozen=True):
-    origin: Origin
+    origin: PluginOrigin
     entry_point: EntryPoint
 
 
-def load_plugins(settings: Plugins) -> Loaded:
+def load_plugins(settings: PluginSettings) -> LoadedPlugins:
     """Load the plugins that ``settings`` allow.
 
-    With ``on_error = "fail"`` the first problem is raised: ``PluginError`` for a plugin that cannot be used,
-    ``ConfigError`` for a name that no plugin has. With ``"skip"`` problems are logged and kept in the answer.
+    With ``on_error = "fail"``, raises the first problem: ``PluginError`` for a plugin that cannot be used,
+    ``ConfigError`` for a name that no plugin has. With ``"skip"``, logs the problems and returns them.
     """
     loaded = collect(settings)
     for problem in loaded.problems:
@@ -67,36 +69,53 @@ def load_plugins(settings: Plugins) -> Loaded:
     return loaded
 
 
-def collect(settings: Plugins) -> Loaded:
-    """Load what ``settings`` allow, whatever ``on_error`` says: bundled plugins first, then the others by name."""
+def collect(settings: PluginSettings, *, hook: str = "") -> LoadedPlugins:
+    """``load_plugins`` that ignores ``on_error``: bundled plugins first, then the others by name.
+
+    With ``hook``, imports only those plugins whose source names this hook.
+    """
     found = sorted(_find(), key=lambda each: (not each.origin.bundled, each.origin.entry_point))
     allowed = [each for each in found if _allowed(each.origin, settings)]
+    disabled = [each.origin for each in found if not _allowed(each.origin, settings)]
     registry = Registry()
-    plugins: list[Origin] = []
-    broken: list[Broken] = []
+    plugins: list[PluginOrigin] = []
+    broken: list[BrokenPlugin] = []
     for each in allowed:
+        if hook and not names_hook(each.origin.module, hook):
+            continue
         if problem := _load(each, allowed, registry):
-            broken.append(Broken(**msgspec.structs.asdict(each.origin), problem=problem))
+            broken.append(BrokenPlugin(**msgspec.structs.asdict(each.origin), problem=problem))
         else:
             plugins.append(each.origin)
-    return Loaded(registry, tuple(plugins), tuple(broken), tuple(_unknown_names(settings, found)))
+    unknown = tuple(_unknown_names(settings, found))
+    return LoadedPlugins(registry, tuple(plugins), tuple(disabled), tuple(broken), unknown)
 
 
 def _load(found: _Found, allowed: Iterable[_Found], registry: Registry) -> PluginError | None:
-    """Add what one plugin registers, or say why it cannot be used."""
+    """Add the types of one plugin to ``registry``, or return the reason why it cannot be used."""
     try:
         _refuse_shared_name(found.origin, allowed)
-        registry.add(_registered(found))
+        _refuse_other_version(found)
+        offered = _registered(found)
+        registry.add(offered)
     except PluginError as problem:
         return problem
+    _warn_of_experimental(found.origin, offered)
     return None
+
+
+def _warn_of_experimental(origin: PluginOrigin, offered: Sequence[Registered]) -> None:
+    used = {entry.kind for entry in offered}
+    for kind in KINDS:
+        if kind.experimental and kind.name in used:
+            logger.warning("%s: the hook '%s' is experimental: nothing uses it yet", origin, kind.hook)
 
 
 def _find() -> Iterator[_Found]:
     for entry_point in entry_points(group=GROUP):
         distribution = entry_point.dist
         assert distribution is not None, "entry points of an environment have a distribution"
-        origin = Origin(
+        origin = PluginOrigin(
             entry_point=entry_point.name,
             module=entry_point.module,
             distribution=distribution.name,
@@ -105,12 +124,12 @@ def _find() -> Iterator[_Found]:
         yield _Found(origin, entry_point)
 
 
-def _allowed(origin: Origin, settings: Plugins) -> bool:
+def _allowed(origin: PluginOrigin, settings: PluginSettings) -> bool:
     name = origin.entry_point
     return name not in settings.disabled and (origin.bundled or settings.enabled is None or name in settings.enabled)
 
 
-def _unknown_names(settings: Plugins, found: Iterable[_Found]) -> Iterator[ConfigError]:
+def _unknown_names(settings: PluginSettings, found: Iterable[_Found]) -> Iterator[ConfigError]:
     known = list(dict.fromkeys(each.origin.entry_point for each in found))
     for key, names in (("plugins.enabled", settings.enabled or ()), ("plugins.disabled", settings.disabled)):
         for name in names:
@@ -119,8 +138,8 @@ def _unknown_names(settings: Plugins, found: Iterable[_Found]) -> Iterator[Confi
                 yield ConfigError(f"no plugin '{name}' is installed", key=key, remedy=remedy)
 
 
-def _refuse_shared_name(origin: Origin, allowed: Iterable[_Found]) -> None:
-    """A bundled plugin keeps its name; of the others, nobody gets a name that is claimed twice."""
+def _refuse_shared_name(origin: PluginOrigin, allowed: Iterable[_Found]) -> None:
+    """Refuse a name that two plugins claim, unless ``origin`` is a bundled plugin: that one keeps its name."""
     if origin.bundled:
         return
     rivals = [
@@ -131,8 +150,14 @@ def _refuse_shared_name(origin: Origin, allowed: Iterable[_Found]) -> None:
         raise origin.error(f"the entry point '{origin.entry_point}' is also claimed by {claimed}")
 
 
+def _refuse_other_version(found: _Found) -> None:
+    """Refuse a plugin whose distribution requires a version of Enginehouse that is not the installed one."""
+    if not found.origin.bundled and (unmet := unmet_requirement(found.entry_point.dist)):
+        raise found.origin.error(unmet)
+
+
 def _registered(found: _Found) -> Sequence[Registered]:
-    """What one plugin registers. Raises ``PluginError`` for whatever is wrong with it."""
+    """Import one plugin and call its hooks. Raises ``PluginError`` for every fault."""
     try:
         plugin = found.entry_point.load()
     except (Exception, SystemExit) as error:
@@ -154,8 +179,7 @@ def _registered(found: _Found) -> Sequence[Registered]:
     return offered
 
 
-def _call(hook: pluggy.HookCaller, kind: Kind, origin: Origin) -> Sequence[Registered]:
-    """Call one hook of one plugin."""
+def _call(hook: pluggy.HookCaller, kind: Kind, origin: PluginOrigin) -> Sequence[Registered]:
     if any("register" not in implementation.argnames for implementation in hook.get_hookimpls()):
         raise origin.error(f"the hook '{kind.hook}' must take the argument 'register'")
     offered: list[Registered] = []

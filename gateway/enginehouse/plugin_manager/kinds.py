@@ -1,4 +1,4 @@
-"""The kinds of things that plugins register: one table of hook, kind and interface, and the check that it is met."""
+"""The kinds of objects that plugins register, and the check that a class has the methods of its kind."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ from enginehouse.interfaces.swappers import Swapper
 
 
 class Kind(NamedTuple):
-    """One extension point: its hook, the word for what is registered there, and the interface of that.
+    """One extension point: its hook, the word for the objects registered there, and their interface.
 
-    ``interface`` is ``None`` where the factory returns a thing of another library (Starlette routes, a click command).
+    ``interface`` is ``None`` where the factory returns an object of another library (Starlette routes, a click
+    command). ``experimental`` marks a hook that nothing uses yet.
     """
 
     hook: str
     name: str
     interface: type | None
+    experimental: bool = False
 
 
 KINDS = (
@@ -43,26 +45,29 @@ KINDS = (
     Kind("register_swappers", "swapper", Swapper),
     Kind("register_drivers", "driver", Driver),
     Kind("register_launchers", "launcher", Launcher),
-    Kind("register_discoverers", "discoverer", Discoverer),
-    Kind("register_rescheduling_policies", "rescheduling_policy", ReschedulingPolicy),
-    Kind("register_migrators", "migrator", Migrator),
+    Kind("register_discoverers", "discoverer", Discoverer, experimental=True),
+    Kind("register_rescheduling_policies", "rescheduling_policy", ReschedulingPolicy, experimental=True),
+    Kind("register_migrators", "migrator", Migrator, experimental=True),
     Kind("register_observers", "observer", Observer),
     Kind("register_routes", "routes", None),
     Kind("register_commands", "command", None),
 )
-"""In the order of ``hookspecs``, which is the order in which the hooks are called."""
+"""In the order of ``hookspecs``. Hooks are called in this order."""
 
 
 def methods(interface: type) -> dict[str, Callable[..., Any]]:
-    """The methods of ``interface`` by name, in the order written."""
+    """The public methods of ``interface`` by name, in source order."""
     return {name: value for name, value in vars(interface).items() if name[0] != "_" and inspect.isfunction(value)}
 
 
 def faults(interface: type | None, product: type) -> Iterator[str]:
-    """What keeps objects of the class ``product`` from being used as ``interface``, in words that name the method."""
+    """Why objects of the class ``product`` cannot serve as ``interface``; each fault names a method.
+
+    ``product`` need not inherit from ``interface``. It must then have all methods, also those with a default.
+    """
     for name, wanted in methods(interface).items() if interface else ():
         given = getattr(product, name, None)
-        if not callable(given) or _is_placeholder(given, wanted, interface):
+        if not callable(given) or getattr(given, "__isabstractmethod__", False):
             yield f"the method '{name}' is missing"
         elif inspect.iscoroutinefunction(given) and not inspect.iscoroutinefunction(wanted):
             yield f"the method '{name}' must not be async"
@@ -71,7 +76,7 @@ def faults(interface: type | None, product: type) -> Iterator[str]:
 
 
 def factory_faults(kind: Kind, factory: Any) -> Iterator[str]:
-    """What is wrong with ``factory``, as far as can be said without calling it."""
+    """The faults of ``factory`` that show without calling it."""
     if isinstance(factory, type):
         yield from faults(kind.interface, factory)
     elif not callable(factory) or isinstance(factory, click.Command):
@@ -79,20 +84,31 @@ def factory_faults(kind: Kind, factory: Any) -> Iterator[str]:
     config = getattr(factory, "Config", None)
     if config is not None and not (isinstance(config, type) and issubclass(config, msgspec.Struct)):
         yield "its 'Config' is not a msgspec.Struct"
+    elif callable(factory) and not isinstance(factory, click.Command):
+        yield from _constructor_faults(factory, config)
 
 
-def _is_placeholder(given: Any, wanted: Callable[..., Any], interface: Any) -> bool:
-    """Whether ``given`` is an abstract method, or a protocol's own method inherited by a class that derives from it."""
-    inherited_from_protocol = getattr(interface, "_is_protocol", False) and given is wanted
-    return inherited_from_protocol or getattr(given, "__isabstractmethod__", False)
+def _constructor_faults(factory: Callable[..., Any], config: type | None) -> Iterator[str]:
+    """The factory is called with its ``Config`` object if it has one, else without arguments."""
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):  # a class written in C may have no signature
+        return
+    try:
+        signature.bind(*([] if config is None else [config]))
+    except TypeError:
+        if config is None:
+            yield "it has no 'Config', so its constructor must take no argument: declare its parameters in a 'Config'"
+        else:
+            yield "its constructor must take one argument, its 'Config'"
 
 
 def _takes(product: type, name: str, arguments: int) -> bool:
-    """Whether the method can be called with that many positional arguments, ``self`` included."""
+    """Whether the method accepts ``arguments`` positional arguments, ``self`` included."""
     bound = isinstance(inspect.getattr_static(product, name), (staticmethod, classmethod))
     try:
         signature = inspect.signature(getattr(product, name))
-    except ValueError:  # written in another language, without a signature to read
+    except ValueError:  # a method written in C may have no signature
         return True
     try:
         signature.bind(*[None] * (arguments - bound))

@@ -5,21 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from enginehouse.plugin_manager.registry import Origin
+from enginehouse.plugin_manager.registry import PluginOrigin
 
 
 def distribution_name(entry_point: str) -> str:
-    """The distribution that the plugin ``entry_point`` must come in, when it is not bundled."""
+    """The required distribution name of a plugin that is not bundled."""
     return "enginehouse-" + re.sub(r"[-_.]+", "-", entry_point).lower()
 
 
 def module_name(entry_point: str) -> str:
-    """The module that the plugin ``entry_point`` must be in."""
+    """The required module name of a plugin."""
     return distribution_name(entry_point).replace("-", "_")
 
 
-def name_faults(origin: Origin) -> Iterator[str]:
-    """How the names of a plugin break the rule; bundled plugins share the distribution ``enginehouse``."""
+def name_faults(origin: PluginOrigin) -> Iterator[str]:
+    """How a plugin breaks the name rule. Bundled plugins all come in the distribution ``enginehouse``."""
     distribution, module = distribution_name(origin.entry_point), module_name(origin.entry_point)
     if not origin.bundled and re.sub(r"[-_.]+", "-", origin.distribution).lower() != distribution:
         yield f"its distribution must be named '{distribution}'"

@@ -3,185 +3,175 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import perf_counter
-from typing import Protocol
 
-from enginehouse.domain.errors import RequestError, UpstreamError, UpstreamTimeout
+from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.route import Route
-from enginehouse.relay.place import Place
-from enginehouse.relay.upstream.connection import AnswerHead, Connection
+from enginehouse.relay.queue_slot import QueueSlot
+from enginehouse.relay.upstream.connection import AnswerHead, Connection, Receiver
 from enginehouse.relay.upstream.upstream import Upstream
 
 NEVER = float("inf")
-_STALLED = "did not go on with its answer"
-
-
-class Sender(Protocol):
-    """The exchange that tries. ``repeatable``: its request may reach an engine twice."""
-
-    repeatable: bool
-
-    def outgoing(self, attempt: Attempt) -> bytes:
-        """The whole request as the engine of ``attempt`` is to get it."""
-
-    def answer(self, attempt: Attempt, body: bytes, complete: bool) -> None:
-        """A piece of the answer, or just its head, which ``attempt`` keeps."""
-
-    def lost(self, attempt: Attempt, error: RequestError) -> None:
-        """The engine failed; nothing more comes."""
-
-    def found_out(self, attempt: Attempt, error: RequestError, *, ended: bool) -> None:
-        """The ``error`` that made the attempt ``find_out`` came of the engine's end, or did not."""
-
-    def turned_away(self, attempt: Attempt, error: RequestError) -> None:
-        """The request was not let through to the engine, which says nothing of that; nothing more comes."""
 
 
 class Attempt:
-    """Connects if it must, sends, and receives; knows the time limits of its backend.
+    """What one try holds at its backend: a share of the load, a queue slot, a connection, the current time limit.
 
-    ``place``, where there is one, is waited for first. Whoever calls ``start`` calls ``leave`` in the end, once.
-    ``deadline`` is in ``perf_counter`` seconds. ``connection`` is set while a request is under way on it.
+    ``slot``: only where the gateway launches the engine. ``sent_at``: 0 until the request was sent. ``connection``: set
+    while the request is under way on it. ``began``: when the limit for all of the answer starts. ``client_deadline``:
+    until when a client that holds the answer up must read on. Times are in ``perf_counter`` seconds. Call ``release``
+    once, at the end.
     """
 
     __slots__ = (
         "_awaited",
         "_limit",
-        "_sender",
-        "_work",
+        "_shortage",
+        "_task",
+        "client_deadline",
         "connection",
         "deadline",
         "head",
-        "place",
         "route",
         "sent_at",
+        "slot",
+        "total_deadline",
         "upstream",
     )
 
-    def __init__(self, sender: Sender, route: Route, upstream: Upstream) -> None:
-        self._sender = sender
+    def __init__(self, route: Route, upstream: Upstream, began: float) -> None:
         self.route = route
         self.upstream = upstream
-        self.place: Place | None = None
+        self.slot: QueueSlot | None = None
         self.head: AnswerHead | None = None
         self.connection: Connection | None = None
-        self._work: asyncio.Task[None] | None = None
         self.sent_at = 0.0
-        self.deadline = NEVER
+        self.deadline = self.client_deadline = NEVER
+        total = upstream.timeouts.total
+        self.total_deadline = began + total if total else NEVER
+        self._task: asyncio.Task[None] | None = None
         self._limit = 0.0
         self._awaited = ""
+        self._shortage: Overloaded | None = None
+        route.chosen.load.begin()
 
-    def start(self) -> None:
-        """Begin, which counts as load of the backend until ``leave``: take the place or send the request at once."""
-        self.route.chosen.load.begin()
-        if self.place is not None:
-            self.place.take()
-        else:
-            self.depart()
+    @property
+    def waiting_since(self) -> float | None:
+        """Since when a request that was not sent waits, on the queue's clock; ``None`` if it was, or has no slot."""
+        return None if self.slot is None or self.sent_at else self.slot.ticket.arrived
 
-    def depart(self) -> None:
-        """Send the request, on a kept connection if there is one."""
-        # A kept connection may break just when it is used, and then nobody knows whether the request arrived.
-        connection = self.upstream.pool.take() if self._sender.repeatable else None
+    def send(self, receiver: Receiver, request: bytes, *, reuse: bool) -> None:
+        """Send ``request``, on a kept connection if ``reuse`` and there is one."""
+        self.connection = None
+        # If a kept connection breaks just then, it is unknown whether the request arrived.
+        connection = self.upstream.pool.take() if reuse else None
         if connection is not None:
-            self._send(connection)
+            self._send_on(connection, receiver, request)
         else:
-            self._allow(self.upstream.timeouts.connect, "could not be reached")
-            self._work = asyncio.ensure_future(self._connect())
+            self._limit = limit = self.upstream.timeouts.connect
+            self._awaited = "could not be reached"
+            self.deadline = perf_counter() + limit if limit else NEVER
+            self._task = asyncio.ensure_future(self._connect(receiver, request))
 
-    def turned_away(self, error: RequestError) -> None:
-        """There is no place for this attempt."""
-        self._sender.turned_away(self, error)
+    def start_total(self, began: float) -> None:
+        """Start the limit for all of the answer at ``began``."""
+        total = self.upstream.timeouts.total
+        self.total_deadline = began + total if total else NEVER
 
-    def leave(self) -> None:
-        """The attempt is over."""
-        self.route.chosen.load.end()
-        place, self.place = self.place, None  # else the two would wait for the garbage collector together
-        if place is not None:
-            place.leave()
+    def await_more(self) -> None:
+        """Apply the limit for the next piece of the answer."""
+        self._limit = limit = self.upstream.timeouts.stall
+        self._awaited = "did not go on with its answer"
+        self.deadline = perf_counter() + limit if limit else NEVER
 
-    def give_up(self) -> None:
-        """Cancel whatever goes on at the engine; the sender hears no more."""
-        if self._work is not None:
-            self._work.cancel()
-            self._work = None
-        if self.connection is not None:
-            self.connection.abort()
-            self.connection = None
+    def await_client(self) -> None:
+        """Apply the limit for the client to read on."""
+        limit = self.upstream.timeouts.client
+        self.client_deadline = perf_counter() + limit if limit else NEVER
 
-    def find_out(self, error: RequestError) -> None:
-        """Find out whether ``error`` came of the engine's own end; the place is held so long."""
+    def broken(self, why: str) -> RequestError:
+        """Note that the connection broke, or could not be made; the error that says so."""
+        if self._shortage is not None:
+            return self._shortage
+        how = "could not be reached" if self.connection is None else "broke off"
+        self.connection = None
+        if self.slot is not None:
+            self.slot.in_doubt = True
+            if self.slot.unloaded:
+                why = "an operator unloaded its model"
+        return UpstreamError(f"Backend '{self.upstream.name}' {how}: {why}")
+
+    def expire_total(self) -> UpstreamTimeout:
+        """The error that says that ``total_deadline`` has passed."""
+        return UpstreamTimeout(
+            f"Backend '{self.upstream.name}' did not finish within {self.upstream.timeouts.total:g} s"
+        )
+
+    def expire(self) -> UpstreamTimeout:
+        """Cancel the attempt because ``deadline`` has passed; the error that says so."""
+        self.cancel()
+        return UpstreamTimeout(f"Backend '{self.upstream.name}' {self._awaited} within {self._limit:g} s")
+
+    def find_out(self, report: Callable[[bool], None]) -> None:
+        """Wait for news of the engine, which broke the request off, and ``report`` whether it exited.
+
+        The queue slot is held until then.
+        """
         self.deadline = NEVER
-        self._work = asyncio.ensure_future(self._find_out(error))
+        self._task = asyncio.ensure_future(self._find_out(report))
 
     def pause(self) -> None:
-        """Take no more of the answer; while nothing is read, the engine does not stall."""
+        """Read nothing more of the answer. The engine is not blamed for stalling meanwhile."""
+        self.await_client()
         if self.connection is not None:
             self.connection.pause()
             self.deadline = NEVER
 
     def resume(self) -> None:
-        """Go on reading."""
+        """Read on."""
+        self.client_deadline = NEVER
         if self.connection is not None:
             self.connection.resume()
-            self._allow(self.upstream.timeouts.stall, _STALLED)
+            self.await_more()
 
-    def overdue(self) -> None:
-        """``deadline`` has passed."""
-        self.give_up()
-        problem = f"Backend '{self.upstream.name}' {self._awaited} within {self._limit:g} s"
-        self._sender.lost(self, UpstreamTimeout(problem))
-
-    # --- from the connection
-
-    def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
-        """A piece of the answer."""
-        if head is not None:
-            self.head = head
-        if complete:
+    def cancel(self) -> None:
+        """Abort what is under way at the engine, without another call of the receiver."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        if self.connection is not None:
+            self.connection.abort()
             self.connection = None
-        elif body:
-            self._allow(self.upstream.timeouts.stall, _STALLED)
-        self._sender.answer(self, body, complete)
 
-    def broken(self, why: str, *, stale: bool) -> None:
-        """The connection broke; a stale one proves nothing against the engine."""
-        self.connection = None
-        if stale:
-            self.depart()
-        else:
-            self._failed(f"broke off: {why}")
+    def release(self) -> None:
+        """Give back the share of the load and the queue slot."""
+        self.route.chosen.load.end()
+        slot, self.slot = self.slot, None  # otherwise the cycle of the two waits for the garbage collector
+        if slot is not None:
+            slot.release()
 
-    # --- inside
-
-    def _send(self, connection: Connection) -> None:
+    def _send_on(self, connection: Connection, receiver: Receiver, request: bytes) -> None:
         self.connection = connection
-        connection.send(self, self._sender.outgoing(self))
+        connection.send(receiver, request)
         self.sent_at = now = perf_counter()
-        self._limit, self._awaited = self.upstream.timeouts.first_byte, "did not begin to answer"
-        self.deadline = now + self._limit if self._limit else NEVER
+        self._limit = limit = self.upstream.timeouts.first_byte
+        self._awaited = "did not begin to answer"
+        self.deadline = now + limit if limit else NEVER
 
-    async def _connect(self) -> None:
+    async def _connect(self, receiver: Receiver, request: bytes) -> None:
         try:
             connection = await self.upstream.pool.connect()
-        except UpstreamError as error:
-            self._work = None
-            self._failed(f"could not be reached: {error}")
+        except (UpstreamError, Overloaded) as error:
+            self._task = None
+            self._shortage = error.with_traceback(None) if isinstance(error, Overloaded) else None
+            receiver.broken(str(error), stale=False)
             return
-        self._work = None
-        self._send(connection)
+        self._task = None
+        self._send_on(connection, receiver, request)
 
-    def _failed(self, how: str) -> None:
-        if self.place is not None:
-            self.place.in_doubt = True
-        self._sender.lost(self, UpstreamError(f"Backend '{self.upstream.name}' {how}"))
-
-    async def _find_out(self, error: RequestError) -> None:
-        assert self.place is not None
-        ended = await self.place.engine_ends()
-        self._work = None
-        self._sender.found_out(self, error, ended=ended)
-
-    def _allow(self, seconds: float, awaited: str) -> None:
-        self._limit, self._awaited = seconds, awaited
-        self.deadline = perf_counter() + seconds if seconds else NEVER
+    async def _find_out(self, report: Callable[[bool], None]) -> None:
+        assert self.slot is not None
+        exited = await self.slot.engine_exited()
+        self._task = None
+        report(exited)

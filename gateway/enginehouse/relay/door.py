@@ -12,31 +12,34 @@ from enginehouse.domain.requirements import Requirements
 class Door(Protocol):
     """The client's side of one exchange.
 
-    ``start``, then any number of ``write``, then ``finish``; or ``abort`` at any point. ``start`` sends nothing by
-    itself: the head leaves together with what follows. The door in turn calls ``client_gone``, ``pause`` and ``resume``
-    of the exchange.
+    The exchange calls ``start``, ``write`` any number of times, and ``finish``; or ``abort`` at any point. ``start``
+    sends nothing by itself: the head leaves together with the first piece. The door calls the exchange's
+    ``client_disconnected``, ``pause`` and ``resume``.
     """
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
-        """The response's head: ``lines`` are its headers as they stand on the wire, each ending in CRLF.
+        """Set the response's head: ``lines`` are its headers as they stand on the wire, each ending in CRLF.
 
-        ``length`` is that of the body in bytes, ``None`` when it is not known; framing is the door's business.
+        ``length``: of the body in bytes, if known. The door adds the framing.
         """
 
     def write(self, chunk: bytes) -> None:
-        """A piece of the body."""
+        """Send a piece of the body."""
 
     def finish(self, chunk: bytes) -> None:
-        """The last piece of the body, which may be empty."""
+        """Send the last piece of the body, which may be empty."""
+
+    def unread(self) -> int:
+        """How many bytes the client has not taken yet."""
 
     def abort(self) -> None:
-        """Break the connection, so that nobody takes what was sent for a whole answer."""
+        """Break the connection, so that the client sees that the response is not whole."""
 
 
 class Farewell(NamedTuple):
-    """How one side of a WebSocket ended: the code and the reason of its close frame.
+    """How one side of a WebSocket ended it: the code and the reason of its close frame.
 
-    As in RFC 6455, the code is 1005 if it gave none, and 1006 if there was no close frame at all.
+    The code is 1005 if the frame has none, and 1006 if there is no frame (RFC 6455, 7.4.1).
     """
 
     code: int
@@ -44,7 +47,7 @@ class Farewell(NamedTuple):
 
 
 class WebSocketDoor(Protocol):
-    """The client's side of a WebSocket. ``subprotocols``: those that the client offers, the best first."""
+    """The client's side of a WebSocket. ``subprotocols``: those that the client offers, in its order of preference."""
 
     subprotocols: Sequence[str]
 
@@ -52,30 +55,34 @@ class WebSocketDoor(Protocol):
         """Open it."""
 
     async def refuse(self, status: int, headers: Headers, body: bytes) -> None:
-        """Answer the handshake with something else, in place of ``accept``."""
+        """Answer the handshake with another response instead of ``accept``."""
 
     async def receive(self) -> str | bytes | Farewell:
-        """The client's next message, or how it ended; nothing but the latter before ``accept``."""
+        """The client's next message, or how it ended the WebSocket. Before ``accept`` it can only end it."""
 
     async def send(self, message: str | bytes) -> None:
-        """Send a message, once the client has read most of what went before; does nothing when it is gone."""
+        """Send a message when the client has read most of the earlier ones; does nothing once it is disconnected."""
 
     async def close(self, farewell: Farewell) -> None:
-        """Send a close frame; does nothing when the client is gone or sent one."""
+        """Send a close frame; does nothing once the client has sent one or is disconnected."""
 
 
 class Caller(Protocol):
-    """Whoever sent the request, as far as limits go."""
+    """The sender of a request, as far as permissions and limits go."""
 
     @property
     def priority(self) -> int:
-        """Of this caller's requests in a queue: higher first."""
+        """The priority of the caller's requests in a queue: higher first."""
+
+    @property
+    def scoped(self) -> bool:
+        """Whether the caller may use only some models."""
 
     def admit(self, requirements: Requirements) -> None:
-        """Raise ``Forbidden`` or ``RateLimited`` unless this caller may make this request now."""
+        """Count a request in. Raises ``Forbidden`` or ``RateLimited`` if the caller may not make it now."""
 
     def may_use(self, model: str) -> bool:
-        """Whether this caller may use ``model``."""
+        """Whether the caller may use ``model``."""
 
-    def leave(self) -> None:
-        """The admitted request has ended."""
+    def release(self) -> None:
+        """Count an admitted request out."""

@@ -22,14 +22,23 @@ _HOP_BY_HOP = {
     b"transfer-encoding",
     b"upgrade",
 }
-_CREDENTIALS = {b"authorization", b"x-api-key", b"api-key", b"cookie"}
+_CREDENTIALS = {
+    b"authorization",
+    b"cookie",
+    # keys of APIs: Anthropic's, Azure's, Google's and usual names
+    *(b"x-api-key", b"api-key", b"x-goog-api-key", b"ocp-apim-subscription-key", b"x-auth-key", b"x-api-token"),
+    *(b"x-auth-token", b"x-access-token", b"x-authorization", b"x-functions-key", b"x-amz-security-token"),
+    # what proxies that sign users in add: oauth2-proxy, Cloudflare, Google, AWS
+    *(b"x-forwarded-access-token", b"x-auth-request-access-token", b"cf-access-jwt-assertion"),
+    *(b"cf-access-client-secret", b"x-goog-iap-jwt-assertion", b"x-amzn-oidc-data", b"x-amzn-oidc-accesstoken"),
+}
 
 NOT_TO_ENGINE = frozenset(
-    # A compressed answer could not be continued on another engine, so none is asked for.
+    # Compressed streams cannot be split into events, so engines are asked for none.
     _HOP_BY_HOP | _CREDENTIALS | {b"host", b"content-length", b"expect", b"accept-encoding", b"x-request-id"}
 )
 """The headers of a client's request that do not pass to an engine."""
-# Which pages of a browser may read an answer is for server.cors to say.
+# server.cors decides which pages of a browser may read an answer.
 _CORS = {
     b"access-control-" + name
     for name in (b"allow-origin", b"allow-credentials", b"allow-methods", b"allow-headers", b"expose-headers")
@@ -50,7 +59,7 @@ FOR_THE_GATEWAY = frozenset(
 
 
 def passing_lines(headers: Headers, withheld: Collection[bytes]) -> bytes:
-    """A client's headers as an engine gets them: without those ``withheld``, ``Connection`` and what that names."""
+    """A client's headers as an engine gets them: without those ``withheld``, and those that ``Connection`` names."""
     lines = []
     named = b""
     for name, value in headers:
@@ -58,7 +67,7 @@ def passing_lines(headers: Headers, withheld: Collection[bytes]) -> bytes:
             lines.append(name + b": " + value + b"\r\n")
         elif name == b"connection":
             named += b"," + value if named else value
-    return b"".join(without_named(lines, named))
+    return b"".join(without_named(lines, named) if named else lines)
 
 
 def without_named(lines: list[bytes], connection: bytes) -> list[bytes]:
@@ -70,15 +79,15 @@ def without_named(lines: list[bytes], connection: bytes) -> list[bytes]:
 
 
 def read_lines(lines: bytes) -> Headers:
-    """Header lines as they stand on the wire, taken apart."""
+    """Split header lines as they stand on the wire."""
     pairs = (line.partition(b": ") for line in lines.split(b"\r\n") if line)
     return [(name, value) for name, _, value in pairs]
 
 
 @lru_cache(maxsize=4096)
 def origin_lines(backend: str, model: str, reason: str) -> bytes:
-    """The header lines that tell a client who answered and why."""
+    """The header lines that name the backend and the model to the client, and the reason of the route."""
     named = {"backend": backend, "model": model, "reason": reason}
-    # What is not printable ASCII is percent-encoded: an engine chooses the names of its models.
+    # Engines choose the names of their models, so other characters than printable ASCII are percent-encoded.
     lines = (f"x-enginehouse-{key}: {quote(text, safe=_PRINTABLE)}\r\n" for key, text in named.items())
     return "".join(lines).encode("ascii")

@@ -8,27 +8,46 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
+from enginehouse.relay.reply import Reply
 
 
 class LiveRequest(Protocol):
-    """What operators and the watchdog see of a request, whatever carries it. ``began``: ``perf_counter`` seconds."""
+    """An exchange or a WebSocket, as operators, the watchdog and the counters see it."""
 
-    path: str
-    request_id: bytes
-    phase: Phase
-    requirements: Requirements | None
-    began: float
+    @property
+    def path(self) -> str:
+        """The path that the client asked for."""
+
+    @property
+    def request_id(self) -> bytes:
+        """The value of ``x-request-id``. Clients choose it, so two live requests may have the same."""
+
+    @property
+    def phase(self) -> Phase:
+        """How far the request is."""
+
+    @property
+    def requirements(self) -> Requirements | None:
+        """What the request needs; ``None`` until it is whole."""
+
+    @property
+    def began(self) -> float:
+        """When the request was whole, in ``perf_counter`` seconds."""
 
     @property
     def route(self) -> Route | None:
-        """Where the request went last."""
+        """The route of the current attempt."""
 
     @property
     def ticket(self) -> Ticket | None:
-        """What it waits with, or is being served for, at the host of an engine that the gateway launches."""
+        """The ticket of the current attempt, where the gateway launches the engine."""
+
+    @property
+    def waiting_reply(self) -> Reply | None:
+        """The reply of a stream that waits for its first byte; a progress report may begin it."""
 
     def cancel(self, error: RequestError | None = None) -> None:
-        """End the request here and now."""
+        """End the request now, with ``error`` or else as cancelled by an operator."""
 
     def check_time(self, now: float) -> None:
-        """Act on a time limit that has passed."""
+        """Act on a time limit that has passed at ``now``, in ``perf_counter`` seconds."""

@@ -2,77 +2,153 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from enginehouse.domain.errors import RequestError
+from enginehouse.domain.errors import RequestError, UpstreamError
 from enginehouse.relay.door import Door
-from enginehouse.relay.events import ENDS, comment, ends_as_done, error_event, whole_events
+from enginehouse.relay.sse import ENDS, comment, whole_events
+from enginehouse.relay.stream_check import BrokenStream, StreamCheck
+from enginehouse.relay.stream_form import StreamForm
+from enginehouse.relay.upstream.connection import AnswerHead
+
+_MOST_KEPT = 64 * 1024
+_ERROR_FIELDS = ("message", "type", "param", "code")
 
 
 class Reply:
     """An engine's answer as it comes, or an error in the form that can still be sent.
 
-    Of a stream only whole events are passed on, so that it can be continued or ended with an error event at any time.
-    ``begun``: the answer has. ``status``: of the head, 0 until the door has that. ``paused``: the client reads slowly.
+    A stream passes in whole events, so that it can be continued or ended with an error event at any time. ``begun``:
+    the engine's answer has begun. ``status``: of the head; 0 until the door has it. ``paused``: the client is slow.
     """
 
-    __slots__ = ("_door", "_held", "_last", "_stream", "begun", "paused", "status")
+    __slots__ = ("_check", "_door", "_form", "_held", "_stream", "begun", "paused", "status")
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, form: StreamForm) -> None:
         self._door = door
-        self._held = self._last = b""
+        self._form = form
+        self._held = b""
+        self._check: StreamCheck | None = None
         self._stream = False
         self.begun = self.paused = False
         self.status = 0
 
     def begin(self, status: int, lines: bytes, length: int | None, stream: bool) -> None:
-        """The answer's head: its header lines, the length of its body where that is known, whether that is events."""
+        """Begin the answer: its header lines, the length of its body if known, and whether that is a stream."""
         self.begun = True
         self.status = status
         self._stream = stream
+        if stream and status < 300 and self._form.is_checked:
+            self._check = StreamCheck(self._form)
         self._door.start(status, lines, length)
 
     def open(self, lines: bytes) -> None:
-        """The head of a stream for which there is no answer yet."""
+        """Begin a stream before the engine has answered."""
         self.status = 200
         self._stream = True
         self._door.start(200, lines, None)
 
-    def join(self, note: bytes) -> None:
-        """The answer begins in an open stream; ``note``, of several lines, is for those who read the stream itself."""
+    def join(self, head: AnswerHead, note: bytes, backend: str) -> Reply:
+        """Begin the answer in an opened stream, after ``note`` as a comment. Returns the reply to go on with."""
+        if not head.stream or head.status != 200:
+            return MismatchedReply(self, backend, head.status)
         self.begun = True
         self.write(comment(note))
+        if self._form.is_checked:
+            self._check = StreamCheck(self._form)
+        return self
 
-    def write(self, body: bytes) -> None:
-        """A piece of the body."""
+    def write(self, body: bytes) -> BrokenStream | None:
+        """Pass on a piece of the body, or what is good of it and then return the problem of a stream."""
         if self._stream:
             if self._held or not body.endswith(ENDS):
                 body, self._held = whole_events(self._held + body)
                 if not body:
-                    return
-            self._last = body
+                    return None
+            check = self._check
+            if check is not None and (problem := check.look(body)) is not None:
+                return self._write_good(body, problem)
         self._door.write(body)
+        return None
 
-    def ends_as_done(self, body: bytes) -> bool:
-        """Whether a stream that ends with ``body`` ends as OpenAI's completion endpoints end theirs."""
-        return ends_as_done(self._last + self._held + body)
+    def finish(self, body: bytes, until_close: bool) -> BrokenStream | None:
+        """Pass on the last piece of the body, or what is good of it and then return the problem of a stream."""
+        body = self._held + body if self._held else body
+        if self._check is not None and (problem := self._check.end(body, until_close)) is not None:
+            return self._write_good(body, problem)
+        self._door.finish(body)
+        return None
 
-    def finish(self, body: bytes) -> None:
-        """The last piece of the body."""
-        self._door.finish(self._held + body if self._held else body)
+    def _write_good(self, body: bytes, problem: BrokenStream) -> BrokenStream:
+        if problem.good:
+            self._door.write(body[: problem.good])
+        return problem
 
-    def refuse(self, error: RequestError, request_id: bytes) -> None:
-        """An error in place of an answer that has not begun."""
-        body = msgspec.json.encode(error.envelope())
+    def fail(self, error: RequestError, request_id: bytes) -> None:
+        """End with an error: as the whole response, as the last event of a stream, or by breaking off."""
+        if not self.status:
+            self._refuse(error, request_id)
+        elif self._stream:
+            self._door.finish(self._form.error_event(error.status, error.envelope()))
+        else:
+            self._door.abort()
+
+    def unread(self) -> int:
+        """How many bytes the client has not taken yet."""
+        return self._door.unread()
+
+    def abort(self) -> None:
+        """Break off."""
+        self._door.abort()
+
+    def _refuse(self, error: RequestError, request_id: bytes) -> None:
+        body = self._form.error_body(error.status, error.envelope())
         lines = b"content-type: application/json\r\nx-request-id: %s\r\n" % request_id
         if error.retry_after is not None:
             lines += b"retry-after: %d\r\n" % error.retry_after
         self._door.start(error.status, lines, len(body))
         self._door.finish(body)
 
-    def break_off(self, error: RequestError) -> None:
-        """An error in the middle: the last event of a stream; anything else must just not look whole."""
-        if self._stream:
-            self._door.finish(error_event(error.envelope()))
-        else:
-            self._door.abort()
+
+class MismatchedReply(Reply):
+    """Ends an opened stream with an error event for an answer that does not fit: no stream, or a status but 200.
+
+    The fields of the engine's own error become those of the event. ``details`` has the status and up to 64 KiB of the
+    body.
+    """
+
+    __slots__ = ("_answered", "_backend", "_body")
+
+    def __init__(self, opened: Reply, backend: str, status: int) -> None:
+        super().__init__(opened._door, opened._form)
+        self.begun = self._stream = True
+        self.paused = opened.paused
+        self.status = status if status >= 400 else UpstreamError.status
+        self._answered = status
+        self._backend = backend
+        self._body = b""
+
+    def write(self, body: bytes) -> BrokenStream | None:
+        self._body = (self._body + body)[:_MOST_KEPT]
+        return None
+
+    def finish(self, body: bytes, until_close: bool) -> BrokenStream | None:
+        self.write(body)
+        status, details = self._answered, _decoded(self._body)
+        how = "answered" if status >= 400 else "did not stream but answered"
+        error = UpstreamError(f"Backend '{self._backend}' {how} {status}", details={"status": status, "body": details})
+        envelope = error.envelope()
+        theirs = details.get("error") if isinstance(details, dict) else None
+        if isinstance(theirs, dict):
+            envelope["error"] |= {name: theirs[name] for name in _ERROR_FIELDS if name in theirs}
+        self._door.finish(self._form.error_event(self.status, envelope))
+        return None
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except ValueError:
+        return body.decode(errors="replace")

@@ -1,106 +1,137 @@
-"""What becomes of a request that an attempt did not serve."""
+"""Decides whether a failed request is sent again, and where. Nothing here waits or has effects."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import NamedTuple
 
-from enginehouse.domain.errors import ReplicaGone, RequestError, UpstreamTimeout
-from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.errors import ReplicaLost, RequestError, UpstreamTimeout
 from enginehouse.domain.route import Route
-from enginehouse.relay.attempt import Attempt
-from enginehouse.relay.owner import Owner
-from enginehouse.relay.tries import Tries
+
+_MOST_TIMES_SENT_BACK = 10
 
 
-class Request(Protocol):
-    """An exchange whose client has nothing of an engine's answer yet."""
+class Outcome(Enum):
+    """How an attempt ended without serving its request."""
 
-    requirements: Requirements | None
+    ANSWERED = "the engine's answer is worth a retry"
+    TIMED_OUT = "a time limit has passed"
+    BROKEN = "the connection broke, or could not be made"
+    EXITED = "the connection broke, and the engine has exited"
+    REJECTED = "the queue rejected the request"
+    REPLICA_LOST = "the queue rejected the request because its replica was lost"
+
+    @classmethod
+    def of_engine(cls, error: RequestError) -> Outcome:
+        """Of an attempt that the engine failed with ``error``."""
+        return cls.TIMED_OUT if isinstance(error, UpstreamTimeout) else cls.BROKEN
+
+    @classmethod
+    def of_queue(cls, error: RequestError) -> Outcome:
+        """Of an attempt that the queue rejected with ``error``."""
+        return cls.REPLICA_LOST if isinstance(error, ReplicaLost) else cls.REJECTED
+
+
+class FailedAttempt(NamedTuple):
+    """An attempt that did not serve its request.
+
+    ``sent``: the engine may have the request. ``repeatable``: the request may reach an engine twice. ``launched``: the
+    gateway launches the engine, and can launch it again.
+    """
+
+    outcome: Outcome
+    replica: str
+    sent: bool
+    repeatable: bool
+    launched: bool
+
+
+class RetryState(NamedTuple):
+    """What happened to a request so far.
+
+    ``failed``: replicas that failed it; they are not asked again. ``resent``: replicas whose engine exited while it had
+    the request; they are asked once more. ``sent_back``: how often a replica was lost before it had the request.
+    ``stale``: replicas that may have got the request on a stale connection, and again on a new one.
+
+    No engine process gets a request more than twice: a stale connection is replaced once, and after an exit a new
+    process is asked.
+    """
+
+    failed: tuple[str, ...] = ()
+    resent: tuple[str, ...] = ()
+    sent_back: int = 0
+    stale: tuple[str, ...] = ()
 
     @property
-    def repeatable(self) -> bool:
-        """Whether it may reach an engine twice."""
+    def retries(self) -> int:
+        """How many retries were used up. To be sent back is not one."""
+        return len(self.failed) + len(self.resent)
 
-    def decide(self, needs: Requirements, failed: tuple[str, ...]) -> Route:
-        """Its route, to none of the replicas that ``failed``. Raises ``RequestError`` if there is none."""
+    def elsewhere(self, replica: str, max_retries: int) -> RetryState | None:
+        """After ``replica`` failed the request; ``None`` if it may not be retried."""
+        return self._replace(failed=(*self.failed, replica)) if self.retries < max_retries else None
 
-    def body_for(self, route: Route) -> bytes:
-        """Its body as the engine there gets it. Raises ``InvalidRequest`` if that cannot be made."""
-
-    def send(self, route: Route, body: bytes, waiting_since: float | None = None) -> None:
-        """Attempt to have it served there; ``waiting_since`` is when it began to wait, now if left out."""
-
-    def fail(self, error: RequestError) -> None:
-        """Answer it with an error."""
-
-
-class Retries:
-    """Finds another replica for one request, or the same one once more where that is launched again for it."""
-
-    __slots__ = ("_owner", "_request", "_tries")
-
-    def __init__(self, owner: Owner, request: Request) -> None:
-        self._owner = owner
-        self._request = request
-        self._tries = Tries()
-
-    def elsewhere(self, attempt: Attempt) -> bool:
-        """Try a replica that has not failed the request; ``False`` if there is none."""
-        if attempt.sent_at and not self._request.repeatable:
-            return False
-        tries = self._tries.elsewhere(attempt.route.chosen.replica, self._owner.max_retries)
-        if not self._route_again(attempt, tries):
-            return False
-        self._owner.retried(attempt.upstream.name)
-        return True
-
-    def lost(self, attempt: Attempt, error: RequestError) -> None:
-        """The engine failed the request. One that is launched may have ended, and be had again."""
-        if self.elsewhere(attempt):
-            self._owner.fleet.failed(attempt.upstream.name, error.message)
-        elif isinstance(error, UpstreamTimeout) or self._after_end(attempt) is None:
-            self.give_up(attempt, error)
-        else:
-            attempt.find_out(error)
-
-    def found_out(self, attempt: Attempt, error: RequestError, *, ended: bool) -> None:
-        """It did end, or did not."""
-        if not (ended and self._route_again(attempt, self._after_end(attempt))):
-            self.give_up(attempt, error)
-        elif attempt.sent_at:
-            self._owner.retried(attempt.upstream.name)
-
-    def turned_away(self, attempt: Attempt, error: RequestError) -> None:
-        """The host did not let the request through to the engine."""
-        is_gone = isinstance(error, ReplicaGone)
-        if not (is_gone and self._route_again(attempt, self._tries.send_back())) and not self.elsewhere(attempt):
-            self._request.fail(error)
-
-    def give_up(self, attempt: Attempt, error: RequestError) -> None:
-        """The request fails, and its engine has failed it."""
-        self._owner.fleet.failed(attempt.upstream.name, error.message)
-        self._request.fail(error)
-
-    def _after_end(self, attempt: Attempt) -> Tries | None:
-        if attempt.place is None or (attempt.sent_at and not self._request.repeatable):
+    def resend(self, replica: str, max_retries: int) -> RetryState | None:
+        """After the engine of ``replica`` exited with the request: once more, for the request may be the cause."""
+        if replica in self.resent or self.retries >= max_retries:
             return None
-        if attempt.sent_at:
-            return self._tries.resend(attempt.route.chosen.replica, self._owner.max_retries)
-        return self._tries.send_back()
+        return self._replace(resent=(*self.resent, replica))
 
-    def _route_again(self, attempt: Attempt, tries: Tries | None) -> bool:
-        """Leave the attempt for another one, if there is a route. Who was not sent yet has waited all the time."""
-        request, place = self._request, attempt.place
-        assert request.requirements is not None
-        if tries is None:
-            return False
-        try:
-            route = request.decide(request.requirements, tries.failed)
-            body = request.body_for(route)
-        except RequestError:
-            return False
-        attempt.give_up()
-        attempt.leave()
-        self._tries = tries
-        request.send(route, body, None if place is None or attempt.sent_at else place.ticket.arrived)
-        return True
+    def asked_twice(self, replica: str) -> bool:
+        """Whether ``replica`` must not get the request once more."""
+        return replica in self.resent or replica in self.stale
+
+    def send_back(self) -> RetryState | None:
+        """After a replica was lost that did not have the request yet."""
+        return self._replace(sent_back=self.sent_back + 1) if self.sent_back < _MOST_TIMES_SENT_BACK else None
+
+
+class SendAgain(NamedTuple):
+    """Send the request along ``route``, with ``body``; ``state`` is the next decision's."""
+
+    state: RetryState
+    route: Route
+    body: bytes
+
+
+class Otherwise(Enum):
+    """What to do with a request that is not sent again now."""
+
+    FIND_OUT = "find out whether the engine has exited, then decide again"
+    FAIL = "answer the client with the failure"
+
+
+RetryDecision = SendAgain | Otherwise
+
+FindRoute = Callable[[tuple[str, ...]], "tuple[Route, bytes] | None"]
+"""The route to any replica but those given, and the body to send there; ``None`` if there is no route."""
+
+
+def decide(attempt: FailedAttempt, state: RetryState, max_retries: int, find_route: FindRoute) -> RetryDecision:
+    """What to do after ``attempt`` failed a request whose retries so far are in ``state``."""
+    for following in _options(attempt, state, max_retries):
+        found = find_route(following.failed)
+        if found is not None:
+            return SendAgain(following, *found)
+    if attempt.outcome is Outcome.BROKEN and _after_exit(attempt, state, max_retries) is not None:
+        return Otherwise.FIND_OUT
+    return Otherwise.FAIL
+
+
+def _options(attempt: FailedAttempt, state: RetryState, max_retries: int) -> Iterator[RetryState]:
+    if attempt.outcome is Outcome.EXITED:
+        options = [_after_exit(attempt, state, max_retries)]
+    elif attempt.sent and not attempt.repeatable:
+        options = []
+    else:
+        options = [state.elsewhere(attempt.replica, max_retries)]
+        if attempt.outcome is Outcome.REPLICA_LOST:
+            options.insert(0, state.send_back())
+    return (option for option in options if option is not None)
+
+
+def _after_exit(attempt: FailedAttempt, state: RetryState, max_retries: int) -> RetryState | None:
+    if not attempt.launched or (attempt.sent and not attempt.repeatable):
+        return None
+    return state.resend(attempt.replica, max_retries) if attempt.sent else state.send_back()

@@ -1,38 +1,40 @@
-"""The time limits of all live requests, looked at together."""
+"""Looks at the time limits of all live requests together."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from time import perf_counter
 
 from enginehouse.relay.live_request import LiveRequest
-from enginehouse.relay.waiting_room import WaitingRoom
+from enginehouse.relay.progress_reports import ProgressReports
 
-_EVERY = 0.05
+_EVERY_S = 0.05
 
 
 class Watchdog:
-    """Has every live request look at its time limits every 50 ms, and the waiting room at those who wait.
+    """Every 50 ms, has live requests check their time limits, and sends the progress reports that are due.
 
-    One sweep for all of them is far cheaper than timers that are set and cancelled for every piece of an answer.
+    One sweep over all requests is far cheaper than timers that are set and cancelled for each piece of an answer.
     """
 
     def __init__(
-        self, live: Iterable[LiveRequest], waiting_room: WaitingRoom, clock: Callable[[], float] = perf_counter
+        self,
+        live: Collection[LiveRequest],
+        progress_reports: ProgressReports,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         self._live = live
-        self._waiting_room = waiting_room
+        self._progress_reports = progress_reports
         self._clock = clock
         self._handle: asyncio.TimerHandle | None = None
 
     def wake(self) -> None:
-        """There is something to watch."""
+        """Sweep until no request is live any more."""
         if self._handle is None:
-            self._handle = asyncio.get_running_loop().call_later(_EVERY, self._sweep)
+            self._handle = asyncio.get_running_loop().call_later(_EVERY_S, self._sweep)
 
     def stop(self) -> None:
-        """Watch no more."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -45,4 +47,4 @@ class Watchdog:
             request.check_time(now)
         if live:
             self.wake()
-        self._waiting_room.look(now)
+        self._progress_reports.send_due(self._live, now)

@@ -1,1 +1,1 @@
-"""Which live requests should move, and when."""
+"""Decides which live requests move, and when."""

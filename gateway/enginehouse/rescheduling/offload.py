@@ -1,4 +1,4 @@
-"""Which requests have to give up their blocks so that the others can go on."""
+"""Selects requests to offload when the KV cache runs out of blocks."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import msgspec
 
 
 class OffloadCandidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A request that may be moved away.
-
-    ``blocks``: how many would be free then, those that nobody else holds. ``tokens_to_boundary``: how many it makes
-    until its last block is full. ``priority``: smaller is more urgent.
-    """
+    """A request that may be offloaded."""
 
     request_id: str
     blocks: int
+    """The blocks that offloading frees: those that no other request shares."""
     remaining_tokens: int = 0
+    """The most tokens that the request can still generate."""
     tokens_to_boundary: int = 0
+    """The tokens until its last block is full."""
     priority: int = 0
+    """Smaller is more urgent."""
 
 
 class OffloadPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be moved away; ``satisfied`` says whether that is enough."""
+    """The requests to offload. ``satisfied`` says whether they free enough blocks."""
 
     selected: Sequence[OffloadCandidate] = ()
     total_blocks_freed: int = 0
@@ -37,13 +37,14 @@ _ORDERS: Mapping[str, Callable[[OffloadCandidate], Any]] = {
 }
 
 OFFLOAD_ORDERS = tuple(_ORDERS)
-"""The orders in which ``plan_offload`` can look at candidates."""
+"""The orders in which ``plan_offload`` can select candidates."""
 
 
 def plan_offload(candidates: Sequence[OffloadCandidate], deficit: int, order: str = "fewest_blocks") -> OffloadPlan:
-    """Choose candidates, first in ``order`` first, until ``deficit`` blocks are freed; nobody without need.
+    """Select candidates in ``order``, one of ``OFFLOAD_ORDERS``, until they free ``deficit`` blocks.
 
-    Candidates that would free nothing are left alone; among equals the first given goes first.
+    Selects no candidate that frees nothing, and drops selected ones that turn out to be unnecessary. The order of equal
+    candidates is kept. Raises ``KeyError`` for an unknown order.
     """
     selected: list[OffloadCandidate] = []
     freed = 0
@@ -53,7 +54,7 @@ def plan_offload(candidates: Sequence[OffloadCandidate], deficit: int, order: st
         if candidate.blocks > 0:
             selected.append(candidate)
             freed += candidate.blocks
-    for candidate in list(selected):  # one that came late may have made those before it needless
+    for candidate in list(selected):  # a later, larger candidate may have made earlier ones unnecessary
         if freed - candidate.blocks >= deficit:
             selected.remove(candidate)
             freed -= candidate.blocks

@@ -1,9 +1,9 @@
-"""The worst case of an engine's KV cache: what its requests will need, pass by pass, if none of them ends early.
+"""Projects the worst-case use of an engine's KV cache, pass by pass, if no request ends early.
 
-A pass is one forward pass of the engine; pass 0 is the next one. A request that decodes needs room for its last token
-when the pass begins, makes one more, and gives everything back once it has made its last one. So the blocks that a
-request of ``n`` tokens needs in pass ``k`` are ``ceil((n + k * tokens_per_pass) / block_size)`` until it completes, and
-none after that; one that still reads its prompt needs what it has read by then.
+A pass is one forward pass of the engine; pass 0 is the next one. In a pass, a decoding request stores its latest token
+and generates the next one. It frees all blocks after its last token. So a decoding request of ``n`` tokens needs
+``ceil((n + k * tokens_per_pass) / block_size)`` blocks in pass ``k`` until it completes, and none after that. A request
+in prefill needs the blocks of the prompt tokens read so far.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ import msgspec
 
 
 class ProjectionParams(msgspec.Struct, frozen=True, kw_only=True):
-    """What is projected, and how far. Lengths are in tokens.
-
-    ``total_blocks``: what the cache holds. ``lookahead``: the passes that are looked at, past any completion.
-    ``tokens_per_pass_per_request``: 1, or more with speculative decoding. ``prefill_tokens_per_pass``: the most of one
-    prompt that a pass reads; ``None`` is all of it. ``consider_only_running``: leave out requests that hold nothing;
-    otherwise they are supposed to be admitted now.
-    """
+    """The parameters of a projection."""
 
     block_size: int
+    """Tokens per block."""
     total_blocks: int
+    """The size of the cache in blocks."""
     lookahead: int = 64
+    """The number of passes to project."""
     tokens_per_pass_per_request: int = 1
+    """The tokens that a request generates in one pass: more than 1 with speculative decoding."""
     prefill_tokens_per_pass: int | None = None
+    """The most prompt tokens of one request that a pass reads; ``None`` for no limit."""
     consider_only_running: bool = True
+    """Ignore requests that are not running. Otherwise they count as if the engine admitted them now."""
 
 
 class RequestFigures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is known of one request. ``num_tokens``: prompt and outputs so far.
-
-    ``num_computed_tokens``: how many of them are in the cache. ``remaining_tokens``: the most that it can still make,
-    at least 1. ``shared_blocks``: names of those of its blocks that other requests hold as well.
-    """
+    """The current figures of one request."""
 
     request_id: str
     num_tokens: int
+    """Tokens of the prompt and of the output so far."""
     num_computed_tokens: int
+    """The tokens that are in the cache."""
     remaining_tokens: int
+    """The most tokens that the request can still generate, at least 1."""
     shared_blocks: Collection[int] = ()
+    """The ids of its blocks that other requests share."""
     running: bool = True
 
 
 class RequestProjection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One request's worst case: it completes with pass ``steps_until_completion - 1``."""
+    """The worst case of one request. Its last pass is ``steps_until_completion - 1``."""
 
     request_id: str
     current_tokens: int
@@ -57,25 +57,23 @@ class RequestProjection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class WorstCaseProjection(msgspec.Struct, frozen=True, kw_only=True):
-    """The worst case of all requests together.
-
-    ``wc_until_first_complete``: the passes until some request completes; ``None`` if there is none.
-    ``wc_until_block_starvation``: the first pass that needs more blocks than there are; ``None`` if none does within
-    ``lookahead``. ``predicted_blocks_per_pass``: what each pass needs, blocks that are shared counted once.
-    """
+    """The worst case of all requests together."""
 
     per_request: Sequence[RequestProjection]
     wc_until_first_complete: int | None
+    """The number of passes until the first request completes; ``None`` without requests."""
     wc_until_block_starvation: int | None
+    """The first pass that needs more blocks than the cache has; ``None`` if there is none within ``lookahead``."""
     predicted_blocks_per_pass: Sequence[int]
+    """The blocks that each pass needs. A shared block counts once."""
 
     def deficit(self, total_blocks: int) -> int:
-        """How many blocks the worst pass is short of ``total_blocks``; 0 if none is."""
+        """The number of blocks that the worst pass needs beyond ``total_blocks``, at least 0."""
         return max(0, max(self.predicted_blocks_per_pass, default=0) - total_blocks)
 
 
 def project(requests: Sequence[RequestFigures], params: ProjectionParams) -> WorstCaseProjection:
-    """The worst case of ``requests``, in their order. Takes time in proportion to requests and blocks they grow by."""
+    """Project the worst case of ``requests``. Runs in time linear in the requests and in the blocks that they add."""
     changes = [0] * (params.lookahead + 1)
     shared_until: dict[int, int] = {}
     projections = []
@@ -112,14 +110,14 @@ def _one(request: RequestFigures, params: ProjectionParams) -> RequestProjection
 
 
 def _reading_passes(request: RequestFigures, params: ProjectionParams) -> int:
-    """Passes until the first new token: 1 for a request that decodes, whose last token is always still to be read."""
+    """The passes until the first new token. 1 for a decoding request, whose latest token is not in the cache yet."""
     chunk = params.prefill_tokens_per_pass
     unread = request.num_tokens - request.num_computed_tokens
     return 1 if chunk is None else max(1, -(-unread // chunk))
 
 
 def _add_private(changes: list[int], request: RequestFigures, steps: int, params: ProjectionParams) -> None:
-    """Add the blocks that only this request needs: where they grow, and where they are given back."""
+    """Add the changes in the number of blocks that only this request needs, pass by pass."""
     end, shared, held = min(steps, params.lookahead), len(request.shared_blocks), 0
     for k, blocks in _growth(request, end, params):
         private = max(0, blocks - shared)
@@ -129,7 +127,7 @@ def _add_private(changes: list[int], request: RequestFigures, steps: int, params
 
 
 def _growth(request: RequestFigures, end: int, params: ProjectionParams) -> Iterator[tuple[int, int]]:
-    """The passes before ``end`` that need more blocks than the pass before them, and how many that is."""
+    """The passes before ``end`` that need more blocks than the previous pass, with the number of blocks."""
     size, per_pass, chunk = params.block_size, params.tokens_per_pass_per_request, params.prefill_tokens_per_pass
     reading = _reading_passes(request, params)
     if chunk is not None:

@@ -1,5 +1,6 @@
-"""From a request to the replica that serves it: pure decisions on a snapshot of the fleet.
+"""Routing: from a request to the replica that serves it. Pure decisions on a snapshot of the fleet.
 
-Read ``router`` first. ``read`` and ``model_name`` are about the body's bytes, ``attempts`` about aliases and fallbacks,
-``sieve`` about filters, ``chooser`` about the strategy, ``refusals`` and ``explain`` about what to tell people.
+Read ``router`` first. ``body`` reads and rewrites request bodies, ``models_to_try`` resolves aliases and fallbacks,
+``filter_chain`` runs the filters, ``strategy_runner`` the strategy. ``refusals`` and ``explain`` make errors and
+explanations for people.
 """

@@ -1,4 +1,4 @@
-"""A routing decision taken apart."""
+"""Explains routing decisions."""
 
 from __future__ import annotations
 
@@ -10,32 +10,36 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import ExplainedCandidate, Explanation, Reason, Verdict
-from enginehouse.routing.attempts import Attempt
-from enginehouse.routing.chooser import Chooser
+from enginehouse.routing.filter_chain import Drop, FilterChain
+from enginehouse.routing.models_to_try import ModelToTry
 from enginehouse.routing.refusals import refusal
-from enginehouse.routing.sieve import Drop, Sieve
 from enginehouse.routing.snapshot import RoutingSnapshot
+from enginehouse.routing.strategy_runner import StrategyRunner
 
 
 def explain(
-    requirements: Requirements, snapshot: RoutingSnapshot, attempts: Sequence[Attempt], sieve: Sieve, chooser: Chooser
+    requirements: Requirements,
+    snapshot: RoutingSnapshot,
+    others: Sequence[ModelToTry],
+    filter_chain: FilterChain,
+    strategy_runner: StrategyRunner,
 ) -> Explanation:
-    """What would become of a request with these requirements. The strategy's state stays as it is."""
+    """Decide as the router would, with reasons. The strategy's state does not change."""
     attempted: list[str] = []
     candidates: list[ExplainedCandidate] = []
     chosen: Candidate | None = None
     reason: Reason | None = None
     error: RequestError | None = None
     try:
-        for attempt in (Attempt(requirements.model, Reason.MATCH), *attempts):
-            attempted.append(attempt.model)
-            chosen, explained = _explain_model(requirements, snapshot.candidates(attempt.model), sieve, chooser)
+        for model, match in (ModelToTry(requirements.model, Reason.MATCH), *others):
+            attempted.append(model)
+            chosen, explained = _explain_model(requirements, snapshot.candidates(model), filter_chain, strategy_runner)
             candidates += explained
             if chosen:
-                reason = attempt.reason
+                reason = match
                 break
         else:
-            error = refusal(requirements, snapshot, (), attempts, sieve)
+            error = refusal(requirements, snapshot, (), others, filter_chain)
     except RequestError as raised:
         error = raised
     return Explanation(
@@ -51,7 +55,7 @@ def explain(
 
 
 def explain_unread(error: RequestError) -> Explanation:
-    """The explanation of a request that was refused before anybody looked for a replica."""
+    """The explanation of a request that was refused before routing began."""
     return Explanation(
         requested="",
         resolved=None,
@@ -65,14 +69,17 @@ def explain_unread(error: RequestError) -> Explanation:
 
 
 def _explain_model(
-    requirements: Requirements, candidates: Sequence[Candidate], sieve: Sieve, chooser: Chooser
+    requirements: Requirements,
+    candidates: Sequence[Candidate],
+    filter_chain: FilterChain,
+    strategy_runner: StrategyRunner,
 ) -> tuple[Candidate | None, list[ExplainedCandidate]]:
-    drops = sieve.drops(requirements, candidates)
+    drops = filter_chain.drops(requirements, candidates)
     kept = [candidate for candidate in candidates if candidate.replica not in drops]
     chosen = None
     verdicts: Mapping[str, Verdict] = {}
     if kept:
-        chosen, verdicts = chooser.rehearse(requirements, kept)
+        chosen, verdicts = strategy_runner.rehearse(requirements, kept)
     return chosen, [
         _explained(candidate, drops.get(candidate.replica), verdicts.get(candidate.replica, Verdict()))
         for candidate in candidates

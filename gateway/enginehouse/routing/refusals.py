@@ -1,14 +1,20 @@
-"""The error for a request that nothing can serve, worked out when there is one and not before."""
+"""The error for a request that no replica can serve. It is computed only after routing has failed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from enginehouse.domain.errors import FallbackExhausted, ModelNotFound, NoHealthyBackend, RequestError
+from enginehouse.domain.errors import (
+    CapabilityMismatch,
+    FallbackExhausted,
+    ModelNotFound,
+    NoHealthyBackend,
+    RequestError,
+)
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Reason
-from enginehouse.routing.attempts import Attempt
-from enginehouse.routing.sieve import Sieve
+from enginehouse.routing.filter_chain import FilterChain
+from enginehouse.routing.models_to_try import ModelToTry
 from enginehouse.routing.snapshot import RoutingSnapshot
 
 
@@ -16,28 +22,43 @@ def refusal(
     requirements: Requirements,
     snapshot: RoutingSnapshot,
     exclude: Collection[str],
-    attempts: Sequence[Attempt],
-    sieve: Sieve,
+    others: Sequence[ModelToTry],
+    filter_chain: FilterChain,
 ) -> RequestError:
-    """Why neither the requested model nor any of ``attempts`` can serve the request."""
+    """The error that says why neither the requested model nor any of ``others`` can serve."""
     requested = requirements.model
     errors = {
-        model: _refusal_of(model, requirements, snapshot, exclude, sieve)
-        for model in (requested, *(attempt.model for attempt in attempts))
+        model: _refusal_of(model, requirements, snapshot, exclude, filter_chain)
+        for model in (requested, *(other.model for other in others))
     }
-    if any(attempt.reason is Reason.FALLBACK for attempt in attempts):
-        return FallbackExhausted(list(errors), {model: error.code for model, error in errors.items()})
-    for error in reversed(errors.values()):  # of a known model, best of what the alias stands for
+    if any(other.reason is Reason.FALLBACK for other in others):
+        return _spent(requested, errors)
+    for error in reversed(errors.values()):  # prefer that of a known model, and of these the alias's target
         if not isinstance(error, ModelNotFound):
             return error
-    return ModelNotFound(attempts[0].model, alias_of=requested) if attempts else errors[requested]
+    return ModelNotFound(others[0].model, alias_of=requested) if others else errors[requested]
+
+
+def _spent(requested: str, errors: Mapping[str, RequestError]) -> RequestError:
+    """The error for a chain of fallbacks: 503, or the 400 or 404 that fits if no model of it could ever serve."""
+    attempted, reasons = list(errors), {model: error.code for model, error in errors.items()}
+    if not all(isinstance(error, (CapabilityMismatch, ModelNotFound)) for error in errors.values()):
+        return FallbackExhausted(attempted, reasons)
+    mismatches = [error for error in errors.values() if isinstance(error, CapabilityMismatch)]
+    error = mismatches[0] if mismatches else errors[requested]
+    error.details = {**error.details, "attempted": attempted, "reasons": reasons}
+    return error
 
 
 def _refusal_of(
-    model: str, requirements: Requirements, snapshot: RoutingSnapshot, exclude: Collection[str], sieve: Sieve
+    model: str,
+    requirements: Requirements,
+    snapshot: RoutingSnapshot,
+    exclude: Collection[str],
+    filter_chain: FilterChain,
 ) -> RequestError:
     known = snapshot.candidates(model)
     if not known:
         return ModelNotFound(model)
     left = [candidate for candidate in known if candidate.replica not in exclude]
-    return sieve.refusal(model, requirements, left) if left else NoHealthyBackend(model)
+    return filter_chain.refusal(model, requirements, left) if left else NoHealthyBackend(model)

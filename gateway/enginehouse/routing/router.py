@@ -1,10 +1,11 @@
-"""The router: from a request to the replica that serves it."""
+"""The router: decides which replica serves a request."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
 from enginehouse.domain.errors import RequestError
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import InferenceRequest
 from enginehouse.domain.requirements import Requirements
@@ -12,45 +13,50 @@ from enginehouse.domain.route import Explanation, Reason, Route
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.strategies import Strategy
-from enginehouse.routing.attempts import Attempt, attempts_by_name
-from enginehouse.routing.chooser import Chooser
 from enginehouse.routing.explain import explain
-from enginehouse.routing.failures import plugin_failed
+from enginehouse.routing.filter_chain import FilterChain
+from enginehouse.routing.guards import GuardedExtractor
+from enginehouse.routing.models_to_try import ModelToTry, models_to_try
 from enginehouse.routing.refusals import refusal
-from enginehouse.routing.sieve import Sieve
 from enginehouse.routing.snapshot import RoutingSnapshot
+from enginehouse.routing.strategy_runner import StrategyRunner
+from enginehouse.telemetry.plugin_failures import plugin_failed
 
 
 class Router:
-    """Routes requests: candidates for the model, filters, if need be the alias and then the fallbacks, the strategy.
+    """Routes requests: takes the model's candidates, filters them and lets the strategy pick one.
 
-    Reads the snapshot it is given and nothing else; waits for nothing. Plugins come with their instance names.
+    If no candidate is left, the alias's target and then the fallbacks are tried. Decisions read only the given snapshot
+    and never wait. Plugins are given as pairs of identity and instance.
     """
 
     def __init__(
         self,
-        extractors: Sequence[tuple[str, Extractor]],
-        filters: Sequence[tuple[str, Filter]],
-        strategy: tuple[str, Strategy],
+        extractors: Sequence[tuple[PluginId, Extractor]],
+        filters: Sequence[tuple[PluginId, Filter]],
+        strategy: tuple[PluginId, Strategy],
         aliases: Mapping[str, str],
         fallbacks: Mapping[str, Sequence[str]],
     ) -> None:
-        self._extractors = tuple((name, extractor.extract) for name, extractor in extractors)
-        self._sieve = Sieve(filters)
-        self._chooser = Chooser(*strategy)
-        self._attempts = attempts_by_name(aliases, fallbacks)
+        self._extractors = tuple(
+            (plugin, (extractor if plugin.trusted else GuardedExtractor(plugin, extractor)).extract)
+            for plugin, extractor in extractors
+        )
+        self._filter_chain = FilterChain(filters)
+        self._strategy_runner = StrategyRunner(*strategy)
+        self._others = models_to_try(aliases, fallbacks)
 
     def requirements(self, request: InferenceRequest) -> Requirements:
-        """What ``request`` needs, as the extractors see it. Raises what they raise, or ``PluginFailed``."""
+        """Run the extractors on ``request``. Raises their ``RequestError``, or ``PluginFailed``."""
         body = request.body
         requirements = Requirements(model=body.model, path=request.path, stream=body.stream is True)
-        for name, extract in self._extractors:
+        for plugin, extract in self._extractors:
             try:
                 extract(request, requirements)
-            except RequestError:  # noqa: PERF203 - costs nothing until something is raised
+            except RequestError:  # noqa: PERF203 - free until an extractor raises
                 raise
-            except Exception as error:
-                raise plugin_failed("extractor", name, error) from error
+            except BaseException as error:
+                raise plugin_failed(plugin, error) from error
         return requirements
 
     def route(
@@ -61,25 +67,26 @@ class Router:
         *,
         fallbacks: bool = True,
     ) -> Route:
-        """The replica that serves a request with these requirements.
+        """Choose the replica for a request with these requirements.
 
-        ``exclude`` names replicas that just failed it. Without ``fallbacks`` it goes to the model that it names or, by
-        its alias, the one that this stands for, and to no other. Raises ``ModelNotFound``, ``NoHealthyBackend``,
-        ``CapabilityMismatch`` or ``FallbackExhausted`` when nothing can, ``PluginFailed`` when a plugin raised.
+        ``exclude`` names replicas that have just failed the request. Without ``fallbacks``, only the requested model
+        and its alias's target are tried. Raises ``ModelNotFound``, ``NoHealthyBackend``, ``CapabilityMismatch`` or
+        ``FallbackExhausted`` if no replica can serve, and ``PluginFailed`` if a plugin fails.
         """
         model = requirements.model
         candidates = self._candidates(model, requirements, snapshot, exclude)
         if not candidates:
-            attempts = self._attempts_for(requirements)
+            others = self._others.get(model, ())
             if not fallbacks:
-                attempts = [attempt for attempt in attempts if attempt.reason is not Reason.FALLBACK]
-            return self._elsewhere(requirements, snapshot, exclude, attempts)
-        chosen = self._chooser.pick(requirements, candidates)
+                others = tuple(other for other in others if other.reason is not Reason.FALLBACK)
+            return self._route_to_other(requirements, snapshot, exclude, others)
+        chosen = self._strategy_runner.pick(requirements, candidates)
         return Route(model, chosen, Reason.RETRY if exclude else Reason.MATCH, (model,))
 
     def explain(self, requirements: Requirements, snapshot: RoutingSnapshot) -> Explanation:
-        """What ``route`` would do now and why, changing nothing. An error is part of the explanation."""
-        return explain(requirements, snapshot, self._attempts_for(requirements), self._sieve, self._chooser)
+        """Explain what ``route`` would do now, without changing anything. An error is part of the explanation."""
+        others = self._others.get(requirements.model, ())
+        return explain(requirements, snapshot, others, self._filter_chain, self._strategy_runner)
 
     def _candidates(
         self, model: str, requirements: Requirements, snapshot: RoutingSnapshot, exclude: Collection[str]
@@ -87,26 +94,23 @@ class Router:
         candidates: Sequence[Candidate] = snapshot.candidates(model)
         if exclude:
             candidates = [candidate for candidate in candidates if candidate.replica not in exclude]
-        return self._sieve.keep(requirements, candidates)
+        return self._filter_chain.keep(requirements, candidates)
 
-    def _elsewhere(
+    def _route_to_other(
         self,
         requirements: Requirements,
         snapshot: RoutingSnapshot,
         exclude: Collection[str],
-        attempts: Sequence[Attempt],
+        others: Sequence[ModelToTry],
     ) -> Route:
-        """A route to another model than the one that was asked for: the first of ``attempts`` that can serve."""
+        """Route to the first of ``others`` that can serve."""
         requested = requirements.model
         attempted = [requested]
-        for model, reason in attempts:
+        for model, reason in others:
             attempted.append(model)
             candidates = self._candidates(model, requirements, snapshot, exclude)
             if candidates:
-                chosen = self._chooser.pick(requirements, candidates)
+                chosen = self._strategy_runner.pick(requirements, candidates)
                 retried = exclude and reason is not Reason.FALLBACK
                 return Route(requested, chosen, Reason.RETRY if retried else reason, tuple(attempted))
-        raise refusal(requirements, snapshot, exclude, attempts, self._sieve)
-
-    def _attempts_for(self, requirements: Requirements) -> Sequence[Attempt]:
-        return self._attempts.get(requirements.model, ())
+        raise refusal(requirements, snapshot, exclude, others, self._filter_chain)

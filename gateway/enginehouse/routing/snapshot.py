@@ -1,4 +1,4 @@
-"""What routing needs of the fleet's snapshot."""
+"""The part of the fleet's snapshot that routing reads."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ class RoutingSnapshot(Protocol):
     """The candidates of every model, frozen at one moment."""
 
     def candidates(self, model: str) -> Sequence[Candidate]:
-        """The replicas that serve ``model``, healthy or not; none if nothing is known of it."""
+        """The replicas that serve ``model``, healthy or not; empty for an unknown model."""

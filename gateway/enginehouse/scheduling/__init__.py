@@ -1,1 +1,1 @@
-"""Scheduling: tickets, and each host's run loop between its scheduler and its engines."""
+"""Scheduling: each host's run loop between its scheduler and its engines, and a kit for authors of schedulers."""

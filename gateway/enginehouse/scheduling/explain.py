@@ -1,4 +1,4 @@
-"""A swap that could be asked for, explained in the names of models."""
+"""Explains a swap in the names of models."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from enginehouse.interfaces.swappers import HostFacts, Swapper, SwapPlan
 
 
 def explain_swap(swapper: Swapper, host: HostFacts, target: str, running: Sequence[str]) -> SwapPlan:
-    """What ``swapper`` would stop so that the model ``target`` can run where ``running`` do, the last used last.
+    """Plan the swap that loads the model ``target`` beside the models ``running``, the least recently used first.
 
-    A model stands for its first replica, and those of other hosts are left alone. Raises ``NotFound`` for a model that
-    is not launched, and ``LoadFailed`` if the target cannot run.
+    A model stands for its first replica. Models of other hosts are ignored. Raises ``NotFound`` for a model that is not
+    launched, and ``LoadFailed`` if the target cannot run.
     """
     first: dict[str, str] = {}
     for hosted in host.replicas.values():

@@ -1,4 +1,4 @@
-"""What the configuration says of hosts and of how models change places on them."""
+"""The configuration of hosts and of swaps, as schedulers and swappers see it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from enginehouse.config.managed import managed_backends
+from enginehouse.config.plugin_tables import plugin_table
 from enginehouse.config.rules import LOCAL_HOST
-from enginehouse.config.schema import Config, Host
+from enginehouse.config.schema import Config, HostSettings
 from enginehouse.domain.replica import replica_name
 from enginehouse.interfaces.schedulers import SchedulingLimits
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts
 
 
-class HostRules(NamedTuple):
-    """All that the configuration says of how a host is scheduled. ``swapper``: its type and parameters, as text."""
+class SchedulingRules(NamedTuple):
+    """How a host is scheduled. ``swapper``: the type and the parameters of its swapper, as text."""
 
     facts: HostFacts
     limits: SchedulingLimits
@@ -29,33 +30,28 @@ def host_names(config: Config) -> Sequence[str]:
 
 
 def host_facts(config: Config, host: str) -> HostFacts:
-    """``host`` as swappers and schedulers may know it, before anything is measured."""
+    """``host`` as schedulers and swappers see it, without measurements."""
     return HostFacts(
         name=host,
-        memory=config.hosts.get(host, Host()).memory,
+        memory=config.hosts.get(host, HostSettings()).memory,
         replicas={hosted.replica: hosted for hosted in _replicas(config, host)},
         elsewhere=frozenset(name for name, model in config.models.items() if model.launches and model.host != host),
     )
 
 
-def host_rules(config: Config, host: str) -> HostRules:
-    """How ``host`` is scheduled, before anything is measured."""
+def scheduling_rules(config: Config, host: str) -> SchedulingRules:
+    """How ``host`` is scheduled, without measurements."""
     scheduling = config.scheduling
-    limits = SchedulingLimits(
-        queue_timeout=scheduling.queue_timeout,
-        max_queue=scheduling.max_queue,
-        min_residency=scheduling.min_residency,
-        max_wait=scheduling.max_wait,
-        max_loads=config.hosts.get(host, Host()).max_loads,
-    )
-    swapper = repr((scheduling.swapper, swapper_parameters(config)))  # as text, for the order of sets counts
-    return HostRules(host_facts(config, host), limits, swapper)
+    shared = msgspec.convert(scheduling, SchedulingLimits, from_attributes=True)
+    limits = msgspec.structs.replace(shared, max_loads=config.hosts.get(host, HostSettings()).max_loads)
+    swapper = repr((scheduling.swapper, swapper_parameters(config)))  # as text, because the order of sets counts
+    return SchedulingRules(host_facts(config, host), limits, swapper)
 
 
 def swapper_parameters(config: Config) -> Mapping[str, Any]:
-    """The parameters of the configured swapper, from the tables of ``[scheduling]`` that are for it."""
+    """The parameters of the configured swapper: its table in ``[scheduling]`` and its ``[plugins]`` parameters."""
     scheduling = config.scheduling
-    parameters = config.plugins.parameters.get(scheduling.swapper, {})
+    parameters = plugin_table(config.plugins, "swapper", scheduling.swapper).parameters
     if scheduling.swapper == "group":
         return {**parameters, "groups": msgspec.to_builtins(scheduling.groups)}
     if scheduling.swapper == "matrix":

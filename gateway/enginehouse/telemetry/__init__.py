@@ -1,13 +1,12 @@
-"""Telemetry: what is recorded of each request, and what is made of it.
+"""Telemetry: what the gateway records and reports about its work.
 
 ::
 
-    figures    counters and histograms
-    decisions  the last routes
-    listeners  telling observers
-    broadcast  what happens, for whoever watches
-    logs       the gateway's own log
-    log_ring   the last lines of a log, the gateway's or an engine's
-    log_reader several of them, read and followed as one
-    timed      waiting for an event for some time
+    counters      counters and histograms of finished requests
+    decisions     the last routes
+    observers     notifies observers of events
+    event_stream  events and snapshots for operators' browsers
+    logs          the gateway's own log
+    log_ring      the last lines of one log, the gateway's or an engine's
+    log_reader    several logs, read and followed as one
 """

@@ -6,36 +6,45 @@ from collections import deque
 from time import time
 from typing import Any
 
-from enginehouse.domain.errors import RequestError
+from enginehouse.domain.errors import RequestError, shortened
 from enginehouse.domain.route import Route
+
+MOST = 1000
+"""The number of decisions that are stored."""
 
 
 class Decisions:
-    """A ring of the last decisions; a decision is kept as it is and told only when somebody asks."""
+    """The last decisions. Routes are formatted only on request.
 
-    def __init__(self, most: int = 1000) -> None:
-        self._ring: deque[tuple[float, bytes, str, Route | RequestError]] = deque(maxlen=most)
+    An error is stored as its envelope. The exception itself would keep its traceback, and with it the request's body.
+    """
 
-    def record(self, request_id: bytes, requested: str, decision: Route | RequestError) -> None:
-        """Remember what was decided for a request."""
-        self._ring.append((time(), request_id, requested, decision))
+    def __init__(self, most: int = MOST) -> None:
+        self._ring: deque[tuple[float, bytes, str, Route | dict[str, Any]]] = deque(maxlen=most)
+
+    def routed(self, request_id: bytes, route: Route) -> None:
+        """Store the route of a request."""
+        self._ring.append((time(), request_id, route.requested, route))
+
+    def refused(self, request_id: bytes, requested: str, error: RequestError) -> None:
+        """Store the error that refused a request for the model ``requested``."""
+        self._ring.append((time(), request_id, shortened(requested), error.envelope()["error"]))
 
     def last(self, most: int) -> list[dict[str, Any]]:
-        """The last decisions, newest first."""
+        """At most ``most`` decisions, newest first, as ``GET /api/decisions`` shows them."""
         newest = list(self._ring)[-most:] if most > 0 else []
-        return [_told(*entry) for entry in reversed(newest)]
+        return [_as_data(*entry) for entry in reversed(newest)]
 
 
-def _told(at: float, request_id: bytes, requested: str, decision: Route | RequestError) -> dict[str, Any]:
-    told: dict[str, Any] = {"time": at, "request_id": request_id.decode(), "requested": requested}
+def _as_data(at: float, request_id: bytes, requested: str, decision: Route | dict[str, Any]) -> dict[str, Any]:
+    data: dict[str, Any] = {"time": at, "request_id": request_id.decode(), "requested": shortened(requested)}
     if isinstance(decision, Route):
-        return told | {
+        return data | {
             "resolved": decision.model,
             "reason": decision.reason.value,
             "attempted": list(decision.attempted),
             "chosen": decision.chosen.replica,
             "error": None,
         }
-    error = decision.envelope()["error"]
-    attempted = error["details"].get("attempted", [requested])
-    return told | {"resolved": None, "reason": None, "attempted": attempted, "chosen": None, "error": error}
+    attempted = decision["details"].get("attempted", [requested])
+    return data | {"resolved": None, "reason": None, "attempted": attempted, "chosen": None, "error": decision}

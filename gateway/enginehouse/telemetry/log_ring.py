@@ -1,4 +1,4 @@
-"""The last lines of a log, bounded."""
+"""The last lines of a log, within limits."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _LONGEST_LINE = 8192
 _arrivals = itertools.count(1)
 
 
-class Line(NamedTuple):
-    """A line without its end. ``arrival`` tells of any two lines, also of different rings, which one came first."""
+class LogLine(NamedTuple):
+    """A line without its line break. ``arrival`` orders lines by time, across all rings."""
 
     arrival: int
     text: str
 
 
 class LogRing:
-    """The last lines of what an engine or the gateway itself printed, at most ``max_lines`` and at most ``max_bytes``.
+    """The last lines that an engine or the gateway printed: at most ``max_lines``, at most ``max_bytes``.
 
-    Writing never waits. Readers come at their own pace, each from its own place; one that falls behind finds the oldest
-    lines gone and is told how many. Lines are counted from 0 over the ring's whole life.
+    Writing never waits. Each reader keeps its own place; one that falls behind loses the oldest lines and reads how
+    many. Lines are numbered from 0 over the ring's whole life.
     """
 
     def __init__(self, max_lines: int = 2000, max_bytes: int = 256 * 1024) -> None:
@@ -39,21 +39,21 @@ class LogRing:
 
     @property
     def written(self) -> int:
-        """How many lines were ever written: the number of the next one."""
+        """The number of lines written so far, which is the number of the next line."""
         return self._written
 
     @property
     def oldest(self) -> int:
-        """The number of the oldest line that is still there."""
+        """The number of the oldest line kept."""
         return self._written - len(self._lines)
 
     @property
     def followed(self) -> bool:
-        """Whether somebody waits for what comes next."""
+        """Whether a reader waits for new lines."""
         return bool(self._followers)
 
     def write(self, data: bytes) -> None:
-        """Add output in pieces of any size. A progress bar's carriage returns end lines too."""
+        """Add output, in pieces of any size. Carriage returns, as progress bars print them, end lines too."""
         lines = (self._unfinished + data).splitlines(keepends=True)
         ended = lines and lines[-1].endswith(b"\n")
         self._unfinished = b"" if ended or not lines else lines.pop()
@@ -63,34 +63,34 @@ class LogRing:
         self._add(lines)
 
     def finish(self) -> None:
-        """No more is printed: what was left unfinished is a line."""
+        """End the output. An unfinished line becomes a line."""
         if self._unfinished:
             self._add([self._unfinished])
             self._unfinished = b""
 
     def tail(self, count: int, since: int = 0) -> Sequence[str]:
-        """The last ``count`` lines, oldest first, but none before the line number ``since``."""
+        """The last ``count`` lines, oldest first, none before line number ``since``."""
         return [line.text for line in self._from(max(self._written - count, since, self.oldest))]
 
-    def read(self, place: int) -> Sequence[Line]:
-        """Every line from the number ``place`` on; a line of its own, before them, tells of those that are gone."""
+    def read(self, place: int) -> Sequence[LogLine]:
+        """All lines from number ``place`` on. If some of them are lost, a first line says how many."""
         lost = self.oldest - place
         lines = self._from(max(place, self.oldest))
         if lost > 0:
-            lines.insert(0, Line(lines[0].arrival if lines else 0, f"[... {lost} lines lost: read too slowly ...]"))
+            lines.insert(0, LogLine(lines[0].arrival if lines else 0, f"[... {lost} lines lost: read too slowly ...]"))
         return lines
 
-    def attend(self, more: asyncio.Event) -> None:
-        """Set ``more`` whenever a line is written, until ``leave``."""
+    def follow(self, more: asyncio.Event) -> None:
+        """Set ``more`` whenever a line is written, until ``unfollow``."""
         self._followers.add(more)
 
-    def leave(self, more: asyncio.Event) -> None:
-        """Follow no more."""
+    def unfollow(self, more: asyncio.Event) -> None:
+        """Stop setting ``more``."""
         self._followers.discard(more)
 
-    def _from(self, place: int) -> list[Line]:
+    def _from(self, place: int) -> list[LogLine]:
         kept = islice(self._lines, place - self.oldest, None)
-        return [Line(arrival, line.decode(errors="replace")) for arrival, line in kept]
+        return [LogLine(arrival, line.decode(errors="replace")) for arrival, line in kept]
 
     def _add(self, lines: Sequence[bytes]) -> None:
         if not lines:

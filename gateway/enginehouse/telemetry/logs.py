@@ -1,4 +1,4 @@
-"""The gateway's own log, as text or as JSON lines: on standard error, and its last lines in a ring."""
+"""The gateway's own log: text or JSON lines on standard error, and the last lines in a ring."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from datetime import datetime, timezone
 
 import msgspec
 
-from enginehouse.config.schema import Telemetry
+from enginehouse.config.schema import TelemetrySettings
 from enginehouse.telemetry.log_ring import LogRing
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time, level, logger, message and, if there is one, the exception."""
+    """One JSON object per line: time, level, logger, message and, if there is one, the exception."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
         line = {
             "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -30,10 +29,10 @@ class JsonLines(logging.Formatter):
         return msgspec.json.encode(line).decode()
 
 
-class OwnLog(logging.Handler):
+class GatewayLog(logging.Handler):
     """Keeps the last lines of the gateway's own log in ``ring``.
 
-    Lines may come from any thread. Once ``open`` was called, ``ring`` is only touched where that event loop runs.
+    Any thread may log. After ``open``, only the thread of that event loop touches ``ring``.
     """
 
     def __init__(self) -> None:
@@ -42,27 +41,26 @@ class OwnLog(logging.Handler):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def open(self) -> None:
-        """There are readers from now on, on the event loop that runs here."""
+        """Let readers on the running event loop read ``ring``."""
         self._loop = asyncio.get_running_loop()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line."""
         try:
             line = f"{self.format(record)}\n".encode(errors="replace")
         except Exception:
             self.handleError(record)
             return
-        if self._loop is None or self._loop is _loop_here():
+        if self._loop is None or self._loop is _running_loop():
             self.ring.write(line)
         else:
-            with suppress(RuntimeError):  # the loop has ended, and nobody reads any more
+            with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self.ring.write, line)
 
 
-def configure_logs(settings: Telemetry, log: OwnLog | None = None) -> OwnLog:
-    """Send the log of this process to standard error as ``[telemetry]`` says, and keep its last lines, in ``log``."""
+def configure_logs(settings: TelemetrySettings, log: GatewayLog | None = None) -> GatewayLog:
+    """Send this process's log to standard error, as ``[telemetry]`` says, and keep its last lines in ``log``."""
     text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    own = log or OwnLog()
+    own = log or GatewayLog()
     handlers = [own, logging.StreamHandler(sys.stderr)]
     for handler in handlers:
         handler.setFormatter(JsonLines() if settings.log_format == "json" else text)
@@ -71,7 +69,7 @@ def configure_logs(settings: Telemetry, log: OwnLog | None = None) -> OwnLog:
     return own
 
 
-def _loop_here() -> asyncio.AbstractEventLoop | None:
+def _running_loop() -> asyncio.AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

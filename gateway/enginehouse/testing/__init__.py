@@ -1,4 +1,4 @@
-"""The kit for plugin authors: makers, conformance checks, and the installed plugins as people see them.
+"""The test kit for plugin authors: makers of test data, conformance checks, fakes, and the installed plugins.
 
 ::
 
@@ -15,27 +15,79 @@
 
 from __future__ import annotations
 
-from enginehouse.testing.conformance import check_extractor, check_filter, check_scorer, check_strategy
-from enginehouse.testing.fake_effects import AtMost, FakeEffects, FakeSwap, OneAtATime
-from enginehouse.testing.installed import create, installed_plugins
-from enginehouse.testing.make import candidate, request, requirements
-from enginehouse.testing.schedulers import check_scheduler
-from enginehouse.testing.swappers import check_swapper
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from enginehouse.testing.checks.discoverers import check_discoverer
+    from enginehouse.testing.checks.drivers import check_driver
+    from enginehouse.testing.checks.extractors import check_extractor
+    from enginehouse.testing.checks.launchers import check_launcher
+    from enginehouse.testing.checks.observers import check_observer
+    from enginehouse.testing.checks.rescheduling import check_migrator, check_rescheduling_policy
+    from enginehouse.testing.checks.routing import check_filter, check_scorer, check_strategy
+    from enginehouse.testing.checks.schedulers import check_scheduler
+    from enginehouse.testing.checks.speed import SlowPluginWarning
+    from enginehouse.testing.checks.surfaces import check_command, check_routes
+    from enginehouse.testing.checks.swappers import check_swapper
+    from enginehouse.testing.fake_effects import AtMost, FakeEffects, FakeSwap, OneAtATime
+    from enginehouse.testing.fake_engine import FakeEngineClient
+    from enginehouse.testing.installed import check_type, create, installed_plugins
+    from enginehouse.testing.make import candidate, request, requirements
 
 __all__ = [
     "AtMost",
     "FakeEffects",
+    "FakeEngineClient",
     "FakeSwap",
     "OneAtATime",
+    "SlowPluginWarning",
     "candidate",
+    "check_command",
+    "check_discoverer",
+    "check_driver",
     "check_extractor",
     "check_filter",
+    "check_launcher",
+    "check_migrator",
+    "check_observer",
+    "check_rescheduling_policy",
+    "check_routes",
     "check_scheduler",
     "check_scorer",
     "check_strategy",
     "check_swapper",
+    "check_type",
     "create",
     "installed_plugins",
     "request",
     "requirements",
 ]
+
+_MODULES = (
+    "enginehouse.testing.checks.discoverers",
+    "enginehouse.testing.checks.drivers",
+    "enginehouse.testing.checks.extractors",
+    "enginehouse.testing.checks.launchers",
+    "enginehouse.testing.checks.observers",
+    "enginehouse.testing.checks.rescheduling",
+    "enginehouse.testing.checks.routing",
+    "enginehouse.testing.checks.schedulers",
+    "enginehouse.testing.checks.speed",
+    "enginehouse.testing.checks.surfaces",
+    "enginehouse.testing.checks.swappers",
+    "enginehouse.testing.fake_effects",
+    "enginehouse.testing.fake_engine",
+    "enginehouse.testing.installed",
+    "enginehouse.testing.make",
+)
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Import a name when it is first used: pytest imports this package at every start, for its fixtures."""
+        if name in __all__:
+            for module in map(import_module, _MODULES):
+                if name in vars(module):
+                    return vars(module)[name]
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -1,4 +1,4 @@
-"""A host for schedulers in tests: no engine, no clock, and every rule of ``Effects`` watched."""
+"""A host for schedulers in tests: no engine, no clock, and every rule of ``Effects`` checked."""
 
 from __future__ import annotations
 
@@ -11,28 +11,27 @@ from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.domain.ticket import SwapDone, SwapId, Ticket
 from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper
-from enginehouse.testing.expect import expect
+from enginehouse.scheduling.guarded_swapper import GuardedSwapper
+from enginehouse.testing.checks.expect import expect
 
 
 class OneAtATime(Swapper):
-    """Everything else must go."""
+    """Evicts every other replica."""
 
     def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
-        """All that runs, but the target."""
         return [replica for replica in running if replica != target]
 
     def on_swap_start(self, target: str, running: Sequence[str]) -> None:
-        """Nothing to remember."""
+        pass
 
 
 class AtMost(OneAtATime):
-    """So many run at once; the least recently used must go."""
+    """Lets ``most`` replicas run at once and evicts the least recently used ones."""
 
     def __init__(self, most: int) -> None:
         self.most = most
 
     def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
-        """As many of the least recently used as are too many."""
         others = super().eviction_for(target, running)
         return others[: max(0, len(others) - self.most + 1)]
 
@@ -46,7 +45,7 @@ class FakeSwap(NamedTuple):
 
 
 class FakeEffects:
-    """The world of one scheduler: the test says what happens there, the scheduler is told, its decisions are recorded.
+    """The world of one scheduler. A test makes events happen; the scheduler's decisions are recorded and checked.
 
     ::
 
@@ -56,13 +55,16 @@ class FakeEffects:
         host.swap_done("b")
         assert host.granted == [first, second]
 
-    ``replicas``: names, or ``HostedReplica`` for those with a priority, a limit or a pin. ``limits``: fields of
-    ``SchedulingLimits``. What a swap or an unload does can be seen when it has ended, not before. Time passes only when
-    the test says so. ``AssertionError`` as soon as the scheduler breaks a rule: a ticket resolved twice, a grant to
-    what is not ready, on its way out or full, a swap that collides with another or evicts what is busy or pinned.
+    ``replicas``: names, or ``HostedReplica`` for a replica with a priority, a limit or a pin. ``limits``: fields of
+    ``SchedulingLimits``. The scheduler gets the ``swapper`` guarded and prepared, as in a gateway. The states of
+    replicas change at the end of a swap or an unload. Time passes in ``pass_time`` only.
 
-    ``log``: every decision, as text, in order. ``swaps``: those in flight. ``stopping``: unloads that have not ended.
-    What has no method here, ``scheduler`` can be told directly.
+    Raises ``AssertionError`` as soon as the scheduler breaks a rule: it resolves a ticket twice, grants to a replica
+    that is not ready, is stopping or is full, or starts a swap that collides with another or evicts a busy or pinned
+    replica.
+
+    ``log``: every decision in order, as text. ``swaps``: the swaps in flight. ``stopping``: the unloads in progress.
+    Events without a method here go to ``scheduler`` directly.
     """
 
     def __init__(
@@ -88,27 +90,27 @@ class FakeEffects:
         self.stopping: list[str] = []
         self.in_flight: Counter[str] = Counter()
         self.scheduler = scheduler
-        self._gone: set[Ticket] = set()
+        self._disconnected: set[Ticket] = set()
         self._tickets = 0
         self._swaps = 0
-        scheduler.prepare(self, swapper or OneAtATime(), self.facts, self.limits)
+        scheduler.prepare(self, _guarded(swapper, self.facts), self.facts, self.limits)
 
-    # --- what happens ----------------------------------------------------------------------------------------------
+    # --- events
 
     def request(self, replica: str, priority: int = 0) -> Ticket:
-        """Somebody wants ``replica``."""
+        """A request for ``replica`` arrives."""
         self._tickets += 1
         ticket = Ticket(id=f"{replica}-{self._tickets}", replica=replica, priority=priority, arrived=self.time)
         self.waiting.append(ticket)
         self.scheduler.on_request(ticket)
         return ticket
 
-    def leave(self, ticket: Ticket) -> None:
-        """The caller of a waiting ticket has gone, and nobody noticed yet: a grant will fail."""
-        self._gone.add(ticket)
+    def disconnect(self, ticket: Ticket) -> None:
+        """The client of a waiting ticket leaves unnoticed, so that a grant will fail."""
+        self._disconnected.add(ticket)
 
     def cancel(self, ticket: Ticket) -> None:
-        """The caller of a ticket has gone."""
+        """The client of a ticket leaves."""
         if ticket in self.waiting:
             self.waiting.remove(ticket)
         self.scheduler.on_cancel(ticket)
@@ -128,14 +130,14 @@ class FakeEffects:
         self.scheduler.on_serve_done(replica)
 
     def crash(self, replica: str) -> None:
-        """The engine of ``replica`` ends by itself, and so does its unload; requests in flight end when told to."""
+        """The engine of ``replica`` exits by itself, which also ends its unload. Requests in flight do not end here."""
         if replica in self.stopping:
             self.stopping.remove(replica)
         self.states[replica] = ReplicaState.FAILED
         self.scheduler.on_stopped(replica)
 
     def unload(self, *replicas: str, timeout: float = 10.0) -> None:
-        """Somebody wants ``replicas`` to be unloaded."""
+        """An operator unloads ``replicas``."""
         self.scheduler.on_unload(replicas, timeout)
 
     def stop_done(self, replica: str) -> None:
@@ -147,14 +149,14 @@ class FakeEffects:
     def reconfigure(
         self, replicas: Iterable[str | HostedReplica], *, swapper: Swapper | None = None, **limits: Any
     ) -> None:
-        """The configuration changed to this, which names replicas as they are, and perhaps some that are new."""
+        """The configuration changes. ``replicas``: all replicas from now on, known and new ones."""
         self.facts = _facts(replicas)
         self.states = {replica: self.states.get(replica, ReplicaState.STOPPED) for replica in self.facts.replicas}
         self.limits = SchedulingLimits(**limits)
-        self.scheduler.reconfigure(swapper or OneAtATime(), self.facts, self.limits)
+        self.scheduler.reconfigure(_guarded(swapper, self.facts), self.facts, self.limits)
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass; the scheduler is told once, at its end."""
+        """Let time pass, with one tick at its end."""
         self.time += seconds
         self.scheduler.on_tick(self.time)
 
@@ -163,7 +165,10 @@ class FakeEffects:
         self.scheduler.on_shutdown(error)
 
     def settle(self) -> None:
-        """Let everything in flight end well, and time pass, until nobody waits. ``AssertionError`` if that never is."""
+        """End everything in flight without errors and let time pass until no ticket waits.
+
+        Raises ``AssertionError`` if tickets wait for ever.
+        """
         for _ in range(10 * (1 + len(self.waiting))):
             for replica in list(self.stopping):
                 self.stop_done(replica)
@@ -177,18 +182,15 @@ class FakeEffects:
         left = [ticket.id for ticket in self.waiting]
         raise AssertionError(f"with everything ended and time passing, {left} must not wait for ever")
 
-    # --- Effects ---------------------------------------------------------------------------------------------------
+    # --- effects
 
     def replica_state(self, replica: str) -> ReplicaState | None:
-        """As the interface says."""
         return self.states.get(replica)
 
     def running(self) -> Mapping[str, ReplicaState]:
-        """As the interface says."""
         return {replica: state for replica, state in self.states.items() if state not in AT_REST}
 
     def start_swap(self, target: str, evict: Sequence[str]) -> SwapId:
-        """As the interface says."""
         self._check_swap(target, evict)
         self._swaps += 1
         swap = FakeSwap(SwapId(self._swaps), target, tuple(evict))
@@ -197,21 +199,20 @@ class FakeEffects:
         return swap.id
 
     def cancel_swap(self, swap: SwapId) -> None:
-        """As the interface says; the end of the swap is still up to the test."""
+        """Note the cancellation. The test ends the swap."""
         expect(swap in self.swaps, f"swap {swap} cannot be cancelled, it is not in flight")
         expect(swap not in self.cancelled, f"swap {swap} was cancelled already")
         self.cancelled.append(swap)
         self.log.append(f"cancel {self.swaps[swap].target}")
 
     def grant(self, ticket: Ticket) -> bool:
-        """As the interface says."""
         self._resolve("grant", ticket)
         replica = ticket.replica
         ready = self.states.get(replica) is ReplicaState.READY
-        expect(ready, f"'{ticket.id}' was granted, and '{replica}' is not ready")
-        leaves = replica in self.stopping or any(replica in swap.evict for swap in self.swaps.values())
-        expect(not leaves, f"'{ticket.id}' was granted, and '{replica}' is on its way out")
-        if ticket in self._gone:
+        expect(ready, f"'{ticket.id}' was granted, but '{replica}' is not ready")
+        stops = replica in self.stopping or any(replica in swap.evict for swap in self.swaps.values())
+        expect(not stops, f"'{ticket.id}' was granted, but '{replica}' is stopping")
+        if ticket in self._disconnected:
             return False
         most = self.facts.replicas[replica].concurrency
         expect(not most or self.in_flight[replica] < most, f"'{replica}' takes no more than {most} at once")
@@ -220,12 +221,11 @@ class FakeEffects:
         return True
 
     def refuse(self, ticket: Ticket, error: Exception) -> None:
-        """As the interface says."""
         self._resolve("refuse", ticket)
         self.refused[ticket] = error
 
     def stop(self, replicas: Sequence[str], timeout: float) -> None:
-        """As the interface says; the end of each stop is up to the test."""
+        """Begin to unload. The test ends each unload."""
         for replica in replicas:
             expect(replica in self.states, f"'{replica}' cannot be stopped, it is not known")
             if replica not in self.stopping:
@@ -233,13 +233,12 @@ class FakeEffects:
         self.log.append(f"stop {' '.join(replicas)} within {timeout:g}")
 
     def now(self) -> float:
-        """As the interface says."""
         return self.time
 
-    # --- rules -----------------------------------------------------------------------------------------------------
+    # --- rules
 
     def _resolve(self, what: str, ticket: Ticket) -> None:
-        expect(ticket in self.waiting, f"{what} '{ticket.id}': it does not wait, or has had its answer")
+        expect(ticket in self.waiting, f"{what} '{ticket.id}': it does not wait, or was answered already")
         self.waiting.remove(ticket)
         self.log.append(f"{what} {ticket.id}")
 
@@ -256,6 +255,14 @@ class FakeEffects:
             expect(replica in self.running(), f"{swap}: '{replica}' does not run")
             expect(not self.in_flight[replica], f"{swap}: '{replica}' is busy")
             expect(not self.facts.replicas[replica].pin, f"{swap}: '{replica}' is pinned")
+
+
+def _guarded(swapper: Swapper | None, facts: HostFacts) -> Swapper:
+    """``swapper``, by default ``OneAtATime``, guarded and prepared as the gateway does it."""
+    swapper = swapper or OneAtATime()
+    guarded = GuardedSwapper(swapper, type=type(swapper).__name__, plugin="tests")
+    guarded.prepare(facts)
+    return guarded
 
 
 def _facts(replicas: Iterable[str | HostedReplica]) -> HostFacts:

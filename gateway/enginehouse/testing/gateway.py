@@ -1,14 +1,11 @@
-"""The gateway as a real process, for tests."""
+"""Runs the gateway as a real process, for tests."""
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
-import select
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -16,23 +13,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
-from urllib.parse import urlsplit
+
+from enginehouse.testing.process import ServerProcess, fetch
 
 _ADDRESS = re.compile(r"listening on (http://[^\s,]+)")
-_START_TIMEOUT = 30.0
-_STOP_TIMEOUT = 15.0
 _PAUSE = 0.02
 
 Status = dict[str, Any]
-"""What ``/api/status`` answers."""
+"""The JSON object of ``GET /api/status``."""
 
 
 class RunningGateway:
-    """``enginehouse serve`` on a free port, which runs inside a ``with`` block.
+    """``enginehouse serve`` on a free port. Use it as a context manager.
 
-    ``config`` is the text of an ``enginehouse.toml``; without it the gateway finds none. ``env`` is added to its
-    environment, which has none of the ``ENGINEHOUSE_`` variables of this process. ``key`` is an admin key for
-    ``status`` and ``until``, where keys are set.
+    ``config`` is the text of its ``enginehouse.toml``; ``None`` means that there is no such file. ``env`` is added to
+    its environment, which has no ``ENGINEHOUSE_`` variables of this process. ``key`` is an admin key for ``status`` and
+    ``until``, for a configuration with keys. ``url`` is the gateway's address, ``greeting`` the text it printed first.
     """
 
     def __init__(self, config: str | None = None, env: Mapping[str, str] | None = None, *, key: str = "") -> None:
@@ -42,7 +38,7 @@ class RunningGateway:
         self._env = env or {}
         self._key = key
         self._folder: TemporaryDirectory[str] | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ServerProcess | None = None
         self._log = Path()
 
     def __enter__(self) -> RunningGateway:
@@ -59,7 +55,7 @@ class RunningGateway:
                 self._folder.cleanup()
 
     def start(self) -> None:
-        """Start the process and wait until it listens. Raises ``RuntimeError``, with its log, when it does not."""
+        """Start the process and wait until it listens. Raises ``RuntimeError``, with its log, if it does not."""
         self._folder = TemporaryDirectory()
         folder = Path(self._folder.name)
         if self._config is not None:
@@ -67,61 +63,51 @@ class RunningGateway:
         self._log = folder / "log"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ENGINEHOUSE_")}
         own = {"XDG_CONFIG_HOME": str(folder), "ENGINEHOUSE_STATE_DIR": str(folder)}
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "enginehouse", "serve", "--port", "0"],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                cwd=folder,
-                env={**environment, **own, **self._env},
-            )
+        command = [sys.executable, "-m", "enginehouse", "serve", "--port", "0"]
+        environment |= {**own, **self._env}
+        self._process = ServerProcess(command, folder=folder, environment=environment, log=self._log)
         try:
-            self.url = self._address()
+            found = self._process.wait_for(_ADDRESS)
+            self.greeting = self._process.printed
+            if found is None:
+                raise RuntimeError(f"The gateway did not start:\n{self.greeting}{self.log}")
+            self.url = found[1]
         except BaseException:
             self.kill()
             raise
 
-    def rewrite(self, config: str) -> None:
-        """Exchange its configuration file, which counts once the gateway loads it again."""
+    def write_config(self, config: str) -> None:
+        """Replace the configuration file. It takes effect when the gateway reloads it."""
         assert self._folder is not None
         unfinished = Path(self._folder.name, "enginehouse.toml.new")
         unfinished.write_text(config, encoding="utf-8")
         unfinished.replace(unfinished.with_suffix(""))
 
-    def hang_up(self) -> None:
-        """Have it load its configuration again."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGHUP)
+    def reload(self) -> None:
+        """Send SIGHUP: the gateway reloads its configuration."""
+        self._running().send(signal.SIGHUP)
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
-        assert self._process is not None
-        return self._process.pid
+        """The process id."""
+        return self._running().pid
 
     @property
     def log(self) -> str:
-        """What it wrote to standard error so far; gone after the ``with`` block."""
+        """Standard error so far. Not available after the ``with`` block."""
         return self._log.read_text(encoding="utf-8")
 
     def status(self) -> Status:
-        """What ``GET /api/status`` answers. Raises ``ValueError`` for anything but 200, ``OSError`` if it is gone."""
-        address = urlsplit(self.url)
-        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=_STOP_TIMEOUT)
+        """The answer of ``GET /api/status``.
+
+        Raises ``ValueError`` for a status other than 200, ``OSError`` if the gateway does not answer.
+        """
         headers = {"authorization": f"Bearer {self._key}"} if self._key else {}
-        try:
-            connection.request("GET", "/api/status", headers=headers)
-            response = connection.getresponse()
-            answer = response.read()
-        finally:
-            connection.close()
-        if response.status != 200:
-            raise ValueError(f"/api/status answered {response.status}: {answer.decode(errors='replace')}")
-        status: Status = json.loads(answer)
+        status: Status = json.loads(fetch(f"{self.url}/api/status", headers=headers))
         return status
 
     def until(self, holds: Callable[[Status], bool], timeout: float = 15.0) -> Status:
-        """Ask for the status again and again until ``holds``. Raises ``TimeoutError`` with the last one."""
+        """Poll ``status`` until ``holds`` is true for it. Raises ``TimeoutError`` with the last status."""
         end = time.monotonic() + timeout
         while not holds(status := self.status()):
             if time.monotonic() > end:
@@ -130,7 +116,7 @@ class RunningGateway:
         return status
 
     def until_health(self, **backends: str) -> Status:
-        """Wait until each backend named has the health given: ``until_health(a="healthy", b="unhealthy")``."""
+        """Wait until each backend has the given health: ``until_health(a="healthy", b="unhealthy")``."""
 
         def holds(status: Status) -> bool:
             return backends.items() <= {each["name"]: each["health"] for each in status["backends"]}.items()
@@ -138,37 +124,17 @@ class RunningGateway:
         return self.until(holds)
 
     def stop(self) -> int:
-        """Send SIGTERM and wait until it has ended; its exit status."""
+        """Send SIGTERM, wait until the process exits, and return its exit status."""
         return self.end(signal.SIGTERM)
 
     def kill(self) -> int:
-        """End it at once, as a crash does; its exit status. Engines that it launched are left behind."""
+        """Send SIGKILL, as a crash would, and return the exit status. Launched engines keep running."""
         return self.end(signal.SIGKILL)
 
-    def end(self, how: signal.Signals) -> int:
-        """Send a signal and wait until it has ended; its exit status."""
-        if self._process is None:
-            return 0
-        self._process.send_signal(how)
-        try:
-            status = self._process.wait(_STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            raise
-        finally:
-            assert self._process.stdout is not None
-            self._process.stdout.close()
-        return status
+    def end(self, number: signal.Signals) -> int:
+        """Send a signal, wait until the process exits, and return its exit status."""
+        return 0 if self._process is None else self._process.end(number)
 
-    def _address(self) -> str:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        output = self._process.stdout
-        end = time.monotonic() + _START_TIMEOUT
-        while (found := _ADDRESS.search(self.greeting)) is None:
-            readable, _, _ = select.select([output], [], [], max(0.0, end - time.monotonic()))
-            piece = os.read(output.fileno(), 1 << 16) if readable else b""
-            if not piece:
-                raise RuntimeError(f"The gateway did not start:\n{self.greeting}{self.log}")
-            self.greeting += piece.decode()
-        return found[1]
+    def _running(self) -> ServerProcess:
+        assert self._process is not None, "the gateway was not started"
+        return self._process

@@ -1,4 +1,4 @@
-"""Makers: candidates, requirements and requests for tests, with everything a test does not care about filled in."""
+"""Makers of candidates, requirements and requests, with defaults for everything that a test does not set."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MODEL = "llama3:8b"
 def candidate(
     backend: str = "gpu-1", model: str = MODEL, *, pending: int = 0, avg_latency_ms: float = 0.0, **fields: Any
 ) -> Candidate:
-    """A candidate: healthy, ready and idle unless ``fields`` of ``Candidate`` or its two load figures say otherwise."""
+    """A healthy, ready and idle candidate. ``fields`` override fields of ``Candidate``."""
     fields.setdefault("replica", replica_name(model, backend))
     fields.setdefault("load", Load(pending, avg_latency_ms))
     return Candidate(model=model, backend=backend, **fields)
 
 
 def requirements(model: str = MODEL, **fields: Any) -> Requirements:
-    """What a plain chat request needs, but for ``fields`` of ``Requirements``."""
+    """The requirements of a plain chat request. ``fields`` override fields of ``Requirements``."""
     return Requirements(model=model, **fields)
 
 
@@ -33,7 +33,7 @@ def request(
     path: str = "/v1/chat/completions",
     headers: Mapping[str, str] | None = None,
 ) -> InferenceRequest:
-    """A request as an extractor sees it; ``body`` is sent as JSON, ``model`` added where it is missing."""
+    """A request, as extractors see it. ``body`` gets a ``model`` if it has none."""
     raw = msgspec.json.encode({"model": MODEL, **(body or {})})
     lines = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()]
     return InferenceRequest(path, lines, raw, msgspec.json.decode(raw, type=Body))

@@ -1,1 +1,1 @@
-"""The ``matrix`` swapper. An expression's way: ``source``, ``tokens``, ``parser``, ``sets``, ``program``, ``solve``."""
+"""The ``matrix`` swapper. Expressions pass ``source``, ``tokens``, ``parser``, ``sets``, ``program``, ``solve``."""

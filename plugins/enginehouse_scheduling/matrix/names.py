@@ -1,4 +1,4 @@
-"""What the names in a matrix stand for."""
+"""The models that the names in a matrix stand for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enginehouse_scheduling.model_names import check_model, models_of
 
 
 class Names:
-    """The short names in ``vars`` at the configuration key ``key``, and the models by their own; short ones go first.
+    """The short names in ``vars``, at the configuration key ``key``, and the names of models. Short names win.
 
     Raises ``ConfigError`` for a short name of an unknown model.
     """
@@ -24,11 +24,11 @@ class Names:
         self._bits = {model: 1 << number for number, model in enumerate(models)}
 
     def bit(self, model: str) -> int:
-        """The number of a model."""
+        """The bit of a model."""
         return self._bits[model]
 
     def bit_at(self, name: Name, source: Source) -> int:
-        """The number of the model that a name of an expression stands for. Raises ``ConfigError`` if there is none."""
+        """The bit of the model that a name in an expression stands for. Raises ``ConfigError`` for an unknown name."""
         if name.text not in self._models:
             raise source.error(f"unknown model or var '{name.text}'", name.span, self._remedy(name.text))
         return self._bits[self._models[name.text]]

@@ -1,4 +1,4 @@
-"""From the text of an expression to its tree.
+"""Parses an expression into a tree.
 
 ::
 
@@ -24,7 +24,7 @@ class Name(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """``+name``: another set, as if it stood here in parentheses."""
+    """``+name``: another set, as if written here in parentheses."""
 
     text: str
     span: Span
@@ -42,11 +42,11 @@ class Alternatives(NamedTuple):
     parts: list[Tree]
 
 
-Tree = Union[Name, Reference, Together, Alternatives]  # noqa: UP007 - its parts are named before they are there
+Tree = Union[Name, Reference, Together, Alternatives]  # noqa: UP007 - the classes refer to it before it exists
 
 
 def parse(source: Source) -> Tree:
-    """The tree of an expression. Raises ``ConfigError`` with the place of what is wrong."""
+    """The tree of an expression. Raises ``ConfigError`` with the place of the mistake."""
     return _Parser(source).whole()
 
 

@@ -1,4 +1,4 @@
-"""Sets made ready to be solved: references followed, models numbered, nested parts joined.
+"""Compiles sets for the solver: references resolved, models numbered, nested parts joined.
 
 A model is a bit, and a combination of models is the ``int`` of their bits.
 """
@@ -16,7 +16,7 @@ from enginehouse_scheduling.matrix.source import Source
 
 
 class Both(NamedTuple):
-    """The models of ``always`` and, with them, one choice of every part. ``support``: the models of all choices."""
+    """The models of ``always`` together with one choice of every part. ``support``: the models of all choices."""
 
     support: int
     always: int
@@ -30,16 +30,16 @@ class Either(NamedTuple):
     parts: tuple[Both, ...]
 
 
-Node = Union[Both, Either]  # noqa: UP007 - each is a part of the other
+Node = Union[Both, Either]  # noqa: UP007 - each class refers to the other
 
 
 def alone(model: int) -> Node:
-    """The set that has one model only."""
+    """The set of one model."""
     return Both(model, model, ())
 
 
 def compile_sets(sets: Mapping[str, Set], bit: Callable[[Name, Source], int]) -> dict[str, Node]:
-    """Every set as a node, in their order; ``bit`` numbers the model that a name of an expression stands for."""
+    """Every set as a node, in their order. ``bit`` returns the bit of the model that a name stands for."""
     nodes: dict[str, Node] = {}
 
     def compile_set(name: str) -> Node:

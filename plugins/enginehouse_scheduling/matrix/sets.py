@@ -1,4 +1,4 @@
-"""The sets of a matrix, read: syntax and references are checked, names of models are not yet looked up."""
+"""Reads the sets of a matrix. Checks syntax and references, but not the names of models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Set(NamedTuple):
 def read_sets(expressions: Mapping[str, str], key: str) -> dict[str, Set]:
     """The sets of the table at the configuration key ``key``, in their order.
 
-    Raises ``ConfigError`` for bad syntax, a reference to a set that is not there, and references in a circle.
+    Raises ``ConfigError`` for bad syntax, a reference to an unknown set, and circular references.
     """
     sources = {name: Source(f"{key}.{name}", text) for name, text in expressions.items()}
     sets = {name: Set(source, parse(source)) for name, source in sources.items()}
@@ -30,8 +30,8 @@ def read_sets(expressions: Mapping[str, str], key: str) -> dict[str, Set]:
     return sets
 
 
-def _follow(sets: Mapping[str, Set], name: str, way: list[str], done: set[str]) -> None:
-    """Go where the references of a set lead, ``way`` being the sets that led to it."""
+def _follow(sets: Mapping[str, Set], name: str, path: list[str], done: set[str]) -> None:
+    """Follow the references of a set. ``path``: the sets that led to it."""
     if name in done:
         return
     source, tree = sets[name]
@@ -40,10 +40,10 @@ def _follow(sets: Mapping[str, Set], name: str, way: list[str], done: set[str]) 
         if target not in sets:
             remedy = did_you_mean(target, list(sets)) or "'+' is for sets; a model goes without it"
             raise source.error(f"undefined set '{target}'", reference.span, remedy)
-        if target in way:
-            circle = " -> ".join([*way[way.index(target) :], target])
+        if target in path:
+            circle = " -> ".join([*path[path.index(target) :], target])
             raise source.error(f"circular reference {circle}", reference.span, "write one of them without the other")
-        _follow(sets, target, [*way, target], done)
+        _follow(sets, target, [*path, target], done)
     done.add(name)
 
 

@@ -1,8 +1,8 @@
-"""The best choice of an expression, found without writing its combinations out.
+"""Finds the best choice of an expression without expanding its combinations.
 
-Only the models that matter are looked at: the target and those that run. Parts of an ``&`` that have none of these in
-common are solved one by one, since their worths add up; among parts that share some, the combinations that keep most
-are carried along, which are at most as many as the models that matter allow, however large the expression is.
+Only relevant models count: the target and the running ones. Parts of an ``&`` that share no relevant model are solved
+one by one, because their worths add up. For parts that share some, the solver keeps the combinations that no other one
+contains. Their number is bounded by the number of relevant models, not by the size of the expression.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from operator import or_
 from enginehouse_scheduling.matrix.program import Both, Either, Node
 
 Worths = Mapping[int, int]
-"""What it is worth to keep a model, by its bit; only models that matter have one."""
+"""The worth of keeping a model, by its bit. Only relevant models have one."""
 
 
 def best(node: Node, models: int, worths: Worths) -> tuple[int, int]:
-    """The highest worth of a choice of ``node``, and which of ``models`` it keeps. The first written wins ties."""
+    """The highest worth of a choice of ``node``, and the ``models`` that it keeps. The first one written wins ties."""
     if isinstance(node, Both):
         return _best_of_both(node, models, worths)
     highest = (0, 0)
@@ -54,7 +54,7 @@ def _worth(models: int, worths: Worths) -> int:
 
 
 def _sharing(parts: Sequence[Either], models: int) -> Iterator[list[Either]]:
-    """The parts that matter, those together that have any of ``models`` in common, directly or through others."""
+    """The relevant parts, grouped: parts of one group share some of ``models``, directly or through other parts."""
     groups: list[tuple[int, list[int]]] = []
     for place, part in enumerate(parts):
         support = part.support & models
@@ -68,7 +68,7 @@ def _sharing(parts: Sequence[Either], models: int) -> Iterator[list[Either]]:
 
 
 def _choices(parts: Sequence[Either], models: int) -> list[int]:
-    """What the choices of all parts together keep of ``models``, without what keeps less than another."""
+    """The subsets of ``models`` that choices of all parts keep, without subsets of other ones."""
     found = [0]
     for part in parts:
         alternatives = _alternatives(part, models)
@@ -86,7 +86,7 @@ def _alternatives(node: Either, models: int) -> list[int]:
 
 
 def _most(combinations: Iterable[int]) -> list[int]:
-    """``combinations`` in their order, without doubles and without those that are part of another."""
+    """``combinations`` in their order, without duplicates and without subsets of other ones."""
     once = list(dict.fromkeys(combinations))
     largest: list[int] = []
     for each in sorted(once, key=int.bit_count, reverse=True):

@@ -1,4 +1,4 @@
-"""An expression as it was written, for errors that show the place."""
+"""The text of an expression, for errors that show the place."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from enginehouse import ConfigError
 
 
 class Span(NamedTuple):
-    """A part of an expression: offsets of its first character and of the one after its last."""
+    """A part of an expression: the offset of its first character and the offset behind its last."""
 
     start: int
     end: int
 
 
 class Source(NamedTuple):
-    """The text of an expression and the configuration key that it stands at."""
+    """The text of an expression and its configuration key."""
 
     key: str
     text: str
 
     def error(self, problem: str, span: Span, remedy: str = "") -> ConfigError:
-        """``problem`` with its line and column, both counted from 1, the line itself, and carets under the place."""
+        """An error with line and column, both counted from 1, the line itself, and carets under the place."""
         before = self.text[: span.start]
         line = before.count("\n") + 1
         column = span.start - (before.rfind("\n") + 1) + 1

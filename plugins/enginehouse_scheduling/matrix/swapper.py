@@ -1,13 +1,11 @@
-"""``matrix``: what may run together is written as expressions, and what is evicted costs as little as possible."""
+"""``matrix``: expressions say which models may run together, and the cheapest eviction wins."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-import msgspec
-
-from enginehouse import ConfigError, HostFacts, LoadFailed, Swapper, SwapPlan
+from enginehouse import ConfigError, HostFacts, LoadFailed, MatrixSettings, Swapper, SwapPlan
 from enginehouse_scheduling.matrix.names import Names
 from enginehouse_scheduling.matrix.program import Node, alone, compile_sets
 from enginehouse_scheduling.matrix.sets import read_sets
@@ -17,7 +15,7 @@ _KEY = "scheduling.matrix"
 
 
 class _Choice(NamedTuple):
-    """A set, what it leaves out of the running replicas, and what that costs."""
+    """A set, the running replicas that it excludes, and the price of their eviction."""
 
     set_name: str | None
     evict: list[str]
@@ -25,21 +23,14 @@ class _Choice(NamedTuple):
 
 
 class Matrix(Swapper):
-    """Chooses the set that has the target and evicts at the lowest cost; never a pinned replica.
+    """Chooses the set that contains the target and evicts at the lowest cost; never a pinned replica.
 
-    Any part of a set may run. Of sets that cost the same, the first is chosen; within a set, what evicts fewer
-    replicas, and then what is written first. A target that is in no set runs alone.
+    Any part of a set may run. Among sets of one cost the first wins; within a set the fewest evictions, then the first
+    alternative. A target that is in no set runs alone.
     """
 
-    class Config(msgspec.Struct, frozen=True):
-        """``vars``: short names of models. ``costs``: of evicting, 1 if left out. ``sets``: expressions, best first.
-
-        All from ``[scheduling.matrix]``.
-        """
-
-        vars: dict[str, str] = {}
-        costs: dict[str, Annotated[int, msgspec.Meta(ge=1)]] = {}
-        sets: dict[str, str] = {}
+    class Config(MatrixSettings, frozen=True):
+        """``vars``: short names of models. ``costs``: of evicting, 1 if left out. ``sets``: expressions, best first."""
 
     def __init__(self, config: Config) -> None:
         if not config.sets:
@@ -52,7 +43,7 @@ class Matrix(Swapper):
         self._costs: Mapping[str, int] = {}
 
     def prepare(self, host: HostFacts) -> None:
-        """Take the host. Raises ``ConfigError`` for a name that is neither a model nor one of ``vars``."""
+        """Raises ``ConfigError`` for a name that is neither a model nor one of ``vars``."""
         names = Names(self._config.vars, host, f"{_KEY}.vars")
         costs = names.costs(self._config.costs, f"{_KEY}.costs")
         self._host = host
@@ -61,14 +52,14 @@ class Matrix(Swapper):
         self._costs = {name: costs.get(replica.model, 1) for name, replica in host.replicas.items()}
 
     def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
-        """The running replicas that the chosen set leaves out, in their order. ``LoadFailed`` if one is pinned."""
+        """The running replicas that the chosen set excludes, in their order. ``LoadFailed`` if one is pinned."""
         return [] if target in running else self._choose(target, running).evict
 
     def on_swap_start(self, target: str, running: Sequence[str]) -> None:
-        """Nothing to remember."""
+        pass
 
     def explain(self, target: str, running: Sequence[str]) -> SwapPlan:
-        """The eviction, with the set chosen and the cost of all that is evicted."""
+        """The eviction with the chosen set and its cost."""
         nothing = _Choice(self._first_with(running), [], 0) if target in running else None
         name, evict, cost = nothing or self._choose(target, running)
         stays = [each for each in running if each != target and each not in evict]
@@ -92,11 +83,11 @@ class Matrix(Swapper):
         return chosen
 
     def _cost_without(self, models: int, running: Sequence[str]) -> int:
-        """What it costs to evict all but ``models``."""
+        """The cost of evicting all but ``models``."""
         return sum(self._costs[each] for each in running if not self._bits[each] & models)
 
     def _worths(self, target: str, running: Sequence[str]) -> dict[int, int]:
-        """What it is worth to keep each model: the target above all, then the pinned, then by cost, then by number."""
+        """The worth of keeping each model: the target above all, then pinned models, then by cost, then by number."""
         above_number = len(running) + 1
         above_cost = 1 + sum(self._costs[each] * above_number + 1 for each in running)
         worths: dict[int, int] = {}

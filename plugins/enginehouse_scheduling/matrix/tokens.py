@@ -1,4 +1,4 @@
-"""The words and signs of an expression."""
+"""Splits an expression into tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _QUOTED = re.compile(r'"([^"\n]*)"')
 
 
 class Token(NamedTuple):
-    """``kind`` is the sign itself, ``"name"``, or ``"end"``; ``name`` is without its quotes."""
+    """``kind`` is the sign itself, ``"name"`` or ``"end"``. ``name`` has no quotes."""
 
     kind: str
     span: Span
@@ -21,7 +21,7 @@ class Token(NamedTuple):
 
 
 def tokenize(source: Source) -> Iterator[Token]:
-    """The tokens of an expression, an ``"end"`` last. Raises ``ConfigError`` for what is none."""
+    """The tokens of an expression, with an ``"end"`` last. Raises ``ConfigError`` for an unknown character."""
     text = source.text.rstrip()
     place = 0
     while place < len(text):

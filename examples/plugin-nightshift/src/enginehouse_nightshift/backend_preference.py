@@ -1,4 +1,4 @@
-"""The scorer: some backends are better than others."""
+"""The scorer ``backend_preference``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from enginehouse import Candidate, Requirements
+from enginehouse import Candidate, Requirements, Scorer
 
 
-class BackendPreference:
-    """Scores a backend by the first pattern that its name matches."""
+class BackendPreferenceScorer(Scorer):
+    """Scores a candidate by the first pattern that the name of its backend matches."""
 
     class Config(msgspec.Struct, frozen=True):
-        """``prefer``: patterns as in a shell, best first."""
+        """``prefer`` are patterns as in a shell, best first."""
 
         prefer: tuple[str, ...]
 
@@ -22,7 +22,7 @@ class BackendPreference:
         self._prefer = config.prefer
 
     def score(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[float]:
-        """100 for the first pattern, equal steps down from there, 0 for no match."""
+        """100 for the first pattern, less by equal steps for each later one, 0 for no match."""
         return [self._score(candidate.backend) for candidate in candidates]
 
     def _score(self, backend: str) -> float:

@@ -1,4 +1,4 @@
-"""The strategy: fill one backend before using the next."""
+"""The strategy ``packed``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import msgspec
 from enginehouse import Candidate, Requirements, Strategy, Verdict
 
 
-class Packed(Strategy):
-    """Picks the busiest backend that is below its limit, or the least busy one if none is."""
+class PackedStrategy(Strategy):
+    """Picks the busiest backend below the limit, or the least busy one if all have reached the limit."""
 
     class Config(msgspec.Struct, frozen=True):
-        """``limit``: requests at once that a backend gets before the next one is used."""
+        """``limit`` is the number of concurrent requests at which the next backend is used."""
 
         limit: Annotated[int, msgspec.Meta(ge=1)] = 8
 
@@ -22,14 +22,12 @@ class Packed(Strategy):
         self._limit = config.limit
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
-        """The first of the best."""
         return max(candidates, key=self._rank)
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
-        """Each candidate's rank as its score."""
         return [Verdict(self._rank(each), {"pending": each.load.pending, "limit": self._limit}) for each in candidates]
 
     def _rank(self, candidate: Candidate) -> float:
-        """The more requests the better, up to the limit; from there on the fewer."""
+        """The number of pending requests below the limit; its negative from there on."""
         pending = candidate.load.pending
         return pending if pending < self._limit else -pending

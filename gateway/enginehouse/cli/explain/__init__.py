@@ -1,4 +1,4 @@
-"""``enginehouse explain``: decisions taken apart, without a running gateway."""
+"""``enginehouse explain``: explains decisions without a running gateway."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from enginehouse.cli.explain.swap import swap
 
 @click.group()
 def explain() -> None:
-    """Take decisions apart; no gateway has to run."""
+    """Explain decisions; no gateway needs to run."""
 
 
 explain.add_command(route)

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from enginehouse.app import build_fleet, build_router
+from enginehouse.app.build import settle
 from enginehouse.cli.explain.state import State, impose, read_state
 from enginehouse.cli.options import config_option
 from enginehouse.cli.output import print_json, warn
@@ -20,8 +21,8 @@ from enginehouse.config.schema import Config
 from enginehouse.domain.errors import ConfigError, RequestError
 from enginehouse.domain.route import ExplainedCandidate, Explanation
 from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.routing.body.read import read_request
 from enginehouse.routing.explain import explain_unread
-from enginehouse.routing.read import read_request
 
 _FILE = click.Path(path_type=Path, allow_dash=True)
 
@@ -33,12 +34,13 @@ _FILE = click.Path(path_type=Path, allow_dash=True)
 @click.option("--path", default="/v1/chat/completions", show_default=True, help="The endpoint that the body is for.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def route(config: Path | None, request: Path, state: Path | None, path: str, as_json: bool) -> None:
-    """Show which replica would serve a request, and what each filter and score had to say.
+    """Show which replica would serve a request, with every filter's and scorer's result.
 
-    STATE.json holds {"backends": {"gpu-1": {"healthy": true, "draining": false, "pending": 0, "avg_latency_ms": 0}}};
-    what it leaves out is healthy and idle. "models": [...] names what an engine serves whose models are not configured.
+    STATE.json holds {"backends": {"gpu-1": {"healthy": true, "draining": false, "pending": 0, "avg_latency_ms": 0}}}.
+    Backends that it leaves out are healthy and idle. "models": [...] names the models of an engine whose models are not
+    configured.
 
-    The exit status is 0 whenever there is an explanation, also if it is that nothing can serve the request.
+    The exit status is 0 for every explanation, even if no replica can serve the request.
     """
     loaded = load_config_or_embedded(config, os.environ)
     for warning in loaded.warnings:
@@ -53,12 +55,16 @@ def route(config: Path | None, request: Path, state: Path | None, path: str, as_
 
 
 def _explain(config: Config, state: State, path: str, body: bytes) -> Explanation:
-    router = build_router(config, load_plugins(config.plugins).registry)
+    registry = load_plugins(config.plugins).registry
+    config, warnings = settle(config, registry)
+    for warning in warnings:
+        warn(warning)
+    router = build_router(config, registry)
     fleet = build_fleet(config)
     impose(state, fleet)
     for backend in fleet.backends():
         if not backend.models:
-            warn(f"backend '{backend.name}': its engine is not asked for its models here; name them in the state")
+            warn(f"backend '{backend.name}': its models are not configured; name them in the state")
     try:
         needs = router.requirements(read_request(path, [], body))
     except RequestError as error:

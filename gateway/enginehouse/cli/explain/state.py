@@ -1,4 +1,4 @@
-"""STATE.json: how the fleet is supposed to be when a decision is explained."""
+"""STATE.json: the assumed state of the fleet for an explanation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from enginehouse.fleet.fleet import Fleet
 
 
 class BackendState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One backend. ``models``: what its engine serves, for a backend whose configuration does not say."""
+    """One backend. ``models``: the models of its engine, if they are not configured."""
 
     healthy: bool = True
     draining: bool = False
@@ -37,9 +37,9 @@ def read_state(text: bytes, file: str) -> State:
 
 
 def impose(state: State, fleet: Fleet) -> None:
-    """Bring a fleet of which nothing is known yet into ``state``.
+    """Bring a new fleet into ``state``.
 
-    Raises ``NotFound``, with the name that may have been meant, if the state has a backend that the fleet has not.
+    Raises ``NotFound``, with the closest name, for a backend that the fleet does not have.
     """
     for name, backend in state.backends.items():
         load = fleet.load(name)
@@ -51,4 +51,4 @@ def impose(state: State, fleet: Fleet) -> None:
         if state.backends.get(known.name, BackendState()).healthy:
             fleet.succeeded(known.name)
         else:
-            fleet.gone(known.name, "so says the given state")
+            fleet.mark_unhealthy(known.name, "unhealthy in the given state")

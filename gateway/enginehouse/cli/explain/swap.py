@@ -1,4 +1,4 @@
-"""``enginehouse explain swap``: what would be stopped so that a model can run."""
+"""``enginehouse explain swap``: which models would stop so that another can run."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from enginehouse.scheduling.facts import host_facts
 
 @click.command()
 @config_option
-@click.option("--target", metavar="MODEL", required=True, help="The model that is to run.")
-@click.option("--running", metavar="A,B", default="", help="Models that run, the least recently used first.")
+@click.option("--target", metavar="MODEL", required=True, help="The model to run.")
+@click.option("--running", metavar="A,B", default="", help="Running models, least recently used first.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def swap(config: Path | None, target: str, running: str, as_json: bool) -> None:
-    """Show which models would be stopped so that another can run, what runs then, and by which rule.
+    """Show which models would stop so that another can run, which run then, and by which rule.
 
     A model that cannot run is an error.
     """

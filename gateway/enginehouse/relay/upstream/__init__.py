@@ -1,1 +1,1 @@
-"""The engine's side: connections, pools, and the HTTP client made of them."""
+"""Connections to engines."""

@@ -1,27 +1,28 @@
-"""Whole requests to an engine, for probes and operations."""
+"""Whole requests to an engine: probes and operations."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from enginehouse.domain.errors import UpstreamError, UpstreamTimeout
 from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.relay.headers import read_lines
-from enginehouse.relay.upstream.connection import AnswerHead
+from enginehouse.relay.upstream.connection import AnswerHead, Connection
 from enginehouse.relay.upstream.upstream import Upstream
 
 _LARGEST = 16 << 20
 
 
 class Client:
-    """An ``EngineClient`` over the pool that live requests use."""
+    """An ``EngineClient`` on the connections that live requests use."""
 
     def __init__(self, upstream: Upstream, timeout: float) -> None:
         self._upstream = upstream
         self._timeout = timeout
 
     async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
-        """Send a request and read the whole answer, within this client's time limit."""
+        """Send a request and read the whole answer. Raises ``UpstreamError``, and ``UpstreamTimeout`` if it is late."""
         try:
             return await asyncio.wait_for(self._request(method, path, body), self._timeout)
         except asyncio.TimeoutError:
@@ -32,22 +33,25 @@ class Client:
         content = b"content-type: application/json\r\n" if body else b""
         length = b"content-length: %d\r\n\r\n" % len(body)
         request = self._upstream.fixed(method, path) + content + length + body
-        while True:
-            kept = pool.take()
-            connection = kept or await pool.connect()
-            answer = _WholeAnswer()
-            connection.send(answer, request)
-            try:
-                return await answer.done
-            except _Stale:
-                continue
-            finally:
-                if not answer.ended:
-                    connection.abort()
+        kept = pool.take()
+        if kept is not None:
+            with contextlib.suppress(_Stale):
+                return await _ask(kept, request)
+        return await _ask(await pool.connect(), request)
+
+
+async def _ask(connection: Connection, request: bytes) -> EngineResponse:
+    answer = _WholeAnswer()
+    connection.send(answer, request)
+    try:
+        return await answer.done
+    finally:
+        if not answer.ended:
+            connection.abort()
 
 
 class _Stale(Exception):
-    """A kept-alive connection was closed before it was used: try another."""
+    """A kept-alive connection was closed before it was used."""
 
 
 class _WholeAnswer:
@@ -60,7 +64,6 @@ class _WholeAnswer:
         self._body = bytearray()
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
-        """Keep what arrived."""
         self._head = head or self._head
         self._body += body
         if complete or len(self._body) > _LARGEST:
@@ -69,7 +72,6 @@ class _WholeAnswer:
                 self.done.set_result(EngineResponse(self._head.status, read_lines(self._head.lines), bytes(self._body)))
 
     def broken(self, why: str, *, stale: bool) -> None:
-        """Pass the failure on."""
         self.ended = True
         if not self.done.done():
             self.done.set_exception(_Stale() if stale else UpstreamError(why))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol, cast
 
 import httptools
@@ -10,13 +11,17 @@ import msgspec
 
 from enginehouse.relay.headers import FOR_THE_GATEWAY, without_named
 
+_LARGEST_HEAD = 64 * 1024
+"""In bytes, as for clients. It bounds whatever comes between two pieces of body."""
+_MOST_INFORMATIONAL = 16
+
 
 class AnswerHead(msgspec.Struct, frozen=True):
     """The head of an engine's answer.
 
-    ``lines`` are the headers that are meant for the client, as they stand on the wire. ``length`` is in bytes, where
-    the engine says it. ``until_close``: nothing but the end of the connection marks the end of the body. ``stream``:
-    the body is a stream of events.
+    ``lines``: the headers for the client, as they stand on the wire. ``length``: of the body in bytes, if the engine
+    announced it. ``until_close``: only the end of the connection marks the end of the body. ``stream``: the body is a
+    stream of server-sent events.
     """
 
     status: int
@@ -27,49 +32,46 @@ class AnswerHead(msgspec.Struct, frozen=True):
 
 
 class Receiver(Protocol):
-    """Whoever sent a request on a connection."""
+    """The sender of a request, who gets its answer."""
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
-        """What arrived together: the head (once), a piece of the body, whether that was all.
+        """Take what arrived together: the head (once), a piece of the body, and whether the answer is complete.
 
-        When ``complete``, the connection is no longer this receiver's.
+        When it is ``complete``, the connection may serve other requests.
         """
 
     def broken(self, why: str, *, stale: bool) -> None:
         """The connection broke before the answer was complete.
 
         ``stale``: it had served before and broke before the first byte of this answer, as happens when an engine closes
-        a kept-alive connection just when a request is sent.
+        a kept-alive connection just when a request is sent (RFC 9112, 9.5).
         """
 
 
-class Home(Protocol):
-    """Where connections are kept between two requests."""
-
-    def release(self, connection: Connection) -> None:
-        """``connection`` can serve again."""
-
-    def forget(self, connection: Connection) -> None:
-        """``connection`` is closed."""
-
-
 class Connection(asyncio.Protocol):
-    """Sends one request at a time and hands the answer to its receiver, as it arrives."""
+    """Sends one request at a time and hands the answer to its receiver, as it arrives.
 
-    def __init__(self, home: Home) -> None:
-        self._home = home
+    ``keep`` is called when the connection can serve again, ``remove`` when it is closed. ``kept_at``: since when it is
+    idle, on the loop's clock.
+    """
+
+    def __init__(self, keep: Callable[[Connection], None], remove: Callable[[Connection], None]) -> None:
+        self._keep = keep
+        self._remove = remove
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._parser = httptools.HttpResponseParser(self)
         self._receiver: Receiver | None = None
         self._served = 0
+        self.kept_at = 0.0
         self._head_only = False
+        self._pending = self._informational = 0
         self._reset()
 
     def _reset(self) -> None:
         self._lines: list[bytes] = []
         self._length: int | None = None
         self._chunked = False
-        self._stream = False
+        self._stream = self._encoded = False
         self._named = b""
         self._head: AnswerHead | None = None
         self._head_new = False
@@ -77,7 +79,7 @@ class Connection(asyncio.Protocol):
         self._complete = False
         self._began = False
 
-    # --- the receiver's side
+    # --- for the receiver
 
     @property
     def usable(self) -> bool:
@@ -85,21 +87,22 @@ class Connection(asyncio.Protocol):
         return self._receiver is None and not self._transport.is_closing()
 
     def send(self, receiver: Receiver, request: bytes) -> None:
-        """Send a whole request; its answer goes to ``receiver``."""
+        """Send a whole request; ``receiver`` gets its answer."""
         self._receiver = receiver
+        self._pending = self._informational = 0
         self._head_only = request.startswith(b"HEAD ")
         self._transport.write(request)
 
     def pause(self) -> None:
-        """Read nothing more from the engine until ``resume``."""
+        """Stop reading from the engine until ``resume``."""
         self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Read on."""
+        """Read from the engine again."""
         self._transport.resume_reading()
 
     def abort(self) -> None:
-        """Close at once; the receiver hears no more."""
+        """Close at once, without another call of the receiver."""
         self._receiver = None
         self._transport.abort()
 
@@ -107,20 +110,22 @@ class Connection(asyncio.Protocol):
         """Close an idle connection."""
         self._transport.close()
 
-    # --- asyncio's side
+    # --- from asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called once the connection stands."""
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived and pass it on in one piece."""
+        """Pass on what arrived together in one call."""
         if self._receiver is None:
             self._transport.abort()
             return
         self._began = True
+        self._pending += len(data)
         try:
             self._parser.feed_data(data)
+            if self._pending > _LARGEST_HEAD and not self._complete:
+                raise _too_large()
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._break(f"malformed response: {error.__context__ or error}")
             return
@@ -147,15 +152,14 @@ class Connection(asyncio.Protocol):
         self._served += 1
         self._reset()
         if self._transport.get_write_buffer_size():
-            self._transport.abort()  # the engine answered early, and may never read the rest of the request
+            self._transport.abort()  # the engine answered early and may never read the rest of the request
         elif keep:
-            self._home.release(self)
+            self._keep(self)
         else:
             self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The engine closed the connection, or it broke."""
-        self._home.forget(self)
+        self._remove(self)
         if self._receiver is None:
             return
         if self._head is not None and self._head.until_close and exc is None:
@@ -172,20 +176,22 @@ class Connection(asyncio.Protocol):
         if receiver is not None:
             receiver.broken(why, stale=stale)
 
-    # --- the parser's side
+    # --- from the parser
 
     def on_message_begin(self) -> None:
-        """An answer begins; a second one to the same request is a protocol error."""
+        """Refuse a second answer to one request."""
         if self._complete:
             raise httptools.HttpParserError("unexpected second response")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header line; those that trail a body come too late to matter."""
+        """Keep a header line, or what it says of the framing. The trailers of a body change nothing any more."""
         name = name.lower()
         if name not in FOR_THE_GATEWAY:
             self._lines.append(name + b": " + value + b"\r\n")
             if name == b"content-type":
                 self._stream = value.lower().startswith(b"text/event-stream")
+            elif name == b"content-encoding" and value.strip().lower() != b"identity":
+                self._encoded = True
         elif name == b"content-length":
             self._length = int(value)
         elif name == b"transfer-encoding":
@@ -196,11 +202,14 @@ class Connection(asyncio.Protocol):
             self._named += b"," + value if self._named else value
 
     def on_headers_complete(self) -> None:
-        """The head is whole; an informational one (1xx) is followed by another."""
+        """Make the head of the answer. An informational one (1xx) is dropped: another follows (RFC 9110, 15.2)."""
         status = self._parser.get_status_code()
         if not 100 <= status < 600:
             raise httptools.HttpParserError(f"there is no status {status:03}")
         if status < 200:
+            self._informational += 1
+            if self._informational > _MOST_INFORMATIONAL:
+                raise httptools.HttpParserError(f"more than {_MOST_INFORMATIONAL} informational answers")
             self._reset()
             self._began = True
             return
@@ -209,21 +218,28 @@ class Connection(asyncio.Protocol):
         framed = self._chunked or self._length is not None or bodiless
         length = 0 if empty else None if self._chunked else self._length
         lines = b"".join(without_named(self._lines, self._named))
-        self._head = AnswerHead(status, lines, length, not framed, self._stream and not bodiless)
+        if len(lines) > _LARGEST_HEAD:
+            raise _too_large()
+        self._pending = 0
+        stream = self._stream and not self._encoded and not bodiless  # an encoded body cannot be split into events
+        self._head = AnswerHead(status, lines, length, not framed, stream)
         self._head_new = True
-        if self._head_only:  # the parser would wait for a body, so this is the last that it reads
+        if self._head_only:  # the parser would wait for a body, so it reads nothing more
             self._complete = True
             self._keep_alive = False
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
+        self._pending = 0
         if not self._head_only:
             self._body.append(body)
 
     def on_message_complete(self) -> None:
-        """The answer is whole."""
         if self._head is not None and not self._head_only:
             self._complete = True
-            # After an answer that has no body but announces one, nobody knows what comes next on the connection.
+            # After an answer that announces a body but cannot have one, the connection's next bytes are ambiguous.
             doubtful = self._head.length == 0 and (self._chunked or self._length)
             self._keep_alive = self._parser.should_keep_alive() and not doubtful
+
+
+def _too_large() -> httptools.HttpParserError:
+    return httptools.HttpParserError(f"more than {_LARGEST_HEAD} bytes of head, trailers or chunk extensions")

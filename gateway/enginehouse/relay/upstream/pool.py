@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import ssl
+from time import monotonic
 from urllib.parse import urlsplit
 
 import msgspec
 
-from enginehouse.domain.errors import UpstreamError
+from enginehouse.domain.errors import Overloaded, UpstreamError
 from enginehouse.relay.upstream.connection import Connection
 
-_MOST_IDLE = 256
+_log = logging.getLogger("enginehouse.relay")
+
+_FEW = 4
+"""Idle connections that are kept. An engine with a thread for each connection has no more than 8 or so."""
+_GRACE_S = 0.02
+"""After so long without use, idle connections above ``_FEW`` are closed."""
+_UNUSED_S = 2.0
+"""After 2 to 3 s without use, every idle connection is closed: llama-server and vLLM close theirs after 5 s."""
+_NO_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+_WARN_EVERY_S = 60.0
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where an engine listens; ``prefix`` is the path before ``/v1``. Without a ``host`` it is nowhere."""
+    """Where an engine listens; ``prefix`` is the path before ``/v1``. Without a ``host`` the engine does not run."""
 
     host: str
     port: int
@@ -39,12 +51,16 @@ class Origin(msgspec.Struct, frozen=True):
 class Pool:
     """Kept-alive connections to one origin, the last used first.
 
-    ``tls``: how its certificate is checked, where it has one.
+    Few are kept for long, because each idle connection may hold a thread of the engine: 50 of them held the 8 threads
+    of a llama-server until its keep-alive ended, 5 s later. ``tls``: the context that checks the origin's certificate,
+    if it has one.
     """
 
     def __init__(self, origin: Origin, *, verify_tls: bool = True) -> None:
         self.origin = origin
         self._idle: list[Connection] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._slow = False
         self._closed = False
         self.tls = _tls_context(verify_tls) if origin.tls else None
 
@@ -57,36 +73,71 @@ class Pool:
         return None
 
     async def connect(self) -> Connection:
-        """A new connection. Raises ``UpstreamError``."""
+        """A new connection. Raises ``UpstreamError``, or ``Overloaded`` if the gateway has no file descriptor left."""
         loop = asyncio.get_running_loop()
         origin = self.origin
         if not origin.host:
             raise UpstreamError("its engine does not run")
         try:
             _, connection = await loop.create_connection(
-                lambda: Connection(self), origin.host, origin.port, ssl=self.tls
+                lambda: Connection(self._keep, self._remove), origin.host, origin.port, ssl=self.tls
             )
         except (OSError, UnicodeError) as error:  # the latter for names that no host can have
+            if isinstance(error, OSError) and error.errno in _NO_FILES:
+                raise _no_files(error) from None
             raise UpstreamError(f"cannot connect to {origin.authority}: {error}") from error
         return connection
 
-    def release(self, connection: Connection) -> None:
-        """Keep ``connection`` for a later request."""
-        if self._closed or len(self._idle) >= _MOST_IDLE:
-            connection.close()
-        else:
-            self._idle.append(connection)
+    def close(self) -> None:
+        """Close idle connections now, and the others when their request has ended."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._idle:
+            self._idle.pop().close()
 
-    def forget(self, connection: Connection) -> None:
-        """``connection`` is gone."""
+    def _keep(self, connection: Connection) -> None:
+        if self._closed:
+            connection.close()
+            return
+        loop = asyncio.get_running_loop()
+        connection.kept_at = loop.time()
+        self._idle.append(connection)
+        if self._timer is None or (self._slow and len(self._idle) > _FEW):
+            self._sweep_later(loop)
+
+    def _remove(self, connection: Connection) -> None:
         if connection in self._idle:
             self._idle.remove(connection)
 
-    def close(self) -> None:
-        """Close what is idle now, and what is in use when its request has ended."""
-        self._closed = True
-        while self._idle:
-            self._idle.pop().close()
+    def _sweep_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._slow = len(self._idle) <= _FEW
+        self._timer = loop.call_later(_UNUSED_S / 2 if self._slow else _GRACE_S, self._sweep, loop)
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close what nothing has used for too long: the first ones of the list."""
+        self._timer = None
+        idle, now = self._idle, loop.time()
+        while idle and now - idle[0].kept_at >= (_UNUSED_S if len(idle) <= _FEW else _GRACE_S):
+            idle.pop(0).close()
+        if idle:
+            self._sweep_later(loop)
+
+
+class _Warned:
+    """When the last warning was logged, on the clock of ``monotonic``."""
+
+    at = -_WARN_EVERY_S
+
+
+def _no_files(error: OSError) -> Overloaded:
+    if monotonic() - _Warned.at >= _WARN_EVERY_S:
+        _Warned.at = monotonic()
+        _log.warning("The gateway can open no more connections: %s. Raise its limit (ulimit -n)", error.strerror)
+    return Overloaded(f"The gateway can open no more connections ({error.strerror}): raise its limit of open files")
 
 
 def _tls_context(verify: bool) -> ssl.SSLContext:

@@ -1,8 +1,8 @@
-"""One backend, as the relay sees it."""
+"""How requests reach one backend."""
 
 from __future__ import annotations
 
-from enginehouse.config.schema import Backend, Timeouts
+from enginehouse.config.schema import BackendSettings, TimeoutSettings
 from enginehouse.domain.request import Headers
 from enginehouse.relay.headers import NOT_TO_ENGINE, passing_lines, read_lines
 from enginehouse.relay.upstream.pool import Origin, Pool
@@ -14,10 +14,10 @@ _CONNECTING = ("url", "verify_tls", "api_key", "pass_authorization")
 class Upstream:
     """A backend's address, its key, its time limits and its connections.
 
-    One without a ``url`` is nowhere, and cannot be reached, until it is located.
+    A backend without a ``url`` cannot be reached until ``locate`` gives it one.
     """
 
-    def __init__(self, name: str, settings: Backend, timeouts: Timeouts) -> None:
+    def __init__(self, name: str, settings: BackendSettings, timeouts: TimeoutSettings) -> None:
         self.name = name
         self.timeouts = settings.timeouts or timeouts
         self.pool = Pool(Origin.parse(settings.url), verify_tls=settings.verify_tls)
@@ -28,18 +28,18 @@ class Upstream:
         self._withheld = NOT_TO_ENGINE - passes
         self._fixed: dict[str, bytes] = {}
 
-    def is_for(self, settings: Backend) -> bool:
-        """Whether requests reach an engine with these ``settings`` as they do with those of this one."""
+    def is_for(self, settings: BackendSettings) -> bool:
+        """Whether requests reach a backend of these ``settings`` in the same way."""
         return all(getattr(settings, key) == getattr(self._settings, key) for key in _CONNECTING)
 
     def locate(self, url: str) -> None:
-        """The engine listens at ``url`` from now on, or nowhere if that is empty."""
+        """Send requests to ``url`` from now on; if it is empty, the engine does not run."""
         self.pool.close()
         self.pool = Pool(Origin.parse(url), verify_tls=self._verify_tls)
         self._fixed.clear()
 
     def fixed(self, method: str, path: str) -> bytes:
-        """The request line and the lines that are the same for every request."""
+        """The request line and the headers that every request has."""
         origin = self.pool.origin
         key = f"authorization: Bearer {self._api_key}\r\n" if self._api_key else ""
         return f"{method} {origin.prefix}{path} HTTP/1.1\r\nhost: {origin.authority}\r\n{key}".encode("latin-1")
@@ -53,7 +53,7 @@ class Upstream:
         return b"%s%sx-request-id: %s\r\ncontent-length: %d\r\n\r\n%s" % (fixed, lines, request_id, len(body), body)
 
     def call(self, method: str, target: str, headers: Headers, request_id: bytes, body: bytes) -> bytes:
-        """A whole request of any kind on behalf of a client, which gets the answer as it comes.
+        """A whole request of any method on behalf of a client, who gets the answer as the engine encodes it.
 
         ``target`` is a path and perhaps a query, as they stand on the wire.
         """
@@ -62,7 +62,7 @@ class Upstream:
         return b"%s%sx-request-id: %s\r\n%s\r\n%s" % (self.fixed(method, target), lines, request_id, length, body)
 
     def handshake(self, headers: Headers, request_id: bytes) -> list[tuple[str, str]]:
-        """The headers of a WebSocket's handshake on behalf of a client, but for those of the protocol itself."""
+        """The headers of a WebSocket's handshake on behalf of a client, without those of the protocol itself."""
         own = [(b"x-request-id", request_id)]
         if self._api_key:
             own.append((b"authorization", b"Bearer " + self._api_key.encode("latin-1")))
@@ -70,5 +70,6 @@ class Upstream:
         return [
             (name.decode("ascii"), value.decode("ascii"))
             for name, value in (*theirs, *own)
-            if not name.startswith(b"sec-websocket-") and value.isascii()  # a handshake has no other characters
+            if not name.startswith(b"sec-websocket-")
+            and value.isascii()  # some releases of websockets would send others as UTF-8
         ]

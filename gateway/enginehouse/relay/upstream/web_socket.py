@@ -29,7 +29,7 @@ async def open_web_socket(
     subprotocols: Sequence[str],
     largest: int,
 ) -> ClientConnection | EngineResponse:
-    """A WebSocket to ``target`` at the engine, or what the engine answers instead.
+    """A WebSocket to ``target`` at the engine, or the engine's answer to the handshake if that is another one.
 
     ``target`` is a path and perhaps a query, as they stand on the wire; ``largest`` is in bytes, of one message. Raises
     ``UpstreamError`` and ``UpstreamTimeout``.
@@ -65,12 +65,12 @@ async def open_web_socket(
 
 class _Connect(connect):
     def process_redirect(self, exc: Exception) -> Exception | str:
-        """Where an engine sends a client is for the client to see."""
+        """Follow no redirect: the client gets it."""
         return exc
 
 
 def headers_for_client(response: Response) -> Headers:
-    """The headers of an engine's answer to a handshake that are meant for the client."""
+    """The headers of an engine's answer to a handshake, without those that concern only the gateway."""
     pairs = ((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.raw_items())
     return [
         (name, value) for name, value in pairs if name not in FOR_THE_GATEWAY and not name.startswith(b"sec-websocket-")

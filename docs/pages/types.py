@@ -1,0 +1,193 @@
+"""Writes ``docs/reference/types.md``: the types and functions that plugin authors import, read from the source."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+from collections.abc import Iterator, Mapping
+from textwrap import dedent, indent
+
+from enginehouse.plugin_manager.kinds import KINDS
+
+_HEAD = """\
+# Types
+
+<!-- Written by docs/generate.py: change the source, then run `make docs`. -->
+
+The types and functions that a plugin may use. Import those of the first part from `enginehouse`. The second part is the
+test kit: import from `enginehouse.testing`, the real processes from `enginehouse.testing.gateway` and
+`enginehouse.testing.engines`, the types of fixtures from `enginehouse.testing.pytest_plugin`. The interfaces that a
+plugin implements: [hooks](hooks.md).
+"""
+
+_DOOR = {
+    "Requests": ("domain.request", "domain.requirements"),
+    "Candidates": ("domain.capabilities", "domain.replica"),
+    "Routes": ("domain.route", "interfaces.scorers"),
+    "Scheduling": ("domain.ticket", "interfaces.schedulers", "interfaces.swappers"),
+    "The kit for schedulers": (
+        "scheduling.kit.state",
+        "scheduling.kit.ticket_queue",
+        "scheduling.kit.starvation",
+        "scheduling.kit.swaps",
+        "scheduling.kit.usage",
+    ),
+    "Engines": ("interfaces.drivers", "interfaces.openai_driver", "interfaces.launchers"),
+    "Rescheduling": ("domain.migration", "interfaces.discoverers"),
+    "KV cache projection": ("rescheduling.projection", "rescheduling.offload"),
+    "Registration and configuration": (
+        "hookspecs",
+        "interfaces.routes",
+        "config.schema",
+        "config.units",
+        "config.decode",
+    ),
+    "Errors": ("domain.errors",),
+}
+"""The sections and their modules. What the door imports from other modules goes into a last section."""
+
+_TESTING = {
+    "Makers and fakes": ("testing.make", "testing.fake_effects", "testing.fake_engine"),
+    "Conformance checks": (
+        "testing.checks.extractors",
+        "testing.checks.routing",
+        "testing.checks.schedulers",
+        "testing.checks.swappers",
+        "testing.checks.drivers",
+        "testing.checks.launchers",
+        "testing.checks.discoverers",
+        "testing.checks.rescheduling",
+        "testing.checks.observers",
+        "testing.checks.surfaces",
+        "testing.checks.speed",
+    ),
+    "Installed plugins": ("testing.installed", "plugin_manager.listing"),
+    "Real processes": ("testing.gateway", "testing.engines"),
+    "Fixtures of pytest": ("testing.pytest_plugin",),
+}
+_NOT_IN_THE_KIT = {
+    "enginehouse.plugin_manager.listing": ["Row"],
+    "enginehouse.testing.gateway": ["RunningGateway", "Status"],
+    "enginehouse.testing.engines": ["SimEngine", "SeenRequest"],
+    "enginehouse.testing.pytest_plugin": [
+        "enginehouse_gateway",
+        "enginehouse_engine",
+        "enginehouse_plugins",
+        "enginehouse_check",
+        "StartGateway",
+        "StartEngine",
+        "CheckType",
+    ],
+}
+"""Types that belong to the kit, although ``enginehouse.testing`` itself does not export them."""
+
+
+def types_page() -> str:
+    """The whole page."""
+    door = _part("enginehouse", _DOOR, _exports("enginehouse"))
+    testing = _part("enginehouse.testing", _TESTING, {**_exports("enginehouse.testing"), **_NOT_IN_THE_KIT})
+    return "\n".join([_HEAD, *door, *testing])
+
+
+def _exports(package: str) -> Mapping[str, list[str]]:
+    """The names of the package's ``__all__`` that are no interface of a hook, by the module that defines them."""
+    imports = [node for node in ast.walk(_tree(package)) if isinstance(node, ast.ImportFrom)]
+    public = set(importlib.import_module(package).__all__) - {
+        kind.interface.__name__ for kind in KINDS if kind.interface
+    }
+    names = {str(node.module): [alias.name for alias in node.names if alias.name in public] for node in imports}
+    return {module: found for module, found in names.items() if found}
+
+
+def _part(package: str, sections: Mapping[str, tuple[str, ...]], exports: Mapping[str, list[str]]) -> Iterator[str]:
+    yield f"## `{package}`\n"
+    placed = {f"enginehouse.{module}" for modules in sections.values() for module in modules}
+    modules = {title: tuple(f"enginehouse.{module}" for module in found) for title, found in sections.items()}
+    modules["More"] = tuple(module for module in exports if module not in placed)
+    entries = {
+        title: [entry for module in found for entry in _entries(module, exports.get(module, []))]
+        for title, found in modules.items()
+    }
+    for title, found in entries.items():
+        if found:
+            yield f"### {title}\n"
+            yield from found
+
+
+def _entries(module: str, names: list[str]) -> Iterator[str]:
+    """One text for each of ``names``, in the order of the source."""
+    source = inspect.getsource(importlib.import_module(module)).splitlines()
+    body = _tree(module).body
+    for node, following in zip(body, [*body[1:], None], strict=True):
+        if _name(node) in names:
+            documentation = _text(node, following)
+            yield f"#### {_name(node)}\n\n" + (f"{documentation}\n\n" if documentation else "") + _code(node, source)
+
+
+def _tree(module: str) -> ast.Module:
+    return ast.parse(inspect.getsource(importlib.import_module(module)))
+
+
+def _name(node: ast.stmt) -> str:
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        return node.name
+    target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+    return target.id if isinstance(target, ast.Name) else ""
+
+
+def _text(node: ast.stmt, following: ast.stmt | None) -> str:
+    """The docstring of a class or a function, else the string that follows a constant; as Markdown."""
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        text = ast.get_docstring(node) or ""
+    else:
+        text = _string(following)
+    return text.replace("``", "`").replace("\n\n::\n", "\n")
+
+
+def _string(node: ast.stmt | None) -> str:
+    value = node.value.value if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) else None
+    return inspect.cleandoc(value) if isinstance(value, str) else ""
+
+
+def _code(node: ast.stmt, source: list[str]) -> str:
+    text = _class(node, source) if isinstance(node, ast.ClassDef) else _head(node, source)
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        text += " ..."
+    return f"```python\n{text}\n```\n"
+
+
+def _class(node: ast.ClassDef, source: list[str]) -> str:
+    """The class with its public fields and methods, and with their docstrings."""
+    fields, methods = [], []
+    for member, following in zip(node.body, [*node.body[1:], None], strict=True):
+        if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and _is_public(member):
+            methods.append(indent(_method(member, source), "    "))
+        elif isinstance(member, ast.Assign | ast.AnnAssign) and _is_public(member):
+            documentation = _string(following)
+            lines = [_head(member, source), *([_docstring(documentation)] if documentation else [])]
+            fields.append(indent("\n".join(lines), "    "))
+    body = "\n\n".join([*(["\n".join(fields)] if fields else []), *methods])
+    return _head(node, source) + (f"\n{body}" if body else " ...")
+
+
+def _is_public(member: ast.stmt) -> bool:
+    return not _name(member).startswith("_") or _name(member) in ("__init__", "__call__")
+
+
+def _method(node: ast.FunctionDef | ast.AsyncFunctionDef, source: list[str]) -> str:
+    documentation = ast.get_docstring(node)
+    return _head(node, source) + (f"\n{indent(_docstring(documentation), '    ')}" if documentation else " ...")
+
+
+def _head(node: ast.stmt, source: list[str]) -> str:
+    """The lines of a constant or a field; of a class or a function, the lines above its body."""
+    first, last = node.lineno, node.end_lineno
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        first = min([first, *(decorator.lineno for decorator in node.decorator_list)])
+        last = max(node.lineno, node.body[0].lineno - 1)
+    return dedent("\n".join(source[first - 1 : last])).rstrip()
+
+
+def _docstring(text: str) -> str:
+    return f'"""{text}' + ('\n"""' if "\n" in text else '"""')

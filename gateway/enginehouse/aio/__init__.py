@@ -1,0 +1,1 @@
+"""Tasks and timeouts that every floor uses."""

@@ -1,0 +1,29 @@
+"""Background tasks of one owner."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+class BackgroundTasks:
+    """Starts tasks, holds them while they run, and cancels them together.
+
+    The event loop keeps only weak references to tasks, so a task that nobody holds may vanish in mid-run.
+    """
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run ``work`` in the background."""
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    def cancel(self) -> None:
+        """Cancel every task that still runs."""
+        for task in self._running:
+            task.cancel()

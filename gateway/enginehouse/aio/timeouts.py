@@ -1,0 +1,43 @@
+"""Time limits for work and for events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def run_within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
+    """Run ``work`` and return its result. Raises ``TimeoutError`` after ``seconds``.
+
+    ``asyncio.wait_for`` waits for work that resists its cancellation; this leaves such work behind.
+    """
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(_retrieve)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+    finally:
+        task.cancel()
+    if not done:
+        raise TimeoutError
+    return task.result()
+
+
+async def wait_within(seconds: float, event: asyncio.Event) -> None:
+    """Wait until ``event`` is set. After ``seconds`` the event is set by this function.
+
+    Before Python 3.12, ``asyncio.wait_for`` loses a cancellation that comes together with the event.
+    """
+    timer = asyncio.get_running_loop().call_later(seconds, event.set)
+    try:
+        await event.wait()
+    finally:
+        timer.cancel()
+
+
+def _retrieve(task: asyncio.Future[Any]) -> None:
+    """Read the outcome, else asyncio reports the exception of work left behind as never retrieved."""
+    if not task.cancelled():
+        task.exception()

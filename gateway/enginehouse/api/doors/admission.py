@@ -1,0 +1,90 @@
+"""The check of a request's head, which every door makes before it reads the body."""
+
+from __future__ import annotations
+
+from enginehouse.api.cross_origin import CrossOriginProtection
+from enginehouse.api.keys import KeyHolder, Keyring
+from enginehouse.domain.errors import BodyTooLarge
+from enginehouse.domain.request import Headers
+from enginehouse.relay.relay import Relay
+
+INFERENCE_PATHS = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/responses",
+    "/v1/rerank",
+    "/v1/messages",
+    "/v1/audio/speech",
+)
+"""The endpoints whose ``POST`` is relayed to an engine: JSON with a ``model``."""
+
+_CHECKED = frozenset({b"content-length", b"origin"})
+
+
+class Admission:
+    """Admits requests by their heads: the gateway is open, the key is known, the body is not too large.
+
+    Where no keys are set, no web page of another origin gets in. ``client_timeout``: how many seconds a client may
+    leave answers unread; 0 is no limit.
+    """
+
+    def __init__(
+        self,
+        relay: Relay,
+        keyring: Keyring,
+        cross_origin: CrossOriginProtection,
+        *,
+        max_body: int,
+        client_timeout: float = 0.0,
+    ) -> None:
+        self.relay = relay
+        self.keyring = keyring
+        self.cross_origin = cross_origin
+        self.max_body = max_body
+        self.client_timeout = client_timeout
+        self.hot_paths = {path.encode(): path for path in INFERENCE_PATHS}
+
+    def admit(self, headers: Headers) -> KeyHolder | None:
+        """Return the caller, or ``None`` where no keys are set.
+
+        Raises ``Unauthorized``, ``Forbidden``, ``BodyTooLarge`` or ``ShuttingDown``.
+        """
+        self.relay.check_open()
+        caller = self.keyring.caller(headers)
+        for name, value in headers:
+            if name in _CHECKED:
+                if name == b"content-length":
+                    if int(value) > self.max_body:
+                        raise self.too_large()
+                elif caller is None:
+                    self.cross_origin.check_origin(headers)
+        return caller
+
+    def admit_direct(self, headers: Headers) -> KeyHolder | None:
+        """Admit a request for an engine itself. Also raises ``Forbidden`` for a key with a token limit.
+
+        Where no keys are set, operators' rules apply: the request may be for a page that controls the engine.
+        """
+        caller = self.admit(headers)
+        if caller is None:
+            self.cross_origin.check(headers)
+        else:
+            caller.check_uncounted()
+        return caller
+
+    def admit_web_socket(self, headers: Headers) -> KeyHolder | None:
+        """Admit a WebSocket to an engine itself."""
+        caller = self.admit_direct(headers)
+        if caller is not None:
+            self.cross_origin.check_web_socket(headers)
+        return caller
+
+    def admit_operator(self, headers: Headers) -> None:
+        """Admit a request for operators' pages. Raises ``Unauthorized`` or ``Forbidden``."""
+        if self.keyring.admin(headers) is None:
+            self.cross_origin.check(headers)
+
+    def too_large(self) -> BodyTooLarge:
+        """The error for a body of more than ``server.max_body``."""
+        return BodyTooLarge(f"The request body is larger than {self.max_body} bytes (server.max_body)")

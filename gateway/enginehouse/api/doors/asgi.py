@@ -1,0 +1,181 @@
+"""The ASGI door: the relay as a plain ASGI application, for other servers, for TLS and for tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from starlette.types import Message, Receive, Scope, Send
+
+from enginehouse.api.doors.admission import Admission
+from enginehouse.domain.errors import RequestError
+from enginehouse.domain.request import Headers
+from enginehouse.relay.door import Caller
+from enginehouse.relay.exchange import Exchange
+from enginehouse.relay.headers import read_lines
+
+BODILESS = frozenset({204, 304})
+"""Statuses of responses without a body (RFC 9112, 6.3)."""
+_MOST_BUFFERED = 64 * 1024
+
+
+class Outbound:
+    """A ``Door`` that writes ASGI messages. It pauses the engine while the client reads too slowly."""
+
+    def __init__(self) -> None:
+        self.exchange: Exchange | None = None
+        self.aborted = False
+        self._messages: deque[Message] = deque()
+        self._buffered = 0
+        self._paused = False
+        self._filled = asyncio.Event()
+        self._sending: asyncio.Task[None] | None = None
+
+    def start(self, status: int, lines: bytes, length: int | None) -> None:
+        headers = without_date(read_lines(lines))
+        if length is not None and status not in BODILESS:
+            headers.append((b"content-length", b"%d" % length))
+        self._put({"type": "http.response.start", "status": status, "headers": headers}, 0)
+
+    def write(self, chunk: bytes) -> None:
+        """Queue a piece. Pause the engine if too much is queued."""
+        self._put({"type": "http.response.body", "body": chunk, "more_body": True}, len(chunk))
+        if self._buffered > _MOST_BUFFERED and not self._paused and self.exchange is not None:
+            self._paused = True
+            self.exchange.pause()
+
+    def finish(self, chunk: bytes) -> None:
+        self._put({"type": "http.response.body", "body": chunk, "more_body": False}, len(chunk))
+
+    def unread(self) -> int:
+        return self._buffered
+
+    def abort(self) -> None:
+        """Stop in the middle, even while the server waits for the client. The server then breaks the connection."""
+        self.aborted = True
+        self._filled.set()
+        if self._sending is not None:
+            self._sending.cancel()
+
+    def start_sending(self, send: Send) -> None:
+        """Send queued messages until the last one or an abort.
+
+        Call it before the next ``receive``: a server that is asked for more of a refused body sends 100 Continue.
+        """
+        self._sending = asyncio.ensure_future(self._send_all(send))
+
+    async def sent(self) -> None:
+        """Wait until the last message is sent."""
+        sending = self._sending
+        assert sending is not None
+        try:
+            await asyncio.wait({sending})
+            if not sending.cancelled():
+                sending.result()
+        finally:
+            sending.cancel()
+            self._sending = None
+
+    async def _send_all(self, send: Send) -> None:
+        more = True
+        while more and not self.aborted:
+            await self._filled.wait()
+            self._filled.clear()
+            while self._messages:
+                message = self._messages.popleft()
+                await send(message)
+                more = message.get("more_body", True)
+                self._sent(len(message.get("body", b"")))
+
+    def _put(self, message: Message, size: int) -> None:
+        self._messages.append(message)
+        self._buffered += size
+        self._filled.set()
+
+    def _sent(self, size: int) -> None:
+        self._buffered -= size
+        if self._paused and self._buffered <= _MOST_BUFFERED // 2 and self.exchange is not None:
+            self._paused = False
+            self.exchange.resume()
+
+
+class AsgiDoor:
+    """An ASGI application for the inference endpoints."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = headers_of(scope)
+        out = Outbound()
+        out.exchange = exchange = self._open(out, scope, headers)
+        try:
+            await self._relay(exchange, out, headers, receive, send)
+        finally:
+            exchange.client_disconnected()
+            out.exchange = None  # otherwise the cycle of the two, with the body, waits for the garbage collector
+
+    def _open(self, out: Outbound, scope: Scope, headers: Headers) -> Exchange:
+        return self._admission.relay.open(out, scope["path"], headers)
+
+    def _admit(self, headers: Headers) -> Caller | None:
+        return self._admission.admit(headers)
+
+    async def _relay(self, exchange: Exchange, out: Outbound, headers: Headers, receive: Receive, send: Send) -> None:
+        """Receive and send at once: a request may be cancelled, and so answered, before its body is complete."""
+        try:
+            arriving = self._read(exchange, self._admit(headers), receive)
+        except RequestError as error:
+            exchange.cancel(error)
+            arriving = _disconnected(receive)
+        out.start_sending(send)
+        receiving = asyncio.ensure_future(arriving)
+        receiving.add_done_callback(lambda _: out.abort())
+        try:
+            await out.sent()
+        finally:
+            receiving.cancel()
+
+    async def _read(self, exchange: Exchange, caller: Caller | None, receive: Receive) -> None:
+        """Read the body and begin the exchange, then wait until the client disconnects."""
+        try:
+            body = await self._body(receive)
+        except RequestError as error:
+            exchange.cancel(error)
+        else:
+            if body is None:
+                return
+            exchange.begin(body, caller)
+        await _disconnected(receive)
+
+    async def _body(self, receive: Receive) -> bytes | None:
+        """Read the body; ``None`` if the client disconnects. Raises ``BodyTooLarge``."""
+        pieces: list[bytes] = []
+        length = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            piece = message.get("body", b"")
+            length += len(piece)
+            if length > self._admission.max_body:
+                raise self._admission.too_large()
+            pieces.append(piece)
+            if not message.get("more_body", False):
+                return b"".join(pieces)
+
+
+def headers_of(scope: Scope) -> Headers:
+    """The headers of an HTTP request or a WebSocket handshake, with lower-case names."""
+    return [(name.lower(), value) for name, value in scope["headers"]]
+
+
+def without_date(headers: Headers) -> Headers:
+    """``headers`` without the engine's ``Date``: an ASGI server adds its own."""
+    return [header for header in headers if header[0] != b"date"]
+
+
+async def _disconnected(receive: Receive) -> None:
+    """Wait until the client disconnects."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

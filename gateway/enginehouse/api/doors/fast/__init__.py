@@ -1,0 +1,24 @@
+"""The fast door: uvicorn's HTTP protocol, with the inference endpoints kept to itself.
+
+A request for one of them never becomes an ASGI scope or a task: the parser's callbacks drive its exchange. Every other
+request goes to the application unchanged.
+
+This package uses attributes of uvicorn's protocols that uvicorn does not document, so ``pyproject.toml`` caps uvicorn's
+minor version. ``.ci/newest-uvicorn`` tests the newest one.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from enginehouse.api.doors.admission import Admission
+from enginehouse.api.doors.fast.connection import FastDoor
+from enginehouse.api.doors.fast.idle_sweep import IdleSweep
+from enginehouse.api.doors.fast.web_socket import WebSocketProtocol
+
+__all__ = ["FastDoor", "WebSocketProtocol", "fast_door"]
+
+
+def fast_door(admission: Admission, *, cors: bool) -> partial[FastDoor]:
+    """What to give to uvicorn as its ``http``. With ``cors``, the application answers browsers."""
+    return partial(FastDoor, admission=admission, cors=cors, idle_sweep=IdleSweep())

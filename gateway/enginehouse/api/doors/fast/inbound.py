@@ -1,0 +1,174 @@
+"""One request for an inference endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable
+from http import HTTPStatus
+
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+
+from enginehouse.api.doors.admission import Admission
+from enginehouse.api.doors.asgi import BODILESS
+from enginehouse.domain.errors import RequestError
+from enginehouse.domain.request import Headers
+from enginehouse.relay.door import Caller
+from enginehouse.relay.exchange import Exchange
+
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+
+
+def status_line(status: int) -> bytes:
+    """The first line of a response, with its line break."""
+    return _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+
+
+class ClientConnection:
+    """What the requests on one connection share.
+
+    ``arrived`` takes a request that is complete, or will be refused without its body. ``answered`` takes one that has
+    been answered.
+    """
+
+    __slots__ = ("admission", "answered", "arrived", "flow", "transport")
+
+    def __init__(
+        self,
+        admission: Admission,
+        transport: asyncio.Transport,
+        flow: FlowControl,
+        *,
+        arrived: Callable[[Inbound], None],
+        answered: Callable[[Inbound], None],
+    ) -> None:
+        self.admission = admission
+        self.transport = transport
+        self.flow = flow
+        self.arrived = arrived
+        self.answered = answered
+
+
+class Inbound:
+    """One request on a connection, and the ``Door`` of its exchange.
+
+    It takes the place of uvicorn's request-response cycle, so it has the attributes that uvicorn's protocol reads.
+    ``waits``: an earlier request is not answered yet. ``expects``: the client sends the body after a 100 Continue.
+    """
+
+    def __init__(
+        self, connection: ClientConnection, path: str, headers: Headers, keep_alive: bool, chunks: bool
+    ) -> None:
+        self._connection = connection
+        self._path = path
+        self._headers = headers
+        self._chunks = chunks
+        self._chunked = False
+        self.until_close = False
+        self._head = b""
+        self._pieces: list[bytes] = []
+        self._length = 0
+        self._error: RequestError | None = None
+        self._caller: Caller | None = None
+        self.exchange: Exchange | None = None
+        self.keep_alive = keep_alive
+        self.expects = False
+        self.waits = False
+        self.whole = False
+        self.response_complete = False
+
+    # --- from the client
+
+    def check_head(self) -> None:
+        """Refuse the request before its body is read, if its head suffices for that."""
+        try:
+            self._caller = self._connection.admission.admit(self._headers)
+        except RequestError as error:
+            self._refuse(error)
+
+    def receive(self, body: bytes) -> None:
+        """Keep a piece of the body."""
+        if not self.whole:
+            self._length += len(body)
+            self._pieces.append(body)
+            if self._length > self._connection.admission.max_body:
+                self._refuse(self._connection.admission.too_large())
+            elif self.waits and self._length > HIGH_WATER_LIMIT:
+                self._connection.flow.pause_reading()
+
+    def received(self) -> None:
+        """The body is complete."""
+        if not self.whole:
+            self.whole = True
+            self._connection.arrived(self)
+
+    def _refuse(self, error: RequestError) -> None:
+        """Answer with ``error`` without reading the rest."""
+        self._error = error
+        self._pieces.clear()
+        self.keep_alive = False
+        self.received()
+
+    def begin(self) -> None:
+        """Open the exchange. The request is complete, and its turn has come."""
+        self.exchange = exchange = self._connection.admission.relay.open(self, self._path, self._headers)
+        if self._error is not None:
+            exchange.cancel(self._error)
+            return
+        pieces, self._pieces = self._pieces, []
+        exchange.begin(pieces[0] if len(pieces) == 1 else b"".join(pieces), self._caller)
+
+    def client_disconnected(self) -> None:
+        """The connection is closed."""
+        if self.exchange is not None:
+            self.exchange.client_disconnected()
+
+    # --- to the client
+
+    def start(self, status: int, lines: bytes, length: int | None) -> None:
+        """Prepare the head. It is sent with the first piece."""
+        if status in BODILESS:
+            framing = b""
+        elif length is not None:
+            framing = b"content-length: %d\r\n" % length
+        elif self._chunks:
+            self._chunked = True
+            framing = b"transfer-encoding: chunked\r\n"
+        else:
+            framing = b""
+            self.until_close = True
+            self.keep_alive = False
+        closing = b"" if self.keep_alive else b"connection: close\r\n"
+        self._head = b"%s%s%s%s\r\n" % (status_line(status), lines, framing, closing)
+
+    def write(self, chunk: bytes) -> None:
+        """Send a piece, after the head if that has not been sent."""
+        head, self._head = self._head, b""
+        if self._chunked:
+            self._connection.transport.write(b"%s%x\r\n%s\r\n" % (head, len(chunk), chunk))
+        else:
+            self._connection.transport.write(head + chunk if head else chunk)
+
+    def finish(self, chunk: bytes) -> None:
+        """Send the last piece. The connection turns to its next request."""
+        head, self._head = self._head, b""
+        if self._chunked:
+            last = b"%x\r\n%s\r\n0\r\n\r\n" % (len(chunk), chunk) if chunk else b"0\r\n\r\n"
+            self._connection.transport.write(head + last)
+        elif head or chunk:
+            self._connection.transport.write(head + chunk)
+        self.response_complete = True
+        self.exchange = None
+        self._connection.answered(self)
+
+    def unread(self) -> int:
+        return self._connection.transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        """Break the connection."""
+        self.response_complete = True
+        transport = self._connection.transport
+        if self.until_close:  # only a reset shows this client that the answer is cut off
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        transport.abort()

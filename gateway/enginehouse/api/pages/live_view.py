@@ -1,0 +1,78 @@
+"""The current state of replicas, backends and live requests, as operators see it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from enginehouse.domain.replica import Candidate
+from enginehouse.engines.managed_engines import ManagedEngines
+from enginehouse.relay.live_request import LiveRequest
+from enginehouse.relay.relay import Relay
+from enginehouse.telemetry.event_stream import RequestProgress
+
+
+class LiveView:
+    """Reads the relay and the hosts on each call; stores nothing."""
+
+    def __init__(self, relay: Relay, engines: ManagedEngines) -> None:
+        self._relay = relay
+        self._engines = engines
+
+    def replicas(self) -> Sequence[Candidate]:
+        return [each for candidates in self._relay.context.fleet.snapshot.models.values() for each in candidates]
+
+    def requests(self) -> Sequence[Mapping[str, Any]]:
+        """Every live request, oldest first."""
+        return [_request(exchange, progress) for exchange, progress in self._live_requests()]
+
+    def progress(self) -> dict[str, RequestProgress]:
+        """The progress of each live request that has a route, by its id."""
+        return {
+            exchange.request_id.decode(): progress
+            for exchange, progress in self._live_requests()
+            if exchange.route is not None
+        }
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """The complete state, with which ``/api/events`` begins."""
+        return {
+            "replicas": [replica(each) for each in self.replicas()],
+            "backends": [
+                {"backend": each.name, "health": each.health} for each in self._relay.context.fleet.backends()
+            ],
+            "requests": self.requests(),
+        }
+
+    def _live_requests(self) -> Iterator[tuple[LiveRequest, RequestProgress]]:
+        waiting = self._engines.waiting()
+        for exchange in sorted(self._relay.live, key=lambda exchange: exchange.began):
+            ticket = exchange.ticket
+            waits = waiting.get(ticket) if ticket is not None else None
+            yield exchange, (waits.phase, waits.position) if waits else (exchange.phase, None)
+
+
+def replica(candidate: Candidate) -> dict[str, Any]:
+    """A replica and its state, as JSON."""
+    return {
+        "replica": candidate.replica,
+        "model": candidate.model,
+        "backend": candidate.backend,
+        "host": candidate.host,
+        "state": candidate.state,
+    }
+
+
+def _request(exchange: LiveRequest, progress: RequestProgress) -> dict[str, Any]:
+    route, needs = exchange.route, exchange.requirements
+    phase, position = progress
+    return {
+        "id": exchange.request_id.decode(),
+        "path": exchange.path,
+        "model": needs.model if needs else None,
+        "phase": phase,
+        "position": position,
+        "replica": route.chosen.replica if route else None,
+        "age_ms": round((time.perf_counter() - exchange.began) * 1000, 1),
+    }

@@ -1,0 +1,106 @@
+"""``GET /metrics``, in Prometheus's text format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+
+from enginehouse.domain.replica import Health
+from enginehouse.relay.relay import Relay
+from enginehouse.telemetry.counters import BUCKETS, Histogram
+from enginehouse.telemetry.loop_watch import LoopMonitor
+
+_BOUNDS = (*(str(bound) for bound in BUCKETS), "+Inf")
+
+
+class Metrics(Collector):
+    """Renders counters that the relay and the fleet keep anyway: a request pays nothing for it."""
+
+    def __init__(self, relay: Relay, loop_monitor: LoopMonitor) -> None:
+        self._relay = relay
+        self._loop_monitor = loop_monitor
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    async def page(self, request: Request) -> Response:
+        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metric families; the Prometheus client library calls this."""
+        yield from self._requests()
+        yield from self._backends()
+        yield from self._loop()
+
+    def _requests(self) -> Iterator[Metric]:
+        counters = self._relay.context.counters
+        names = ["backend", "model"]
+        total = CounterMetricFamily("enginehouse_requests", "Finished requests.", labels=[*names, "status"])
+        first = HistogramMetricFamily(
+            "enginehouse_time_to_first_byte_seconds", "From sending a request until its answer began.", labels=names
+        )
+        duration = HistogramMetricFamily(
+            "enginehouse_request_duration_seconds", "From a whole request to the end of its answer.", labels=names
+        )
+        for backend, model, series in counters:
+            for status, count in series.requests.items():
+                total.add_metric([backend, model, str(status)], count)
+            first.add_metric([backend, model], *_buckets(series.first_byte))
+            duration.add_metric([backend, model], *_buckets(series.duration))
+        refused = CounterMetricFamily(
+            "enginehouse_refused", "Requests answered with an error of ours.", labels=["code"]
+        )
+        for code, count in counters.refused.items():
+            refused.add_metric([code], count)
+        retries = CounterMetricFamily(
+            "enginehouse_retries", "Requests sent once more after a failure.", labels=["backend"]
+        )
+        for backend, count in counters.retries.items():
+            retries.add_metric([backend], count)
+        stale = CounterMetricFamily(
+            "enginehouse_stale_connections",
+            "Requests sent anew because a kept connection was closed.",
+            labels=["backend"],
+        )
+        for backend, count in counters.stale.items():
+            stale.add_metric([backend], count)
+        swaps = HistogramMetricFamily(
+            "enginehouse_swap_duration_seconds", "From the decision of a swap to its end.", labels=["target", "outcome"]
+        )
+        for (target, outcome), histogram in counters.swaps.items():
+            swaps.add_metric([target, outcome], *_buckets(histogram))
+        yield swaps
+        live = GaugeMetricFamily("enginehouse_live_requests", "Requests that have no whole answer yet.")
+        live.add_metric([], len(self._relay.live))
+        yield from (total, first, duration, refused, retries, stale, live)
+
+    def _loop(self) -> Iterator[Metric]:
+        lag = HistogramMetricFamily("enginehouse_event_loop_lag_seconds", "How late the event loop turns.")
+        lag.add_metric([], *_buckets(self._loop_monitor.lag))
+        slow = CounterMetricFamily(
+            "enginehouse_slow_plugin_calls", "Calls of plugins that held the event loop over 100 ms.", labels=["plugin"]
+        )
+        for plugin, count in list(self._loop_monitor.slow.items()):
+            slow.add_metric([plugin], count)
+        yield from (lag, slow)
+
+    def _backends(self) -> Iterator[Metric]:
+        pending = GaugeMetricFamily("enginehouse_backend_pending", "Requests at a backend.", labels=["backend"])
+        healthy = GaugeMetricFamily("enginehouse_backend_healthy", "1 if a backend is healthy.", labels=["backend"])
+        latency = GaugeMetricFamily(
+            "enginehouse_backend_latency_seconds", "Average time until an answer begins.", labels=["backend"]
+        )
+        for backend in self._relay.context.fleet.backends():
+            pending.add_metric([backend.name], backend.pending)
+            healthy.add_metric([backend.name], backend.health is Health.HEALTHY)
+            latency.add_metric([backend.name], backend.avg_latency_ms / 1000)
+        yield from (pending, healthy, latency)
+
+
+def _buckets(histogram: Histogram) -> tuple[list[tuple[str, float]], float]:
+    return list(zip(_BOUNDS, accumulate(histogram.counts), strict=True)), histogram.total

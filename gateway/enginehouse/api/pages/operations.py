@@ -1,0 +1,92 @@
+"""Most of ``/api``: status, live requests, decisions, explanations and drains."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from enginehouse.api.errors import json_response
+from enginehouse.api.pages.live_view import LiveView, replica
+from enginehouse.domain.errors import InvalidRequest, NotFound
+from enginehouse.relay.relay import Relay
+from enginehouse.routing.body.read import read_request
+from enginehouse.telemetry.decisions import MOST
+
+
+class Operations:
+    """Shows operators the gateway's state. ``about`` returns further facts for the status."""
+
+    def __init__(self, relay: Relay, live: LiveView, about: Callable[[], Mapping[str, str]]) -> None:
+        self._relay = relay
+        self._live = live
+        self._about = about
+        self._since = time.time()
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        return [
+            Route("/api/status", self.status),
+            Route("/api/requests", self.requests),
+            Route("/api/requests/{id:path}", self.cancel, methods=["DELETE"]),
+            Route("/api/decisions", self.decisions),
+            Route("/api/explain/route", self.explain_route, methods=["POST"]),
+            Route("/api/backends/{name:path}/drain", self.drain, methods=["POST"]),
+            Route("/api/backends/{name:path}/undrain", self.undrain, methods=["POST"]),
+        ]
+
+    async def status(self, request: Request) -> Response:
+        """The gateway, its backends and its replicas."""
+        replicas = [replica(each) | {"capabilities": each.capabilities} for each in self._live.replicas()]
+        facts = {
+            **self._about(),
+            "uptime_s": round(time.time() - self._since, 3),
+            "requests": len(self._relay.live),
+            "backends": self._relay.context.fleet.backends(),
+            "replicas": replicas,
+        }
+        return json_response(facts)
+
+    async def requests(self, request: Request) -> Response:
+        """Every live request, oldest first."""
+        return json_response({"requests": self._live.requests()})
+
+    async def cancel(self, request: Request) -> Response:
+        """Cancel all live requests with an id."""
+        wanted = request.path_params["id"]
+        found = self._relay.find(wanted)
+        if not found:
+            raise NotFound(f"There is no live request '{wanted}'")
+        for live in found:
+            live.cancel()
+        return json_response({"cancelled": wanted})
+
+    async def decisions(self, request: Request) -> Response:
+        """The last routing decisions, newest first. ``?limit=N``, else 100."""
+        limit = request.query_params.get("limit", "100")
+        most = int(limit) if limit.isdecimal() and len(limit) <= len(str(MOST)) else 0
+        if not 1 <= most <= MOST:
+            raise InvalidRequest(f"'limit' must be a number from 1 to {MOST}", param="limit")
+        return json_response({"decisions": self._relay.context.decisions.last(most)})
+
+    async def explain_route(self, request: Request) -> Response:
+        """How the request in the body would be routed now, as in ``enginehouse explain route``."""
+        path = request.query_params.get("path", "/v1/chat/completions")
+        router = self._relay.context.router
+        needs = router.requirements(read_request(path, request.headers.raw, await request.body()))
+        return json_response(router.explain(needs, self._relay.context.fleet.snapshot))
+
+    async def drain(self, request: Request) -> Response:
+        """Send no new requests to a backend."""
+        name = request.path_params["name"]
+        self._relay.context.fleet.drain(name)
+        return json_response({"backend": name, "draining": True})
+
+    async def undrain(self, request: Request) -> Response:
+        """Send new requests to a backend again."""
+        name = request.path_params["name"]
+        self._relay.context.fleet.undrain(name)
+        return json_response({"backend": name, "draining": False})

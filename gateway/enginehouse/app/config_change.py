@@ -1,0 +1,169 @@
+"""Replaces the configuration of a running gateway, in one step of the event loop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+from enginehouse.api.cross_origin import CrossOriginProtection
+from enginehouse.api.doors.admission import Admission
+from enginehouse.app.build import (
+    build_drivers,
+    build_fleet,
+    build_host_context,
+    build_router,
+    check_launch_lines,
+    check_scheduling,
+    renew_upstreams,
+    settle,
+    time_limits,
+)
+from enginehouse.app.config_diff import diff_configs, differences
+from enginehouse.app.plugin_instances import check_parameters
+from enginehouse.config.managed import driver_of
+from enginehouse.config.plugin_tables import plugin_table
+from enginehouse.config.schema import Config, ModelSettings
+from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.launch_line import fingerprint, launch_line
+from enginehouse.engines.managed_engines import ManagedEngines
+from enginehouse.engines.probing.prober import Prober
+from enginehouse.fleet.fleet import Fleet
+from enginehouse.interfaces.drivers import Driver
+from enginehouse.plugin_manager.registry import Registry
+from enginehouse.relay.relay import Relay
+from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.routing.body.filters import FiltersByName
+from enginehouse.telemetry.logs import GatewayLog, configure_logs
+
+_log = logging.getLogger(__name__)
+
+_KEPT_KINDS = ("observer", "launcher", "scheduler", "driver", "routes", "discoverer", "migrator", "rescheduling_policy")
+"""Kinds of plugins whose instances live as long as the gateway."""
+_ROUTING_KINDS = ("extractor", "filter", "scorer", "strategy")
+
+
+class Parts(NamedTuple):
+    """The parts of a gateway that its configuration concerns."""
+
+    registry: Registry
+    fleet: Fleet
+    engines: ManagedEngines
+    relay: Relay
+    admission: Admission
+    prober: Prober
+    log: GatewayLog
+
+
+class CurrentConfig:
+    """The configuration in force. ``context`` is the hosts' view of it."""
+
+    def __init__(self, parts: Parts, context: HostContext) -> None:
+        self._parts = parts
+        self.context = context
+
+    @property
+    def config(self) -> Config:
+        return self.context.config
+
+    def prepare(self, new: Config) -> ConfigChange:
+        """Make everything that ``new`` needs. Nothing changes yet.
+
+        Raises ``ConfigError`` or ``PluginError`` for an unusable configuration, ``ShuttingDown`` in a gateway that is
+        shutting down.
+        """
+        self._parts.relay.check_open()
+        return ConfigChange(self._parts, self.context, new)
+
+    def carry_out(self, change: ConfigChange) -> None:
+        """Put in force what ``prepare`` returned last."""
+        change.carry_out()
+        self.context = change.context
+
+
+class ConfigChange:
+    """A prepared change: holds everything that the configuration ``new`` needs, while the old one stays in force.
+
+    ``diff`` says what changes. ``context`` is the hosts' view of the new configuration; ``context.config`` keeps old
+    values where a change needs a restart.
+    """
+
+    def __init__(self, parts: Parts, context: HostContext, new: Config) -> None:
+        registry, old, relay = parts.registry, context.config, parts.relay.context
+        check_parameters(new, registry)
+        new, warnings = settle(new, registry)
+        for warning in warnings:
+            _log.warning("%s", warning)
+        drivers = build_drivers(new, registry, context.drivers)
+        check_launch_lines(new, drivers, registry)
+        launched = partial(_launched, {**context.drivers, **drivers})
+        fixed = {*_KEPT_KINDS, *(type for kind in _KEPT_KINDS for type in registry.types(kind))}
+        self.diff, config = diff_configs(old, new, launched, fixed)
+        check_scheduling(config, registry)
+        self._parts = parts
+        self._old = context
+        self._fleet = build_fleet(config)
+        self._router = build_router(config, registry) if _needs_new_router(old, config, registry) else relay.router
+        self.context = build_host_context(
+            config,
+            registry,
+            fleet=parts.fleet,
+            upstreams=renew_upstreams(old, relay.upstreams, config),
+            drivers=drivers,
+            observers=context.observers,
+        )
+        self._engines = parts.engines.prepare(self.context)
+
+    def carry_out(self) -> None:
+        """Put everything in force, in one step of the event loop. Streams continue, and so do unchanged engines."""
+        parts, config, old = self._parts, self.context.config, self._old.config
+        relay = parts.relay.context
+        parts.admission.keyring.configure(config.auth.keys)
+        parts.admission.cross_origin = CrossOriginProtection(config.server)
+        parts.admission.max_body = config.server.max_body
+        parts.admission.client_timeout = config.timeouts.client
+        relay.router = self._router
+        relay.filters = FiltersByName(config.models, config.routing.aliases)
+        relay.progress_reports.configure(config.models, config.scheduling)
+        relay.max_retries = config.routing.max_retries
+        before, relay.upstreams = relay.upstreams, self.context.upstreams
+        for name, limits in time_limits(config).items():
+            self.context.upstreams[name].timeouts = limits
+        parts.fleet.become(self._fleet)
+        self._probe(before)
+        parts.engines.carry_out(self._engines, self.diff.models.relaunched, config.server.drain_timeout)
+        for name, upstream in before.items():
+            if self.context.upstreams.get(name) is not upstream:
+                upstream.pool.close()
+        if (config.telemetry.log_format, config.telemetry.log_level) != (
+            old.telemetry.log_format,
+            old.telemetry.log_level,
+        ):
+            configure_logs(config.telemetry, parts.log)
+
+    def _probe(self, before: Mapping[str, Upstream]) -> None:
+        """Probe the remote backends of the new configuration by its settings."""
+        prober, (config, old) = self._parts.prober, (self.context.config, self._old.config)
+        prober.reconfigure(config.checks)
+        for name in old.backends.keys() - config.backends.keys():
+            prober.remove(name)
+        for name, backend in config.backends.items():
+            upstream, driver = self.context.upstreams[name], self.context.drivers[backend.driver]
+            same = before.get(name) is upstream and old.backends[name].driver == backend.driver
+            if not same or config.checks != old.checks:
+                report = partial(self._parts.engines.remote.report, name)
+                prober.add(name, driver, Client(upstream, config.checks.timeout), on_concurrency=report)
+
+
+def _launched(drivers: Mapping[str, Driver], name: str, model: ModelSettings) -> str:
+    """A text that is the same for the same launch of a model's engine, on any port. Raises ``ConfigError``."""
+    return f"{model.host} {fingerprint(launch_line(name, model, drivers[driver_of(model)], port=0))}"
+
+
+def _needs_new_router(old: Config, new: Config, registry: Registry) -> bool:
+    """Whether a new router is needed. An old one keeps the state of its plugins."""
+    types = [(kind, type) for kind in _ROUTING_KINDS for type in registry.types(kind)]
+    before, after = ([plugin_table(config.plugins, *each) for each in types] for config in (old, new))
+    return before != after or any(path != ("max_retries",) for path in differences(old.routing, new.routing))

@@ -1,0 +1,87 @@
+"""Makes instances of registered types, with their parameters from ``[plugins]``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from enginehouse.config.decode import did_you_mean
+from enginehouse.config.plugin_tables import PLUGIN_KINDS, plugin_table, plugin_tables
+from enginehouse.config.schema import Config
+from enginehouse.domain.errors import ConfigError, PluginError
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.plugin_manager.registry import Registry
+
+_log = logging.getLogger(__name__)
+
+
+def identity(registry: Registry, kind: str, type: str) -> PluginId:
+    """The identity of a registered type. Bundled ones are trusted."""
+    entry = registry.get(kind, type)
+    return PluginId(kind, type, entry.entry_point, trusted=entry.bundled)
+
+
+def create(
+    config: Config, registry: Registry, kind: str, type: str, key: str = "", own: Mapping[str, Any] | None = None
+) -> Any:
+    """An instance of ``type`` with its parameters. ``key``: the configuration key that names the type.
+
+    ``own``: parameters of this instance, which win over those in ``[plugins]``; errors name them below ``key``.
+    """
+    table = plugin_table(config.plugins, kind, type)
+    shared = table.parameters if table.kind or _takes_parameters(registry, kind, type) else {}
+    if own:
+        return registry.create(kind, type, {**shared, **own}, key, f"{key}.parameters")
+    return registry.create(kind, type, shared, key, table.key)
+
+
+def create_installed(config: Config, registry: Registry, kind: str) -> Iterator[tuple[PluginId, Any]]:
+    """An instance of every type of ``kind``.
+
+    With ``plugins.on_error = "skip"``, a type whose instance cannot be made is left out, with a warning.
+    """
+    for type in registry.types(kind):
+        try:
+            made = create(config, registry, kind, type)
+        except PluginError as error:  # noqa: PERF203 - runs at start
+            skip_or_raise(config, error)
+        else:
+            yield identity(registry, kind, type), made
+
+
+def skip_or_raise(config: Config, error: PluginError) -> None:
+    """Log that a plugin is left out, where ``plugins.on_error`` is ``"skip"``; else raise ``error``."""
+    if config.plugins.on_error == "fail":
+        raise error
+    _log.warning('%s; it is left out (plugins.on_error = "skip")', error)
+
+
+def check_parameters(config: Config, registry: Registry) -> None:
+    """Raise ``ConfigError`` for a table of a type that is not installed; it would silently have no effect."""
+    for table in plugin_tables(config.plugins):
+        kinds = [table.kind] if table.kind else PLUGIN_KINDS
+        known = sorted({type for kind in kinds for type in registry.types(kind)})
+        if table.type not in known:
+            raise ConfigError(
+                f"no plugin registers a {table.kind or 'type'} '{table.type}'",
+                key=table.key,
+                remedy=did_you_mean(table.type, known) or "install the plugin or remove the table",
+            )
+        if not isinstance(table.parameters, Mapping):
+            raise ConfigError(
+                f"is no table: '{table.kind}' is a kind of plugins",
+                key=table.key,
+                remedy=f"write the parameters into [plugins.{table.kind}.TYPE]",
+            )
+
+
+def _takes_parameters(registry: Registry, kind: str, type: str) -> bool:
+    """Whether a table shared by several kinds is for this one too: all kinds without parameters leave it to others."""
+    if type not in registry.types(kind) or hasattr(registry.get(kind, type).factory, "Config"):
+        return True
+    return not any(
+        hasattr(registry.get(other, type).factory, "Config")
+        for other in PLUGIN_KINDS
+        if other != kind and type in registry.types(other)
+    )

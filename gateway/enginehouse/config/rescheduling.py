@@ -1,0 +1,79 @@
+"""The ``[rescheduling]`` table. Its keys are Llumnix's flags."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, field
+
+from enginehouse.config.section import Duration, Section
+
+
+class ReschedulingSettings(Section, frozen=True):
+    """How live requests move between instances. No key of this table has an effect in this version."""
+
+    enabled: Annotated[bool, Meta(description="move live requests")] = False
+    mode: Annotated[
+        Literal["colocated", "standalone"], Meta(description="run in the gateway, or in a process of its own")
+    ] = "colocated"
+    interval: Annotated[Duration, Meta(description="time between two rounds")] = 0.5
+    policies: Annotated[list[str], Meta(description="policies to run, in order")] = field(
+        default_factory=lambda: ["decode_load", "prefill_failover", "decode_failover", "neutral_failover"]
+    )
+    migrators: Annotated[list[str], Meta(description="migrators; the first that can move a request does so")] = field(
+        default_factory=lambda: ["llumlet", "replay"]
+    )
+    decode_load_metric: Annotated[str, Meta(description="figure that measures the load of a decode instance")] = (
+        "kv_cache_usage_ratio_projected"
+    )
+    neutral_load_metric: Annotated[str, Meta(description="figure that measures the load of a neutral instance")] = (
+        "kv_cache_usage_ratio_projected"
+    )
+    prefill_load_metric: Annotated[str, Meta(description="figure that measures the load of a prefill instance")] = (
+        "kv_cache_usage_ratio_projected"
+    )
+    decode_load_threshold: Annotated[
+        float, Meta(description="load above which requests move away from a decode instance")
+    ] = 1.0
+    neutral_load_threshold: Annotated[
+        float, Meta(description="load above which requests move away from a neutral instance")
+    ] = 1.0
+    load_balance_threshold: Annotated[float, Meta(description="smallest load difference that justifies a move")] = 0.0
+    load_balance_scope: Annotated[
+        Literal["cluster", "unit"],
+        Meta(description="instances that a request may move to: all, or those of the same unit"),
+    ] = "cluster"
+    failover_domain: Annotated[
+        Literal["instance", "node", "instance-unit", "node-unit"],
+        Meta(description="instances that count as failed together with one"),
+    ] = "instance"
+    instance_staleness: Annotated[
+        Duration, Meta(description="age above which the figures of an instance are ignored")
+    ] = 60
+    req_select_rule: Annotated[
+        Literal["NUM_REQ", "TOKEN", "RATIO"],
+        Meta(description="unit of `req_select_value`: requests, tokens, or a share of the tokens"),
+    ] = "TOKEN"
+    req_select_order: Annotated[
+        Literal["LCR", "FCR", "LR", "SR", "FCW", "FCWSR"], Meta(description="which requests move first")
+    ] = "SR"
+    req_select_value: Annotated[float, Meta(description="how much to move, in the unit of `req_select_rule`")] = 1024
+    adaptive_pd: Annotated[bool, Meta(description="let instances change between prefill and decode")] = False
+    ttft_slo: Annotated[Duration, Meta(description="target for the time to first token")] = 6
+    tpot_slo: Annotated[Duration, Meta(description="target for the time per output token")] = 0.05
+    ttft_slo_dispatch_threshold: Annotated[
+        float, Meta(description="share of `ttft_slo` up to which an instance accepts requests")
+    ] = 0.85
+    tpot_slo_dispatch_threshold: Annotated[
+        float, Meta(description="share of `tpot_slo` up to which an instance accepts requests")
+    ] = 0.85
+    tpot_migrate_out_ceil_threshold: Annotated[
+        float, Meta(description="share of `tpot_slo` above which requests move away from an instance")
+    ] = 0.95
+    tpot_migrate_out_floor_threshold: Annotated[
+        float, Meta(description="share of `tpot_slo` below which an instance passes on its requests")
+    ] = 0.60
+    ttft_profile: Annotated[str, Meta(description="file of measured times to first token; bundled by default")] = ""
+    tpot_profile: Annotated[str, Meta(description="file of measured times per output token; bundled by default")] = ""
+    migrate_timeout: Annotated[Duration, Meta(description="time limit of one migration")] = 5
+    cool_down: Annotated[Duration, Meta(description="pause of an instance after a migration; 0 for none")] = 2

@@ -1,0 +1,56 @@
+"""The environment variables that hold secrets of the configuration. Engines do not inherit them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from enginehouse.config.environment import PREFIX
+from enginehouse.config.schema import Config, ModelSettings
+from enginehouse.config.secrets import Secret
+
+_PLACEHOLDER = re.compile(r"\$\{env:([^}]*)\}")
+_REFERENCE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
+_PLACES = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|PWD|LANG|LANGUAGE|TZ|TERM|TMP|TEMP|HOSTNAME|VIRTUAL_ENV|CONDA_PREFIX|TMPDIR"
+    r"|.*_(PATH|HOME|DIR|CACHE|VISIBLE_DEVICES)|(LC|XDG|CUDA|NVIDIA|HIP|ROCR|OMP)_.*"
+)
+"""Variables that launch lines use in ``${env:NAME}``, but that are no secrets: every engine may need them."""
+
+
+def secret_variables(config: Config) -> frozenset[str]:
+    """The variables that ``config`` names: as ``env:NAME``, or as ``${env:NAME}`` unless they say where things are."""
+    names = set()
+    for text in _texts(config):
+        reference = text.reference if isinstance(text, Secret) else text
+        if match := _REFERENCE.fullmatch(reference):
+            names.add(match[1])
+        names.update(name for name in _PLACEHOLDER.findall(text) if not _PLACES.fullmatch(name))
+    return frozenset(names)
+
+
+def withheld_from(model: ModelSettings, secrets: frozenset[str], environ: Mapping[str, str]) -> frozenset[str]:
+    """The variables of ``environ`` that the engine of ``model`` must not get.
+
+    These are the ``secrets`` and all variables that configure the gateway, unless a ``${env:NAME}`` of the model names
+    them.
+    """
+    named = {name for text in _texts(model) for name in _PLACEHOLDER.findall(text)}
+    return frozenset(name for name in environ if name in secrets or name.startswith(PREFIX)) - named
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every string in ``value``."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            yield from _texts(getattr(value, name))
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)

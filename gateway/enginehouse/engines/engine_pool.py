@@ -1,0 +1,318 @@
+"""The managed engines of one host."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.config.schema import ModelSettings
+from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed, NotEnoughMemory
+from enginehouse.domain.replica import AT_REST, ReplicaState
+from enginehouse.engines.back_off import BackOff
+from enginehouse.engines.launch_line import fingerprint
+from enginehouse.engines.memory_meter import MemoryMeter
+from enginehouse.engines.ports import Ports
+from enginehouse.engines.recording_launcher import RecordingLauncher
+from enginehouse.engines.state_file import EngineRecord, StateFile
+from enginehouse.engines.supervisor import Supervisor
+from enginehouse.interfaces.drivers import Driver, EngineClient
+from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
+from enginehouse.scheduling.collaborators import EngineControl
+from enginehouse.telemetry.log_ring import LogRing
+
+_log = logging.getLogger(__name__)
+
+_FIRST_LOOK_S = 2.0
+"""How long a starting gateway waits for adopted engines. The others become ready later."""
+_STRAY_STOP_S = 10.0
+_WAITED_OUT_S = 2.0
+"""The longest pause after failures that requests wait out instead of being refused."""
+_MEASURE_EVERY_S = 30.0
+
+
+class ManagedReplica(NamedTuple):
+    """A replica that the gateway launches: its backend, its model and the driver of that.
+
+    ``secrets``: the environment variables that hold secrets of the configuration.
+    """
+
+    backend: str
+    model_name: str
+    model: ModelSettings
+    driver: Driver
+    secrets: frozenset[str] = frozenset()
+
+
+class EnginePool(EngineControl):
+    """Starts and stops the engines of one host, by replica.
+
+    ``on_state`` gets every new state of a replica. ``on_exited`` follows when a replica is no longer ready without a
+    call of ``stop``. ``measured`` and ``reported`` are live: the most bytes measured for
+    each replica, and how many requests its engine says that it serves at once. ``connect`` makes a client from a
+    backend's name and its address.
+
+    ``open`` and ``close`` frame the life of a pool. ``put``, ``retire`` and ``remove`` change its replicas meanwhile.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        replicas: Mapping[str, ManagedReplica],
+        *,
+        launcher: Launcher,
+        ports: Ports,
+        connect: Callable[[str, str], EngineClient],
+        state_file: StateFile,
+        on_state: Callable[[str, ReplicaState], None],
+        on_exited: Callable[[str], None],
+    ) -> None:
+        self.name = name
+        self._meter = MemoryMeter()
+        self.measured = self._meter.measured
+        self.reported: dict[str, int] = {}
+        self._launcher = RecordingLauncher(name, launcher, state_file)
+        self._state_file = state_file
+        self._ports = ports
+        self._connect = connect
+        self._on_state = on_state
+        self._on_exited = on_exited
+        self._states: dict[str, ReplicaState] = {}
+        self._back_offs: dict[str, BackOff] = {}
+        self._versions: dict[str, int] = {}
+        self._retired: set[str] = set()
+        self.supervisors: dict[str, Supervisor] = {}
+        self._before: dict[str, asyncio.Task[None]] = {}
+        self._tasks = BackgroundTasks()
+        for replica, managed in replicas.items():
+            self.put(replica, managed, relaunch=False)
+
+    def begin(self) -> None:
+        """Start measuring memory, on a host where no engine can be left running."""
+        self._tasks.start(self._keep_measuring())
+
+    async def open(self) -> None:
+        """Take over the engines that an earlier gateway left running on this host.
+
+        Engines that are no longer configured, or configured differently, have stopped when this returns.
+        """
+        self.begin()
+        records = [(name, record) for name, record in self._state_file.records.items() if record.host == self.name]
+        await asyncio.gather(*(self._take_over(name, record) for name, record in records))
+        if self._before:
+            await asyncio.wait(self._before.values(), timeout=_FIRST_LOOK_S)
+
+    async def close(self) -> None:
+        """Stop every engine."""
+        self._tasks.cancel()
+        await asyncio.gather(*(supervisor.stop() for supervisor in self.supervisors.values()), return_exceptions=True)
+
+    def put(
+        self, replica: str, managed: ManagedReplica, *, relaunch: bool, after: asyncio.Task[None] | None = None
+    ) -> None:
+        """Add ``replica`` or change its settings.
+
+        ``relaunch``: a running engine does not fit the settings, and the caller retires it. ``after``: the retirement
+        of another engine of the same name, which must end before this one starts.
+        """
+        supervisor = self.supervisors.get(replica)
+        if supervisor is None:
+            self._states[replica] = ReplicaState.STOPPED
+            self.supervisors[replica] = self._supervisor(replica, managed)
+        else:
+            supervisor.reconfigure(managed.model, managed.driver, managed.secrets)
+        if supervisor is None or relaunch:
+            self._back_offs[replica] = BackOff()
+            self._versions[replica] = self._versions.get(replica, 0) + 1
+            self._meter.reset(replica)
+        if after is not None:
+            self._before[replica] = after
+
+    def retire(self, replica: str) -> None:
+        """Show ``replica`` as stopping until its engine has stopped, so that it gets no new requests."""
+        self._retired.add(replica)
+        self._states[replica] = ReplicaState.STOPPING
+
+    def remove(self, replica: str) -> None:
+        """Remove a replica whose engine has stopped."""
+        del self.supervisors[replica], self._states[replica], self._back_offs[replica], self._versions[replica]
+        self._retired.discard(replica)
+        self._before.pop(replica, None)
+        self._meter.reset(replica)
+        self.reported.pop(replica, None)
+
+    def states(self) -> Mapping[str, ReplicaState]:
+        """The state of every replica; live."""
+        return self._states
+
+    async def wait_out_pause(self, replica: str, evict: Sequence[str]) -> None:
+        """Wait for the end of a short pause after failures. Raise ``LoadFailed`` during a longer one.
+
+        There is no pause if the engine only lacked memory, and some was freed since or will be by stopping ``evict``.
+        """
+        while 0 < (left := self._pause_left(replica, evict)) <= _WAITED_OUT_S:  # noqa: ASYNC110 - no event ends it
+            await asyncio.sleep(left)
+        self._refuse_too_soon(replica, evict)
+
+    def _pause_left(self, replica: str, evict: Sequence[str]) -> float:
+        back_off = self._back_offs.get(replica) or BackOff()
+        stays = [other for other in self._running() if other not in evict]
+        return back_off.left(asyncio.get_running_loop().time(), stays)
+
+    def _refuse_too_soon(self, replica: str, evict: Sequence[str] = ()) -> None:
+        left = math.ceil(self._pause_left(replica, evict))
+        if left <= 0:
+            return
+        back_off = self._back_offs[replica]
+        times = "once" if back_off.failures == 1 else f"{back_off.failures} times in a row"
+        why = self.supervisors[replica].problem
+        text = f"'{replica}' failed {times} and is not tried again for {left} s: {why}"
+        raise LoadFailed(text, retry_after=left)
+
+    async def start(self, replica: str) -> None:
+        """Wake or launch an engine, or join its adoption, and wait until it is ready.
+
+        Raises ``LoadFailed`` if it cannot be started, and at once during the pause after failures. If ``put`` changes
+        the launch line meanwhile, the engine is launched again by the new one.
+        """
+        while True:
+            if (before := self._before.get(replica)) is not None:
+                await asyncio.wait({before})
+            supervisor, version = self.supervisors.get(replica), self._versions.get(replica)
+            if supervisor is None:
+                raise LoadFailed(f"'{replica}' is no longer configured")
+            try:
+                await self._start(replica, supervisor)
+            except EnginehouseError:
+                if version == self._versions.get(replica):
+                    raise
+            else:
+                if version == self._versions.get(replica):
+                    return
+            await supervisor.stop()
+
+    async def _start(self, replica: str, supervisor: Supervisor) -> None:
+        if supervisor.state is ReplicaState.READY:
+            return
+        self._refuse_too_soon(replica)
+        back_off = self._back_offs[replica]
+        back_off.crowded_by = ()
+        try:
+            await supervisor.start()
+        except NotEnoughMemory:
+            back_off.crowded_by = self._running()
+            raise
+        except ConfigError as error:
+            raise LoadFailed(f"'{replica}' cannot be launched: {error}") from error
+        await self._examine(replica, supervisor)
+        if self._states.get(replica) is not ReplicaState.READY:
+            raise LoadFailed(f"'{replica}' exited as soon as it was ready: {supervisor.problem}")
+
+    async def _examine(self, replica: str, supervisor: Supervisor) -> None:
+        """Ask an engine that has just become ready for its memory and its limit."""
+        self.reported.pop(replica, None)
+        limit, _ = await asyncio.gather(supervisor.concurrency(), self._meter.measure(replica, supervisor))
+        if limit:
+            self.reported[replica] = limit
+
+    async def stop(self, replica: str, timeout: float | None) -> None:
+        """Stop an engine in any state within ``timeout`` seconds, by default the model's ``stop_timeout``.
+
+        The engine has freed its memory when this returns.
+        """
+        if (supervisor := self.supervisors.get(replica)) is not None:
+            await supervisor.stop(timeout)
+            if replica in self._retired:  # no engine ran, so no event reports the state
+                self._note_state(replica, supervisor.state)
+
+    def sleep_or_stop(self, replica: str) -> None:
+        """Begin to put an idle replica to sleep or, where model or engine do not allow it, to stop it.
+
+        The replica is no longer ready when this returns; ``on_exited`` follows.
+        """
+        supervisor = self.supervisors[replica]
+        if supervisor.state is ReplicaState.READY:
+            self._tasks.start(self._report_exit(replica, supervisor.sleep_or_stop()))
+
+    async def _report_exit(self, replica: str, end: asyncio.Future[None]) -> None:
+        await end
+        self._on_exited(replica)
+
+    def _supervisor(self, replica: str, managed: ManagedReplica) -> Supervisor:
+        return Supervisor(
+            managed.backend,
+            managed.model_name,
+            managed.model,
+            driver=managed.driver,
+            launcher=self._launcher,
+            ports=self._ports,
+            connect=partial(self._connect, managed.backend),
+            on_state=partial(self._note_state, replica),
+            secrets=managed.secrets,
+        )
+
+    def _note_state(self, replica: str, state: ReplicaState) -> None:
+        now = asyncio.get_running_loop().time()
+        if state is ReplicaState.READY:
+            self._back_offs[replica].ready(now)
+        elif state is ReplicaState.FAILED:
+            self._back_offs[replica].failed(now)
+        before, was_retired = self._states[replica], replica in self._retired
+        if state in AT_REST:
+            self._retired.discard(replica)
+        elif was_retired:
+            state = ReplicaState.STOPPING
+        self._states[replica] = state
+        self._on_state(replica, state)
+        if state is ReplicaState.FAILED and (was_retired or before in (ReplicaState.READY, ReplicaState.SLEEPING)):
+            self._on_exited(replica)
+
+    def _running(self) -> Sequence[str]:
+        return [replica for replica, state in self._states.items() if state not in AT_REST]
+
+    async def _keep_measuring(self) -> None:
+        while True:
+            await asyncio.sleep(_MEASURE_EVERY_S)
+            for replica, state in list(self._states.items()):
+                if state is ReplicaState.READY:
+                    await self._meter.measure(replica, self.supervisors[replica])
+
+    # --- adoption
+
+    async def _take_over(self, name: str, record: EngineRecord) -> None:
+        known = ((replica, supervisor) for replica, supervisor in self.supervisors.items() if supervisor.name == name)
+        replica, supervisor = next(known, (None, None))
+        line = _line_now(supervisor, record.port)
+        wanted = line is not None and fingerprint(line) == record.fingerprint
+        line = line or LaunchLine(command=(), port=record.port)
+        log = supervisor.log if supervisor is not None and wanted else LogRing()
+        process = await self._launcher.adopt(name, line, record.handle, log)
+        if process is None:
+            return
+        if replica is not None and wanted:
+            _log.info("%s still runs and is taken over", name)
+            self._before[replica] = self._tasks.start(self._adopt(replica, process, record.port))
+        else:
+            _log.warning("%s still runs and is stopped: its configuration has changed", name)
+            await process.stop(_STRAY_STOP_S)
+
+    async def _adopt(self, replica: str, process: EngineProcess, port: int) -> None:
+        supervisor = self.supervisors[replica]
+        try:
+            await supervisor.adopt(process, port)
+            await self._examine(replica, supervisor)
+        except EnginehouseError:  # the supervisor has logged it
+            if supervisor.state is ReplicaState.FAILED:
+                self._on_exited(replica)
+
+
+def _line_now(supervisor: Supervisor | None, port: int) -> LaunchLine | None:
+    """The current launch line of an engine, ``None`` if it is not configured or cannot be launched."""
+    try:
+        return supervisor.launch_line(port) if supervisor is not None else None
+    except ConfigError:
+        return None

@@ -1,0 +1,290 @@
+"""One host: its engines, its queue, and the reports of their state to the rest of the house."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from enginehouse.config.managed import driver_of
+from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, ReplicaLost, RequestError
+from enginehouse.domain.replica import AT_REST, ReplicaState
+from enginehouse.domain.ticket import SwapDone
+from enginehouse.engines.engine_pool import EnginePool, ManagedReplica
+from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.idle import IdleKeeper
+from enginehouse.engines.load_request import load
+from enginehouse.engines.ports import Ports
+from enginehouse.engines.probing.prober import Prober
+from enginehouse.engines.state_file import StateFile
+from enginehouse.engines.status_publisher import StatusPublisher
+from enginehouse.interfaces.swappers import HostFacts, Swapper, SwapPlan
+from enginehouse.scheduling.collaborators import QueueListener
+from enginehouse.scheduling.explain import explain_swap
+from enginehouse.scheduling.facts import SchedulingRules, scheduling_rules
+from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.telemetry.log_ring import LogRing
+
+_log = logging.getLogger(__name__)
+
+
+class RunningEngine(msgspec.Struct, frozen=True):
+    """A launched engine, as ``/running`` shows it."""
+
+    model: str
+    backend: str
+    state: ReplicaState
+
+
+class HostChange(NamedTuple):
+    """A prepared change of one host to the configuration of ``context``.
+
+    ``swapper``: already prepared for ``facts``; ``None`` if the rules of scheduling do not change.
+    """
+
+    context: HostContext
+    managed: Mapping[str, ManagedReplica]
+    rules: SchedulingRules
+    facts: HostFacts
+    swapper: Swapper | None
+
+
+class Host(QueueListener):
+    """Connects the engines of one host with its queue and reports their states to the fleet and to observers.
+
+    A change of configuration has five steps. ``prepare`` may fail and changes nothing. Then each step runs on every
+    host before the next one: ``retire_removed``, ``put_replicas``, ``put_rules`` and ``reject_removed``.
+    """
+
+    def __init__(self, name: str, context: HostContext, ports: Ports, state_file: StateFile, prober: Prober) -> None:
+        self.name = name
+        self._context = context
+        self._publisher = StatusPublisher(context, prober)
+        self._managed = context.managed(name)
+        self._retiring: dict[str, asyncio.Task[None]] = {}
+        self._idle = IdleKeeper({replica: managed.model.ttl for replica, managed in self._managed.items()})
+        self.pool = EnginePool(
+            name,
+            self._managed,
+            launcher=context.make_launcher(context.launcher(name), name, state_file.logs),
+            ports=ports,
+            connect=self._publisher.client,
+            state_file=state_file,
+            on_state=self._note_state,
+            on_exited=self._note_exited,
+        )
+        self._rules = scheduling_rules(context.config, name)
+        self._facts = self._facts_for(self._rules)
+        self._swapper = context.make_swapper(self._facts)
+        self.queue = HostQueue(name, context.make_scheduler(), self.pool, self, context.scheduler)
+        self.queue.prepare(self._swapper, self._facts, self._rules.limits)
+
+    @property
+    def empty(self) -> bool:
+        """Whether the host has no replica, not even one that is being retired."""
+        return not self._managed
+
+    @property
+    def backends(self) -> Sequence[str]:
+        """The backends launched here."""
+        return [managed.backend for managed in self._kept().values()]
+
+    def running(self) -> Sequence[RunningEngine]:
+        """The engines that are not at rest."""
+        return [
+            RunningEngine(self._managed[replica].model_name, self._managed[replica].backend, state)
+            for replica, state in self.queue.running().items()
+        ]
+
+    def logs(self) -> Mapping[str, LogRing]:
+        """The log of each backend's engine."""
+        return {supervisor.name: supervisor.log for supervisor in self.pool.supervisors.values()}
+
+    def explain_swap(self, target: str, running: Sequence[str] | None) -> SwapPlan:
+        """Plan the swap that loads the model ``target`` beside the models ``running``, by default what runs now."""
+        now = list(dict.fromkeys(each.model for each in self.running())) if running is None else running
+        return explain_swap(self._swapper, self._facts, target, now)
+
+    def replicas(self, model: str) -> Sequence[str]:
+        """The replicas of ``model`` on this host, in their order."""
+        return [replica for replica, managed in self._kept().items() if managed.model_name == model]
+
+    async def load(self, replica: str) -> None:
+        """Load a replica in its turn and wait until it is ready. Raises ``RequestError`` if that fails."""
+        await load(self.queue, replica)
+
+    async def preload(self, replica: str) -> None:
+        """``load``, with a failure logged instead of raised."""
+        try:
+            await self.load(replica)
+        except RequestError as error:
+            _log.warning("%s could not be preloaded: %s", replica, error)
+
+    async def unload(self, model: str, force: bool) -> None:
+        """Refuse the requests that wait for the replicas of a model, stop these, and wait until they have stopped.
+
+        Requests in flight may finish within ``server.drain_timeout``; with ``force`` they are cut off at once.
+        """
+        replicas = self.replicas(model)
+        if force:
+            await self.queue.unload(replicas, self._managed[replicas[0]].model.stop_timeout)
+            return
+        self.queue.note_unload(replicas)
+        within = self._context.config.server.drain_timeout
+        ends = [end for replica in replicas if (end := self._retire(replica, within)) is not None]
+        text = f"Model '{model}' was unloaded while the request waited for it"
+        self.queue.reject(replicas, lambda _: LoadFailed(text))
+        await asyncio.shield(asyncio.gather(*ends))
+
+    def release_idle(self) -> None:
+        """Put replicas to sleep, or stop them, that have been idle for their ``ttl``."""
+        load = self._context.fleet.load
+        in_flight = {replica: load(managed.backend).pending for replica, managed in self._kept().items()}
+        for replica in self._idle.due(self.pool.states(), in_flight, self.queue.now()):
+            self.pool.sleep_or_stop(replica)
+
+    async def close(self, error: RequestError) -> None:
+        """Refuse the waiting requests with ``error`` and stop every engine."""
+        await self.queue.close(error)
+        await self.pool.close()
+
+    # --- changes of the configuration
+
+    def prepare(self, context: HostContext) -> HostChange:
+        """Prepare a change to the configuration of ``context``. Raises ``ConfigError``."""
+        if context.launcher(self.name) != self._context.launcher(self.name):
+            raise ConfigError(
+                "engines of its earlier launcher are still stopping",
+                key=f"hosts.{self.name}.launcher",
+                remedy="try again when they have stopped",
+            )
+        managed, rules = context.managed(self.name), scheduling_rules(context.config, self.name)
+        facts = self._facts_for(rules, retiring=self._managed.keys() - managed.keys())
+        same = rules == self._rules and facts.replicas == self._facts.replicas
+        return HostChange(context, managed, rules, facts, None if same else context.make_swapper(facts))
+
+    def retire_removed(self, change: HostChange, within: float) -> Mapping[str, asyncio.Task[None]]:
+        """Retire the replicas that the change removes: drain them for at most ``within`` seconds, then stop them.
+
+        Returns the task of each retirement, by backend.
+        """
+        for replica, managed in self._kept().items():
+            if replica not in change.managed:
+                self._publisher.stop_probing(managed)
+                self.pool.retire(replica)
+                self._retiring[replica] = asyncio.ensure_future(self._retire_and_remove(replica, within))
+        return {self._managed[replica].backend: task for replica, task in self._retiring.items()}
+
+    def put_replicas(
+        self, change: HostChange, relaunched: Collection[str], retiring: Mapping[str, asyncio.Task[None]], within: float
+    ) -> None:
+        """Add and update replicas. Engines of the models ``relaunched`` are retired as in ``retire_removed``.
+
+        ``retiring``: the results of ``retire_removed`` of all hosts.
+        """
+        before, known, self._context = self._context, self._managed, change.context
+        self._publisher.context = change.context
+        restored = [replica for replica in change.managed if self._retiring.pop(replica, None) is not None]
+        self._managed = {**change.managed, **{replica: known[replica] for replica in self._retiring}}
+        self._idle.reconfigure({replica: managed.model.ttl for replica, managed in change.managed.items()})
+        for replica, managed in change.managed.items():
+            relaunch = replica in restored or (replica in known and managed.model_name in relaunched)
+            self.pool.put(replica, managed, relaunch=relaunch, after=retiring.get(managed.backend))
+            if relaunch:
+                self._retire(replica, within)
+            elif before.config.checks != change.context.config.checks or not _probed_alike(known.get(replica), managed):
+                self._restart_probes(replica)
+
+    def put_rules(self, change: HostChange) -> None:
+        """Give the scheduler its new rules."""
+        self._rules, self._facts = change.rules, change.facts
+        if change.swapper is not None:
+            self._swapper = change.swapper
+            try:
+                self.queue.reconfigure(change.swapper, change.facts, change.rules.limits)
+            except Exception:
+                _log.exception("The scheduler of host '%s' did not take its new configuration", self.name)
+
+    def reject_removed(self) -> None:
+        """Refuse the requests that wait for removed replicas; the relay may route them to another host."""
+        self.queue.reject(self._retiring, self._removed_error)
+
+    def _retire(self, replica: str, within: float) -> asyncio.Task[None] | None:
+        """Retire an engine that runs. Returns the task of its retirement."""
+        end = None
+        if self.pool.states()[replica] not in AT_REST:
+            self.pool.retire(replica)
+            end = self.queue.retire(replica, within)
+        self._publisher.show(replica, self.pool.states()[replica])
+        return end
+
+    def _restart_probes(self, replica: str) -> None:
+        if self.pool.states()[replica] is ReplicaState.READY:
+            self._publisher.probe(self._managed[replica])
+
+    async def _retire_and_remove(self, replica: str, within: float) -> None:
+        await self.queue.retire(replica, within)
+        if self._retiring.get(replica) is asyncio.current_task():  # else the configuration has restored it
+            del self._retiring[replica], self._managed[replica]
+            self.pool.remove(replica)
+            self._publisher.remove(replica)
+            self._facts = self._facts_for(self._rules, self._retiring)
+
+    def _facts_for(self, rules: SchedulingRules, retiring: Collection[str] = ()) -> HostFacts:
+        """The facts of the host, with replicas being retired: these may be evicted even if they were pinned."""
+        old = {
+            replica: msgspec.structs.replace(self._facts.replicas[replica], pin=False)
+            for replica in self._managed
+            if replica in retiring
+        }
+        replicas = {**rules.facts.replicas, **old}
+        return msgspec.structs.replace(
+            rules.facts, replicas=replicas, measured=self.pool.measured, reported=self.pool.reported
+        )
+
+    def _kept(self) -> Mapping[str, ManagedReplica]:
+        return {replica: managed for replica, managed in self._managed.items() if replica not in self._retiring}
+
+    def _removed_error(self, replica: str) -> RequestError:
+        model = self._managed[replica].model_name
+        if model not in self._context.config.models:
+            return ModelNotFound(model)
+        return ReplicaLost(replica)
+
+    # --- events of the queue
+
+    def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
+        self._publisher.swap_started(target, evict)
+
+    def swap_done(self, done: SwapDone) -> None:
+        self._publisher.swap_done(done)
+
+    def served(self, replica: str) -> None:
+        self._idle.used(replica, self.queue.now())
+
+    def queue_changed(self) -> None:
+        self._publisher.queue_changed()
+
+    # --- events of the engines
+
+    def _note_state(self, replica: str, state: ReplicaState) -> None:
+        managed, supervisor = self._managed[replica], self.pool.supervisors[replica]
+        if replica not in self._retiring:
+            if state is ReplicaState.READY:
+                self._publisher.ready(replica, managed, supervisor)
+            else:
+                self._publisher.not_ready(replica, managed, state, supervisor.problem)
+        self._publisher.state(replica, state)
+
+    def _note_exited(self, replica: str) -> None:
+        self.queue.exited(replica)
+
+
+def _probed_alike(one: ManagedReplica | None, other: ManagedReplica) -> bool:
+    """Whether the probes of a replica stay the same when its settings change from ``one`` to ``other``."""
+    if one is None:
+        return True
+    return (driver_of(one.model), one.model.health_path) == (driver_of(other.model), other.model.health_path)

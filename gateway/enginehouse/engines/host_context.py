@@ -1,0 +1,52 @@
+"""The parts of the house that every host uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from enginehouse.config.managed import driver_of, managed_backends
+from enginehouse.config.schema import Config, HostSettings
+from enginehouse.config.secret_variables import secret_variables
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.domain.replica import replica_name
+from enginehouse.engines.engine_pool import ManagedReplica
+from enginehouse.fleet.fleet import Fleet
+from enginehouse.interfaces.drivers import Driver
+from enginehouse.interfaces.launchers import Launcher
+from enginehouse.interfaces.schedulers import Scheduler
+from enginehouse.interfaces.swappers import HostFacts, Swapper
+from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.telemetry.observers import Observers
+
+
+class HostContext(NamedTuple):
+    """The configuration in force and the parts of the house that every host uses.
+
+    ``make_swapper`` makes a prepared swapper. ``make_launcher`` takes the launcher's type, the host and the log folder.
+    """
+
+    config: Config
+    fleet: Fleet
+    upstreams: dict[str, Upstream]
+    drivers: Mapping[str, Driver]
+    observers: Observers
+    scheduler: PluginId
+    make_scheduler: Callable[[], Scheduler]
+    make_swapper: Callable[[HostFacts], Swapper]
+    make_launcher: Callable[[str, str, Path], Launcher]
+
+    def launcher(self, host: str) -> str:
+        """The type of launcher configured for ``host``."""
+        return self.config.hosts.get(host, HostSettings()).launcher
+
+    def managed(self, host: str) -> dict[str, ManagedReplica]:
+        """The replicas configured to be launched on ``host``, by name."""
+        secrets = secret_variables(self.config)
+        return {
+            replica_name(name, backend): ManagedReplica(backend, name, model, self.drivers[driver_of(model)], secrets)
+            for name, model in self.config.models.items()
+            if model.host == host
+            for backend in managed_backends(name, model)
+        }

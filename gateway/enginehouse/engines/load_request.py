@@ -1,0 +1,52 @@
+"""A load that no request asks for: an operator does, or ``preload``. It waits in its turn among the requests."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+from enginehouse.domain.errors import ReplicaLost
+from enginehouse.domain.ticket import Ticket
+from enginehouse.scheduling.host_queue import HostQueue
+
+_ids = itertools.count(1)
+
+
+async def load(queue: HostQueue, replica: str) -> None:
+    """Load ``replica`` in its turn and wait until it is ready. Raises ``RequestError`` if that fails."""
+    try:
+        await _load(queue, replica)
+    except ReplicaLost:
+        await _load(queue, replica)
+
+
+async def _load(queue: HostQueue, replica: str) -> None:
+    request = _LoadRequest()
+    ticket = Ticket(id=f"load/{next(_ids)}", replica=replica, arrived=queue.now())
+    queue.submit(ticket, request)
+    try:
+        await request.outcome
+    finally:
+        if request.held:
+            queue.served(replica)
+        else:
+            queue.cancel(ticket)
+
+
+class _LoadRequest:
+    """Holds the ticket of a load that serves no request."""
+
+    def __init__(self) -> None:
+        self.outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.held = False
+
+    def granted(self) -> bool:
+        if self.outcome.done():
+            return False
+        self.held = True
+        self.outcome.set_result(None)
+        return True
+
+    def refused(self, error: Exception) -> None:
+        if not self.outcome.done():
+            self.outcome.set_exception(error)

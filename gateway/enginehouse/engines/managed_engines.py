@@ -1,0 +1,192 @@
+"""Every engine that the gateway launches, on all hosts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.config.schema import Config
+from enginehouse.domain.errors import ModelNotFound, RequestError, ShuttingDown
+from enginehouse.domain.replica import ReplicaState
+from enginehouse.domain.ticket import Ticket
+from enginehouse.engines.host import Host, HostChange, RunningEngine
+from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.ports import Ports
+from enginehouse.engines.probing.prober import Prober
+from enginehouse.engines.remote_queues import RemoteQueues
+from enginehouse.engines.state_file import StateFile
+from enginehouse.interfaces.schedulers import Waiting
+from enginehouse.interfaces.swappers import SwapPlan
+from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.telemetry.log_ring import LogRing
+
+_SWEEP_S = 1.0
+
+
+class EngineChange(NamedTuple):
+    """A prepared change to the configuration of ``context``: the hosts it will have, and the change of each."""
+
+    context: HostContext
+    hosts: Mapping[str, Host]
+    changes: Mapping[str, HostChange]
+
+
+class ManagedEngines:
+    """The hosts that have a model to launch, or an engine left running by an earlier gateway.
+
+    ``queues``: the queue of each launched backend, and of each remote one that has a limit; live. ``remote``: the
+    queues of the latter. Methods that take a model also take its alias, and raise
+    ``ModelNotFound`` for a model that is not launched.
+    """
+
+    def __init__(self, context: HostContext) -> None:
+        self.queues: dict[str, HostQueue] = {}
+        self.remote = RemoteQueues(context, self._list_queues)
+        self._context = context
+        self._make_host: Callable[[str, HostContext], Host]
+        self._hosts: Mapping[str, Host] = {}
+        self._tasks = BackgroundTasks()
+
+    def build(self, state_file: StateFile, prober: Prober) -> None:
+        """Make the hosts. Raises ``ConfigError`` or ``PluginError``. Nothing is started."""
+        self._make_host = partial(Host, ports=Ports(), state_file=state_file, prober=prober)
+        names = [*_hosts_of(self._context.config), *(record.host for record in state_file.records.values())]
+        self._hosts = {name: self._make_host(name, self._context) for name in dict.fromkeys(names)}
+        self.remote.open()
+        self._list_queues()
+
+    async def open(self) -> None:
+        """Take over the engines that an earlier gateway left running, then begin to preload models."""
+        await asyncio.gather(*(host.pool.open() for host in self._hosts.values()))
+        self._tasks.start(self._keep_sweeping())
+        self._preload(self.models)
+
+    def prepare(self, context: HostContext) -> EngineChange:
+        """Prepare a change to the configuration of ``context``. Raises ``ConfigError``."""
+        hosts = {name: host for name, host in self._hosts.items() if not host.empty}
+        for name in _hosts_of(context.config):
+            if name not in hosts:
+                hosts[name] = self._make_host(name, context)
+        return EngineChange(context, hosts, {name: host.prepare(context) for name, host in hosts.items()})
+
+    def carry_out(self, change: EngineChange, relaunched: Collection[str], within: float) -> None:
+        """Apply a change, after the fleet and the upstreams have changed.
+
+        Engines of removed models, and of those ``relaunched``, drain for at most ``within`` seconds, then stop.
+        """
+        before, self._context = self.models, change.context
+        self._exchange_hosts(change.hosts)
+        pairs = [(change.hosts[name], host_change) for name, host_change in change.changes.items()]
+        retiring: dict[str, asyncio.Task[None]] = {}
+        for host, host_change in pairs:
+            retiring.update(host.retire_removed(host_change, within))
+        for host, host_change in pairs:
+            host.put_replicas(host_change, relaunched, retiring, within)
+        self.remote.reconfigure(change.context)
+        self._list_queues()
+        for host, host_change in pairs:
+            host.put_rules(host_change)
+        for host, _ in pairs:
+            host.reject_removed()
+        self.remote.reject_removed()
+        self._preload([model for model in self.models if model not in before])
+
+    def reject_loads(self, error: RequestError) -> None:
+        """Refuse the requests that wait for an engine which is not ready."""
+        for host in self._hosts.values():
+            not_ready = [name for name, state in host.pool.states().items() if state is not ReplicaState.READY]
+            host.queue.reject(not_ready, lambda _: error)
+
+    async def close(self, error: RequestError) -> None:
+        """Refuse the waiting requests with ``error`` and stop every engine."""
+        self._tasks.cancel()
+        closing = [*(host.close(error) for host in self._hosts.values()), self.remote.close(error)]
+        await asyncio.gather(*closing, return_exceptions=True)
+
+    async def load(self, model: str) -> None:
+        """Load the first replica of ``model`` in its turn and wait until it is ready. Raises ``RequestError``."""
+        model = self._launched(model)
+        host = self._of(model)
+        await host.load(host.replicas(model)[0])
+
+    async def unload(self, models: Sequence[str] | None = None, *, force: bool = False) -> None:
+        """Stop the engines of ``models``, by default of all models, and wait until they have stopped.
+
+        Requests waiting for them are refused. Requests in flight may finish within ``server.drain_timeout``; with
+        ``force`` they are cut off at once. An engine is killed after its model's ``stop_timeout``.
+        """
+        names = self.models if models is None else [self._launched(model) for model in models]
+        await asyncio.gather(*[self._of(model).unload(model, force) for model in names])
+
+    @property
+    def models(self) -> Sequence[str]:
+        """The models that the gateway launches."""
+        return [name for name, model in self._context.config.models.items() if model.launches]
+
+    def running(self) -> Sequence[RunningEngine]:
+        """The engines that are not at rest."""
+        return [engine for host in self._hosts.values() for engine in host.running()]
+
+    def waiting(self) -> Mapping[Ticket, Waiting]:
+        """The waiting requests, by ticket."""
+        queues = [*(host.queue for host in self._hosts.values()), *self.remote.queues.values()]
+        return {waiting.ticket: waiting for queue in queues for waiting in queue.waiting()}
+
+    def logs(self) -> Mapping[str, LogRing]:
+        """The log of each launched backend. It outlives a restart of the engine."""
+        return {backend: log for host in self._hosts.values() for backend, log in host.logs().items()}
+
+    def explain_swap(self, target: str, running: Sequence[str] | None = None) -> SwapPlan:
+        """Plan the swap that loads the model ``target`` beside the models ``running``, by default what runs now."""
+        target = self._launched(target)
+        return self._of(target).explain_swap(target, running)
+
+    def plan(self, replica: str) -> SwapPlan:
+        """Plan the swap that loads ``replica`` beside what runs now."""
+        return self.explain_swap(replica.rpartition("@")[0])
+
+    def _launched(self, name: str) -> str:
+        """The launched model called ``name``, else the launched model that ``name`` is an alias of."""
+        target = self._context.config.routing.aliases.get(name, name)
+        for model in (name, target):
+            if (settings := self._context.config.models.get(model)) is not None and settings.launches:
+                return model
+        raise ModelNotFound(name)
+
+    def _of(self, model: str) -> Host:
+        return self._hosts[self._context.config.models[model].host]
+
+    def _exchange_hosts(self, hosts: Mapping[str, Host]) -> None:
+        for name, host in self._hosts.items():
+            if hosts.get(name) is not host:
+                self._tasks.start(host.close(ShuttingDown("The host was removed from the configuration")))
+        for name, host in hosts.items():
+            if self._hosts.get(name) is not host:
+                host.pool.begin()
+        self._hosts = hosts
+
+    def _list_queues(self) -> None:
+        self.queues.clear()
+        for host in self._hosts.values():
+            self.queues.update(dict.fromkeys(host.backends, host.queue))
+        self.queues.update(self.remote.queues)
+
+    def _preload(self, models: Sequence[str]) -> None:
+        for model in models:
+            if self._context.config.models[model].preload:
+                for replica in self._of(model).replicas(model):
+                    self._tasks.start(self._of(model).preload(replica))
+
+    async def _keep_sweeping(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            for host in self._hosts.values():
+                host.release_idle()
+
+
+def _hosts_of(config: Config) -> Sequence[str]:
+    """The host of each launched model."""
+    return [model.host for model in config.models.values() if model.launches]

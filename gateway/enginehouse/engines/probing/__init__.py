@@ -1,0 +1,1 @@
+"""Probing backends: whether they are healthy, and which models they serve."""

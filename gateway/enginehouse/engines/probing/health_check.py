@@ -1,0 +1,88 @@
+"""The question to an engine whether it can take requests now."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from enginehouse.aio.timeouts import run_within
+from enginehouse.config.managed import ANY_ANSWER
+from enginehouse.domain.errors import EnginehouseError, Overloaded
+from enginehouse.interfaces.drivers import Driver, EngineClient, EngineResponse
+
+_log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+_PAUSE_GROWTH = 1.5
+_TIMEOUT_S = 5.0
+
+
+class HealthCheck:
+    """Asks an engine through its driver or, with a ``path``, on that page.
+
+    A page says that the engine is healthy if it answers 200. The path ``none`` takes any answer for a yes.
+    """
+
+    def __init__(self, driver: Driver, path: str = "") -> None:
+        self._driver = driver
+        self._path = path
+
+    async def wait_until_healthy(self, engine: EngineClient, on_problem: Callable[[str], None]) -> None:
+        """Ask at growing intervals until the engine is healthy; report each problem."""
+        pause = _FIRST_PAUSE_S
+        while True:
+            await asyncio.sleep(pause)
+            problem = await self._problem_or_ours(engine)
+            if problem is None:
+                return
+            on_problem(problem)
+            pause = min(pause * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
+
+    async def problem(self, engine: EngineClient, timeout: float) -> str | None:
+        """Why the engine cannot take requests now, in words for people; ``None`` if it can.
+
+        Takes at most ``timeout`` seconds, even if the driver resists its cancellation. Raises nothing that a driver
+        raises, except ``Overloaded``: then the gateway could not ask.
+        """
+        client = _LastAnswer(engine)
+        try:
+            if await run_within(timeout, self._is_healthy(client)):
+                return None
+        except TimeoutError:
+            return f"no answer to its health check within {timeout:g} s"
+        except Overloaded:
+            raise
+        except EnginehouseError as error:
+            return str(error)
+        except Exception as error:
+            _log.exception("The health check of %s failed", type(self._driver).__name__)
+            return f"its health check failed: {error!r}"
+        return client.last or "its driver says that it is not healthy"
+
+    async def _problem_or_ours(self, engine: EngineClient) -> str | None:
+        try:
+            return await self.problem(engine, _TIMEOUT_S)
+        except Overloaded as error:
+            return str(error)
+
+    async def _is_healthy(self, engine: EngineClient) -> bool:
+        if not self._path:
+            return await self._driver.healthy(engine)
+        if self._path == ANY_ANSWER:
+            await engine.request("GET", "/")
+            return True
+        return (await engine.request("GET", self._path)).status == 200
+
+
+class _LastAnswer:
+    """Forwards requests and keeps the last answer in words, because a driver's ``False`` has no reason with it."""
+
+    def __init__(self, engine: EngineClient) -> None:
+        self._engine = engine
+        self.last = ""
+
+    async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
+        response = await self._engine.request(method, path, body)
+        self.last = f"{method} {path} answered {response.status}"
+        return response

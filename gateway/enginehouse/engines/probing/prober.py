@@ -1,0 +1,186 @@
+"""Regular probes of every backend: its health and the models it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from enginehouse.aio.timeouts import run_within
+from enginehouse.config.schema import CheckSettings
+from enginehouse.domain.capabilities import Capabilities
+from enginehouse.domain.errors import Overloaded
+from enginehouse.domain.replica import Health
+from enginehouse.engines.probing.health_check import HealthCheck
+from enginehouse.interfaces.drivers import Driver, EngineClient
+
+_log = logging.getLogger(__name__)
+
+_PROBES_PER_DISCOVERY = 6
+_IN_DOUBT = 0.2
+"""The share of ``checks.interval`` until the next probe while a verdict is in doubt."""
+_SHORTEST_PAUSE_S = 0.01
+
+
+class ProbeSink(Protocol):
+    """Receives the results of probes, by backend. The ``Fleet`` in a gateway, a recorder in tests."""
+
+    def probe_succeeded(self, name: str) -> None:
+        """The backend can take requests."""
+
+    def probe_failed(self, name: str, why: str) -> None:
+        """The backend cannot take requests; ``why`` is for people."""
+
+    def set_models(self, name: str, models: Mapping[str, Capabilities]) -> None:
+        """The models that the backend serves now, with what its engine says of each."""
+
+    def health(self, name: str) -> Health:
+        """The verdict on the backend so far."""
+
+
+class Prober:
+    """Probes every backend in a loop of its own: is it healthy, and now and then, which models does it serve?
+
+    Needs a running event loop. ``random`` returns a number from 0 to 1; it spreads the probes of many backends.
+    """
+
+    def __init__(self, sink: ProbeSink, checks: CheckSettings, random: Callable[[], float] = random.random) -> None:
+        self._sink = sink
+        self._checks = checks
+        self._random = random
+        self._loops: dict[str, _ProbeLoop] = {}
+
+    def add(
+        self,
+        name: str,
+        driver: Driver,
+        engine: EngineClient,
+        health_path: str = "",
+        on_concurrency: Callable[[int | None], None] | None = None,
+    ) -> None:
+        """Probe the backend ``name``, at once for the first time. Replaces an earlier backend of this name.
+
+        ``on_concurrency`` gets the number of requests that the engine says it serves at once, whenever it is asked.
+        """
+        self.remove(name)
+        self._loops[name] = _ProbeLoop(
+            name,
+            driver,
+            engine,
+            HealthCheck(driver, health_path),
+            self._sink,
+            self._checks,
+            self._random,
+            on_concurrency,
+        )
+
+    def reconfigure(self, checks: CheckSettings) -> None:
+        """Use ``checks`` for backends added from now on."""
+        self._checks = checks
+
+    def remove(self, name: str) -> None:
+        """Stop probing the backend. The sink gets no more results of it."""
+        if (loop := self._loops.pop(name, None)) is not None:
+            loop.stop()
+
+    async def first_round(self) -> None:
+        """Wait until every present backend has been probed once, or was removed."""
+        await asyncio.gather(*(loop.probed.wait() for loop in self._loops.values()))
+
+    def close(self) -> None:
+        """Stop probing."""
+        for name in list(self._loops):
+            self.remove(name)
+
+
+class _ProbeLoop:
+    """The probes of one backend."""
+
+    def __init__(
+        self,
+        name: str,
+        driver: Driver,
+        engine: EngineClient,
+        check: HealthCheck,
+        sink: ProbeSink,
+        checks: CheckSettings,
+        random: Callable[[], float],
+        on_concurrency: Callable[[int | None], None] | None,
+    ) -> None:
+        self.probed = asyncio.Event()
+        self._name = name
+        self._driver = driver
+        self._engine = engine
+        self._check = check
+        self._sink = sink
+        self._checks = checks
+        self._random = random
+        self._on_concurrency = on_concurrency
+        self._discovery_in = 0
+        self._discovery_problem = ""
+        self._task = asyncio.create_task(self._run())
+
+    def stop(self) -> None:
+        self._task.cancel()
+        self.probed.set()
+
+    async def _run(self) -> None:
+        health = Health.UNKNOWN
+        while True:
+            healthy = await self._probe()
+            before, health = health, self._sink.health(self._name)
+            if healthy:
+                await self._discover(at_once=before is not health)
+            self.probed.set()
+            await asyncio.sleep(self._pause(healthy, health))
+
+    async def _probe(self) -> bool:
+        try:
+            why = await self._check.problem(self._engine, self._checks.timeout)
+        except Overloaded:  # no verdict on the engine
+            return self._sink.health(self._name) is Health.HEALTHY
+        if why is None:
+            self._sink.probe_succeeded(self._name)
+        else:
+            self._sink.probe_failed(self._name, why)
+        return why is None
+
+    async def _discover(self, at_once: bool) -> None:
+        """List the models if it is time to. A failure does not count against health; the next probe tries again."""
+        self._discovery_in -= 1
+        if self._discovery_in > 0 and not at_once:
+            return
+        try:
+            served = await run_within(self._checks.timeout, self._driver.models(self._engine))
+        except TimeoutError:
+            self._note(f"no answer within {self._checks.timeout:g} s")
+        except Exception as error:
+            self._note(str(error) or repr(error))
+        else:
+            self._discovery_in = _PROBES_PER_DISCOVERY
+            self._note("")
+            self._sink.set_models(self._name, {model.name: model.capabilities for model in served})
+            await self._ask_concurrency()
+
+    async def _ask_concurrency(self) -> None:
+        if self._on_concurrency is None:
+            return
+        try:
+            limit = await run_within(self._checks.timeout, self._driver.concurrency(self._engine))
+        except Exception as error:
+            _log.debug("Backend %s does not report its concurrency: %s", self._name, error or repr(error))
+        else:
+            self._on_concurrency(limit)
+
+    def _note(self, problem: str) -> None:
+        """Log a problem once, not at every probe."""
+        if problem and problem != self._discovery_problem:
+            _log.warning("The models of backend %s could not be listed: %s", self._name, problem)
+        self._discovery_problem = problem
+
+    def _pause(self, healthy: bool, health: Health) -> float:
+        certain = health is (Health.HEALTHY if healthy else Health.UNHEALTHY)
+        pause = self._checks.interval * (1 if certain else _IN_DOUBT)
+        return max(_SHORTEST_PAUSE_S, pause * (0.75 + 0.5 * self._random()))

@@ -1,0 +1,182 @@
+"""The queues of remote backends that limit how many requests they serve at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import ClassVar
+
+from enginehouse.config.schema import BackendSettings, Config
+from enginehouse.domain.errors import LoadFailed, ReplicaLost
+from enginehouse.domain.replica import Health, ReplicaState
+from enginehouse.domain.ticket import SwapDone
+from enginehouse.engines.host_context import HostContext
+from enginehouse.interfaces.observers import Observer
+from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper
+from enginehouse.scheduling.collaborators import EngineControl, QueueListener
+from enginehouse.scheduling.facts import scheduling_rules
+from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.telemetry.observers import notify
+
+_log = logging.getLogger(__name__)
+
+
+class RemoteQueues(Observer):
+    """A queue for each remote backend that has a limit: ``backends.*.concurrency``, else what its engine reports.
+
+    Requests in flight are counted from the moment in which the limit is known. Without a limit there is no queue.
+    ``queues``: by backend; live. ``on_change`` is called when a queue was added or removed.
+    """
+
+    def __init__(self, context: HostContext, on_change: Callable[[], None]) -> None:
+        self.queues: dict[str, RemoteQueue] = {}
+        self._context = context
+        self._on_change = on_change
+        self._reported: dict[str, int] = {}
+        self._removed: list[RemoteQueue] = []
+        self._listener = _Listener(context)
+        context.observers.add(self)
+
+    def open(self) -> None:
+        """Make the queues of the configured limits."""
+        for name in self._context.config.backends:
+            self._update(name)
+
+    def report(self, name: str, limit: int | None) -> None:
+        """Use the limit that the engine of ``name`` reports, unless the configuration has one."""
+        if name in self._context.config.backends and self._reported.get(name) != limit:
+            self._reported.pop(name, None)
+            if limit is not None and limit > 0:
+                self._reported[name] = limit
+            self._update(name)
+            self._on_change()
+
+    def reconfigure(self, context: HostContext) -> None:
+        """Use another configuration. ``reject_removed`` must follow."""
+        before, self._context = self._context.config.backends, context
+        for name, old in before.items():
+            if not _is_same_server(old, context.config.backends.get(name)):
+                self._reported.pop(name, None)
+                if (queue := self.queues.pop(name, None)) is not None:
+                    self._removed.append(queue)
+        self.open()
+
+    def reject_removed(self) -> None:
+        """Refuse the requests that wait for removed or replaced backends; the relay routes them again."""
+        removed, self._removed = self._removed, []
+        for queue in removed:
+            queue.reject([queue.name], ReplicaLost)
+
+    async def close(self, error: Exception) -> None:
+        """Refuse every waiting request with ``error``."""
+        await asyncio.gather(*(queue.close(error) for queue in self.queues.values()))
+
+    def backend_health(self, backend: str, health: Health) -> None:
+        """Refuse the requests that wait for an unhealthy backend; the relay routes them again."""
+        queue = self.queues.get(backend)
+        if health is Health.UNHEALTHY and queue is not None:
+            queue.reject([backend], ReplicaLost)
+
+    def _update(self, name: str) -> None:
+        config = self._context.config
+        limit = config.backends[name].concurrency or self._reported.get(name, 0)
+        queue = self.queues.get(name)
+        if queue is not None:
+            queue.configure(config, limit)
+            if not limit:  # everything that waited was granted
+                del self.queues[name]
+        elif limit:
+            try:
+                self.queues[name] = RemoteQueue(name, self._context, limit, self._listener)
+            except Exception:
+                _log.exception("Backend '%s' has no queue: its scheduler could not be made", name)
+
+
+class RemoteQueue(HostQueue):
+    """The queue of one remote backend. All its models share one line, because they share the engine's limit."""
+
+    launches: ClassVar[bool] = False
+
+    def __init__(self, name: str, context: HostContext, limit: int, listener: QueueListener) -> None:
+        super().__init__(name, context.make_scheduler(), _RunningElsewhere(), listener, context.scheduler)
+        self._priorities: Mapping[str, int] = context.config.scheduling.priorities
+        limits = scheduling_rules(context.config, context.config.backends[name].host).limits
+        self.prepare(_NoSwaps(), _facts(name, limit), limits)
+
+    def place(self, replica: str) -> tuple[str, int]:
+        return self.name, self._priorities.get(replica.removesuffix(f"@{self.name}"), 0)
+
+    def configure(self, config: Config, limit: int) -> None:
+        """Use another configuration and another ``limit``, 0 for none."""
+        self._priorities = config.scheduling.priorities
+        limits = scheduling_rules(config, config.backends[self.name].host).limits
+        self.reconfigure(_NoSwaps(), _facts(self.name, limit), limits)
+
+
+class _Ready(Mapping[str, ReplicaState]):
+    """Every replica is ready; none is listed, because none can be stopped."""
+
+    def __getitem__(self, replica: str) -> ReplicaState:
+        return ReplicaState.READY
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+class _RunningElsewhere(EngineControl):
+    """An engine that the gateway neither starts nor stops."""
+
+    def __init__(self) -> None:
+        self._states = _Ready()
+
+    def states(self) -> Mapping[str, ReplicaState]:
+        return self._states
+
+    async def wait_out_pause(self, replica: str, evict: Sequence[str]) -> None:
+        pass
+
+    async def start(self, replica: str) -> None:
+        raise LoadFailed(f"The gateway does not launch '{replica}'")
+
+    async def stop(self, replica: str, timeout: float | None) -> None:
+        pass
+
+
+class _NoSwaps(Swapper):
+    def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
+        return ()
+
+    def on_swap_start(self, target: str, running: Sequence[str]) -> None:
+        pass
+
+
+class _Listener(QueueListener):
+    """Tells observers that a queue has changed."""
+
+    def __init__(self, context: HostContext) -> None:
+        self._on_queue_changed = context.observers.callbacks("queue_changed")
+
+    def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
+        pass
+
+    def swap_done(self, done: SwapDone) -> None:
+        pass
+
+    def served(self, replica: str) -> None:
+        pass
+
+    def queue_changed(self) -> None:
+        if self._on_queue_changed:
+            notify(self._on_queue_changed)
+
+
+def _facts(name: str, limit: int) -> HostFacts:
+    return HostFacts(name=name, replicas={name: HostedReplica(replica=name, model=name, concurrency=limit)})
+
+
+def _is_same_server(old: BackendSettings, new: BackendSettings | None) -> bool:
+    return new is not None and (old.url, old.driver) == (new.url, new.driver)

@@ -1,0 +1,57 @@
+"""The errors of an engine that does not start, with the last lines that it printed."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+
+from enginehouse.domain.errors import LoadFailed, NotEnoughMemory
+from enginehouse.engines.out_of_memory import reports_too_little_memory
+from enginehouse.telemetry.log_ring import LogRing
+
+_READ_LINES, _DETAILED_LINES, _QUOTED_LINES = 500, 20, 3
+
+
+class StartErrors:
+    """Makes the errors of one model's engine. ``first_line``: the number of the first line that the engine printed."""
+
+    def __init__(self, model: str, log: LogRing) -> None:
+        self._model = model
+        self._log = log
+
+    def late(self, limit: float, why: str, first_line: int) -> LoadFailed:
+        """The engine was not ready within ``limit`` seconds."""
+        return self._did_not_start(f"it was not ready within {limit:g} s ({why})", first_line, LoadFailed)
+
+    def exited_early(self, status: int | None, first_line: int) -> LoadFailed:
+        """The engine exited while it started; ``NotEnoughMemory`` if its output shows that reason."""
+        lines = self._last_lines(_READ_LINES, first_line)
+        kind = NotEnoughMemory if reports_too_little_memory(status, lines) else LoadFailed
+        return self._did_not_start(f"it ended {how_it_ended(status)} while it started", first_line, kind)
+
+    def quote(self, first_line: int) -> str:
+        """The engine's last lines, to be added to a sentence."""
+        lines = self._last_lines(_QUOTED_LINES, first_line)
+        return "; its last lines were: " + " | ".join(lines) if lines else ""
+
+    def _did_not_start(self, why: str, first_line: int, kind: type[LoadFailed]) -> LoadFailed:
+        return kind(
+            f"Model '{self._model}' did not start: {why}{self.quote(first_line)}",
+            details={"model": self._model, "log": self._last_lines(_DETAILED_LINES, first_line)},
+        )
+
+    def _last_lines(self, count: int, first_line: int) -> Sequence[str]:
+        self._log.finish()
+        return self._log.tail(count, since=first_line)
+
+
+def how_it_ended(status: int | None) -> str:
+    """An exit status in words: ``with status 1``, ``by SIGKILL``."""
+    if status is None:
+        return "by itself"
+    if status >= 0:
+        return f"with status {status}"
+    try:
+        return f"by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"by signal {-status}"

@@ -1,0 +1,89 @@
+"""Reports the states of one host's engines to the rest of the house."""
+
+from __future__ import annotations
+
+import asyncio
+
+from enginehouse.config.schema import BackendSettings
+from enginehouse.domain.replica import ReplicaState
+from enginehouse.domain.ticket import SwapDone
+from enginehouse.engines.engine_pool import ManagedReplica
+from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.probing.prober import Prober
+from enginehouse.engines.supervisor import Supervisor
+from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.telemetry.observers import notify
+
+_WAKE_S = 5.0
+"""The assumed duration of a load until one was measured."""
+_CLIENT_S = 60.0
+"""The time limit of a request to an engine that starts, falls asleep or wakes."""
+
+
+class StatusPublisher:
+    """Keeps the fleet, the relay's upstreams, the prober and observers up to date. ``context`` may be replaced."""
+
+    def __init__(self, context: HostContext, prober: Prober) -> None:
+        self.context = context
+        self._prober = prober
+        self._starting_since: dict[str, float] = {}
+        self._wake_s: dict[str, float] = {}
+        self._on_replica_state = context.observers.callbacks("replica_state")
+        self._on_swap_started = context.observers.callbacks("swap_started")
+        self._on_swap_done = context.observers.callbacks("swap_done")
+        self._on_queue_changed = context.observers.callbacks("queue_changed")
+
+    def client(self, backend: str, address: str) -> Client:
+        """HTTP to an engine that the relay does not use yet."""
+        return Client(Upstream(backend, BackendSettings(url=address), self.context.config.timeouts), _CLIENT_S)
+
+    def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
+        notify(self._on_swap_started, target, evict)
+
+    def swap_done(self, done: SwapDone) -> None:
+        notify(self._on_swap_done, done)
+
+    def queue_changed(self) -> None:
+        if self._on_queue_changed:
+            notify(self._on_queue_changed)
+
+    def state(self, replica: str, state: ReplicaState) -> None:
+        """Report a new state to observers."""
+        now = asyncio.get_running_loop().time()
+        if state is ReplicaState.STARTING:
+            self._starting_since[replica] = now
+        if state is ReplicaState.READY:
+            self._wake_s[replica] = now - self._starting_since.get(replica, now)
+        notify(self._on_replica_state, replica, state)
+
+    def ready(self, replica: str, managed: ManagedReplica, supervisor: Supervisor) -> None:
+        """Let requests go to a ready engine, and probe it."""
+        self.context.upstreams[managed.backend].locate(supervisor.address or "")
+        self.context.fleet.set_state(replica, ReplicaState.READY)
+        self.context.fleet.succeeded(managed.backend)
+        self.probe(managed)
+
+    def not_ready(self, replica: str, managed: ManagedReplica, state: ReplicaState, problem: str) -> None:
+        """Keep requests from an engine that is not ready."""
+        self._prober.remove(managed.backend)
+        self.context.upstreams[managed.backend].locate("")
+        self.show(replica, state, problem)
+
+    def show(self, replica: str, state: ReplicaState, problem: str = "") -> None:
+        """Show routing the state of a replica that is not ready."""
+        self.context.fleet.set_state(replica, state, self._wake_s.get(replica, _WAKE_S), problem)
+
+    def probe(self, managed: ManagedReplica) -> None:
+        """Probe a ready engine by the current configuration."""
+        client = Client(self.context.upstreams[managed.backend], self.context.config.checks.timeout)
+        self._prober.add(managed.backend, managed.driver, client, managed.model.health_path)
+
+    def stop_probing(self, managed: ManagedReplica) -> None:
+        """Stop the probes of a backend that is being removed. Its requests in flight continue."""
+        self._prober.remove(managed.backend)
+
+    def remove(self, replica: str) -> None:
+        """Forget the times of a removed replica."""
+        self._wake_s.pop(replica, None)
+        self._starting_since.pop(replica, None)

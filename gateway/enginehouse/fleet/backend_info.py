@@ -1,0 +1,51 @@
+"""A backend as the configuration describes it, and its status as the fleet reports it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from enginehouse.domain.capabilities import Capabilities
+from enginehouse.domain.replica import Health, ReplicaState, Role
+
+
+class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The description of a backend.
+
+    ``models``: the models that it serves and their capabilities; ``None`` to take the models that probes discover.
+    ``health``: the verdict at the start. ``UNKNOWN`` leaves it to the first probe or request.
+    """
+
+    name: str
+    url: str
+    driver: str = "openai"
+    priority: int = 0
+    role: Role = Role.NEUTRAL
+    host: str = "local"
+    models: Mapping[str, Capabilities] | None = None
+    health: Health = Health.UNKNOWN
+
+
+class BackendStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The status of a backend.
+
+    ``state``: of its engine, ``READY`` for a remote backend. ``health``: whether requests may be sent to it; a stopped
+    engine is healthy, because a request starts it. ``last_error_at``: seconds on the fleet's clock, which is the epoch
+    in a gateway. ``avg_latency_ms``: the average time until a response begins.
+    """
+
+    name: str
+    url: str
+    driver: str
+    priority: int
+    role: Role
+    host: str
+    state: ReplicaState
+    health: Health
+    last_error: str | None
+    last_error_at: float | None
+    draining: bool
+    models: tuple[str, ...]
+    pending: int
+    avg_latency_ms: float

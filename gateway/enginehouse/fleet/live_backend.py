@@ -1,0 +1,101 @@
+"""One backend and its live state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from enginehouse.config.schema import CheckSettings
+from enginehouse.domain.capabilities import UNKNOWN, Capabilities
+from enginehouse.domain.replica import Candidate, Load, ReplicaState, replica_name
+from enginehouse.fleet.backend_info import BackendInfo, BackendStatus
+from enginehouse.fleet.health import HealthTracker
+
+_READY = (ReplicaState.READY, 0.0)
+
+
+class LiveBackend:
+    """A backend's live state, and the candidates last made from it (``offers``, by model)."""
+
+    __slots__ = ("discovered", "draining", "health", "info", "load", "offers", "states")
+
+    def __init__(self, backend: BackendInfo, checks: CheckSettings) -> None:
+        self.info = backend
+        self.health = HealthTracker(checks, backend.health)
+        self.load = Load()
+        self.draining = False
+        self.discovered: dict[str, Capabilities] = {}
+        self.states: dict[str, tuple[ReplicaState, float]] = {}
+        self.offers: dict[str, Candidate] = {}
+
+    def is_same_server(self, backend: BackendInfo) -> bool:
+        """Whether ``backend`` describes the same engine server, perhaps with other settings."""
+        if self.info.url or backend.url:
+            return (self.info.url, self.info.driver) == (backend.url, backend.driver)
+        return self.info.host == backend.host and (self.info.models or {}).keys() == (backend.models or {}).keys()
+
+    @property
+    def state(self) -> ReplicaState:
+        """The state of its engine. A managed backend has one model."""
+        return next((state for state, _ in self.states.values()), ReplicaState.READY)
+
+    @property
+    def runs(self) -> bool:
+        """Whether its engine runs, so that failures count against it."""
+        return self.state is ReplicaState.READY
+
+    def candidates(self, declared: Mapping[str, Capabilities]) -> dict[str, Candidate]:
+        """The candidates of the backend, by model. ``declared``: the capabilities of models on every backend.
+
+        An unchanged candidate is the same object as in ``offers``.
+        """
+        own = self.info.models
+        served = self.discovered if own is None else own
+        return {
+            model: self._candidate(model, self._capabilities(model, card if own is not None else UNKNOWN, declared))
+            for model, card in served.items()
+        }
+
+    def _capabilities(self, model: str, own: Capabilities, declared: Mapping[str, Capabilities]) -> Capabilities:
+        known = own
+        for weaker in (declared.get(model), self.discovered.get(model)):
+            if weaker is not None:
+                known = weaker if known is UNKNOWN else known.over(weaker)
+        return known
+
+    def _candidate(self, model: str, capabilities: Capabilities) -> Candidate:
+        backend, offered = self.info, self.offers.get(model)
+        state, wake_s = self.states.get(model, _READY)
+        candidate = Candidate(
+            model=model,
+            backend=backend.name,
+            replica=replica_name(model, backend.name) if offered is None else offered.replica,
+            host=backend.host,
+            health=self.health.health,
+            draining=self.draining,
+            state=state,
+            wake_s=wake_s,
+            priority=backend.priority,
+            role=backend.role,
+            capabilities=capabilities,
+            load=self.load,
+        )
+        return offered if offered is not None and offered == candidate else candidate
+
+    def status(self) -> BackendStatus:
+        backend, health, load = self.info, self.health, self.load
+        return BackendStatus(
+            name=backend.name,
+            url=backend.url,
+            driver=backend.driver,
+            priority=backend.priority,
+            role=backend.role,
+            host=backend.host,
+            state=self.state,
+            health=health.health,
+            last_error=health.last_error,
+            last_error_at=health.last_error_at,
+            draining=self.draining,
+            models=tuple(self.offers),
+            pending=load.pending,
+            avg_latency_ms=load.avg_latency_ms,
+        )

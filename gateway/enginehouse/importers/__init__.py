@@ -1,0 +1,1 @@
+"""Configurations of other programs, turned into ours."""

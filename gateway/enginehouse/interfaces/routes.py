@@ -1,0 +1,31 @@
+"""Pages that plugins add to the gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.routing import BaseRoute, Match
+from starlette.types import Receive, Scope, Send
+
+
+class GuardedRoutes(BaseRoute):
+    """Routes that only operators may use. The gateway puts its guard before them; without it, they match nothing."""
+
+    def __init__(self, routes: Sequence[BaseRoute]) -> None:
+        self.routes = tuple(routes)
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        return Match.NONE, {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise NotImplementedError("guarded routes are served by a gateway only")
+
+
+def guarded(routes: Sequence[BaseRoute]) -> list[BaseRoute]:
+    """``routes`` for operators only, to be returned by a factory of ``register_routes``.
+
+    They get the protection of ``/api``: where keys are set, a request needs an admin key; elsewhere, unknown names in
+    ``Host`` and web pages of other origins are refused. Other routes of plugins are open to everyone, even if keys are
+    set.
+    """
+    return [GuardedRoutes(routes)]

@@ -1,0 +1,57 @@
+"""Finds mistakes of plugins that load without an error, for ``enginehouse plugins check``."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Collection, Iterator
+from difflib import get_close_matches
+
+from enginehouse.domain.errors import PluginError
+from enginehouse.plugin_manager.discovery import GROUP, LoadedPlugins
+from enginehouse.plugin_manager.installed import misplaced_entry_points
+from enginehouse.plugin_manager.kinds import KINDS
+from enginehouse.plugin_manager.naming import name_faults
+from enginehouse.plugin_manager.registry import PluginOrigin
+
+_HOOKS = [hook for hook, *_ in KINDS]
+
+
+def audit(loaded: LoadedPlugins, commands: Collection[str]) -> Iterator[PluginError]:
+    """The mistakes in names, entry points and hooks. ``commands`` are the names of Enginehouse's own commands."""
+    yield from _misplaced()
+    for origin in loaded.plugins:
+        for fault in [*name_faults(origin), *_hook_faults(origin, loaded)]:
+            yield origin.error(fault)
+    for type in loaded.registry.types("command"):
+        if type in commands:
+            taken = f"there is already a command '{type}' in Enginehouse: register it under another name"
+            yield loaded.registry.get("command", type).error(taken)
+
+
+def _misplaced() -> Iterator[PluginError]:
+    for entry_point in misplaced_entry_points(GROUP):
+        distribution = entry_point.dist
+        yield PluginError(
+            f"the entry-point group '{entry_point.group}' is not read: use [project.entry-points.{GROUP}]",
+            distribution=distribution.name if distribution else "",
+            version=distribution.version if distribution else "",
+            plugin=entry_point.name,
+        )
+
+
+def _hook_faults(origin: PluginOrigin, loaded: LoadedPlugins) -> Iterator[str]:
+    if misspelled := list(_misspelled_hooks(origin)):
+        yield from misspelled
+    elif not any(entry.entry_point == origin.entry_point for entry in loaded.registry.all()):
+        yield f"it registers nothing: implement a hook such as 'register_filters', marked with '@{GROUP}.hookimpl'"
+
+
+def _misspelled_hooks(origin: PluginOrigin) -> Iterator[str]:
+    """Functions of the plugin whose names are almost hooks. Marked ones were refused already."""
+    module = sys.modules.get(origin.module)
+    for name, value in vars(module).items() if module else ():
+        own = inspect.isfunction(value) and value.__module__.partition(".")[0] == origin.module.partition(".")[0]
+        if own and name not in _HOOKS and len(inspect.signature(value).parameters) <= 1:
+            for hook in get_close_matches(name, _HOOKS, n=1, cutoff=0.85):
+                yield f"'{name}' is no hook: name it '{hook}' and mark it with '@{GROUP}.hookimpl'"

@@ -1,0 +1,87 @@
+"""Everything that live requests share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter
+
+from enginehouse.domain.errors import RequestError, Unauthorized
+from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.route import Route
+from enginehouse.fleet.fleet import Fleet
+from enginehouse.relay.live_request import LiveRequest
+from enginehouse.relay.progress_reports import ProgressReports
+from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.routing.body.filters import FiltersByName
+from enginehouse.routing.router import Router
+from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.telemetry.counters import Counters
+from enginehouse.telemetry.decisions import Decisions
+from enginehouse.telemetry.observers import Observers, notify
+
+
+class RelayContext:
+    """What live requests work with, and what they report to: counters, decisions and observers.
+
+    A reload of the configuration replaces ``router``, ``filters``, ``upstreams`` and ``max_retries``. ``upstreams`` has
+    every backend by name; ``queues`` has those that the gateway launches, and those with a limit.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        fleet: Fleet,
+        upstreams: dict[str, Upstream],
+        *,
+        max_retries: int,
+        filters: FiltersByName,
+        queues: Mapping[str, HostQueue],
+        progress_reports: ProgressReports,
+        observers: Observers,
+    ) -> None:
+        self.router = router
+        self.filters = filters
+        self.fleet = fleet
+        self.upstreams = upstreams
+        self.queues = queues
+        self.progress_reports = progress_reports
+        self.max_retries = max_retries
+        self.live: set[LiveRequest] = set()
+        self.counters = Counters()
+        self.decisions = Decisions()
+        self._on_routed = observers.callbacks("routed")
+        self._on_finished = observers.callbacks("finished")
+
+    def routed(self, request_id: bytes, requirements: Requirements, route: Route) -> None:
+        """Record where a request is sent."""
+        self.decisions.routed(request_id, route)
+        if self._on_routed:
+            notify(self._on_routed, request_id.decode(), requirements, route)
+
+    def retried(self, backend: str) -> None:
+        """Count a request that is sent again because ``backend`` failed it."""
+        self.counters.retries[backend] += 1
+
+    def refused(self, request_id: bytes, requirements: Requirements | None, error: RequestError) -> None:
+        """Record a request that the gateway itself answers with ``error``.
+
+        Clients without a valid key are only counted. Otherwise they could push all other decisions out.
+        """
+        self.counters.refused[error.code] += 1
+        if not isinstance(error, Unauthorized):
+            self.decisions.refused(request_id, requirements.model if requirements else "", error)
+
+    def ended(self, request: LiveRequest, status: int, first_byte: float | None) -> None:
+        """Remove a live request and count it; ``first_byte`` is the engine's time to first byte in seconds, if any."""
+        self.live.discard(request)
+        route = request.route
+        duration = perf_counter() - request.began
+        if route is not None:
+            series = self.counters.series(route.chosen.backend, route.chosen.model)
+            series.requests[status] += 1
+            series.duration.observe(duration)
+            if first_byte is not None:
+                series.first_byte.observe(first_byte)
+        if self._on_finished:
+            replica = route.chosen.replica if route is not None else ""
+            notify(self._on_finished, request.request_id.decode(), replica, status, duration * 1000)

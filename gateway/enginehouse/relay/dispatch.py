@@ -1,0 +1,173 @@
+"""Takes a job to an engine, and to another one if the first fails it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+
+from enginehouse.domain.errors import Overloaded, RequestError
+from enginehouse.domain.route import Route
+from enginehouse.domain.ticket import Phase
+from enginehouse.relay.attempt import NEVER, Attempt
+from enginehouse.relay.job import Job
+from enginehouse.relay.queue_slot import QueueSlot
+from enginehouse.relay.retries import FailedAttempt, Otherwise, Outcome, RetryDecision, RetryState, SendAgain, decide
+from enginehouse.relay.upstream.connection import Receiver
+
+_UNTRIED = RetryState()
+
+
+class Dispatch:
+    """Routes a job, waits for a queue slot where the backend has a queue, sends the job, and retries it.
+
+    ``receiver`` gets the answer; ``fail`` gets the error of a job that no engine answers. ``attempt``: the current one.
+    """
+
+    __slots__ = ("_body", "_fail", "_job", "_receiver", "_state", "attempt")
+
+    def __init__(self, job: Job, receiver: Receiver, fail: Callable[[RequestError], None]) -> None:
+        self._job = job
+        self._receiver: Receiver | None = receiver
+        self._fail: Callable[[RequestError], None] | None = fail
+        self._state = _UNTRIED
+        self._body = b""
+        self.attempt: Attempt | None = None
+
+    @property
+    def phase(self) -> Phase:
+        """How far the job is on its way to an engine."""
+        if self.attempt is None:
+            return Phase.ROUTING
+        slot = self.attempt.slot
+        return Phase.SERVING if slot is None or slot.is_granted else Phase.QUEUED
+
+    def start(self) -> None:
+        """Send the job for the first time. Raises ``RequestError`` if it cannot be sent anywhere."""
+        route = self._job.route(())
+        self._send(route, self._job.body_for(route), None)
+
+    def retry(self, outcome: Outcome) -> bool:
+        """Send the job again because the current attempt had this ``outcome``; whether that was the decision."""
+        decision = self._decide(outcome)
+        if isinstance(decision, SendAgain):
+            self._send_again(decision)
+            return True
+        return False
+
+    def lost(self, error: RequestError) -> None:
+        """Retry the job, which its engine failed with ``error`` before it began to answer.
+
+        A shortage of the gateway itself is no reason to blame an engine, or to ask another one.
+        """
+        if isinstance(error, Overloaded):
+            self._carry_out(Otherwise.FAIL, error)
+            return
+        decision = self._decide(Outcome.of_engine(error))
+        if decision is Otherwise.FIND_OUT:
+            self._current().find_out(partial(self._found_out, error))
+        else:
+            self._blame(error)
+            self._carry_out(decision, error)
+
+    def broke_off(self, error: RequestError) -> None:
+        """Fail the job with ``error``: its engine broke off in the middle of the answer."""
+        self._blame(error)
+        self._carry_out(Otherwise.FAIL, error)
+
+    def send(self) -> None:
+        """Send the job to the engine of the current attempt."""
+        attempt, job, receiver = self.attempt, self._job, self._receiver
+        assert attempt is not None
+        assert receiver is not None
+        reuse = job.repeatable and (
+            self._state is _UNTRIED or not self._state.asked_twice(attempt.route.chosen.replica)
+        )
+        attempt.send(receiver, job.request(attempt.upstream, self._body), reuse=reuse)
+
+    def send_anew(self) -> None:
+        """Send the job once more, on a new connection: the kept one was stale, which is no failure of the engine."""
+        attempt, state = self._current(), self._state
+        self._state = state._replace(stale=(*state.stale, attempt.route.chosen.replica))
+        self._job.context.counters.stale[attempt.upstream.name] += 1
+        attempt.sent_at = 0.0  # if the new connection cannot be made, the engine has not got the job from this attempt
+        self.send()
+
+    def cancel(self) -> None:
+        """Abort what is under way, without another call of ``receiver`` or ``fail``."""
+        if self.attempt is not None:
+            self.attempt.cancel()
+
+    def end(self) -> None:
+        """Release what the current attempt holds. Nothing may follow."""
+        self._receiver = self._fail = None  # otherwise the cycle of the two waits for the garbage collector
+        attempt, self.attempt = self.attempt, None
+        if attempt is not None:
+            attempt.release()
+
+    # --- from the queue
+
+    def granted(self) -> None:
+        self._current().start_total(perf_counter())
+        self.send()
+
+    def rejected(self, error: RequestError) -> None:
+        self._carry_out(self._decide(Outcome.of_queue(error)), error)
+
+    # --- inside
+
+    def _send(self, route: Route, body: bytes, waiting_since: float | None) -> None:
+        job, chosen = self._job, route.chosen
+        context, requirements = job.context, job.requirements
+        assert requirements is not None
+        self._body = body
+        upstream, queue = context.upstreams[chosen.backend], context.queues.get(chosen.backend)
+        self.attempt = attempt = Attempt(route, upstream, job.began if queue is None else NEVER)
+        context.routed(job.request_id, requirements, route)
+        if queue is None:
+            self.send()
+        else:
+            attempt.slot = slot = QueueSlot(self, queue, job.request_id, chosen.replica, job.priority, waiting_since)
+            slot.take()
+
+    def _send_again(self, decision: SendAgain) -> None:
+        attempt = self._current()
+        waiting_since = attempt.waiting_since
+        attempt.cancel()
+        attempt.release()
+        counts = decision.state.retries > self._state.retries
+        self._state = decision.state
+        self._send(decision.route, decision.body, waiting_since)
+        if counts:
+            self._job.context.retried(attempt.upstream.name)
+
+    def _decide(self, outcome: Outcome) -> RetryDecision:
+        attempt, job = self._current(), self._job
+        failed = FailedAttempt(
+            outcome,
+            attempt.route.chosen.replica,
+            sent=bool(attempt.sent_at),
+            repeatable=job.repeatable,
+            launched=attempt.slot is not None and attempt.slot.launched,
+        )
+        return decide(failed, self._state, job.context.max_retries, job.find_route)
+
+    def _carry_out(self, decision: RetryDecision, error: RequestError) -> None:
+        if isinstance(decision, SendAgain):
+            self._send_again(decision)
+        else:
+            assert self._fail is not None
+            self._fail(error)
+
+    def _found_out(self, error: RequestError, exited: bool) -> None:
+        decision = self._decide(Outcome.EXITED) if exited else Otherwise.FAIL
+        if decision is Otherwise.FAIL:
+            self._blame(error)
+        self._carry_out(decision, error)
+
+    def _blame(self, error: RequestError) -> None:
+        self._job.context.fleet.failed(self._current().upstream.name, error.message)
+
+    def _current(self) -> Attempt:
+        assert self.attempt is not None
+        return self.attempt

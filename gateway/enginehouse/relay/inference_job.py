@@ -1,0 +1,58 @@
+"""A request to an inference endpoint."""
+
+from __future__ import annotations
+
+from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.route import Route
+from enginehouse.relay.door import Caller
+from enginehouse.relay.job import Job
+from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.routing.body.one_model import check_one_model
+from enginehouse.routing.body.read import read_request
+from enginehouse.routing.body.replace_model import replace_model
+
+
+class InferenceJob(Job):
+    """A ``POST`` that is routed by what its body asks for."""
+
+    __slots__ = ()
+
+    method = "POST"
+    repeatable = True
+    raw = False
+    retry_statuses = frozenset({429, 500, 502, 503, 504})
+
+    def _needs(self, caller: Caller | None) -> Requirements:
+        request = read_request(self.path, self.headers, self.body)
+        if caller is not None and caller.scoped:
+            check_one_model(self.body)
+        return self.context.router.requirements(request)
+
+    def route(self, failed: tuple[str, ...]) -> Route:
+        assert self.requirements is not None
+        return self.context.router.route(self.requirements, self.context.fleet.snapshot, failed)
+
+    def body_for(self, route: Route) -> bytes:
+        """The body with the model's filters applied, and with the name that the engine has for the model."""
+        body, filters, model = self.body, self.context.filters, route.chosen.model
+        if filters:
+            body = filters.apply(body, route.requested, model)
+        return body if model == route.requested else replace_model(body, model)
+
+    def request(self, upstream: Upstream, body: bytes) -> bytes:
+        return upstream.post(self.path, self.headers, self.request_id, body)
+
+    def judge(self, route: Route, status: int, first_byte: float, suspects: tuple[str, ...]) -> tuple[str, ...]:
+        fleet, chosen = self.context.fleet, route.chosen
+        if status == 429:  # neither a sign of health nor of a fault
+            return suspects
+        if status < 500:
+            fleet.succeeded(chosen.backend)
+            chosen.load.answered(first_byte * 1000)
+            for suspect in suspects:
+                fleet.failed(suspect, "answered 500 to what another backend could serve")
+        elif status == 500:  # the request itself may be the cause
+            return (*suspects, chosen.backend)
+        else:
+            fleet.failed(chosen.backend, f"answered {status}")
+        return suspects

@@ -1,0 +1,86 @@
+"""A client's request as a job for an engine."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from time import perf_counter
+
+from enginehouse.domain.errors import RequestError
+from enginehouse.domain.request import Headers
+from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.route import Route
+from enginehouse.relay.context import RelayContext
+from enginehouse.relay.door import Caller
+from enginehouse.relay.upstream.upstream import Upstream
+
+
+class Job(ABC):
+    """Knows what its request needs, where it can go, what is written to an engine, and how to judge the answer.
+
+    ``began``: when the request was whole, in ``perf_counter`` seconds. ``method``: HTTP's. ``repeatable``: the request
+    may reach an engine twice. ``retry_statuses``: answers that are a reason to ask another replica. ``raw``: the answer
+    passes as it comes, head first; otherwise a stream passes in whole events, and the head waits for the body.
+    """
+
+    __slots__ = ("began", "body", "caller", "context", "headers", "path", "request_id", "requirements")
+
+    method: str
+    repeatable: bool
+    raw: bool
+    retry_statuses: frozenset[int]
+
+    def __init__(self, context: RelayContext, path: str, headers: Headers, request_id: bytes) -> None:
+        self.context = context
+        self.path = path
+        self.headers = headers
+        self.request_id = request_id
+        self.body = b""
+        self.caller: Caller | None = None
+        self.requirements: Requirements | None = None
+        self.began = perf_counter()
+
+    @property
+    def priority(self) -> int:
+        """The request's priority in a queue: higher first."""
+        return self.caller.priority if self.caller is not None else 0
+
+    def admit(self, body: bytes, caller: Caller | None) -> None:
+        """Take the whole request, within the limits of ``caller``. Raises ``RequestError``."""
+        self.began = perf_counter()
+        self.body = body
+        self.requirements = requirements = self._needs(caller)
+        if caller is not None:
+            caller.admit(requirements)
+            self.caller = caller
+
+    def find_route(self, failed: tuple[str, ...]) -> tuple[Route, bytes] | None:
+        """Another route and the body for it, or ``None`` if there is none."""
+        try:
+            route = self.route(failed)
+            return route, self.body_for(route)
+        except RequestError:
+            return None
+
+    @abstractmethod
+    def _needs(self, caller: Caller | None) -> Requirements:
+        """What the request of ``caller`` needs. Raises ``InvalidRequest``."""
+
+    @abstractmethod
+    def route(self, failed: tuple[str, ...]) -> Route:
+        """Where to send the request, to none of the replicas that ``failed``. Raises ``RequestError`` if nowhere."""
+
+    @abstractmethod
+    def body_for(self, route: Route) -> bytes:
+        """The body as the engine at the end of ``route`` gets it. Raises ``InvalidRequest``."""
+
+    @abstractmethod
+    def request(self, upstream: Upstream, body: bytes) -> bytes:
+        """The whole request as it is written to an engine."""
+
+    @abstractmethod
+    def judge(self, route: Route, status: int, first_byte: float, suspects: tuple[str, ...]) -> tuple[str, ...]:
+        """Count an answer for or against its backend; ``first_byte`` is the time to it in seconds.
+
+        Takes and returns the suspects: backends whose answer to this request counts against them only if another
+        backend can serve it.
+        """

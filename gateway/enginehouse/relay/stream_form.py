@@ -1,0 +1,83 @@
+"""How each endpoint ends its streams and writes its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+_ANTHROPIC_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+class StreamForm(NamedTuple):
+    """The form of an endpoint's streams and errors.
+
+    ``last``: the values of ``type`` in an event that may be the last one. ``ends_as_done``: ``[DONE]`` is the last one.
+    A form without either is not checked. ``failed``: the values of ``type`` in an engine's own error event. ``error``
+    makes the error object of a status and OpenAI's envelope; ``event`` that of an error event, if it differs.
+    """
+
+    error: Callable[[int, dict[str, Any]], object]
+    event: Callable[[int, dict[str, Any]], object]
+    last: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()
+    ends_as_done: bool = False
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether a stream must end with a last event."""
+        return self.ends_as_done or bool(self.last)
+
+    def error_body(self, status: int, envelope: dict[str, Any]) -> bytes:
+        """The body of a response that is an error."""
+        return msgspec.json.encode(self.error(status, envelope))
+
+    def error_event(self, status: int, envelope: dict[str, Any]) -> bytes:
+        """The last event of a stream that failed."""
+        return b"event: error\ndata: " + msgspec.json.encode(self.event(status, envelope)) + b"\n\n"
+
+
+def _openai(status: int, envelope: dict[str, Any]) -> object:
+    return envelope
+
+
+def _anthropic(status: int, envelope: dict[str, Any]) -> object:
+    """Anthropic's error object, with the gateway's other fields beside its own two."""
+    return {"type": "error", "error": {**envelope["error"], "type": _ANTHROPIC_TYPES.get(status, "api_error")}}
+
+
+def _of_responses(status: int, envelope: dict[str, Any]) -> object:
+    """The ``error`` event of OpenAI's Responses. Its ``error`` makes OpenAI's SDK raise, as in other streams."""
+    error = envelope["error"]
+    event = {"type": "error", "code": error["code"], "message": error["message"], "param": error["param"]}
+    return {**event, "sequence_number": 0, "error": error}
+
+
+_OTHER = StreamForm(_openai, _openai)
+_COMPLETIONS = StreamForm(_openai, _openai, ends_as_done=True)
+_FORMS: Mapping[str, StreamForm] = {
+    "/v1/chat/completions": _COMPLETIONS,
+    "/v1/completions": _COMPLETIONS,
+    "/v1/messages": StreamForm(_anthropic, _anthropic, frozenset({"message_stop"}), frozenset({"error"})),
+    "/v1/responses": StreamForm(
+        _openai,
+        _of_responses,
+        frozenset({"response.completed", "response.incomplete"}),
+        frozenset({"error", "response.failed"}),
+    ),
+}
+
+
+def stream_form(path: str) -> StreamForm:
+    """The form of the endpoint at ``path``."""
+    return _FORMS.get(path, _OTHER)

@@ -1,0 +1,80 @@
+"""Takes a WebSocket's handshake to an engine, and to another one if the first fails it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from websockets.asyncio.client import ClientConnection
+
+from enginehouse.domain.errors import RequestError
+from enginehouse.domain.ticket import Phase
+from enginehouse.interfaces.drivers import EngineResponse
+from enginehouse.relay.engine_job import EngineJob
+from enginehouse.relay.retries import Otherwise, Outcome, RetryDecision, RetryState, SendAgain, decide
+from enginehouse.relay.web_socket_attempt import WebSocketAttempt
+
+
+class WebSocketDispatch:
+    """Routes a handshake, waits for a queue slot where the gateway launches the engine, sends it, and retries it.
+
+    ``largest``: the size limit in bytes of a message from the engine. ``attempt``: the current one.
+    """
+
+    def __init__(self, job: EngineJob, largest: int) -> None:
+        self._job = job
+        self._largest = largest
+        self._state = RetryState()
+        self.attempt: WebSocketAttempt | None = None
+
+    @property
+    def phase(self) -> Phase:
+        """How far the handshake is on its way to an engine."""
+        if self.attempt is None:
+            return Phase.ROUTING
+        return Phase.QUEUED if self.attempt.slot is not None and not self.attempt.sent else Phase.SERVING
+
+    async def open(self, subprotocols: Sequence[str]) -> ClientConnection | EngineResponse:
+        """An engine's WebSocket, or its answer to the handshake. Raises ``RequestError`` if no engine answers."""
+        job, context = self._job, self._job.context
+        requirements, waiting_since = job.requirements, None
+        assert requirements is not None
+        route = job.route(())
+        while True:
+            self.attempt = attempt = WebSocketAttempt(job, route)
+            context.routed(job.request_id, requirements, route)
+            try:
+                answer = await attempt.open(subprotocols, self._largest, waiting_since)
+            except RequestError as error:
+                decision = await self._decide(attempt, error)
+                if not isinstance(decision, SendAgain):
+                    raise
+            else:
+                context.fleet.succeeded(route.chosen.backend)
+                return answer
+            waiting_since = attempt.waiting_since
+            attempt.release()
+            if decision.state.retries > self._state.retries:
+                context.retried(route.chosen.backend)
+            self._state, route = decision.state, decision.route
+
+    def end(self) -> None:
+        """Release what the current attempt holds."""
+        if self.attempt is not None:
+            self.attempt.release()
+
+    async def _decide(self, attempt: WebSocketAttempt, error: RequestError) -> RetryDecision:
+        if not attempt.sent:
+            return self._decision(attempt, Outcome.of_queue(error))
+        decision = self._decision(attempt, Outcome.of_engine(error))
+        if decision is Otherwise.FIND_OUT:
+            assert attempt.slot is not None
+            exited = await attempt.slot.engine_exited()
+            decision = self._decision(attempt, Outcome.EXITED) if exited else Otherwise.FAIL
+            if isinstance(decision, SendAgain):
+                return decision
+        self._job.context.fleet.failed(attempt.route.chosen.backend, error.message)
+        return decision
+
+    def _decision(self, attempt: WebSocketAttempt, outcome: Outcome) -> RetryDecision:
+        job = self._job
+        return decide(attempt.failed(outcome), self._state, job.context.max_retries, job.find_route)

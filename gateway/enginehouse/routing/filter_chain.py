@@ -1,0 +1,94 @@
+"""Runs the configured filters in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from enginehouse.domain.errors import CapabilityMismatch, NoHealthyBackend, RequestError
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.domain.replica import Candidate
+from enginehouse.domain.requirements import Requirements
+from enginehouse.interfaces.filters import Filter
+from enginehouse.routing.guards import GuardedFilter
+from enginehouse.telemetry.plugin_failures import plugin_errors, plugin_failed
+
+_LISTED_FIRST = ("vision", "tools", "json_mode", "context_length")
+
+
+class Drop(NamedTuple):
+    """Which filter dropped a candidate, and why."""
+
+    filter: str
+    why: str
+
+
+class FilterChain:
+    """The filters in order. What a filter raises becomes ``PluginFailed``, except for a ``RequestError``."""
+
+    def __init__(self, filters: Sequence[tuple[PluginId, Filter]]) -> None:
+        self._filters = tuple(
+            (plugin, filter if plugin.trusted else GuardedFilter(plugin, filter)) for plugin, filter in filters
+        )
+        self._steps = tuple((plugin, filter.keep) for plugin, filter in self._filters)
+
+    def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """The candidates that every filter keeps."""
+        for plugin, keep in self._steps:
+            if not candidates:
+                break
+            try:
+                candidates = keep(requirements, candidates)
+            except RequestError:
+                raise
+            except BaseException as error:
+                raise plugin_failed(plugin, error) from error
+        return candidates
+
+    def drops(self, requirements: Requirements, candidates: Sequence[Candidate]) -> dict[str, Drop]:
+        """For each dropped candidate, by replica: the filter and its reason."""
+        drops = {}
+        for position, before, kept in self._stages(requirements, candidates):
+            plugin, filter = self._filters[position]
+            replicas = {candidate.replica for candidate in kept}
+            with plugin_errors(plugin):
+                for candidate in before:
+                    if candidate.replica not in replicas:
+                        drops[candidate.replica] = Drop(plugin.type, filter.why(requirements, candidate))
+        return drops
+
+    def refusal(self, model: str, requirements: Requirements, candidates: Sequence[Candidate]) -> RequestError:
+        """The error for ``candidates`` of ``model``, none of which the filters keep.
+
+        If the filter that dropped the last candidates names missing capabilities, the error lists them and those that
+        later filters miss in these candidates.
+        """
+        for position, before, kept in self._stages(requirements, candidates):
+            if not kept:
+                missing = self._missing(position, requirements, before)
+                return CapabilityMismatch(model, missing) if missing else NoHealthyBackend(model)
+        return NoHealthyBackend(model)
+
+    def _stages(
+        self, requirements: Requirements, candidates: Sequence[Candidate]
+    ) -> Iterator[tuple[int, Sequence[Candidate], Sequence[Candidate]]]:
+        """Yield each filter's position, input and output, until no candidate is left."""
+        for position, (plugin, filter) in enumerate(self._filters):
+            if not candidates:
+                return
+            with plugin_errors(plugin):
+                kept = filter.keep(requirements, candidates)
+            yield position, candidates, kept
+            candidates = kept
+
+    def _missing(self, position: int, requirements: Requirements, candidates: Sequence[Candidate]) -> list[str]:
+        found: dict[str, None] = {}
+        for plugin, filter in self._filters[position:]:
+            with plugin_errors(plugin):
+                found |= dict.fromkeys(
+                    lacking for candidate in candidates for lacking in filter.missing(requirements, candidate)
+                )
+            if not found:
+                return []
+        known_first = (name for name in _LISTED_FIRST if name in found)
+        return list(dict.fromkeys((*known_first, *found)))

@@ -1,0 +1,51 @@
+"""Runs the configured strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+
+from enginehouse.domain.errors import PluginFailed, RequestError
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.domain.replica import Candidate
+from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.route import Verdict
+from enginehouse.interfaces.strategies import Strategy
+from enginehouse.routing.guards import GuardedStrategy
+from enginehouse.telemetry.plugin_failures import plugin_errors, plugin_failed
+
+
+class StrategyRunner:
+    """The strategy. What it raises becomes ``PluginFailed``, except for a ``RequestError``."""
+
+    def __init__(self, plugin: PluginId, strategy: Strategy) -> None:
+        self._plugin = plugin
+        self._strategy = strategy if plugin.trusted else GuardedStrategy(plugin, strategy)
+        self._pick = self._strategy.pick
+
+    def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
+        try:
+            return self._pick(requirements, candidates)
+        except RequestError:
+            raise
+        except BaseException as error:
+            raise plugin_failed(self._plugin, error) from error
+
+    def rehearse(
+        self, requirements: Requirements, candidates: Sequence[Candidate]
+    ) -> tuple[Candidate, Mapping[str, Verdict]]:
+        """What ``pick`` would return now, and the strategy's verdict on each candidate, by replica.
+
+        A copy picks, so that a rotation or a random source keeps its state.
+        """
+        with plugin_errors(self._plugin):
+            verdicts = self._strategy.explain(requirements, candidates)
+            by_replica = {each.replica: verdict for each, verdict in zip(candidates, verdicts, strict=True)}
+            return self._copy().pick(requirements, candidates), by_replica
+
+    def _copy(self) -> Strategy:
+        try:
+            return deepcopy(self._strategy)
+        except Exception as error:
+            text = f"The {self._plugin} cannot be explained: it cannot be copied, give it a __deepcopy__"
+            raise PluginFailed(text, details=self._plugin.details) from error

@@ -1,0 +1,73 @@
+"""A swapper whose answers a scheduler need not check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from enginehouse.domain.errors import LoadFailed
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper, SwapPlan
+from enginehouse.telemetry.plugin_failures import plugin_errors, wrong_result
+
+
+class GuardedSwapper(Swapper):
+    """Runs another swapper and checks its answers.
+
+    An answer that names anything but running replicas, or the target, and any exception but a ``RequestError`` become
+    ``PluginFailed``, which names the swapper's type and plugin. An eviction of a pinned replica becomes ``LoadFailed``.
+    """
+
+    def __init__(self, swapper: Swapper, *, type: str, plugin: str) -> None:
+        self._swapper = swapper
+        self._plugin = PluginId("swapper", type, plugin)
+        self._host = HostFacts(name="")
+
+    def prepare(self, host: HostFacts) -> None:
+        self._host = host
+        self._swapper.prepare(host)
+
+    def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
+        with plugin_errors(self._plugin):
+            answer = self._swapper.eviction_for(target, running)
+            evict = self._checked("eviction_for", answer, [each for each in running if each != target])
+        self._check_pins(target, evict)
+        return evict
+
+    def dispensable(self, target: str, running: Sequence[str]) -> Sequence[str]:
+        """The swapper's answer without pinned replicas and without those of the target's own model."""
+        with plugin_errors(self._plugin):
+            names = self._checked("dispensable", self._swapper.dispensable(target, running), running)
+        model = self._hosted(target).model
+        return [each.replica for each in map(self._hosted, names) if not each.pin and each.model != model]
+
+    def on_swap_start(self, target: str, running: Sequence[str]) -> None:
+        with plugin_errors(self._plugin):
+            self._swapper.on_swap_start(target, running)
+
+    def explain(self, target: str, running: Sequence[str]) -> SwapPlan:
+        with plugin_errors(self._plugin):
+            plan = self._swapper.explain(target, running)
+            if not isinstance(plan, SwapPlan):
+                raise wrong_result(self._plugin, f"returned {plan!r} from explain, which is no SwapPlan")
+            self._checked("explain", plan.evict, [each for each in running if each != target])
+            self._checked("explain", plan.set, [*running, target])
+        self._check_pins(target, plan.evict)
+        return plan
+
+    def _checked(self, method: str, answer: Sequence[str], allowed: Sequence[str]) -> tuple[str, ...]:
+        names = () if isinstance(answer, str) else tuple(answer)
+        if isinstance(answer, str) or any(name not in allowed for name in names):
+            raise wrong_result(self._plugin, f"returned {answer!r} from {method}, which may only name {list(allowed)}")
+        return names
+
+    def _check_pins(self, target: str, evict: Sequence[str]) -> None:
+        for hosted in map(self._hosted, evict):
+            if hosted.pin:
+                model = self._hosted(target).model
+                raise LoadFailed(
+                    f"Model '{model}' cannot be loaded: it needs '{hosted.model}' evicted, which is pinned",
+                    details={"model": model, "pinned": hosted.model},
+                )
+
+    def _hosted(self, replica: str) -> HostedReplica:
+        return self._host.replicas.get(replica) or HostedReplica(replica=replica, model=replica)

@@ -1,0 +1,328 @@
+"""One host's run loop between its scheduler, its engines and the requests that wait."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import ClassVar
+
+from enginehouse.domain.errors import EnginehouseError, LoadFailed, PluginError, QueueTimeout, RequestError
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.domain.replica import AT_REST, ReplicaState
+from enginehouse.domain.ticket import SwapDone, SwapId, Ticket
+from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits, Waiting
+from enginehouse.interfaces.swappers import HostFacts, Swapper
+from enginehouse.scheduling.collaborators import EngineControl, QueueListener, TicketHolder
+from enginehouse.telemetry.plugin_failures import log_plugin_failure, plugin_failed
+
+_log = logging.getLogger(__name__)
+
+_UNNAMED = PluginId("scheduler", "")
+_TICK_S = 0.25
+_FORGOTTEN_AFTER_S = 1.0
+"""A scheduler refuses a request that waits for ``queue_timeout``. This much later, the queue does."""
+_EXIT_NOTICE_S = 2.0
+"""An engine's exit is noticed this much later than its broken connections: it first gives its memory back."""
+
+
+class HostQueue:
+    """Runs one host's scheduler: brings events to it and carries out its decisions. Implements ``Effects``.
+
+    The scheduler handles one event at a time. An event that its own decision causes is queued behind the current one.
+    ``launches``: the engines are launched by the gateway, so one that breaks off a request may have exited.
+    """
+
+    launches: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        name: str,
+        scheduler: Scheduler,
+        engines: EngineControl,
+        listener: QueueListener,
+        plugin: PluginId = _UNNAMED,
+    ) -> None:
+        self.name = name
+        self._scheduler = scheduler
+        self._plugin = plugin
+        self._queue_timeout = 0.0
+        self._engines = engines
+        self._listener = listener
+        self._holders: dict[str, TicketHolder] = {}
+        self._tickets: dict[str, Ticket] = {}
+        self._events: deque[Callable[[], None]] = deque()
+        self._handling = False
+        self._swap_ids = itertools.count(1)
+        self._swaps: dict[SwapId, asyncio.Task[None]] = {}
+        self._stops: dict[str, asyncio.Task[None]] = {}
+        self._generations: Counter[str] = Counter()
+        self._exits: dict[str, asyncio.Future[None]] = {}
+        self._doubts: set[asyncio.Task[None]] = set()
+        self._in_flight: Counter[str] = Counter()
+        self._idle: dict[str, asyncio.Event] = {}
+        self._retirements: dict[str, asyncio.Task[None]] = {}
+        self._unloaded: set[str] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def place(self, replica: str) -> tuple[str, int]:
+        """The replica that a ticket for ``replica`` names, and what its model adds to the ticket's priority."""
+        return replica, 0
+
+    def prepare(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
+        """Prepare the scheduler, once, before any event. Raises ``PluginError`` if it fails."""
+        self._queue_timeout = limits.queue_timeout
+        try:
+            self._scheduler.prepare(self, swapper, host, limits)
+        except EnginehouseError:
+            raise
+        except (Exception, SystemExit) as error:
+            problem = f"the {self._plugin.kind} '{self._plugin.type}' cannot be prepared: {error!r}"
+            raise PluginError(problem, plugin=self._plugin.plugin) from error
+
+    # --- events
+
+    def submit(self, ticket: Ticket, holder: TicketHolder) -> None:
+        """Ask for a replica. ``holder`` gets the answer, possibly before this returns."""
+        self._holders[ticket.id] = holder
+        self._tickets[ticket.id] = ticket
+        self._handle(lambda: self._on_request(ticket))
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Withdraw a waiting ticket; its holder gets no answer."""
+        if self._take(ticket) is not None:
+            self._handle(lambda: self._scheduler.on_cancel(ticket))
+
+    def served(self, replica: str) -> None:
+        """Report that a granted request has ended."""
+        self._in_flight[replica] -= 1
+        self._listener.served(replica)
+        self._handle(lambda: self._scheduler.on_serve_done(replica))
+        if not self._in_flight[replica] and (idle := self._idle.pop(replica, None)) is not None:
+            idle.set()
+
+    def connection_lost(self, replica: str, generation: int) -> None:
+        """Report that an engine broke a granted request off. Its place stays taken until the reason is known."""
+        doubt = asyncio.ensure_future(self._settle(replica, generation))
+        self._doubts.add(doubt)
+        doubt.add_done_callback(self._doubts.discard)
+
+    def exited(self, replica: str) -> None:
+        """Report that a ready engine exited, or was put to sleep, without an order of the scheduler."""
+        self._generations[replica] += 1
+        self._retirements.pop(replica, None)
+        self._handle(lambda: self._scheduler.on_stopped(replica))
+        if (end := self._exits.pop(replica, None)) is not None:
+            end.set_result(None)
+
+    def generation(self, replica: str) -> int:
+        """How often the engine of ``replica`` has exited by itself."""
+        return self._generations[replica]
+
+    async def has_exited(self, replica: str, generation: int) -> bool:
+        """Wait a moment for news of an engine that broke a request off; whether it exited.
+
+        ``generation``: its number when the request was granted.
+        """
+        if (
+            self._generations[replica] == generation
+            and replica not in self._unloaded
+            and self.replica_state(replica) is ReplicaState.READY
+        ):
+            end = self._exits.setdefault(replica, asyncio.get_running_loop().create_future())
+            await asyncio.wait({end}, timeout=_EXIT_NOTICE_S)
+        return self._generations[replica] != generation
+
+    async def unload(self, replicas: Sequence[str], timeout: float) -> None:
+        """Stop engines and refuse the requests that wait for them. Returns when the engines have stopped.
+
+        Requests in flight are cut off.
+        """
+        self.note_unload(replicas)
+        self._handle(lambda: self._scheduler.on_unload(replicas, timeout))
+        await asyncio.gather(*(task for replica, task in self._stops.items() if replica in replicas))
+
+    def note_unload(self, replicas: Collection[str]) -> None:
+        """Note that an operator unloads ``replicas``, until they are loaded again."""
+        self._unloaded.update(replicas)
+
+    def is_unloaded(self, replica: str) -> bool:
+        """Whether an operator unloads ``replica``, or has unloaded it."""
+        return replica in self._unloaded
+
+    def reconfigure(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
+        """Use another configuration. Waiting requests, served requests and swaps in flight stay as they are."""
+        self._queue_timeout = limits.queue_timeout
+        self._handle(lambda: self._scheduler.reconfigure(swapper, host, limits))
+
+    def retire(self, replica: str, within: float) -> asyncio.Task[None]:
+        """Drain an engine for at most ``within`` seconds, then stop it. The task ends when it has stopped.
+
+        ``EngineControl`` must no longer show the replica as ready, or it gets new requests.
+        """
+        if (task := self._retirements.get(replica)) is None:
+            task = self._retirements[replica] = asyncio.ensure_future(self._retire(replica, within))
+        return task
+
+    def reject(self, replicas: Collection[str], error: Callable[[str], RequestError]) -> None:
+        """Refuse the requests that wait for ``replicas``. The scheduler sees their tickets cancelled."""
+        for ticket in list(self._tickets.values()):
+            if ticket.replica in replicas and (holder := self._take(ticket)) is not None:
+                self._handle(partial(self._scheduler.on_cancel, ticket))
+                holder.refused(error(ticket.replica))
+
+    def waiting(self) -> Sequence[Waiting]:
+        """The waiting requests, the next one first; none if the scheduler fails to list them."""
+        try:
+            return self._scheduler.waiting()
+        except BaseException as error:
+            log_plugin_failure(self._plugin, f"failed on host '{self.name}'", error)
+            return ()
+
+    async def close(self, error: Exception) -> None:
+        """Refuse the waiting requests and cancel every load."""
+        self._handle(lambda: self._scheduler.on_shutdown(error))
+        for ticket in list(self._tickets.values()):  # those that the scheduler did not refuse
+            self.refuse(ticket, error)
+        if self._timer is not None:
+            self._timer.cancel()
+        unfinished = [*self._swaps.values(), *self._doubts, *self._retirements.values()]
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, *self._stops.values(), return_exceptions=True)
+
+    # --- effects
+
+    def replica_state(self, replica: str) -> ReplicaState | None:
+        return self._engines.states().get(replica)
+
+    def running(self) -> Mapping[str, ReplicaState]:
+        return {replica: state for replica, state in self._engines.states().items() if state not in AT_REST}
+
+    def start_swap(self, target: str, evict: Sequence[str]) -> SwapId:
+        swap = SwapId(next(self._swap_ids))
+        self._unloaded.discard(target)
+        self._listener.swap_started(target, tuple(evict))
+        self._swaps[swap] = task = asyncio.ensure_future(self._swap(target, tuple(evict)))
+        task.add_done_callback(partial(self._swap_ended, swap, target))
+        return swap
+
+    def cancel_swap(self, swap: SwapId) -> None:
+        if (task := self._swaps.get(swap)) is not None:
+            task.cancel()
+
+    def grant(self, ticket: Ticket) -> bool:
+        holder = self._take(ticket)
+        if holder is None:
+            return False
+        self._in_flight[ticket.replica] += 1  # first, because the request may end within the call
+        granted = holder.granted()
+        if not granted:
+            self._in_flight[ticket.replica] -= 1
+        return granted
+
+    def refuse(self, ticket: Ticket, error: Exception) -> None:
+        if (holder := self._take(ticket)) is not None:
+            holder.refused(error)
+
+    def stop(self, replicas: Sequence[str], timeout: float | None) -> None:
+        for replica in replicas:
+            if replica not in self._stops:
+                self._stops[replica] = asyncio.ensure_future(self._stop(replica, timeout))
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    # --- the run loop
+
+    def _handle(self, event: Callable[[], None]) -> None:
+        self._events.append(event)
+        if self._handling:
+            return
+        self._handling = True
+        try:
+            while self._events:
+                try:
+                    self._events.popleft()()
+                except BaseException as error:  # noqa: PERF203 - one bad event must not lose the others
+                    log_plugin_failure(self._plugin, f"failed on host '{self.name}'", error)
+        finally:
+            self._handling = False
+        self._listener.queue_changed()
+        if self._timer is None and self._holders:
+            self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._handle(lambda: self._scheduler.on_tick(self.now()))
+        if self._queue_timeout:
+            self._refuse_forgotten(self.now() - self._queue_timeout - _FORGOTTEN_AFTER_S)
+
+    def _take(self, ticket: Ticket) -> TicketHolder | None:
+        """Forget the ticket; its holder, if it still waits."""
+        self._tickets.pop(ticket.id, None)
+        return self._holders.pop(ticket.id, None)
+
+    def _on_request(self, ticket: Ticket) -> None:
+        try:
+            self._scheduler.on_request(ticket)
+        except RequestError as error:
+            self.refuse(ticket, error)
+        except BaseException as error:
+            self.refuse(ticket, plugin_failed(self._plugin, error))
+
+    def _refuse_forgotten(self, before: float) -> None:
+        """Refuse the tickets from ``before`` this time, which the scheduler has kept past ``queue_timeout``."""
+        for ticket in [ticket for ticket in self._tickets.values() if ticket.arrived < before]:
+            text = f"'{ticket.replica}' was not available within scheduling.queue_timeout ({self._queue_timeout:g} s)"
+            log_plugin_failure(self._plugin, f"kept a request past scheduling.queue_timeout on host '{self.name}'")
+            self.refuse(ticket, QueueTimeout(text))
+            self._handle(partial(self._scheduler.on_cancel, ticket))
+
+    async def _settle(self, replica: str, generation: int) -> None:
+        await self.has_exited(replica, generation)
+        self.served(replica)
+
+    async def _swap(self, target: str, evict: Sequence[str]) -> None:
+        await self._engines.wait_out_pause(target, evict)  # before anything is evicted in vain
+        await asyncio.gather(*(self._engines.stop(replica, None) for replica in evict))
+        await self._engines.start(target)
+
+    def _swap_ended(self, swap: SwapId, target: str, task: asyncio.Task[None]) -> None:
+        """Runs also for a swap cancelled before its first step, which no code inside ``_swap`` would see."""
+        del self._swaps[swap]
+        done = SwapDone(swap=swap, target=target, error=_why_not(target, task))
+        self._listener.swap_done(done)
+        self._handle(lambda: self._scheduler.on_swap_done(done))
+
+    async def _stop(self, replica: str, timeout: float | None) -> None:
+        try:
+            await self._engines.stop(replica, timeout)
+        finally:
+            del self._stops[replica]
+            self._retirements.pop(replica, None)
+            self._handle(lambda: self._scheduler.on_stopped(replica))
+
+    async def _retire(self, replica: str, within: float) -> None:
+        if self._in_flight[replica]:
+            idle = self._idle.setdefault(replica, asyncio.Event())
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(idle.wait(), within)
+        if replica in self._retirements:  # else it was stopped already, and another engine may run in its place
+            self.stop([replica], None)
+        if (stopping := self._stops.get(replica)) is not None:
+            await asyncio.shield(stopping)
+
+
+def _why_not(target: str, task: asyncio.Task[None]) -> Exception | None:
+    if task.cancelled():
+        return LoadFailed(f"The load of '{target}' was cancelled")
+    failure = task.exception()
+    if failure is None or isinstance(failure, EnginehouseError):
+        return failure
+    _log.error("'%s' could not be loaded", target, exc_info=failure)
+    return LoadFailed(f"'{target}' could not be loaded: {type(failure).__name__}; see the gateway's log")

@@ -1,0 +1,1 @@
+"""The kit for authors of schedulers: bookkeeping of queues, swaps and starvation, without any decision."""

@@ -1,0 +1,123 @@
+"""A host as its scheduler sees it: which replicas can serve, which can be loaded, and what prevents a swap."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import Enum, auto
+
+from enginehouse.domain.replica import ReplicaState
+from enginehouse.interfaces.schedulers import Effects, SchedulingLimits
+from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper
+from enginehouse.scheduling.kit.swaps import SwapInFlight, SwapsInFlight
+from enginehouse.scheduling.kit.usage import ReplicaUsage
+
+
+class SwapObstacle(Enum):
+    """Why a swap cannot start now."""
+
+    STOPPING = auto()
+    """A replica that it evicts is being unloaded."""
+    SWAP = auto()
+    """It collides with a swap in flight."""
+    LOADS = auto()
+    """The host loads ``max_loads`` replicas already."""
+    RESIDENCY = auto()
+    """A replica that it evicts has been loaded for less than ``min_residency``."""
+    BUSY = auto()
+    """A replica that it evicts has requests in flight."""
+
+
+class SchedulingState:
+    """What a scheduler knows: the world through ``Effects``, and the swaps, unloads and requests that it started.
+
+    A scheduler keeps ``swaps``, ``usage`` and ``stopping`` up to date with its decisions and its events. ``start`` does
+    this by itself.
+    """
+
+    def __init__(self, effects: Effects, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
+        self.effects = effects
+        self.limits = limits
+        self.swaps = SwapsInFlight()
+        self.usage = ReplicaUsage()
+        self.stopping: set[str] = set()
+        self._swapper = swapper
+        self._host = host
+
+    def reconfigure(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
+        """Use another configuration; swaps, unloads and requests in flight stay."""
+        self._swapper = swapper
+        self._host = host
+        self.limits = limits
+
+    def hosted(self, replica: str) -> HostedReplica:
+        """The facts of ``replica``, defaults if the host does not have it."""
+        return self._host.replicas.get(replica) or HostedReplica(replica=replica, model=replica)
+
+    def overdue(self, now: float) -> float:
+        """The time of arrival, in seconds, up to which a ticket has waited for ``max_wait``."""
+        return now - self.limits.max_wait if self.limits.max_wait else -math.inf
+
+    def can_serve(self, replica: str) -> bool:
+        """Whether ``replica`` is ready and neither swapped nor unloaded."""
+        return self.effects.replica_state(replica) is ReplicaState.READY and self._is_at_rest(replica)
+
+    def can_start(self, replica: str) -> bool:
+        """Whether a swap may load ``replica``, as far as its own state tells."""
+        state = self.effects.replica_state(replica)
+        return state not in (None, ReplicaState.READY, ReplicaState.STOPPING) and self._is_at_rest(replica)
+
+    def is_lost(self, replica: str) -> bool:
+        """Whether ``replica`` failed or is not known any more."""
+        return self.effects.replica_state(replica) in (None, ReplicaState.FAILED)
+
+    def has_room(self, replica: str) -> bool:
+        """Whether one more request fits under the concurrency limit of ``replica``: the configured or the reported."""
+        most = self.hosted(replica).concurrency or self._host.reported.get(replica, 0)
+        return not most or self.usage.in_flight(replica) < most
+
+    def is_loading_enough(self) -> bool:
+        """Whether ``max_loads`` is reached."""
+        return 0 < self.limits.max_loads <= self.swaps.loads()
+
+    def running(self) -> list[str]:
+        """The ``running`` of a swapper: replicas not at rest and targets of swaps, the least recently used first."""
+        return self.usage.least_recent_first(dict.fromkeys([*self.effects.running(), *self.swaps.targets()]))
+
+    def evictions(self, target: str, running: Sequence[str], cramped: bool = False) -> Sequence[str]:
+        """The replicas to stop so that ``target`` can run; if it is ``cramped``, every dispensable one too.
+
+        Raises a ``RequestError`` if ``target`` can never run like this.
+        """
+        evict = tuple(self._swapper.eviction_for(target, running))
+        if cramped:
+            evict = (*evict, *(each for each in self.dispensable(target, running) if each not in evict))
+        return evict
+
+    def dispensable(self, target: str, running: Sequence[str]) -> Sequence[str]:
+        """The replicas that may be stopped if ``target`` finds too little memory."""
+        return self._swapper.dispensable(target, running)
+
+    def start(self, target: str, evict: Sequence[str], running: Sequence[str], cramped: bool) -> None:
+        """Start a swap and remember it. Raises ``PluginFailed`` if the swapper fails in ``on_swap_start``."""
+        self._swapper.on_swap_start(target, running)
+        swap = self.effects.start_swap(target, evict)
+        self.swaps.add(SwapInFlight(id=swap, target=target, evict=evict, last_resort=cramped))
+        self.usage.used(target)
+
+    def obstacle(self, target: str, evict: Sequence[str], now: float) -> SwapObstacle | None:
+        """The first obstacle to a swap, ``None`` if it can start at ``now``."""
+        if not self.stopping.isdisjoint(evict):
+            return SwapObstacle.STOPPING
+        if self.swaps.collide_with(target, evict):
+            return SwapObstacle.SWAP
+        if self.is_loading_enough():
+            return SwapObstacle.LOADS
+        if any(self.usage.loaded_after(replica, now - self.limits.min_residency) for replica in evict):
+            return SwapObstacle.RESIDENCY
+        if any(self.usage.in_flight(replica) for replica in evict):
+            return SwapObstacle.BUSY
+        return None
+
+    def _is_at_rest(self, replica: str) -> bool:
+        return replica not in self.stopping and not self.swaps.touch(replica)

@@ -1,0 +1,138 @@
+"""The tickets that wait on a host, by replica and in their order."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from itertools import takewhile
+from typing import NamedTuple
+
+from enginehouse.domain.ticket import Ticket
+
+TicketRank = tuple[int, int]
+"""The order of service: the higher priority first, then the earlier arrival."""
+TicketAge = tuple[float, int]
+"""The time of arrival in seconds and a running number. The smaller is the older."""
+
+
+class WaitingTicket(NamedTuple):
+    """A ticket with its place in the order of service."""
+
+    ticket: Ticket
+    rank: TicketRank
+    age: TicketAge
+
+    def turn(self, overdue: float) -> tuple[bool, TicketAge | TicketRank]:
+        """The sort key of service: tickets that arrived by ``overdue`` (seconds) by age, then the others by rank."""
+        return (False, self.age) if self.age[0] <= overdue else (True, self.rank)
+
+
+def _rank(waiting: WaitingTicket) -> TicketRank:
+    return waiting.rank
+
+
+def _age(waiting: WaitingTicket) -> TicketAge:
+    return waiting.age
+
+
+class ReplicaLine:
+    """The tickets that wait for one replica. A line in a ``TicketQueue`` is never empty.
+
+    ``cramped``: the last load failed for lack of memory; the next one evicts every dispensable replica.
+    """
+
+    def __init__(self, replica: str) -> None:
+        self.replica = replica
+        self.cramped = False
+        self._by_rank: list[WaitingTicket] = []
+        self._by_age: list[WaitingTicket] = []
+
+    def __len__(self) -> int:
+        return len(self._by_age)
+
+    @property
+    def oldest(self) -> WaitingTicket:
+        """The ticket that has waited longest."""
+        return self._by_age[0]
+
+    def in_turn(self, overdue: float) -> Iterator[WaitingTicket]:
+        """The tickets in the order of ``WaitingTicket.turn``."""
+        yield from takewhile(lambda waiting: waiting.age[0] <= overdue, self._by_age)
+        yield from (waiting for waiting in self._by_rank if waiting.age[0] > overdue)
+
+    def add(self, waiting: WaitingTicket) -> None:
+        """Insert a ticket."""
+        insort(self._by_rank, waiting, key=_rank)
+        insort(self._by_age, waiting, key=_age)
+
+    def clear(self) -> None:
+        """Remove every ticket."""
+        self._by_rank.clear()
+        self._by_age.clear()
+
+    def remove(self, waiting: WaitingTicket) -> None:
+        """Remove a ticket of this line."""
+        del self._by_rank[bisect_left(self._by_rank, waiting.rank, key=_rank)]
+        del self._by_age[bisect_left(self._by_age, waiting.age, key=_age)]
+
+
+class TicketQueue:
+    """The waiting tickets of a host, one line per replica.
+
+    The cost of an operation grows with the number of lines, hardly with the number of tickets.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[Ticket, WaitingTicket] = {}
+        self._lines: dict[str, ReplicaLine] = {}
+        self._arrivals = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def place(self, ticket: Ticket, priority: int) -> WaitingTicket:
+        """Give ``ticket`` its place, behind every ticket of its priority. It does not wait before ``add``."""
+        self._arrivals += 1
+        return WaitingTicket(ticket, (-priority, self._arrivals), (ticket.arrived, self._arrivals))
+
+    def rank(self, priority: Callable[[Ticket], int]) -> None:
+        """Sort every line anew, by other priorities."""
+        tickets = self.tickets()
+        for line in self._lines.values():
+            line.clear()
+        for waiting in tickets:
+            self.add(waiting._replace(rank=(-priority(waiting.ticket), waiting.rank[1])))
+
+    def line(self, replica: str) -> ReplicaLine | None:
+        """The line of ``replica``, ``None`` if no ticket waits for it."""
+        return self._lines.get(replica)
+
+    def lines(self) -> list[ReplicaLine]:
+        """Every line."""
+        return list(self._lines.values())
+
+    def lines_in_turn(self, overdue: float) -> list[ReplicaLine]:
+        """Every line, sorted by the ``WaitingTicket.turn`` of its first ticket."""
+        return sorted(self._lines.values(), key=lambda line: next(line.in_turn(overdue)).turn(overdue))
+
+    def tickets(self) -> list[WaitingTicket]:
+        """Every ticket, in the order of arrival."""
+        return list(self._waiting.values())
+
+    def add(self, waiting: WaitingTicket) -> ReplicaLine:
+        """Add a ticket to the line of its replica and return that line."""
+        replica = waiting.ticket.replica
+        line = self._lines.setdefault(replica, ReplicaLine(replica))
+        line.add(waiting)
+        self._waiting[waiting.ticket] = waiting
+        return line
+
+    def remove(self, ticket: Ticket) -> WaitingTicket | None:
+        """Remove a ticket and return its place; ``None`` if it does not wait."""
+        waiting = self._waiting.pop(ticket, None)
+        if waiting is not None:
+            line = self._lines[ticket.replica]
+            line.remove(waiting)
+            if not len(line):
+                del self._lines[ticket.replica]
+        return waiting

@@ -1,0 +1,213 @@
+"""Events of the gateway as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Mapping
+from time import time
+from typing import Any
+
+import msgspec
+
+from enginehouse.aio.timeouts import wait_within
+from enginehouse.domain.replica import Health, ReplicaState
+from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.route import Route
+from enginehouse.domain.ticket import Phase, SwapDone
+from enginehouse.interfaces.observers import Observer
+from enginehouse.telemetry.observers import Observers
+
+RequestProgress = tuple[Phase, int | None]
+"""The phase of a live request, and its position in the queue if it waits there."""
+
+_PACE_S = 0.1
+_QUIET_S = 15.0
+_MOST_BYTES = 256 * 1024
+
+
+class EventStream(Observer):
+    """Turns events into server-sent events. It is added to ``observers`` only while it has watchers.
+
+    One change of a queue moves many requests, so phases and positions are compared at most every ``pace`` seconds and
+    sent together. ``snapshot`` returns the complete state, ``progress`` the progress of each live request by its id.
+    After ``quiet`` seconds without an event, a comment keeps the connection open. ``most_bytes`` limits the events that
+    may wait for one watcher.
+    """
+
+    def __init__(
+        self,
+        observers: Observers,
+        *,
+        snapshot: Callable[[], Mapping[str, Any]],
+        progress: Callable[[], dict[str, RequestProgress]],
+        clock: Callable[[], float] = time,
+        pace: float = _PACE_S,
+        quiet: float = _QUIET_S,
+        most_bytes: int = _MOST_BYTES,
+    ) -> None:
+        self._observers = observers
+        self._make_snapshot = snapshot
+        self._progress = progress
+        self._clock = clock
+        self._pace = pace
+        self._quiet = quiet
+        self._most_bytes = most_bytes
+        self._watchers: set[_Watcher] = set()
+        self._sent_progress: dict[str, RequestProgress] = {}
+        self._replicas_changed = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def watch(self) -> AsyncGenerator[bytes, None]:
+        """Yield a snapshot, then every event, without end. Events that wait together are one piece.
+
+        A watcher that is too slow gets a new snapshot, which says how many events it replaces.
+        """
+        watcher = _Watcher(self._most_bytes)
+        self._add(watcher)
+        try:
+            while True:
+                if watcher.snapshot_due:
+                    self._send_changes()  # later events tell the changes since this snapshot
+                    snapshot = self._snapshot(watcher.snapshot_due, watcher.missed)
+                    watcher.snapshot_due, watcher.missed = "", 0
+                    yield snapshot
+                elif watcher.frames:
+                    yield watcher.take()
+                elif not await watcher.more(self._quiet):
+                    yield b": nothing new\n\n"
+        finally:
+            self._remove(watcher)
+
+    # --- events
+
+    def routed(self, request_id: str, requirements: Requirements, route: Route) -> None:
+        self._send(
+            "request_routed",
+            id=request_id,
+            path=requirements.path,
+            model=route.requested,
+            resolved=route.model,
+            reason=route.reason,
+            replica=route.chosen.replica,
+        )
+        self._schedule()
+
+    def finished(self, request_id: str, replica: str, status: int, duration_ms: float) -> None:
+        self._sent_progress.pop(request_id, None)
+        duration = round(duration_ms, 1)
+        self._send("request_finished", id=request_id, replica=replica or None, status=status, duration_ms=duration)
+
+    def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
+        self._send("swap_started", target=target, evict=evict)
+
+    def swap_done(self, done: SwapDone) -> None:
+        self._send("swap_done", target=done.target, error=None if done.error is None else str(done.error))
+
+    def replica_state(self, replica: str, state: ReplicaState) -> None:
+        self._send("replica_state", replica=replica, state=state)
+
+    def backend_health(self, backend: str, health: Health) -> None:
+        self._send("backend_health", backend=backend, health=health)
+
+    def queue_changed(self) -> None:
+        self._schedule()
+
+    def replicas_changed(self) -> None:
+        self._replicas_changed = True
+        self._schedule()
+
+    # --- frames
+
+    def _schedule(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._pace, self._send_changes)
+
+    def _send_changes(self) -> None:
+        """Send the changes of requests and replicas since the last call."""
+        self._cancel_timer()
+        before, self._sent_progress = self._sent_progress, self._progress()
+        if self._replicas_changed:
+            self._replicas_changed = False
+            self._put(self._snapshot("replicas"))
+            return
+        changed = [
+            {"id": id, "phase": phase, "position": position}
+            for id, (phase, position) in self._sent_progress.items()
+            if before.get(id) != (phase, position)
+        ]
+        if changed:
+            self._send("request_phases", requests=changed)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _snapshot(self, why: str, missed: int = 0) -> bytes:
+        return self._frame("snapshot", why=why, missed=missed, **self._make_snapshot())
+
+    def _send(self, event: str, **facts: object) -> None:
+        self._put(self._frame(event, **facts))
+
+    def _frame(self, event: str, **facts: object) -> bytes:
+        return b"event: %s\ndata: %s\n\n" % (
+            event.encode(),
+            msgspec.json.encode({"time": round(self._clock(), 3), **facts}),
+        )
+
+    def _put(self, frame: bytes) -> None:
+        for watcher in self._watchers:
+            watcher.put(frame)
+
+    # --- watchers
+
+    def _add(self, watcher: _Watcher) -> None:
+        if not self._watchers:
+            self._observers.add(self)
+        self._watchers.add(watcher)
+
+    def _remove(self, watcher: _Watcher) -> None:
+        self._watchers.discard(watcher)
+        if not self._watchers:
+            self._observers.remove(self)
+            self._cancel_timer()
+            self._sent_progress = {}
+
+
+class _Watcher:
+    """The frames that wait for one reader. ``snapshot_due``: why it needs a snapshot first; empty if it does not."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.frames: deque[bytes] = deque()
+        self.snapshot_due = "connected"
+        self.missed = 0
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._more = asyncio.Event()
+
+    def put(self, frame: bytes) -> None:
+        """Queue ``frame``. If too much is queued, ask for a snapshot in place of all frames."""
+        if self.frames and self._bytes + len(frame) > self._most_bytes:
+            self.missed += len(self.frames)
+            self.take()
+            self.snapshot_due = "overflow"
+        if self.snapshot_due:
+            self.missed += self.snapshot_due == "overflow"
+            return
+        self.frames.append(frame)
+        self._bytes += len(frame)
+        self._more.set()
+
+    def take(self) -> bytes:
+        """Remove and return all frames."""
+        taken = b"".join(self.frames)
+        self.frames.clear()
+        self._bytes = 0
+        return taken
+
+    async def more(self, timeout: float) -> bool:
+        """Wait for a frame; ``False`` after ``timeout`` seconds without one."""
+        self._more.clear()
+        await wait_within(timeout, self._more)
+        return bool(self.frames)

@@ -1,0 +1,128 @@
+"""Watches the event loop: how late it turns, and which plugin holds it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping
+from time import monotonic
+from types import FrameType
+
+from enginehouse.telemetry.counters import Histogram
+from enginehouse.telemetry.plugin_failures import RateLimit
+
+_log = logging.getLogger(__name__)
+
+_TURN_S = 0.05
+_LOOK_S = 0.025
+_SLOW_S = 0.1
+_STUCK_S = 5.0
+_LOG_EVERY_S = 10.0
+
+
+class LoopMonitor:
+    """Notes when the event loop turns. ``lag``: how late it was. ``slow``: calls of more than 100 ms, by plugin."""
+
+    def __init__(self) -> None:
+        self.lag = Histogram()
+        self.slow: Counter[str] = Counter()
+        self.turned = monotonic()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin, on the running event loop."""
+        self.turned = monotonic()
+        self._timer = asyncio.get_running_loop().call_later(_TURN_S, self._turn)
+
+    def stop(self) -> None:
+        """End."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def held(self) -> float:
+        """For how many seconds something has held the loop."""
+        return max(0.0, monotonic() - self.turned - _TURN_S)
+
+    def _turn(self) -> None:
+        self.lag.observe(self.held())
+        self.turned = monotonic()
+        self._timer = asyncio.get_running_loop().call_later(_TURN_S, self._turn)
+
+
+class LoopWatchdog(threading.Thread):
+    """A thread that names the plugin which holds the event loop of the thread that creates it.
+
+    ``plugins``: by top-level module. ``stopping``: whether the gateway was told to stop; if the loop does not turn for
+    ``drain_timeout`` seconds from then on, the process exits with status 1. Launched engines continue: the next gateway
+    takes them over.
+    """
+
+    def __init__(
+        self,
+        monitor: LoopMonitor,
+        plugins: Mapping[str, str],
+        *,
+        stopping: Callable[[], bool],
+        drain_timeout: Callable[[], float],
+        leave: Callable[[int], object] = os._exit,
+    ) -> None:
+        super().__init__(name="enginehouse-watchdog", daemon=True)
+        self._monitor = monitor
+        self._plugins = plugins
+        self._stopping = stopping
+        self._drain_timeout = drain_timeout
+        self._leave = leave
+        self._watched = threading.get_ident()
+        self._ended = threading.Event()
+        self._limit = RateLimit(_LOG_EVERY_S)
+        self._told_at = 0.0
+        self._stopping_since: float | None = None
+
+    def run(self) -> None:
+        while not self._ended.wait(_LOOK_S):
+            self.look()
+
+    def end(self) -> None:
+        """Stop watching."""
+        self._ended.set()
+
+    def look(self) -> None:
+        """Report a loop that is held, and end a process that cannot stop."""
+        held, turned = self._monitor.held(), self._monitor.turned
+        if self._stopping() and self._stopping_since is None:
+            self._stopping_since = monotonic()
+        if held < _SLOW_S:
+            return
+        frame = sys._current_frames().get(self._watched)
+        plugin = self._plugin_on(frame)
+        if turned != self._told_at and plugin:
+            self._told_at = turned  # once for each time that the loop is held
+            self._monitor.slow[plugin] += 1
+            if self._limit.passes(plugin) is not None:
+                _log.warning("The plugin %s has held the event loop for more than %d ms", plugin, held * 1000)
+        if held >= _STUCK_S and self._limit.passes("stuck") is not None:
+            stack = "".join(traceback.format_stack(frame)) if frame else ""
+            _log.error("The event loop has been held for %.0f s by %s:\n%s", held, plugin or "no plugin", stack)
+        self._leave_if_stuck(held, plugin)
+
+    def _leave_if_stuck(self, held: float, plugin: str) -> None:
+        since, limit = self._stopping_since, max(1.0, self._drain_timeout())
+        if since is not None and min(held, monotonic() - since) >= limit:
+            # not through the log: the thread that holds the loop may hold the log's lock too
+            text = f"The event loop is held by {plugin or 'no plugin'} and cannot stop: the process exits\n"
+            os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text.encode())
+            self._leave(1)
+
+    def _plugin_on(self, frame: FrameType | None) -> str:
+        """The plugin whose code is innermost on the stack; empty if there is none."""
+        while frame is not None:
+            module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+            if module in self._plugins:
+                return self._plugins[module]
+            frame = frame.f_back
+        return ""

@@ -1,0 +1,71 @@
+"""Turns failures of plugins into ``PluginFailed`` and logs them with their tracebacks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+from enginehouse.domain.errors import PluginFailed, RequestError
+from enginehouse.domain.plugin_id import PluginId
+
+_log = logging.getLogger(__name__)
+
+_LOG_EVERY_S = 10.0
+
+
+class RateLimit:
+    """Passes one of a key's occurrences per ``every`` seconds and counts the others."""
+
+    def __init__(self, every: float) -> None:
+        self._every = every
+        self._last: dict[object, float] = {}
+        self._skipped: dict[object, int] = {}
+
+    def passes(self, key: object) -> int | None:
+        """How many occurrences were skipped since the last one that passed; ``None`` to skip this one too."""
+        now = monotonic()
+        if key in self._last and now - self._last[key] < self._every:
+            self._skipped[key] = self._skipped.get(key, 0) + 1
+            return None
+        self._last[key] = now
+        return self._skipped.pop(key, 0)
+
+
+_limit = RateLimit(_LOG_EVERY_S)
+
+
+def plugin_failed(plugin: PluginId, error: BaseException) -> PluginFailed:
+    """The error to raise from ``error``, which is logged. Clients see only the exception's class."""
+    log_plugin_failure(plugin, f"failed with {type(error).__name__}", error)
+    return PluginFailed(f"The {plugin} failed with {type(error).__name__}", details=plugin.details)
+
+
+def wrong_result(plugin: PluginId, problem: str) -> PluginFailed:
+    """The error to raise for a result that breaks the rules of its interface. ``problem``: what was returned."""
+    log_plugin_failure(plugin, problem)
+    return PluginFailed(f"The {plugin} {problem}", details=plugin.details)
+
+
+def log_plugin_failure(plugin: PluginId, problem: str, error: BaseException | None = None) -> None:
+    """Log a failure with its traceback, each plugin at most once in 10 seconds."""
+    skipped = _limit.passes(plugin)
+    if skipped is not None:
+        more = f" ({skipped} more failures since the last message)" if skipped else ""
+        _log.error("The %s %s%s", plugin, problem, more, exc_info=error)
+
+
+@contextmanager
+def plugin_errors(plugin: PluginId) -> Iterator[None]:
+    """Raise ``PluginFailed`` from what the plugin raises. A ``RequestError`` is meant for the client and passes.
+
+    ``SystemExit`` and ``KeyboardInterrupt`` count as failures: they would end the gateway. A context manager costs too
+    much for code that runs on every request; such code spells this out.
+    """
+    try:
+        yield
+    except RequestError:
+        raise
+    except BaseException as error:
+        raise plugin_failed(plugin, error) from error

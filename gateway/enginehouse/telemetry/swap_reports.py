@@ -1,0 +1,40 @@
+"""Counts and logs swaps."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import monotonic
+
+from enginehouse.domain.ticket import SwapDone
+from enginehouse.interfaces.observers import Observer
+from enginehouse.interfaces.swappers import SwapPlan
+from enginehouse.telemetry.counters import Counters
+
+_log = logging.getLogger(__name__)
+
+
+class SwapReports(Observer):
+    """Logs one line for each swap and counts it. ``explain`` returns the plan of a swap that is about to begin."""
+
+    def __init__(self, counters: Counters, explain: Callable[[str], SwapPlan]) -> None:
+        self._counters = counters
+        self._explain = explain
+        self._begun: dict[str, tuple[float, tuple[str, ...], str]] = {}
+
+    def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
+        try:
+            plan = self._explain(target)
+            rule = f", set {plan.set_name}" if plan.set_name else ""
+            rule += f", cost {plan.cost}" if plan.cost is not None else ""
+        except Exception:
+            rule = ""  # only the explanation failed
+        self._begun[target] = (monotonic(), evict, rule)
+
+    def swap_done(self, done: SwapDone) -> None:
+        began, evict, rule = self._begun.pop(done.target, (monotonic(), (), ""))
+        duration = monotonic() - began
+        outcome = "ready" if done.error is None else "failed"
+        self._counters.swaps[done.target, outcome].observe(duration)
+        evicted = ", ".join(evict) or "nothing"
+        _log.info("Swap of %s: %s after %.2f s, evicted %s%s", done.target, outcome, duration, evicted, rule)

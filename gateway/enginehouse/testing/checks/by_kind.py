@@ -1,0 +1,38 @@
+"""The conformance check of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from enginehouse.testing.checks.discoverers import check_discoverer
+from enginehouse.testing.checks.drivers import check_driver
+from enginehouse.testing.checks.extractors import check_extractor
+from enginehouse.testing.checks.launchers import check_launcher
+from enginehouse.testing.checks.observers import check_observer
+from enginehouse.testing.checks.rescheduling import check_migrator, check_rescheduling_policy
+from enginehouse.testing.checks.routing import check_filter, check_scorer, check_strategy
+from enginehouse.testing.checks.schedulers import check_scheduler
+from enginehouse.testing.checks.surfaces import check_command, check_routes
+from enginehouse.testing.checks.swappers import check_swapper
+
+CHECKS: Mapping[str, Callable[[Callable[[], Any]], None]] = {
+    "extractor": check_extractor,
+    "filter": check_filter,
+    "scorer": check_scorer,
+    "strategy": check_strategy,
+    "scheduler": check_scheduler,
+    "swapper": check_swapper,
+    "driver": check_driver,
+    "launcher": check_launcher,
+    "discoverer": check_discoverer,
+    "rescheduling_policy": check_rescheduling_policy,
+    "migrator": check_migrator,
+    "observer": check_observer,
+    "routes": check_routes,
+    "command": check_command,
+}
+"""By the name of the kind, in the order of the hooks."""
+
+WITH_EFFECTS = frozenset({"launcher", "discoverer", "observer"})
+"""The checks that start processes, reach other machines or write what an observer writes."""

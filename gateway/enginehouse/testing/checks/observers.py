@@ -1,0 +1,58 @@
+"""The conformance check of observers: every event, with all kinds of facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from typing import Any
+
+from enginehouse.domain.errors import LoadFailed
+from enginehouse.domain.migration import Migration
+from enginehouse.domain.replica import Health, ReplicaState
+from enginehouse.domain.route import Reason, Route
+from enginehouse.domain.ticket import SwapDone, SwapId
+from enginehouse.interfaces.observers import Observer
+from enginehouse.testing.checks.expect import expect
+from enginehouse.testing.checks.speed import warn_if_slow
+from enginehouse.testing.make import candidate, requirements
+
+Event = tuple[str, tuple[Any, ...]]
+
+
+def check_observer(factory: Callable[[], Observer]) -> None:
+    """Check that every event returns nothing, raises nothing and changes none of its arguments."""
+    it = factory()
+    for name, facts in events():
+        before = deepcopy(facts)
+        returned: Any = getattr(it, name)(*facts)
+        expect(returned is None, f"{name} must return nothing, got {returned!r}")
+        expect(_same(facts, before), f"{name} must not change its arguments")
+        warn_if_slow(name, lambda: getattr(it, name)(*facts))  # noqa: B023
+
+
+def events() -> Iterator[Event]:
+    """Every event of an observer, in the order of a request's life."""
+    chosen = candidate("gpu-1")
+    replica = chosen.replica
+    for reason in Reason:
+        route = Route(chosen.model, chosen, reason, (chosen.model,))
+        yield "routed", ("request-1", requirements(extra={"x": "y"}), route)
+    yield "swap_started", (replica, ())
+    yield "swap_started", (replica, ("a@b", "c@d"))
+    for error in (None, LoadFailed("out of memory")):
+        yield "swap_done", (SwapDone(swap=SwapId(1), target=replica, error=error),)
+    for state in ReplicaState:
+        yield "replica_state", (replica, state)
+    yield "replicas_changed", ()
+    for health in Health:
+        yield "backend_health", ("gpu-1", health)
+    yield "queue_changed", ()
+    moved = Migration(policy="load", source="gpu-1", destination="gpu-2", rule="NUM_REQ", order="SR", value=1)
+    yield "migrated", (moved, 1)
+    for replica_or_none, status in ((replica, 200), (replica, 502), ("", 404), ("", 499)):
+        yield "finished", ("request-1", replica_or_none, status, 12.5)
+
+
+def _same(facts: tuple[Any, ...], before: tuple[Any, ...]) -> bool:
+    """Whether nothing changed. Exceptions have no equality; their text is compared."""
+    return repr(facts) == repr(before)

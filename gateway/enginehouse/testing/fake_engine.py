@@ -1,0 +1,40 @@
+"""An engine for tests of drivers: answers from a table, without a process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from enginehouse.interfaces.drivers import EngineResponse
+from enginehouse.testing.checks.expect import expect
+
+
+class FakeEngineClient:
+    """The client of an engine that answers from ``pages``: for each path JSON or bytes (200), a status or an exception.
+
+    ::
+
+        engine = FakeEngineClient({"/health": 503, "/v1/models": {"data": [{"id": "llama3:8b"}]}})
+        assert not await MyDriver().healthy(engine)
+        assert engine.asked == ["/health"]
+
+    Every other path has the page ``otherwise``. ``asked``: the paths so far.
+    """
+
+    def __init__(self, pages: Mapping[str, Any] | None = None, *, otherwise: Any = 404) -> None:
+        self.pages = dict(pages or {})
+        self.otherwise = otherwise
+        self.asked: list[str] = []
+
+    async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
+        """Answer with the page of ``path``."""
+        expect(path.startswith("/"), f"a driver must request a path that begins with '/', got {path!r}")
+        self.asked.append(path)
+        page = self.pages.get(path, self.otherwise)
+        if isinstance(page, Exception):
+            raise page
+        if isinstance(page, int):
+            return EngineResponse(page, [], b"{}")
+        return EngineResponse(200, [], page if isinstance(page, bytes) else msgspec.json.encode(page))

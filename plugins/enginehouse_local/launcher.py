@@ -1,0 +1,207 @@
+"""The ``local`` launcher: each engine is a process group on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import re
+import signal
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from subprocess import DEVNULL, Popen
+from typing import Any
+
+import msgspec
+
+from enginehouse import EngineOutput, EngineProcess, Launcher, LaunchLine, LoadFailed
+from enginehouse_local.log_file import LogFile
+from enginehouse_local.processes import (
+    died_in_this_era,
+    ended,
+    group_with,
+    identity,
+    kill_group,
+    memory_of,
+    signal_group,
+)
+
+_log = logging.getLogger(__name__)
+
+ENGINE = "ENGINEHOUSE_ENGINE"
+"""The environment variable that identifies an engine: it holds the path of the engine's log."""
+_LOOPBACK = "127.0.0.1"
+
+
+class _Handle(msgspec.Struct):
+    """Finds an engine again. ``identity`` is that of the process ``pid``, which leads its process group."""
+
+    pid: int
+    identity: str
+    log: str
+
+
+class LocalLauncher(Launcher):
+    """Starts each engine in a process group of its own, with an empty standard input.
+
+    Engines print into files in the folder ``logs``, so they survive the gateway. The path of the file is in the
+    engine's environment. An engine whose gateway died before recording it is found by that variable.
+    """
+
+    def __init__(self) -> None:
+        self._logs = Path()
+
+    def prepare(self, logs: Path) -> None:
+        self._logs = logs
+
+    async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> LocalProcess:
+        """Start an engine. Raises ``LoadFailed`` if its command cannot be run."""
+        log = self._open_log(name, output)
+        try:
+            process = _start(line, log)  # no await in between: a cancellation must not lose the process
+        except OSError as error:
+            log.close()
+            raise LoadFailed(f"Model '{name}' did not start: '{line.command[0]}' cannot be run: {error}") from None
+        return LocalProcess(process.pid, line, log, output, process)
+
+    def _open_log(self, name: str, output: EngineOutput) -> LogFile:
+        """A log in the folder ``logs`` or, if that cannot be written, in the folder for temporary files."""
+        path = self._logs / _file_name(name)
+        try:
+            return LogFile.writable(path, output)
+        except OSError as error:
+            reason = f"{path} cannot be written: {error.strerror}"
+        try:
+            descriptor, fallback = tempfile.mkstemp(prefix="enginehouse-", suffix=".log")
+            os.close(descriptor)
+            log = LogFile.writable(Path(fallback), output)
+        except OSError as error:
+            raise LoadFailed(f"Model '{name}' did not start: {reason}, nor can a temporary file: {error}") from None
+        _log.warning("The output of %s goes to %s: %s", name, fallback, reason)
+        return log
+
+    async def adopt(
+        self, name: str, line: LaunchLine, handle: Mapping[str, Any], output: EngineOutput
+    ) -> LocalProcess | None:
+        """Take over an engine that still runs. If it has exited, kill the processes that it left behind."""
+        try:
+            known = msgspec.convert(handle, _Handle) if handle else await self._find_unrecorded(name)
+        except msgspec.ValidationError:
+            return None
+        if known is None:
+            return None
+        log = LogFile(self._logs / known.log, output, fresh=False)
+        if identity(known.pid) == known.identity:
+            return LocalProcess(known.pid, line, log, output)
+        log.close()
+        if died_in_this_era(known.identity) and identity(known.pid) is None:
+            await kill_group(known.pid)
+        return None
+
+    async def _find_unrecorded(self, name: str) -> _Handle | None:
+        """Find an engine whose gateway died before recording its handle."""
+        log = self._logs / _file_name(name)
+        group = await asyncio.to_thread(group_with, ENGINE, str(log))
+        if group is None:
+            return None
+        if (known := identity(group)) is None:
+            await kill_group(group)
+            return None
+        return _Handle(group, known, log.name)
+
+
+class LocalProcess(EngineProcess):
+    """An engine on this machine with its child processes. ``child`` is ``None`` for an adopted engine.
+
+    Processes that leave the process group are out of reach; stopping them needs a ``stop_command``.
+    """
+
+    def __init__(
+        self, pid: int, line: LaunchLine, log: LogFile, output: EngineOutput, child: Popen[bytes] | None = None
+    ) -> None:
+        self.pid = pid
+        self.address = f"http://{_LOOPBACK}:{line.port}"
+        self.handle = {"pid": pid, "identity": identity(pid) or "", "log": str(log.path)}
+        self._line = line
+        self._log = log
+        self._output = output
+        self._child = child
+        self._asked_to_stop = False
+        self._following = asyncio.create_task(log.follow())
+        self._end = asyncio.create_task(self._wait_and_clean_up())
+
+    async def exited(self) -> int | None:
+        """Wait until the whole process group has ended. Returns the exit status, ``None`` for an adopted engine."""
+        return await asyncio.shield(self._end)
+
+    async def memory(self) -> int | None:
+        """The bytes of main memory that the group takes now."""
+        return await asyncio.to_thread(memory_of, self.pid)
+
+    async def stop(self, timeout: float) -> None:
+        """Ask the engine to stop, and kill the whole group after ``timeout`` seconds."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._ask_to_stop(), timeout)
+        self._signal(signal.SIGKILL)
+        await self.exited()
+
+    async def _ask_to_stop(self) -> None:
+        if not self._asked_to_stop:  # many engines take a second signal for "at once"
+            self._asked_to_stop = True
+            if self._line.stop_command:
+                await self._run_stop_command()
+            else:
+                self._signal(signal.SIGTERM)
+        await self.exited()
+
+    async def _run_stop_command(self) -> None:
+        command = [part.replace("${pid}", str(self.pid)) for part in self._line.stop_command]
+        try:
+            stopper = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=DEVNULL,
+                stdout=DEVNULL,
+                stderr=DEVNULL,
+                env=self._line.environment_on(os.environ),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._output.write(f"stop command '{command[0]}' cannot be run: {error}\n".encode())
+            self._signal(signal.SIGTERM)
+            return
+        try:
+            status = await stopper.wait()
+        except asyncio.CancelledError:
+            signal_group(stopper.pid, signal.SIGKILL)
+            await stopper.wait()
+            raise
+        if status:
+            self._output.write(f"stop command '{command[0]}' failed with status {status}\n".encode())
+
+    async def _wait_and_clean_up(self) -> int | None:
+        """Wait until the engine has exited, then kill the processes that it left behind."""
+        await ended(self.pid)
+        status = self._child.wait() if self._child else None
+        await kill_group(self.pid)
+        self._following.cancel()
+        self._log.close()
+        return status
+
+    def _signal(self, number: signal.Signals) -> None:
+        if not self._end.done():  # after that, the number may belong to another group
+            signal_group(self.pid, number)
+
+
+def _start(line: LaunchLine, log: LogFile) -> Popen[bytes]:
+    environment = {**line.environment_on(os.environ), ENGINE: str(log.path)}
+    output = log.descriptor
+    return Popen(line.command, stdin=DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True)
+
+
+def _file_name(name: str) -> str:
+    """A file name for an engine's name: readable, and different for different names."""
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "_", name)[:80]
+    return f"{readable}-{hashlib.sha256(name.encode()).hexdigest()[:8]}.log"

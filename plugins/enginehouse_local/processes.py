@@ -1,0 +1,133 @@
+"""Processes and process groups, as the operating system reports them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+_log = logging.getLogger(__name__)
+
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.1
+_DEATH_S = 30.0
+"""How long a killed process may take to end. One that hangs in a device driver needs long."""
+
+
+def identity(pid: int) -> str | None:
+    """Identifies a process, even among later ones with its number. ``None`` if it has ended."""
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        return f"{_era()}/{_started(process)}"
+    except (psutil.Error, OSError):
+        return None
+
+
+def died_in_this_era(known: str) -> bool:
+    """Whether the identity ``known`` is of this boot and this container, so that its group may still have members."""
+    era = known.partition("/")[0]
+    return bool(era) and era == _era()
+
+
+def _era() -> str:
+    """Identifies the boot and the container, within which process numbers are unique. Empty if unknown."""
+    if not psutil.LINUX:
+        return ""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot}-{Path('/proc/self/ns/pid').stat().st_ino}"
+
+
+def _started(process: psutil.Process) -> str:
+    """The start time of a process, in a form that setting the clock does not change."""
+    if not psutil.LINUX:
+        return repr(process.create_time())
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19]
+
+
+def members(group: int) -> Sequence[int]:
+    """The running processes of a group."""
+    return [pid for pid in psutil.pids() if _group_of(pid) == group and identity(pid) is not None]
+
+
+def group_with(variable: str, value: str) -> int | None:
+    """The group of a process that has ``variable=value`` in its environment, ``None`` if there is none."""
+    for process in psutil.process_iter(["environ"]):
+        if (process.info["environ"] or {}).get(variable) == value:
+            return _group_of(process.pid)
+    return None
+
+
+def memory_of(group: int) -> int:
+    """The bytes of main memory that a group takes. On Linux, memory that its members share counts once."""
+    pids = members(group)
+    shared = len(pids) > 1 and psutil.LINUX
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            process = psutil.Process(pid)
+            total += process.memory_full_info().pss if shared else process.memory_info().rss
+    return total
+
+
+def signal_group(group: int, number: signal.Signals) -> None:
+    """Send a signal to every running member of a group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS raises the second if only zombies are left
+        os.killpg(group, number)
+
+
+async def kill_group(group: int) -> None:
+    """Kill a group and wait until its processes have ended and freed their memory."""
+    deadline = asyncio.get_running_loop().time() + _DEATH_S
+    pause = _SHORTEST_PAUSE_S
+    while _exists(group):
+        if asyncio.get_running_loop().time() > deadline:
+            _log.error("The processes of group %d were killed and do not end: %s", group, members(group))
+            return
+        signal_group(group, signal.SIGKILL)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+
+async def ended(pid: int) -> None:
+    """Wait until a process has ended. It need not be a child of this one."""
+    known = identity(pid)
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    except (AttributeError, OSError):  # pidfd_open is Linux only
+        while known is not None and identity(pid) == known:  # noqa: ASYNC110 - no event reports it
+            await asyncio.sleep(_LONGEST_PAUSE_S)
+        return
+    over = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(descriptor, over.set)
+    try:
+        await over.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def _exists(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return bool(members(group))  # zombies do not count
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return None

@@ -1,1 +1,0 @@
-"""A trace of requests, run through the simulated engine on a virtual clock."""

@@ -1,1 +1,0 @@
-"""The engine as a server: the OpenAI API and vLLM's other pages, over HTTP."""

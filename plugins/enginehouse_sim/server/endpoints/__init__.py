@@ -1,1 +1,0 @@
-"""The pages of the server, one module for each kind."""

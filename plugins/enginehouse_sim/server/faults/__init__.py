@@ -1,1 +1,0 @@
-"""What can be made to go wrong, and when it does."""

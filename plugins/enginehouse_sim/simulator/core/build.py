@@ -1,0 +1,74 @@
+"""From settings to an engine core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from enginehouse_sim.simulator.core.engine_core import EngineCore
+from enginehouse_sim.simulator.core.settings import CoreSettings
+from enginehouse_sim.simulator.grammar.manager import GrammarManager
+from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
+from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
+from enginehouse_sim.simulator.kv.events import KvEvent, KvEvents
+from enginehouse_sim.simulator.kv.host_tier import HostTier
+from enginehouse_sim.simulator.kv.source import KvSource
+from enginehouse_sim.simulator.kv.source_connector import SourceConnector
+from enginehouse_sim.simulator.kv.transfer_worker import TransferWorker
+from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
+from enginehouse_sim.simulator.offload.offloading import Offloading
+from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
+from enginehouse_sim.simulator.steps.models import ConstantSteps, SpedUp, StepModel
+from enginehouse_sim.simulator.steps.profile import load_profile
+from enginehouse_sim.simulator.steps.transfer import KvShape, KvTransfer
+
+
+def build_core(
+    settings: CoreSettings,
+    on_kv_events: Callable[[Sequence[KvEvent]], None] | None = None,
+    sources: Sequence[KvSource] = (),
+) -> EngineCore:
+    """Build a core. ``on_kv_events`` gets the prefix cache's events with each step.
+
+    ``sources``: sources of keys and values, besides the host memory of the settings.
+
+    Raises ``ConfigError`` for a profile that cannot be used.
+    """
+    constants = settings.constants
+    runner = RunnerSettings(
+        seed=settings.seed,
+        mean_length=settings.mean_length,
+        num_spec_tokens=constants.num_spec_tokens,
+        draft_acceptance=settings.draft_acceptance,
+        total_kv_tokens=constants.token_capacity,
+    )
+    kv_cache = KvCacheManager(constants, KvEvents(on_kv_events) if on_kv_events is not None else None)
+    hasher = BlockHasher(constants.block_size)
+    tier = _host_tier(settings, kv_cache, hasher)
+    all_sources = [*sources, tier] if tier is not None else sources
+    connector = SourceConnector(hasher, all_sources) if all_sources else None
+    scheduler = BatchScheduler(constants, kv_cache, connector, GrammarManager())
+    return EngineCore(
+        scheduler,
+        ModelRunner(runner),
+        _steps(settings),
+        transfer_worker=TransferWorker() if connector is not None else None,
+        before_step=Offloading(scheduler, tier, settings.offload).before_step if tier is not None else None,
+    )
+
+
+def kv_shape(settings: CoreSettings) -> KvShape:
+    """The shape of the model's KV cache."""
+    return load_profile(settings.profile).kv if settings.profile else KvShape()
+
+
+def _host_tier(settings: CoreSettings, kv_cache: KvCacheManager, hasher: BlockHasher) -> HostTier | None:
+    if not settings.host_blocks:
+        return None
+    return HostTier(kv_cache, hasher, settings.host_blocks, KvTransfer(kv_shape(settings), settings.host_bandwidth))
+
+
+def _steps(settings: CoreSettings) -> StepModel:
+    steps = load_profile(settings.profile).steps if settings.profile else ConstantSteps(settings.ttft, settings.tpot)
+    if settings.speedup == settings.decode_speedup == 1:
+        return steps
+    return SpedUp(steps, settings.speedup, settings.decode_speedup)

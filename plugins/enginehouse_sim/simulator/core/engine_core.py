@@ -1,0 +1,158 @@
+"""The engine core: requests in, steps, outputs by client; without a real clock and without I/O."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutputs, ModelRunnerOutput, SchedulerOutput
+from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
+from enginehouse_sim.simulator.kv.transfer_worker import TransferWorker
+from enginehouse_sim.simulator.model.runner import ModelRunner
+from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
+from enginehouse_sim.simulator.scheduler.staging_thread import StagingThread
+from enginehouse_sim.simulator.steps.load import StepLoad
+from enginehouse_sim.simulator.steps.models import StepModel
+
+IDLE_STEP = 0.001
+"""Seconds of a step in which no request could be scheduled and no load is under way."""
+
+
+class StepResult(NamedTuple):
+    """A completed step: the plan, the outputs by ``client_index``, its duration, and its load."""
+
+    scheduled: SchedulerOutput
+    outputs: Mapping[int, EngineCoreOutputs]
+    seconds: float
+    load: StepLoad
+
+
+class _InFlightStep(NamedTuple):
+    scheduled: SchedulerOutput
+    result: ModelRunnerOutput
+    ends_at: float
+    load: StepLoad
+
+
+class EngineCore:
+    """Plans steps, executes them, and processes their results.
+
+    ``now`` is its clock in seconds: each step advances it by the step's duration, and a caller may advance it while
+    there is nothing to do. ``before_step`` is called with the time before each step is planned. With
+    ``async_scheduling``, each step is planned before the result of the previous one is processed. The staging worker
+    runs in between, or in a thread with ``staging_thread``.
+    """
+
+    def __init__(
+        self,
+        scheduler: BatchScheduler,
+        runner: ModelRunner,
+        steps: StepModel,
+        *,
+        transfer_worker: TransferWorker | None = None,
+        before_step: Callable[[float], None] | None = None,
+        staging_thread: bool = False,
+    ) -> None:
+        self.scheduler = scheduler
+        self.now = 0.0
+        self._transfer_worker = transfer_worker
+        self.before_step = before_step
+        self._runner = runner
+        self._steps = steps
+        self._ahead = 2 if scheduler.state.constants.async_scheduling else 1
+        self._launched: deque[_InFlightStep] = deque()
+        self._lock: AbstractContextManager[Any] = nullcontext()
+        self._staging_thread: StagingThread | None = None
+        if staging_thread:
+            self._lock = lock = threading.Lock()
+            self._staging_thread = StagingThread(scheduler.staging, lock)
+
+    def add_request(self, request: RequestState) -> None:
+        """Add a request. Raises ``ValueError`` for an id in use."""
+        with self._lock:
+            self.scheduler.add_request(request)
+
+    def abort_requests(self, request_ids: Sequence[str]) -> None:
+        """Abort requests, without further outputs. Unknown ids are ignored."""
+        self.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
+
+    def finish_requests(self, request_ids: Sequence[str], status: RequestStatus) -> None:
+        """Finish requests for a reason outside of the core, such as a stop string."""
+        with self._lock:
+            self.scheduler.finish_requests(request_ids, status)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do anything: for requests, or to report finished ones."""
+        if any(launched.scheduled.num_scheduled_tokens for launched in self._launched):
+            return True
+        return self.has_requests or self.scheduler.has_finished_requests()
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether requests wait or run, or blocks of finished ones are still to be sent."""
+        state = self.scheduler.state
+        return bool(state.requests or state.transfers.num_kept)
+
+    def step(self) -> StepResult:
+        """Make one whole step."""
+        self.begin_step()
+        return self.end_step()
+
+    def begin_step(self) -> float:
+        """Launch a step if necessary. Return the seconds until the next result."""
+        while len(self._launched) < self._ahead:
+            self._launch()
+        return max(0.0, self._launched[0].ends_at - self.now)
+
+    def end_step(self) -> StepResult:
+        """Process the result of the step that ends next."""
+        scheduled, result, ends_at, load = self._launched.popleft()
+        seconds, self.now = ends_at - self.now, ends_at
+        if self._transfer_worker is not None:
+            self._transfer_worker.end_step(scheduled.kv_connector_metadata, ends_at, result)
+        with self._lock:
+            outputs = self.scheduler.update_from_output(scheduled, result)
+        return StepResult(scheduled, outputs, seconds, load)
+
+    def end_all_steps(self) -> None:
+        """Process the results of all steps in flight at once."""
+        while self._launched:
+            self.end_step()
+
+    def shutdown(self) -> None:
+        """Abort all requests and stop all threads."""
+        if self._staging_thread is not None:
+            self._staging_thread.stop()
+        self.scheduler.shutdown()
+
+    def _launch(self) -> None:
+        begins_at = self._launched[-1].ends_at if self._launched else self.now
+        with self._lock:
+            if self.before_step is not None:
+                self.before_step(begins_at)
+            scheduled = self.scheduler.schedule()
+        self._stage()
+        result = self._runner.execute(scheduled)
+        load = self._runner.load
+        ends_at = begins_at + self._seconds(scheduled, load, begins_at)
+        self._launched.append(_InFlightStep(scheduled, result, ends_at, load))
+
+    def _seconds(self, scheduled: SchedulerOutput, load: StepLoad, begins_at: float) -> float:
+        """The step's duration; a step with nothing to compute lasts until the next load arrives."""
+        stall = 0.0
+        if self._transfer_worker is not None:
+            stall = self._transfer_worker.begin_step(scheduled.kv_connector_metadata, begins_at)
+        if scheduled.num_scheduled_tokens or not self.has_requests:
+            return stall + self._steps.seconds(load)
+        arrival = self._transfer_worker.next_arrival if self._transfer_worker is not None else None
+        return stall + (IDLE_STEP if arrival is None else max(0.0, arrival - begins_at))
+
+    def _stage(self) -> None:
+        if self._staging_thread is not None:
+            self._staging_thread.wake()
+        else:
+            self.scheduler.staging.prepare()

@@ -1,0 +1,82 @@
+"""The command-line options of an engine core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
+import click
+import msgspec
+
+from enginehouse import parse_duration
+from enginehouse_sim.simulator.core.settings import CoreSettings
+from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
+from enginehouse_sim.simulator.steps.profile import profile_names
+
+POSITIVE = click.IntRange(min=1)
+_CONSTANTS = frozenset(SchedulerConstants.__struct_fields__)
+_SETTINGS = frozenset(CoreSettings.__struct_fields__)
+
+
+def _seconds(ctx: click.Context, param: click.Parameter, text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
+duration_option = partial(click.option, callback=_seconds, metavar="DURATION")
+"""An option that converts ``"50ms"`` to seconds."""
+
+_positive = partial(click.option, type=POSITIVE)
+_count = partial(click.option, type=click.IntRange(min=0), default=0)
+_ratio = partial(click.option, type=click.FloatRange(min=0), default=1.0)
+_share = partial(click.option, type=click.FloatRange(0, 1))
+_either = partial(click.option, default=True)
+_policy = partial(click.option, type=click.Choice([policy.value for policy in SchedulingPolicy]), default="fcfs")
+
+_OPTIONS = (
+    click.option("--profile", default="", help=f"Speed: {', '.join(profile_names())}, or a .toml file."),
+    duration_option("--ttft", default="50ms", help="Time to a first token, without a profile."),
+    duration_option("--tpot", default="10ms", help="Time from one token to the next, without a profile."),
+    _ratio("--speedup", help="Divides all times; 0 means no time at all."),
+    _ratio("--decode-speedup", help="Divides the times of decodes as well."),
+    click.option("--seed", type=int, default=0, help="Decides all text and vectors."),
+    _positive("--mean-length", help="Average tokens until an answer ends by itself; default: never."),
+    _positive("--max-model-len", "--context-length", default=8192, help="Most tokens of a prompt and its answer."),
+    _positive("--max-num-seqs", "--concurrency", default=256, help="Most requests in a step; others wait."),
+    _positive("--max-loras", help="Most adapters in a step; default: any number."),
+    _positive("--max-num-batched-tokens", default=8192, help="Most tokens in a step."),
+    _positive("--block-size", default=16, help="Tokens in a block of the KV cache."),
+    click.option(
+        "--num-gpu-blocks",
+        "total_gpu_blocks",
+        type=click.IntRange(min=2),
+        default=16384,
+        help="Blocks of the KV cache.",
+    ),
+    _count("--host-blocks", help="Blocks of host memory to which requests are offloaded."),
+    _policy("--policy", help="Order of waiting requests."),
+    _either("--chunked-prefill/--no-chunked-prefill", "chunked_prefill_enabled", help="Compute prompts in pieces."),
+    _either("--prefix-caching/--no-prefix-caching", "enable_prefix_caching", help="Share equal prefixes."),
+    _count("--long-prefill-token-threshold", help="Most tokens of one prompt in a step; 0 is no limit."),
+    _share("--watermark", default=0.0, help="Share of all blocks that an admission leaves free."),
+    _count("--num-spec-tokens", help="Tokens drafted for each step of a request."),
+    _share("--draft-acceptance", default=0.7, help="Chance of each draft to be accepted."),
+)
+
+
+def core_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add these options to a command, which gets them as ``core``, a ``CoreSettings``."""
+
+    @wraps(command)
+    def with_core(**flags: Any) -> Any:
+        constants = {name: flags.pop(name) for name in _CONSTANTS & flags.keys()}
+        settings = {name: flags.pop(name) for name in _SETTINGS & flags.keys()}
+        core = msgspec.convert({**settings, "constants": constants}, CoreSettings)
+        return command(core=core, **flags)
+
+    for option in reversed(_OPTIONS):
+        with_core = option(with_core)
+    return with_core

@@ -1,0 +1,84 @@
+"""The scheduler's limits, fixed when an engine is launched."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+
+class SchedulingPolicy(str, Enum):
+    """The order of waiting requests: ``fcfs`` by arrival; ``priority`` by the smaller ``priority``, then by arrival."""
+
+    FCFS = "fcfs"
+    PRIORITY = "priority"
+
+
+class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of one engine, under vLLM's names. Lengths are in tokens, sizes in blocks of ``block_size`` tokens.
+
+    ``long_prefill_token_threshold``: the most tokens of one prompt in a step; 0 is no limit. ``num_spec_tokens``: draft
+    tokens per request and step; 0 disables speculative decoding. ``max_num_encoder_input_tokens``,
+    ``encoder_cache_size``: the encoder's budget for a step, and its cache. ``max_loras``: adapters in one step;
+    ``None`` is any number. ``watermark``: the share of all blocks that an admission leaves free.
+    ``reserve_full_sequence``: admit a request only if all of its known tokens fit, as vLLM's
+    ``scheduler_reserve_full_isl`` does; it prevents thrashing. ``include_finished_set``: report to each client which of
+    its requests finished.
+
+    ``long_prefill_threshold_when_alone``: whether that threshold also limits the only request. ``max_num_active_seqs``:
+    admit no request while so many hold blocks, running or not; ``None`` is no limit. ``prefill_schedule_interval``:
+    while requests run, admit others in every so many-th step only. ``async_scheduling``: plan a step before the outcome
+    of the previous one is known; not together with drafts. ``staging_block_share``: the share of all blocks that
+    waiting requests may pin; ``staging_depth``: how many of them are prepared ahead.
+    """
+
+    block_size: int = 16
+    total_gpu_blocks: int = 16384
+    max_model_len: int = 8192
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 8192
+    long_prefill_token_threshold: int = 0
+    chunked_prefill_enabled: bool = True
+    enable_prefix_caching: bool = True
+    disable_chunked_mm_input: bool = False
+    max_num_encoder_input_tokens: int = 8192
+    encoder_cache_size: int = 8192
+    policy: SchedulingPolicy = SchedulingPolicy.FCFS
+    num_spec_tokens: int = 0
+    max_loras: int | None = None
+    watermark: float = 0.0
+    reserve_full_sequence: bool = True
+    include_finished_set: bool = False
+    log_stats: bool = True
+    long_prefill_threshold_when_alone: bool = True
+    max_num_active_seqs: int | None = None
+    prefill_schedule_interval: int = 1
+    async_scheduling: bool = False
+    staging_block_share: float = 0.25
+    staging_depth: int = 16
+
+    def __post_init__(self) -> None:
+        if self.async_scheduling and self.num_spec_tokens:
+            raise ValueError(
+                "async_scheduling plans a step before the tokens that num_spec_tokens would guess from are known: "
+                "use one of them"
+            )
+
+    @property
+    def token_budget(self) -> int:
+        """The most tokens in one step."""
+        return self.max_num_batched_tokens
+
+    @property
+    def token_capacity(self) -> int:
+        """The tokens that all blocks hold together. Block 0 is vLLM's null block and never handed out."""
+        return (self.total_gpu_blocks - 1) * self.block_size
+
+    @property
+    def watermark_blocks(self) -> int:
+        """The blocks that an admission leaves free."""
+        return int(self.watermark * self.total_gpu_blocks)
+
+    @property
+    def use_spec_decode(self) -> bool:
+        return self.num_spec_tokens > 0

@@ -1,0 +1,158 @@
+"""What goes in and out of one step: the plan, the model's result, and the outputs for clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from enginehouse_sim.simulator.domain.request import RequestState
+
+TokenLogprobs = Sequence[tuple[int, float]]
+"""(token, logprob) pairs: the sampled token first, then the likeliest others."""
+
+
+class NewRequestData(msgspec.Struct, frozen=True):
+    """A request that the model runner does not know yet; ``block_ids`` is its whole block table.
+
+    ``output_token_ids``: the tokens that another engine generated before the request moved here.
+    """
+
+    request_id: str
+    prompt_token_ids: Sequence[int]
+    block_ids: Sequence[int]
+    num_computed_tokens: int
+    lora: str | None = None
+    cache_salt: str | None = None
+    structured_output: str | None = None
+    output_token_ids: Sequence[int] = ()
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    choice: int = 0
+    logprobs: int | None = None
+    pooling: bool = False
+
+    @classmethod
+    def of(cls, request: RequestState, block_ids: Sequence[int], num_computed_tokens: int) -> NewRequestData:
+        """The model runner's view of ``request``."""
+        return cls(
+            request_id=request.request_id,
+            prompt_token_ids=request.prompt_token_ids,
+            block_ids=block_ids,
+            num_computed_tokens=num_computed_tokens,
+            lora=request.lora,
+            cache_salt=request.cache_salt,
+            structured_output=request.structured_output,
+            output_token_ids=tuple(request.output_token_ids),
+            min_tokens=request.min_tokens,
+            ignore_eos=request.ignore_eos,
+            choice=request.choice,
+            logprobs=request.logprobs,
+            pooling=request.pooling,
+        )
+
+
+class CachedRequestData(msgspec.Struct, frozen=True, gc=False):
+    """What changed for a request that the model runner knows.
+
+    ``new_block_ids`` extend its block table. After a preemption they replace it, and ``token_ids`` are all tokens of
+    the request, because the runner has dropped them. ``num_computed_tokens`` is the count before this step.
+    """
+
+    request_id: str
+    resumed_from_preemption: bool
+    new_block_ids: Sequence[int]
+    num_computed_tokens: int
+    token_ids: Sequence[int] = ()
+
+
+class SchedulerOutput(msgspec.Struct, kw_only=True):
+    """The plan of one step. ``num_scheduled_tokens`` keeps the order in which requests were scheduled.
+
+    ``num_common_prefix_blocks``: leading blocks that all running requests share. ``finished_req_ids``: requests that
+    finished since the previous step. ``scheduled_encoder_inputs``: indices of multimodal inputs to encode, by request;
+    ``free_encoder_input_ids``: (request, index) of encodings that are no longer needed.
+    ``structured_output_request_ids``: the row of each request in ``grammar_bitmask``.
+    """
+
+    step: int
+    new_requests: Sequence[NewRequestData]
+    cached_requests: Sequence[CachedRequestData]
+    num_scheduled_tokens: Mapping[str, int]
+    total_num_scheduled_tokens: int
+    scheduled_spec_decode_tokens: Mapping[str, Sequence[int]] = {}
+    scheduled_encoder_inputs: Mapping[str, Sequence[int]] = {}
+    free_encoder_input_ids: Sequence[tuple[str, int]] = ()
+    num_common_prefix_blocks: int = 0
+    finished_req_ids: Sequence[str] = ()
+    preempted_req_ids: Sequence[str] = ()
+    structured_output_request_ids: Mapping[str, int] = {}
+    grammar_bitmask: Sequence[frozenset[int]] | None = None
+    kv_connector_metadata: Any = None
+
+
+class ModelRunnerOutput(msgspec.Struct, kw_only=True):
+    """The model's result of a step: ``sampled_token_ids[req_id_to_index[id]]`` are the tokens of a request.
+
+    They are empty while a prompt is only partly computed. ``spec_token_ids``: drafts for the next step, in the same
+    order. ``logprobs``: for each sampled token, in the same shape, of requests that asked for them.
+    ``kv_connector_finished_recving``, ``kv_connector_finished_sending``: requests whose loads or sends are complete.
+    """
+
+    req_ids: Sequence[str]
+    req_id_to_index: Mapping[str, int]
+    sampled_token_ids: Sequence[Sequence[int]]
+    spec_token_ids: Sequence[Sequence[int]] | None = None
+    logprobs: Sequence[Sequence[TokenLogprobs]] | None = None
+    pooler_output: Mapping[str, Any] = {}
+    kv_connector_finished_recving: Sequence[str] = ()
+    kv_connector_finished_sending: Sequence[str] = ()
+    num_nans_in_logits: Mapping[str, int] = {}
+
+
+class EngineCoreOutput(msgspec.Struct, gc=False):
+    """The outputs of one request in one step. ``finish_reason`` comes with its last tokens."""
+
+    request_id: str
+    new_token_ids: Sequence[int]
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    new_logprobs: Sequence[TokenLogprobs] | None = None
+    pooling_output: Any = None
+    kv_transfer_params: Mapping[str, Any] | None = None
+    num_cached_tokens: int = 0
+
+
+class SchedulerTotals(msgspec.Struct):
+    """Counters since the scheduler's start.
+
+    Queries and hits are in tokens: of the prefix cache, and of the connector for the tokens after those.
+    """
+
+    prefix_cache_queries: int = 0
+    prefix_cache_hits: int = 0
+    external_cache_queries: int = 0
+    external_cache_hits: int = 0
+    num_preemptions: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+
+
+class SchedulerStats(SchedulerTotals, kw_only=True):
+    """The totals, the current numbers of requests, and the share of blocks in use (0 to 1)."""
+
+    num_running_reqs: int
+    num_waiting_reqs: int
+    kv_cache_usage: float
+
+
+class EngineCoreOutputs(msgspec.Struct):
+    """All outputs for one client after one step.
+
+    ``finished_requests``: those of its requests that finished, in order. ``scheduler_stats`` goes to one client only.
+    """
+
+    outputs: Sequence[EngineCoreOutput] = ()
+    finished_requests: Sequence[str] | None = None
+    scheduler_stats: SchedulerStats | None = None

@@ -1,0 +1,1 @@
+"""Structured output: JSON and JSON Schema as pushdown automata over characters, and the tokens that they allow."""

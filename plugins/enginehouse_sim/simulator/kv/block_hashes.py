@@ -1,0 +1,101 @@
+"""Content hashes of KV blocks: equal in every process, and equal only for equal prefixes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from enginehouse_sim.simulator.domain.request import MultiModalInput, RequestState
+
+_HASH_BYTES = 8
+_TOKEN_BYTES = 8
+
+
+class BlockHasher:
+    """Hashes each full block of ``block_size`` tokens to 64 bits.
+
+    A hash covers the block's tokens, the hash of the previous block and, where they matter, the LoRA adapter, the cache
+    salt and the multimodal inputs, as vLLM's extra keys do. Equal hashes therefore mean equal keys and values.
+    """
+
+    def __init__(self, block_size: int) -> None:
+        self.block_size = block_size
+
+    def extend(self, request: RequestState) -> list[int]:
+        """The hashes of all full blocks of ``request``; missing ones are appended to its ``block_hashes``."""
+        hashes = request.block_hashes
+        if (len(hashes) + 1) * self.block_size <= len(request.all_token_ids):
+            self._extend(hashes, request.all_token_ids, request.lora, request.cache_salt, request.mm_inputs)
+        return hashes
+
+    def of_tokens(
+        self,
+        token_ids: Sequence[int],
+        *,
+        lora: str | None = None,
+        cache_salt: str | None = None,
+        mm_inputs: Sequence[MultiModalInput] = (),
+    ) -> list[int]:
+        """The hashes of a request with these tokens. Tokens are signed 64-bit numbers."""
+        hashes: list[int] = []
+        self._extend(hashes, token_ids, lora, cache_salt, mm_inputs)
+        return hashes
+
+    def of_beginning(self, request: RequestState, num_tokens: int) -> int:
+        """A hash of the first ``num_tokens`` of ``request``, or of all if it has fewer. They need not fill a block."""
+        begin = num_tokens - num_tokens % self.block_size
+        full = self.extend(request)[: begin // self.block_size]
+        tail = request.all_token_ids[begin:num_tokens]
+        content = _parent(full, request.lora, request.cache_salt) + struct.pack(f"<{len(tail)}q", *tail)
+        return _number(_digest(content + _inputs_within(request.mm_inputs, begin, len(tail))))
+
+    def _extend(
+        self,
+        hashes: list[int],
+        token_ids: Sequence[int],
+        lora: str | None,
+        cache_salt: str | None,
+        mm_inputs: Sequence[MultiModalInput],
+    ) -> None:
+        size = self.block_size
+        first, end = len(hashes), len(token_ids) // size
+        tokens = token_ids[first * size : end * size]
+        data = struct.pack(f"<{len(tokens)}q", *tokens)
+        parent = _parent(hashes, lora, cache_salt)
+        for index in range(first, end):
+            at = (index - first) * size * _TOKEN_BYTES
+            content = parent + data[at : at + size * _TOKEN_BYTES]
+            if mm_inputs:
+                content += _inputs_within(mm_inputs, index * size, size)
+            parent = _digest(content)
+            hashes.append(_number(parent))
+
+
+def _digest(content: bytes) -> bytes:
+    return blake2b(content, digest_size=_HASH_BYTES).digest()
+
+
+def _number(digest: bytes) -> int:
+    return int.from_bytes(digest, "little")
+
+
+def _parent(hashes: Sequence[int], lora: str | None, cache_salt: str | None) -> bytes:
+    """The hash input before the next block: the previous hash, or the keys that separate equal prompts."""
+    if hashes:
+        return hashes[-1].to_bytes(_HASH_BYTES, "little")
+    return _written(lora, cache_salt)
+
+
+def _inputs_within(mm_inputs: Sequence[MultiModalInput], begin: int, size: int) -> bytes:
+    return b"".join(
+        _written(mm.identifier, str(mm.offset - begin))
+        for mm in mm_inputs
+        if mm.offset < begin + size and mm.offset + mm.length > begin
+    )
+
+
+def _written(*parts: str | None) -> bytes:
+    """An unambiguous encoding: different lists of parts never have the same bytes."""
+    texts = [None if part is None else part.encode(errors="surrogatepass") for part in parts]
+    return b"".join(b"-" if text is None else b"%d:%b" % (len(text), text) for text in texts)

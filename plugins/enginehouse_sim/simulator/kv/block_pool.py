@@ -1,0 +1,129 @@
+"""The blocks of one engine's device memory: reference counts, eviction order, content hashes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+from enginehouse_sim.simulator.kv.events import BlocksRemoved, CacheCleared, KvEvents
+
+
+class BlockPool:
+    """``num_blocks`` blocks with ids from 0; block 0 is vLLM's null block and never handed out.
+
+    A block without references is free, but its content can still be found until the block is handed out again. Blocks
+    are reused in the order in which they became free; blocks never used before go first. Blocks never handed out take
+    no memory here. Every operation on one block takes constant time.
+    """
+
+    def __init__(self, num_blocks: int, events: KvEvents | None = None) -> None:
+        if num_blocks < 2:
+            raise ValueError(f"a pool of {num_blocks} blocks has none to hand out: block 0 is kept back, so ask for 2")
+        self.num_usable = num_blocks - 1
+        self._events = events
+        self._ref_counts = [0]  # by block id, of the blocks handed out so far
+        self._hashes: list[int | None] = [None]
+        self._freed: OrderedDict[int, None] = OrderedDict()
+        self._by_hash: dict[int, int] = {}
+        self._duplicates: dict[int, dict[int, None]] = {}  # further blocks with the content of the one in _by_hash
+
+    @property
+    def num_free(self) -> int:
+        return self.num_usable - len(self._ref_counts) + 1 + len(self._freed)
+
+    @property
+    def num_cached(self) -> int:
+        """The number of different contents that can be found."""
+        return len(self._by_hash)
+
+    def ref_count(self, block: int) -> int:
+        return self._ref_counts[block] if block < len(self._ref_counts) else 0
+
+    def hash_of(self, block: int) -> int | None:
+        """The content hash under which ``block`` can be found, if any."""
+        return self._hashes[block] if block < len(self._hashes) else None
+
+    def find(self, content: int) -> int | None:
+        """A block with this content, if there is one."""
+        return self._by_hash.get(content)
+
+    def count_free(self, blocks: Iterable[int]) -> int:
+        """The number of ``blocks`` without references."""
+        holders = self._ref_counts
+        return sum(not holders[block] for block in blocks)
+
+    def count_unshared(self, blocks: Iterable[int]) -> int:
+        """The number of ``blocks`` with exactly one reference."""
+        holders = self._ref_counts
+        return sum(holders[block] == 1 for block in blocks)
+
+    def allocate(self, count: int) -> list[int]:
+        """Hand out ``count`` blocks with one reference each, and evict their content.
+
+        Raises ``ValueError`` if fewer are free.
+        """
+        if count > self.num_free:
+            raise ValueError(f"{count} blocks asked for, {self.num_free} are free: compare with num_free first")
+        never_used = len(self._ref_counts)
+        fresh = range(never_used, min(never_used + count, self.num_usable + 1))
+        blocks = list(fresh)
+        self._ref_counts.extend([1] * len(fresh))
+        self._hashes.extend([None] * len(fresh))
+        while len(blocks) < count:
+            block, _ = self._freed.popitem(last=False)
+            if self._hashes[block] is not None:
+                self._evict(block)
+            self._ref_counts[block] = 1
+            blocks.append(block)
+        return blocks
+
+    def hold(self, blocks: Iterable[int]) -> None:
+        """Add a reference to each of ``blocks``."""
+        for block in blocks:
+            if not self._ref_counts[block]:
+                del self._freed[block]
+            self._ref_counts[block] += 1
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """Remove a reference from each of ``blocks``, last one first: vLLM evicts the tail of a sequence first."""
+        holders = self._ref_counts
+        for block in reversed(blocks):
+            holders[block] -= 1
+            if not holders[block]:
+                self._freed[block] = None
+
+    def store(self, block: int, content: int) -> bool:
+        """Make ``block`` findable by its content. Return ``True`` if the content is new."""
+        self._hashes[block] = content
+        if content in self._by_hash:
+            self._duplicates.setdefault(content, {})[block] = None
+            return False
+        self._by_hash[content] = block
+        return True
+
+    def reset(self) -> bool:
+        """Drop all content hashes. Return ``False``, and do nothing, while a block has references."""
+        if self.num_free != self.num_usable:
+            return False
+        self._hashes = [None] * len(self._hashes)
+        self._by_hash.clear()
+        self._duplicates.clear()
+        if self._events is not None:
+            self._events.add(CacheCleared())
+        return True
+
+    def _evict(self, block: int) -> None:
+        content = self._hashes[block]
+        assert content is not None
+        self._hashes[block] = None
+        twins = self._duplicates.get(content)
+        if twins is None:
+            del self._by_hash[content]
+            if self._events is not None:
+                self._events.add(BlocksRemoved((content,)))
+            return
+        if self._by_hash[content] == block:
+            block = self._by_hash[content] = next(iter(twins))
+        del twins[block]
+        if not twins:
+            del self._duplicates[content]

@@ -1,0 +1,227 @@
+"""The block tables of all requests, and the prefixes that they share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
+from enginehouse_sim.simulator.kv.block_pool import BlockPool
+from enginehouse_sim.simulator.kv.computed_blocks import NOTHING_COMPUTED, ComputedBlocks
+from enginehouse_sim.simulator.kv.events import BlocksStored, KvEvents
+
+_NEVER = sys.maxsize
+
+
+class _BlockTable:
+    """The blocks of one request, with room for ``num_slots`` tokens. The first ``num_cached`` blocks can be found.
+
+    ``caches_at``: the number of tokens that fills one more block. Every step compares with it, so it is kept.
+    """
+
+    __slots__ = ("blocks", "caches_at", "num_cached", "num_slots")
+
+    def __init__(self) -> None:
+        self.blocks: list[int] = []
+        self.num_slots = 0
+        self.num_cached = 0
+        self.caches_at = _NEVER
+
+
+class KvCacheManager:
+    """Blocks on demand; requests with an equal prefix share its full blocks.
+
+    Block 0 is never handed out: of ``total_gpu_blocks`` configured blocks, ``total_gpu_blocks - 1`` are usable.
+    """
+
+    def __init__(self, constants: SchedulerConstants, events: KvEvents | None = None) -> None:
+        self._block_size = constants.block_size
+        self._max_model_len = constants.max_model_len
+        self._caching = constants.enable_prefix_caching
+        self._events = events
+        self._hasher = BlockHasher(constants.block_size)
+        self._tables: dict[str, _BlockTable] = {}
+        self._pinned: dict[int, int] = {}  # references that belong to no table
+        self.pool = BlockPool(constants.total_gpu_blocks, events)
+
+    def get_computed_blocks(self, request: RequestState, known: ComputedBlocks = NOTHING_COMPUTED) -> ComputedBlocks:
+        """The longest cached prefix in full blocks, without the request's last token. Takes no references.
+
+        A request for prompt log-probabilities matches nothing, because it computes all of its prompt (as in vLLM).
+        ``known``: an earlier answer whose blocks are held; the search continues after it.
+        """
+        if not self._caching or request.prompt_logprobs:
+            return NOTHING_COMPUTED
+        hashes = self._hasher.extend(request)
+        found: list[int] = []
+        for content in hashes[len(known.block_ids) : (request.num_tokens - 1) // self._block_size]:
+            block = self.pool.find(content)
+            if block is None:
+                break
+            found.append(block)
+        if not found:
+            return known
+        return ComputedBlocks((*known.block_ids, *found), known.num_tokens + len(found) * self._block_size)
+
+    def hold_blocks(self, block_ids: Sequence[int]) -> None:
+        """Add references to blocks that were just found, so that they are not evicted."""
+        self.pool.hold(block_ids)
+        for block in block_ids:
+            self._pinned[block] = self._pinned.get(block, 0) + 1
+
+    def release_blocks(self, block_ids: Sequence[int]) -> None:
+        """Remove the references of ``hold_blocks``, last block first."""
+        for block in block_ids:
+            self._pinned[block] -= 1
+            if not self._pinned[block]:
+                del self._pinned[block]
+        self.pool.release(block_ids)
+
+    def allocate_slots(
+        self,
+        request: RequestState,
+        num_new_tokens: int,
+        *,
+        computed: ComputedBlocks = NOTHING_COMPUTED,
+        num_external_tokens: int = 0,
+        num_lookahead_tokens: int = 0,
+        delay_cache_blocks: bool = False,
+        reserve_tokens: int = 0,
+        leave_free: int = 0,
+    ) -> Sequence[int] | None:
+        """Allocate blocks for ``num_new_tokens`` after the computed, cached and loaded ones; all or nothing.
+
+        Return the ids of the new blocks, those of ``computed`` included, or ``None`` if too few are free. ``computed``
+        and ``num_external_tokens`` are for a request without blocks. ``num_lookahead_tokens``: room for drafts.
+        ``reserve_tokens``: also return ``None`` if this many tokens in all would not fit now. ``leave_free``: blocks
+        that must stay free. ``delay_cache_blocks``: the content arrives later, so other requests must not find it yet.
+
+        The scheduler does not call this for a single token inside a block that the request has (``fast_path_until``).
+        Raises ``ValueError`` if blocks of ``computed`` were evicted since the lookup.
+        """
+        table = self._tables.get(request.request_id)
+        if table is None:
+            table = self._new_table(request, computed)
+            end = computed.num_tokens + num_external_tokens + num_new_tokens
+        else:
+            end = request.num_computed_tokens + num_new_tokens
+            if end < table.caches_at and end + num_lookahead_tokens <= table.num_slots:
+                return ()
+        held = len(table.blocks)
+        missing = self._num_blocks(end + num_lookahead_tokens) - held
+        wanted = max(missing, self._num_blocks(reserve_tokens) - held)
+        revived = self.pool.count_free(computed.block_ids)
+        if wanted + revived > 0 and wanted + revived > self.pool.num_free - leave_free:
+            return None
+        self.pool.hold(computed.block_ids)
+        self._tables[request.request_id] = table
+        new = self._append(table, missing)
+        if not delay_cache_blocks and end >= table.caches_at:
+            self._cache(request, table, end)
+        return [*computed.block_ids, *new] if computed.block_ids else new
+
+    def cache_blocks(self, request: RequestState, num_computed_tokens: int) -> None:
+        """Let other requests find the full blocks of the first ``num_computed_tokens``, if the request has blocks."""
+        table = self._tables.get(request.request_id)
+        if table is not None and num_computed_tokens >= table.caches_at:
+            self._cache(request, table, num_computed_tokens)
+
+    def free(self, request: RequestState) -> None:
+        """Release all blocks of the request, last one first. Their content can be found until they are reused."""
+        table = self._tables.pop(request.request_id, None)
+        if table is not None:
+            self.pool.release(table.blocks)
+
+    def get_block_ids(self, request_id: str) -> Sequence[int]:
+        """The block table of a request; empty if it has none."""
+        table = self._tables.get(request_id)
+        return tuple(table.blocks) if table is not None else ()
+
+    def get_num_common_prefix_blocks(self, request_id: str, num_running_requests: int) -> int:
+        """The number of leading blocks that all running requests share.
+
+        Requests with blocks that do not run count as well: the result may be too small, never too large.
+        """
+        table = self._tables.get(request_id)
+        if table is None:
+            return 0
+        sharing = max(len(self._tables), num_running_requests)
+        if sharing == 1:
+            return len(table.blocks)
+        for index, block in enumerate(table.blocks):
+            if self.pool.ref_count(block) - self._pinned.get(block, 0) < sharing:
+                return index
+        return len(table.blocks)
+
+    def freeable_blocks(self, request_id: str) -> int:
+        """The number of blocks that freeing this request would free: those without other references."""
+        table = self._tables.get(request_id)
+        return 0 if table is None else self.pool.count_unshared(table.blocks)
+
+    def publish_events(self) -> None:
+        """Publish the events since the previous step; called when a step begins."""
+        if self._events is not None:
+            self._events.publish()
+
+    def reset_prefix_cache(self) -> bool:
+        """Drop all cached content. Return ``False``, and do nothing, while blocks are in use."""
+        return self.pool.reset()
+
+    @property
+    def num_free_blocks(self) -> int:
+        """Blocks that can be allocated now, including cached ones without references."""
+        return self.pool.num_free
+
+    @property
+    def usage(self) -> float:
+        """The share of blocks in use, 0 to 1."""
+        return 1 - self.pool.num_free / self.pool.num_usable
+
+    def _num_blocks(self, num_tokens: int) -> int:
+        return -(-min(num_tokens, self._max_model_len) // self._block_size)
+
+    def _new_table(self, request: RequestState, computed: ComputedBlocks) -> _BlockTable:
+        for block, content in zip(computed.block_ids, request.block_hashes, strict=False):
+            if self.pool.hash_of(block) != content:
+                raise ValueError(
+                    f"block {block} no longer holds what request {request.request_id!r} found in it: "
+                    "call get_computed_blocks again"
+                )
+        table = _BlockTable()
+        table.blocks.extend(computed.block_ids)
+        table.num_slots = computed.num_tokens
+        table.num_cached = len(computed.block_ids)
+        if self._caching:
+            table.caches_at = computed.num_tokens + self._block_size
+        return table
+
+    def _append(self, table: _BlockTable, count: int) -> Sequence[int]:
+        if count <= 0:
+            return ()
+        new = self.pool.allocate(count)
+        table.blocks.extend(new)
+        table.num_slots += count * self._block_size
+        return new
+
+    def _cache(self, request: RequestState, table: _BlockTable, num_tokens: int) -> None:
+        """Make the full blocks of the first ``num_tokens`` findable. Drafts are not part of ``request`` yet."""
+        hashes = self._hasher.extend(request)
+        first, end = table.num_cached, min(num_tokens // self._block_size, len(hashes))
+        for index in range(first, end):
+            is_new = self.pool.store(table.blocks[index], hashes[index])
+            if is_new and self._events is not None:
+                self._events.add(self._stored(request, index))
+        table.num_cached = max(first, end)
+        table.caches_at = (table.num_cached + 1) * self._block_size
+
+    def _stored(self, request: RequestState, index: int) -> BlocksStored:
+        hashes, size = request.block_hashes, self._block_size
+        return BlocksStored(
+            block_hashes=(hashes[index],),
+            parent_hash=hashes[index - 1] if index else None,
+            token_ids=tuple(request.all_token_ids[index * size : (index + 1) * size]),
+            block_size=size,
+            lora=request.lora,
+        )

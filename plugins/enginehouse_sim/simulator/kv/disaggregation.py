@@ -1,0 +1,132 @@
+"""Disaggregated prefill: one engine computes the prompt, another one decodes. Both ends, in one engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+
+from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
+from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
+from enginehouse_sim.simulator.kv.remote_blocks import RemoteBlockRegistry, RemoteBlocks
+from enginehouse_sim.simulator.kv.source import KvSource
+from enginehouse_sim.simulator.steps.transfer import KvTransfer
+
+FETCH_TIMEOUT = 480.0
+"""Seconds for which blocks are kept for a fetch: the default of vLLM's ``VLLM_NIXL_ABORT_REQUEST_TIMEOUT``."""
+
+
+class Disaggregation(KvSource):
+    """Follows ``kv_transfer_params`` with the keys of vLLM's NIXL connector.
+
+    A request with ``do_remote_decode`` that finishes by its length publishes its blocks, and its client gets the
+    ``kv_transfer_params`` for the decoding engine. A request with ``do_remote_prefill`` fetches the blocks that its
+    parameters name, as far as they hold its own tokens; if they are gone, it computes its prompt. ``address``: host and
+    port under which other engines know this one.
+    """
+
+    def __init__(
+        self,
+        engine_id: str,
+        registry: RemoteBlockRegistry,
+        hasher: BlockHasher,
+        transfer: KvTransfer,
+        now: Callable[[], float],
+        address: tuple[str, int] = ("127.0.0.1", 0),
+    ) -> None:
+        self._engine_id = engine_id
+        self._registry = registry
+        self._hasher = hasher
+        self._transfer = transfer
+        self._now = now
+        self._address = address
+        self._fetching: dict[str, tuple[str, str]] = {}
+
+    @property
+    def version(self) -> int:
+        return self._registry.version
+
+    def match(self, request: RequestState, num_computed_tokens: int) -> int:
+        """Up to all tokens of the request: the last block may be partly filled."""
+        key = _origin(request)
+        blocks = self._registry.find(*key) if key is not None else None
+        if blocks is None:
+            return 0
+        return max(0, self._num_common_tokens(request, blocks) - num_computed_tokens)
+
+    def seconds(self, num_tokens: int) -> float:
+        return self._transfer.seconds(num_tokens)
+
+    def claim(self, request: RequestState, num_tokens: int) -> None:
+        """Begin to fetch, or release the blocks at the other engine."""
+        key = _origin(request)
+        if key is None:
+            return
+        if num_tokens:
+            self._registry.begin_fetch(*key)
+            self._fetching[request.request_id] = key
+        elif self._registry.find(*key) is not None:
+            self._registry.release(*key)
+
+    def delivered(self, request_id: str) -> None:
+        self._registry.release(*self._fetching.pop(request_id))
+
+    def release(self, request: RequestState) -> None:
+        self.claim(request, 0)
+
+    def request_finished(
+        self, request: RequestState, block_ids: Sequence[int]
+    ) -> tuple[bool, Mapping[str, Any] | None]:
+        """Return whether the blocks are kept for another engine, and the client's ``kv_transfer_params``."""
+        params = request.kv_transfer_params
+        wanted = params is not None and params.get("do_remote_decode")
+        if not wanted or not block_ids or request.status is not RequestStatus.FINISHED_LENGTH_CAPPED:
+            return False, None
+        return True, self.publish(request, block_ids)
+
+    def publish(self, request: RequestState, block_ids: Sequence[int]) -> Mapping[str, Any]:
+        """Let another engine fetch the computed blocks of a request; return the ``kv_transfer_params`` for it.
+
+        The blocks must be kept until ``finished_sending`` names the request.
+        """
+        num_tokens = min(request.num_computed_tokens, request.num_tokens - 1)
+        hashes = self._hasher.extend(request)[: num_tokens // self._hasher.block_size]
+        self._registry.publish(
+            RemoteBlocks(
+                engine_id=self._engine_id,
+                request_id=request.request_id,
+                num_tokens=num_tokens,
+                block_hashes=tuple(hashes),
+                beginning=self._hasher.of_beginning(request, num_tokens),
+                expires_at=self._now() + FETCH_TIMEOUT,
+            )
+        )
+        return {
+            "do_remote_prefill": True,
+            "do_remote_decode": False,
+            "remote_engine_id": self._engine_id,
+            "remote_request_id": request.request_id,
+            "remote_block_ids": list(block_ids),
+            "remote_host": self._address[0],
+            "remote_port": self._address[1],
+            "tp_size": 1,
+        }
+
+    def finished_sending(self) -> Sequence[str]:
+        """Requests whose blocks were fetched or expired since the last call."""
+        return self._registry.take_released(self._engine_id, self._now())
+
+    def _num_common_tokens(self, request: RequestState, blocks: RemoteBlocks) -> int:
+        if self._hasher.of_beginning(request, blocks.num_tokens) == blocks.beginning:
+            return blocks.num_tokens
+        pairs = zip(self._hasher.extend(request), blocks.block_hashes, strict=False)
+        same = takewhile(lambda pair: pair[0] == pair[1], pairs)
+        return sum(1 for _ in same) * self._hasher.block_size
+
+
+def _origin(request: RequestState) -> tuple[str, str] | None:
+    """The engine and the request there that hold the blocks for ``request``."""
+    params = request.kv_transfer_params
+    if params is None or not params.get("do_remote_prefill") or "remote_engine_id" not in params:
+        return None
+    return str(params["remote_engine_id"]), str(params.get("remote_request_id", request.request_id))

@@ -1,0 +1,127 @@
+"""Host memory for the KV blocks of requests that make room on the device."""
+
+from __future__ import annotations
+
+import msgspec
+
+from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
+from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
+from enginehouse_sim.simulator.kv.source import KvSource
+from enginehouse_sim.simulator.steps.transfer import KvTransfer
+
+
+class KvMove(msgspec.Struct, frozen=True):
+    """A move between host and device: ``num_tokens`` need no recomputing, ``num_blocks`` are copied."""
+
+    num_tokens: int
+    num_blocks: int
+    seconds: float
+
+
+class HostTier(KvSource):
+    """``num_blocks`` blocks of host memory.
+
+    Blocks cannot be reused while they are copied, so every move has two ends: ``begin_offload`` and ``finish_offload``,
+    ``begin_restore`` and ``finish_restore``. As one of the connector's sources, the tier restores through the
+    scheduler's admission instead. Only whole blocks move; tokens after them are recomputed. Requests share equal
+    blocks. A request's blocks are dropped here when it is back, or finished.
+    """
+
+    def __init__(self, kv_cache: KvCacheManager, hasher: BlockHasher, num_blocks: int, transfer: KvTransfer) -> None:
+        self.num_blocks = num_blocks
+        self._kv_cache = kv_cache
+        self._hasher = hasher
+        self._transfer = transfer
+        self._kept: dict[str, list[int]] = {}  # the hashes of each request's blocks
+        self._holders: dict[int, int] = {}
+        self._copying: set[str] = set()
+
+    @property
+    def num_free_blocks(self) -> int:
+        return self.num_blocks - len(self._holders)
+
+    @property
+    def version(self) -> int:
+        return 0
+
+    def holds(self, request_id: str) -> bool:
+        """Whether blocks of the request are here, or on their way."""
+        return request_id in self._kept
+
+    def begin_offload(self, request: RequestState) -> KvMove | None:
+        """Begin to copy the computed blocks of ``request``. Return ``None``, and do nothing, if they do not fit.
+
+        No step may compute for the request until ``finish_offload``. Raises ``ValueError`` if it is offloaded already.
+        """
+        if request.request_id in self._kept:
+            raise ValueError(f"request {request.request_id!r} was offloaded already: restore it first")
+        num_blocks = min(request.num_computed_tokens, request.num_tokens - 1) // self._hasher.block_size
+        hashes = self._hasher.extend(request)[:num_blocks]
+        missing = sum(content not in self._holders for content in hashes)
+        if missing > self.num_free_blocks:
+            return None
+        for content in hashes:
+            self._holders[content] = self._holders.get(content, 0) + 1
+        self._kept[request.request_id] = hashes
+        self._copying.add(request.request_id)
+        size = self._hasher.block_size
+        return KvMove(num_blocks * size, missing, self.seconds(missing * size))
+
+    def finish_offload(self, request: RequestState) -> int:
+        """The copy is complete: free the device blocks. Return how many more blocks are free now."""
+        self._copying.discard(request.request_id)
+        before = self._kv_cache.num_free_blocks
+        self._kv_cache.free(request)
+        return self._kv_cache.num_free_blocks - before
+
+    def begin_restore(self, request: RequestState, *, leave_free: int = 0) -> KvMove | None:
+        """Allocate device blocks for an offloaded request and begin to fill them; ``None`` if too few are free.
+
+        Blocks still cached on the device are not copied. ``leave_free``: blocks that must stay free.
+        """
+        hit = self._kv_cache.get_computed_blocks(request)
+        num_tokens = self.match(request, hit.num_tokens)
+        blocks = self._kv_cache.allocate_slots(
+            request,
+            0,
+            computed=hit,
+            num_external_tokens=num_tokens,
+            delay_cache_blocks=True,
+            leave_free=leave_free,
+        )
+        if blocks is None:
+            return None
+        return KvMove(hit.num_tokens + num_tokens, num_tokens // self._hasher.block_size, self.seconds(num_tokens))
+
+    def finish_restore(self, request: RequestState, move: KvMove) -> None:
+        """The copy is complete: other requests may find the blocks, and host memory drops them."""
+        self._kv_cache.cache_blocks(request, move.num_tokens)
+        self.delivered(request.request_id)
+
+    def match(self, request: RequestState, num_computed_tokens: int) -> int:
+        """The offloaded tokens of the request, once their copy is complete."""
+        if request.request_id in self._copying:
+            return 0
+        num_tokens = len(self._kept.get(request.request_id, ())) * self._hasher.block_size
+        return max(0, num_tokens - num_computed_tokens)
+
+    def seconds(self, num_tokens: int) -> float:
+        return self._transfer.seconds(num_tokens)
+
+    def claim(self, request: RequestState, num_tokens: int) -> None:
+        if not num_tokens:
+            self._discard(request.request_id)
+
+    def delivered(self, request_id: str) -> None:
+        self._discard(request_id)
+
+    def release(self, request: RequestState) -> None:
+        self._discard(request.request_id)
+
+    def _discard(self, request_id: str) -> None:
+        self._copying.discard(request_id)
+        for content in self._kept.pop(request_id, ()):
+            self._holders[content] -= 1
+            if not self._holders[content]:
+                del self._holders[content]

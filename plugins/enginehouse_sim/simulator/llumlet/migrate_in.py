@@ -1,0 +1,117 @@
+"""Migration in: a place is reserved for a request, and its outputs are sent back to the source."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from enginehouse import RequestError
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
+from enginehouse_sim.simulator.llumlet.messages import (
+    Commit,
+    Committed,
+    DestinationFailed,
+    DestinationMessage,
+    ForwardedOutput,
+    Refused,
+    Reserve,
+    Reserved,
+    SourceMessage,
+)
+from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
+from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
+from enginehouse_sim.simulator.server.engine.listener import RequestListener
+from enginehouse_sim.simulator.server.telemetry.migration_slots import MigrationSlots
+
+
+class _Forwarder:
+    """Queues the outputs of a request for the source."""
+
+    def __init__(self) -> None:
+        self.messages: asyncio.Queue[ForwardedOutput | DestinationFailed] = asyncio.Queue()
+
+    def on_scheduled(self, now: float) -> None:
+        pass
+
+    def on_output(self, output: EngineCoreOutput, now: float) -> None:
+        self.messages.put_nowait(ForwardedOutput(output))
+
+    def on_error(self, error: RequestError) -> None:
+        self.messages.put_nowait(DestinationFailed(error.message))
+
+
+class IncomingMigrations:
+    """Accepts requests from other engines while there is room for them.
+
+    ``on_source_closed`` is called when the stream to the source has ended, with the request's id and its listener.
+    """
+
+    def __init__(
+        self,
+        engine: BatchingEngine,
+        migrated_kv: MigratedKv,
+        slots: MigrationSlots,
+        on_source_closed: Callable[[str, RequestListener], None],
+    ) -> None:
+        self._engine = engine
+        self._on_source_closed = on_source_closed
+        self._migrated_kv = migrated_kv
+        self._slots = slots
+        self._migrated_in: set[str] = set()
+
+    async def receive(
+        self, messages: AsyncIterator[SourceMessage], context: object
+    ) -> AsyncIterator[DestinationMessage]:
+        """Serve one request, from ``Reserve`` to its last output. It is aborted when the source closes the stream."""
+        reserve = await messages.__anext__()
+        assert isinstance(reserve, Reserve)
+        if why := self._refusal(reserve):
+            yield Refused(why)
+            return
+        forwarder = _Forwarder()
+        with self._slots.incoming.occupy(reserve.num_tokens):
+            yield Reserved()
+            commit = await messages.__anext__()
+            assert isinstance(commit, Commit)
+            try:
+                self._begin(commit, forwarder)
+            except RequestError as error:
+                yield Refused(error.message)
+                return
+        self._migrated_in.add(reserve.request_id)
+        try:
+            yield Committed()
+            finished = False
+            while not finished:
+                message = await forwarder.messages.get()
+                yield message
+                finished = isinstance(message, DestinationFailed) or message.output.finish_reason is not None
+        finally:
+            self._migrated_in.discard(reserve.request_id)
+            self._on_source_closed(reserve.request_id, forwarder)
+
+    def _begin(self, commit: Commit, forwarder: _Forwarder) -> None:
+        request = commit.request
+        if commit.num_computed_tokens:
+            self._migrated_kv.expect(request.request_id, commit.num_computed_tokens)
+        try:
+            self._engine.add_request(request, forwarder)
+        except RequestError:
+            self._migrated_kv.release(request)
+            raise
+
+    def _refusal(self, reserve: Reserve) -> str:
+        engine, state = self._engine, self._engine.state
+        if engine.failure or engine.sleep_level:
+            return "the engine takes no requests now"
+        if engine.is_known(reserve.request_id):
+            return f"a request '{reserve.request_id}' exists already"
+        if not self._slots.incoming.available:
+            return "too many migrations are under way"
+        if any(request.request_id not in self._migrated_in for request in state.staging):
+            return "requests are waiting already"
+        if len(state.running) + len(state.staging) >= state.constants.max_num_seqs:
+            return "max_num_seqs requests run already"
+        if -(-reserve.num_tokens // state.constants.block_size) + 1 > state.kv_cache.num_free_blocks:
+            return "there are too few free blocks"
+        return ""

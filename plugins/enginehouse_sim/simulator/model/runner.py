@@ -1,0 +1,222 @@
+"""The model runner: executes the plan of a step, as a worker with a GPU would."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from enginehouse_sim.simulator.domain.outputs import (
+    CachedRequestData,
+    ModelRunnerOutput,
+    NewRequestData,
+    SchedulerOutput,
+    TokenLogprobs,
+)
+from enginehouse_sim.simulator.model.kv_memory import CachedSequence, KvMemory
+from enginehouse_sim.simulator.model.sampler import TextSampler
+from enginehouse_sim.simulator.model.text import EOS, text_of
+from enginehouse_sim.simulator.model.vectors import vector
+from enginehouse_sim.simulator.steps.load import StepLoad
+
+
+class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The model's character.
+
+    ``mean_length``: the average tokens until an answer ends by itself; ``None`` is never. ``num_spec_tokens``: drafts
+    for each step; ``draft_acceptance``: the chance of each to be right if those before it are. ``total_kv_tokens``: the
+    capacity of the cache, for the step's load. ``dimensions``: of embeddings.
+    """
+
+    seed: int = 0
+    mean_length: int | None = None
+    num_spec_tokens: int = 0
+    draft_acceptance: float = 0.7
+    total_kv_tokens: int = 0
+    dimensions: int = 64
+
+
+class ModelRunner:
+    """Samples one token for each request whose known tokens are all computed, and one more for each accepted draft.
+
+    After a step, ``load`` is its load. With ``memory``, every block read must hold what was computed for this very
+    prefix.
+    """
+
+    def __init__(self, settings: RunnerSettings, memory: KvMemory | None = None) -> None:
+        self.load = StepLoad()
+        self._settings = settings
+        self._memory = memory
+        self._requests: dict[str, _CachedRequest] = {}
+
+    def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
+        """Execute one step. Raises ``InconsistentBlocks`` with a ``memory``."""
+        requests = self._requests
+        for request_id in output.finished_req_ids:
+            requests.pop(request_id, None)
+        step = _Step(output, self._settings, self._memory)
+        for new in output.new_requests:
+            requests[new.request_id] = request = _CachedRequest(new, self._settings)
+            step.run(request, new.num_computed_tokens)
+        for cached in output.cached_requests:
+            request = requests[cached.request_id]
+            if cached.resumed_from_preemption:
+                request.resume(cached, self._settings)
+            elif cached.new_block_ids:
+                request.block_ids.extend(cached.new_block_ids)
+            step.run(request, cached.num_computed_tokens)
+        self.load = step.load()
+        return step.outcome()
+
+
+class _CachedRequest:
+    """A request as the model runner keeps it: all of its tokens, and the sampler after them."""
+
+    __slots__ = ("block_ids", "data", "is_plain", "prompt_length", "sampler", "tokens")
+
+    def __init__(self, data: NewRequestData, settings: RunnerSettings) -> None:
+        self.data = data
+        self.is_plain = not (data.logprobs is not None or data.pooling or data.min_tokens)
+        self.prompt_length = len(data.prompt_token_ids)
+        self.tokens = [*data.prompt_token_ids, *data.output_token_ids]
+        self.block_ids = list(data.block_ids)
+        self.sampler = self._new_sampler(settings)
+
+    def resume(self, data: CachedRequestData, settings: RunnerSettings) -> None:
+        """Continue after a preemption, with other blocks."""
+        self.tokens = list(data.token_ids)
+        self.block_ids = list(data.new_block_ids)
+        self.sampler = self._new_sampler(settings)
+
+    def _new_sampler(self, settings: RunnerSettings) -> TextSampler:
+        mean_length = None if self.data.ignore_eos else settings.mean_length
+        return TextSampler.of_tokens(settings.seed, self.tokens, self.data.choice, mean_length)
+
+    def sample(self, allowed: frozenset[int] | None) -> int:
+        if allowed is None:
+            token = self.sampler.next(len(self.tokens) - self.prompt_length >= self.data.min_tokens)
+        else:
+            token = self.sampler.pick(allowed)
+        self.tokens.append(token)
+        return token
+
+    def drafts(self, settings: RunnerSettings) -> list[int]:
+        sampler = self.sampler.copy()
+        return [sampler.draft(settings.draft_acceptance) for _ in range(settings.num_spec_tokens)]
+
+
+class _Step:
+    """One step while it is executed: its results and its load."""
+
+    def __init__(self, output: SchedulerOutput, settings: RunnerSettings, memory: KvMemory | None) -> None:
+        self._settings = settings
+        self._memory = memory
+        self._scheduled = output.num_scheduled_tokens
+        self._drafts = output.scheduled_spec_decode_tokens
+        self._rows = output.structured_output_request_ids
+        self._bitmask = output.grammar_bitmask or ()
+        self._req_ids: list[str] = []
+        self._sampled: list[list[int]] = []
+        self._logprobs: dict[int, list[TokenLogprobs]] = {}
+        self._spec: list[list[int]] = []
+        self._pooled: dict[str, Any] = {}
+        self._reads: list[tuple[CachedSequence, int]] = []
+        self._prefill = self._pairs = self._first = self._decodes = self._checked = self._active = 0
+        self._is_plain = not (self._drafts or self._rows or memory or settings.num_spec_tokens)
+
+    def run(self, request: _CachedRequest, computed: int) -> None:
+        """Compute one request. The first branch is the common case: one more token of free text."""
+        known = len(request.tokens)
+        if self._is_plain and request.is_plain and computed + 1 == known > request.prompt_length:
+            self._decodes += 1
+            self._active += known
+            token = request.sampler.next()
+            request.tokens.append(token)
+            self._req_ids.append(request.data.request_id)
+            self._sampled.append([token])
+        else:
+            self._run_general(request, computed)
+
+    def _run_general(self, request: _CachedRequest, computed: int) -> None:
+        request_id = request.data.request_id
+        scheduled = self._scheduled[request_id]
+        drafts = self._drafts.get(request_id, ()) if self._drafts else ()
+        if self._memory:
+            self._compute(self._memory, request, drafts, computed, scheduled)
+        known = len(request.tokens)
+        if known > request.prompt_length and computed + 1 >= known:
+            self._decodes += 1
+            self._checked += len(drafts)
+            self._active += known
+        else:
+            self._prefill += scheduled
+            self._pairs += scheduled * computed
+            self._first += computed + scheduled >= known
+        if computed + scheduled < known + len(drafts):
+            sampled = []
+        elif drafts or request_id in self._rows or request.data.logprobs is not None or request.data.pooling:
+            sampled = self._sample_special(request, drafts)
+        else:
+            sampled = [request.sample(None)]
+        self._req_ids.append(request_id)
+        self._sampled.append(sampled)
+        if self._settings.num_spec_tokens:
+            self._spec.append(request.drafts(self._settings) if sampled else [])
+
+    def _sample_special(self, request: _CachedRequest, drafts: Sequence[int]) -> list[int]:
+        data = request.data
+        if data.pooling:
+            self._pooled[data.request_id] = vector(
+                self._settings.seed, text_of(request.tokens), self._settings.dimensions
+            )
+            return []
+        sampled: list[int] = []
+        logprobs: list[TokenLogprobs] = []
+        row = self._rows.get(data.request_id)
+        for at in range(len(drafts) + 1):
+            before = None if data.logprobs is None else request.sampler.copy()
+            token = request.sample(None if row is None else self._bitmask[row + at])
+            sampled.append(token)
+            if before is not None:
+                logprobs.append(before.alternatives(token, max(1, data.logprobs or 0)))
+            if token == EOS or at == len(drafts) or token != drafts[at]:
+                break
+        if data.logprobs is not None:
+            self._logprobs[len(self._req_ids)] = logprobs
+        return sampled
+
+    def _compute(
+        self, memory: KvMemory, request: _CachedRequest, drafts: Sequence[int], computed: int, scheduled: int
+    ) -> None:
+        """Write now, read at the end of the step: requests read blocks that others fill in the same step."""
+        data = request.data
+        salt = f"{data.lora or ''}/{data.cache_salt or ''}"
+        sequence = CachedSequence(data.request_id, [*request.tokens, *drafts], request.block_ids, salt)
+        memory.write(sequence, computed, computed + scheduled)
+        self._reads.append((sequence, computed + scheduled))
+
+    def outcome(self) -> ModelRunnerOutput:
+        if self._memory:
+            for sequence, stop in self._reads:
+                self._memory.read(sequence, stop)
+        return ModelRunnerOutput(
+            req_ids=self._req_ids,
+            req_id_to_index=dict(zip(self._req_ids, count())),
+            sampled_token_ids=self._sampled,
+            spec_token_ids=self._spec if self._settings.num_spec_tokens else None,
+            logprobs=[self._logprobs.get(at, []) for at in range(len(self._req_ids))] if self._logprobs else None,
+            pooler_output=self._pooled,
+        )
+
+    def load(self) -> StepLoad:
+        return StepLoad(
+            prefill_tokens=self._prefill,
+            prefill_pairs=self._pairs,
+            first_tokens=self._first,
+            decodes=self._decodes,
+            draft_tokens=self._checked,
+            active_kv_tokens=self._active,
+            total_kv_tokens=self._settings.total_kv_tokens,
+        )

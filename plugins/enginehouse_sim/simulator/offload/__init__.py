@@ -1,0 +1,1 @@
+"""Offloading ahead of time: which requests move to host memory, when, and when they return."""

@@ -1,0 +1,1 @@
+"""Replay: a trace of requests through the engine on a virtual clock."""

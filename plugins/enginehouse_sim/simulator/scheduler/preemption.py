@@ -1,0 +1,32 @@
+"""Preemption: freeing the blocks of one running request for another."""
+
+from __future__ import annotations
+
+from enginehouse_sim.simulator.domain.constants import SchedulingPolicy
+from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
+from enginehouse_sim.simulator.scheduler.state import SchedulerState
+from enginehouse_sim.simulator.scheduler.step_plan import StepPlan
+
+
+def preempt_one(state: SchedulerState, plan: StepPlan) -> RequestState:
+    """Preempt the least urgent running request, and put it at the head of the waiting queue.
+
+    Its tokens, drafts and encoder budget of this step become available again.
+    """
+    victim = _victim(state)
+    state.running.remove(victim)
+    plan.remove(victim)
+    state.free_blocks(victim)
+    victim.status = RequestStatus.PREEMPTED
+    victim.num_preemptions += 1
+    state.totals.num_preemptions += 1
+    state.staging.put_back(victim)
+    plan.preempted.append(victim.request_id)
+    return victim
+
+
+def _victim(state: SchedulerState) -> RequestState:
+    last_first = reversed(state.running)
+    if state.constants.policy is SchedulingPolicy.PRIORITY:
+        return max(last_first, key=lambda request: (request.priority, request.arrival_time))
+    return next(last_first)

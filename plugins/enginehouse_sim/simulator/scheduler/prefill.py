@@ -1,0 +1,22 @@
+"""Limits on the tokens of one request in a step."""
+
+from __future__ import annotations
+
+from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.scheduler.state import SchedulerState
+
+
+def longest_input(constants: SchedulerConstants, request: RequestState) -> int:
+    """The most tokens of the request that may be computed; one fewer than the model's length if it generates."""
+    return constants.max_model_len if request.pooling else constants.max_model_len - 1
+
+
+def under_threshold(state: SchedulerState, num_new_tokens: int) -> int:
+    """``num_new_tokens``, cut to the long-prefill threshold."""
+    constants = state.constants
+    threshold = constants.long_prefill_token_threshold
+    if not 0 < threshold < num_new_tokens:
+        return num_new_tokens
+    alone = len(state.requests) == 1
+    return num_new_tokens if alone and not constants.long_prefill_threshold_when_alone else threshold

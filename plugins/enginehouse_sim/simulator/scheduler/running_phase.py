@@ -1,0 +1,113 @@
+"""The first phase of a step: running requests continue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.outputs import CachedRequestData
+from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
+from enginehouse_sim.simulator.scheduler.encoder_plan import plan_encoder
+from enginehouse_sim.simulator.scheduler.preemption import preempt_one
+from enginehouse_sim.simulator.scheduler.prefill import longest_input, under_threshold
+from enginehouse_sim.simulator.scheduler.state import SchedulerState
+from enginehouse_sim.simulator.scheduler.step_plan import StepPlan
+
+
+def schedule_running(state: SchedulerState, plan: StepPlan) -> None:
+    """Schedule running requests in order, while there is budget; skip those with nothing to compute.
+
+    Most requests get one token in a block that they have. The loop handles these without further calls, because they
+    decide the speed of a step.
+    """
+    scheduled, requests, cached = plan.num_scheduled_tokens, plan.requests, plan.cached
+    for request in tuple(state.running):
+        if plan.token_budget <= 0:
+            return
+        computed = request.num_computed_tokens
+        unknown = len(request.all_token_ids) + request.num_output_placeholders - computed
+        if unknown == 1 and computed < request.fast_path_until:
+            scheduled[request.request_id] = 1
+            requests.append(request)
+            cached.append(CachedRequestData(request.request_id, False, (), computed))
+            plan.token_budget -= 1
+        elif not _schedule_one(state, plan, request):
+            return
+
+
+def _schedule_one(state: SchedulerState, plan: StepPlan, request: RequestState) -> bool:
+    """Schedule one request. Return whether others may follow: not after it was preempted itself."""
+    if request.status is not RequestStatus.RUNNING:
+        return True
+    num_new_tokens = _num_new_tokens(state, request, plan.token_budget)
+    computed = request.num_computed_tokens
+    encoder = plan_encoder(state.encoder_cache, state.constants, request, computed, num_new_tokens, plan.encoder_budget)
+    num_new_tokens = encoder.num_new_tokens
+    if num_new_tokens <= 0:
+        return True
+    block_ids = _allocate(state, plan, request, num_new_tokens)
+    if block_ids is None:
+        return False
+    _take_drafts(plan, request, num_new_tokens)
+    plan.add(request, num_new_tokens)
+    plan.add_encoder_inputs(state.encoder_cache, request, encoder)
+    plan.cached.append(CachedRequestData(request.request_id, False, block_ids, computed))
+    request.fast_path_until = _fast_path_until(state.constants, request, computed + num_new_tokens)
+    return True
+
+
+def _num_new_tokens(state: SchedulerState, request: RequestState, budget: int) -> int:
+    constants = state.constants
+    placeholders = request.num_output_placeholders
+    computed = request.num_computed_tokens
+    if placeholders and (request.structured_output is not None or _will_reach_max_tokens(request)):
+        return 0
+    num_new_tokens = request.num_tokens_with_spec + placeholders - computed
+    num_new_tokens = under_threshold(state, num_new_tokens)
+    return min(num_new_tokens, budget, longest_input(constants, request) - computed)
+
+
+def _will_reach_max_tokens(request: RequestState) -> bool:
+    """Whether the steps in flight finish the request for certain."""
+    return len(request.output_token_ids) + request.num_output_placeholders >= request.max_tokens
+
+
+def _allocate(
+    state: SchedulerState, plan: StepPlan, request: RequestState, num_new_tokens: int
+) -> Sequence[int] | None:
+    """Allocate blocks, preempting others if necessary; ``None`` if the request itself was preempted.
+
+    The last running request gets no lookahead for drafts when blocks are short. Otherwise it could be preempted again
+    and again, each time just before its next token.
+    """
+    lookahead = state.constants.num_spec_tokens
+    while True:
+        block_ids = state.kv_cache.allocate_slots(request, num_new_tokens, num_lookahead_tokens=lookahead)
+        if block_ids is not None:
+            return block_ids
+        if state.staging.make_room():
+            continue
+        if lookahead and len(state.running) == 1:
+            lookahead = 0
+        elif preempt_one(state, plan) is request:
+            return None
+
+
+def _take_drafts(plan: StepPlan, request: RequestState, num_new_tokens: int) -> None:
+    """Schedule as many drafts as fit; drop the others."""
+    if not request.spec_token_ids:
+        return
+    num_drafts = num_new_tokens + request.num_computed_tokens - request.num_tokens
+    if num_drafts > 0:
+        plan.spec_tokens[request.request_id] = request.spec_token_ids[:num_drafts]
+    request.spec_token_ids = []
+
+
+def _fast_path_until(constants: SchedulerConstants, request: RequestState, computed: int) -> int:
+    """Up to where single tokens need no new block, fill none, and reach no limit."""
+    if constants.num_spec_tokens or request.mm_inputs or computed % constants.block_size == 0:
+        return 0
+    if constants.async_scheduling and request.structured_output is not None:
+        return 0
+    last_place = (computed // constants.block_size + 1) * constants.block_size - 1
+    return min(last_place, constants.max_model_len - 1, request.num_prompt_tokens + request.max_tokens - 1)

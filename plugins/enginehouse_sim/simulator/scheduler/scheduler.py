@@ -1,0 +1,137 @@
+"""The scheduler with vLLM's semantics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutputs, ModelRunnerOutput, SchedulerOutput
+from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
+from enginehouse_sim.simulator.grammar.structured_output import StructuredOutputManager
+from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
+from enginehouse_sim.simulator.kv.connector import KvConnector
+from enginehouse_sim.simulator.scheduler.batch_update import BatchUpdater, ParallelBatchUpdate, update_batch
+from enginehouse_sim.simulator.scheduler.finishing import free_request
+from enginehouse_sim.simulator.scheduler.pausing import drop_blocks, pause, resume
+from enginehouse_sim.simulator.scheduler.running_phase import schedule_running
+from enginehouse_sim.simulator.scheduler.staging import Staging
+from enginehouse_sim.simulator.scheduler.state import SchedulerState
+from enginehouse_sim.simulator.scheduler.step_output import advance_computed, step_output
+from enginehouse_sim.simulator.scheduler.step_plan import StepPlan
+from enginehouse_sim.simulator.scheduler.update import remove_finished, update_from_output
+from enginehouse_sim.simulator.scheduler.waiting_phase import schedule_waiting
+
+
+class RequestCounts(NamedTuple):
+    """The numbers of requests by state."""
+
+    running: int
+    waiting: int
+    paused: int = 0
+
+
+class BatchScheduler:
+    """Continuous batching: running requests continue, and waiting ones get the rest of the budget.
+
+    Not thread-safe. ``update_workers``: the threads of ``update_from_output``; 0 uses the caller's.
+    """
+
+    def __init__(
+        self,
+        constants: SchedulerConstants,
+        kv_cache: KvCacheManager,
+        connector: KvConnector | None = None,
+        grammars: StructuredOutputManager | None = None,
+        *,
+        update_workers: int = 0,
+    ) -> None:
+        self.state = SchedulerState(constants, kv_cache, connector, grammars)
+        self._parallel = ParallelBatchUpdate(update_workers) if update_workers else None
+        self._update_batch: BatchUpdater = self._parallel or update_batch
+
+    @property
+    def staging(self) -> Staging:
+        """The waiting requests, and their prepared matches."""
+        return self.state.staging
+
+    def add_request(self, request: RequestState) -> None:
+        """Put a request into the waiting queue. Raises ``ValueError`` for an id in use."""
+        state = self.state
+        if request.request_id in state.requests:
+            raise ValueError(f"request {request.request_id!r} exists already: give each request an id of its own")
+        longest = request.num_prompt_tokens + request.max_tokens
+        request.max_num_tokens = min(longest, state.constants.max_model_len)
+        if request.structured_output is not None and state.grammars is not None:
+            state.grammars.grammar_init(request)
+            request.status = RequestStatus.WAITING_FOR_FSM
+        state.requests[request.request_id] = request
+        state.staging.add(request)
+
+    def schedule(self) -> SchedulerOutput:
+        """Plan the next step. The outcome of the previous one need not be known."""
+        state = self.state
+        constants = state.constants
+        plan = StepPlan(state.next_step, constants.token_budget, constants.max_num_encoder_input_tokens)
+        schedule_running(state, plan)
+        schedule_waiting(state, plan)
+        output = step_output(state, plan)
+        state.kv_cache.publish_events()
+        advance_computed(state, plan)
+        state.in_flight[plan.step] = output
+        state.next_step += 1
+        return output
+
+    def update_from_output(
+        self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
+    ) -> Mapping[int, EngineCoreOutputs]:
+        """Process the result of a step, in the order of planning. Return the outputs by ``client_index``."""
+        return update_from_output(self.state, self._update_batch, scheduler_output, model_runner_output)
+
+    def finish_requests(self, request_ids: Sequence[str], status: RequestStatus) -> None:
+        """Finish requests in any state, without outputs for their clients. Unknown ids are ignored."""
+        requests = self.state.requests
+        ending = [requests[request_id] for request_id in dict.fromkeys(request_ids) if request_id in requests]
+        for request in ending:
+            request.status = status
+        remove_finished(self.state, ending)
+        for request in ending:
+            free_request(self.state, request)
+
+    def pause(self, request_id: str, *, keep_blocks: bool) -> None:
+        """Pause a running request until ``resume``. Without its blocks it is admitted anew."""
+        pause(self.state, request_id, keep_blocks=keep_blocks)
+
+    def drop_blocks(self, request_id: str) -> None:
+        """Free the blocks of a paused request."""
+        drop_blocks(self.state, request_id)
+
+    def resume(self, request_id: str) -> bool:
+        """Resume a paused request: in the batch if it kept its blocks, else at the head of the waiting queue.
+
+        Return ``False``, and do nothing, if it kept its blocks and ``max_num_seqs`` requests run.
+        """
+        return resume(self.state, request_id)
+
+    def get_request_counts(self) -> RequestCounts:
+        state = self.state
+        return RequestCounts(len(state.running), len(state.staging), len(state.paused))
+
+    def has_finished_requests(self) -> bool:
+        """Whether requests finished of which no step has told the model runner."""
+        return self.state.finished.has_unsent
+
+    def reset_prefix_cache(self) -> bool:
+        """Drop all cached prefixes. Return ``False``, and keep them, while blocks are in use."""
+        self.state.staging.drop_deltas()
+        return self.state.kv_cache.reset_prefix_cache()
+
+    def shutdown(self) -> None:
+        """Abort all requests, free all blocks and stop all threads."""
+        self.finish_requests(tuple(self.state.requests), RequestStatus.FINISHED_ABORTED)
+        self.state.transfers.free_kept()
+        if self._parallel is not None:
+            self._parallel.shutdown()
+
+    def get_kv_connector(self) -> KvConnector | None:
+        return self.state.connector

@@ -1,0 +1,193 @@
+"""Waiting requests, and the prefix matches prepared for them while the model runs.
+
+The staging worker's turn is ``prepare``. The scheduler peeks at the head and pops only a request that it placed, so no
+request is lost or overtaken. A request that is not prepared yet is matched at its turn: the worker's pace decides
+nothing but which blocks were pinned in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from enum import Enum
+from itertools import islice
+
+import msgspec
+
+from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
+from enginehouse_sim.simulator.kv.computed_blocks import NOTHING_COMPUTED, ComputedBlocks
+from enginehouse_sim.simulator.kv.connector import KvConnector
+from enginehouse_sim.simulator.scheduler.pinned_blocks import PinnedBlocks
+from enginehouse_sim.simulator.scheduler.waiting_queue import WaitingQueue
+
+
+class LoadKind(str, Enum):
+    """How tokens from outside arrive: not at all, within the step, or between steps."""
+
+    NONE = "none"
+    SYNC = "sync"
+    ASYNC = "async"
+
+
+class PreparedDelta(msgspec.Struct, frozen=True):
+    """The match of a waiting request: cached blocks, and tokens from outside. Immutable.
+
+    ``num_tokens`` and ``match_version``: the request's length and the connector's version at the time of the match.
+    """
+
+    request_id: str
+    computed: ComputedBlocks
+    num_external_tokens: int
+    load_kind: LoadKind
+    num_tokens: int
+    match_version: int
+
+    @property
+    def num_computed_tokens(self) -> int:
+        """The tokens that need no computing."""
+        return self.computed.num_tokens + self.num_external_tokens
+
+
+class Staging:
+    """All waiting requests, and the prepared deltas of the first ``depth`` of them.
+
+    ``max_pinned_blocks``: the most blocks that deltas keep from eviction.
+    """
+
+    def __init__(
+        self,
+        queue: WaitingQueue,
+        kv_cache: KvCacheManager,
+        connector: KvConnector | None,
+        *,
+        max_pinned_blocks: int,
+        depth: int,
+    ) -> None:
+        self._queue = queue
+        self._skipped: list[RequestState] = []
+        self._kv_cache = kv_cache
+        self._connector = connector
+        self._depth = depth
+        self._deltas: dict[str, PreparedDelta] = {}
+        self._pins = PinnedBlocks(kv_cache, max_pinned_blocks)
+        self._is_idle = False
+
+    def add(self, request: RequestState) -> None:
+        """Add a new request."""
+        self._queue.add(request)
+
+    def put_back(self, request: RequestState) -> None:
+        """Add a preempted or resumed request, before its equals."""
+        self._queue.put_back(request)
+
+    def remove(self, request_ids: Collection[str]) -> None:
+        """Remove requests that finished while waiting."""
+        for request_id in request_ids:
+            self._drop(request_id)
+        self._queue.remove(request_ids)
+        self._is_idle = False
+
+    def peek(self) -> RequestState | None:
+        """The request at the head."""
+        return self._queue.peek() if self._queue else None
+
+    def pop(self) -> None:
+        """Remove the head, which was placed."""
+        self._drop(self._queue.pop().request_id)
+        self._is_idle = False
+
+    def discard_delta(self, request: RequestState) -> None:
+        """The matched blocks are in the request's own table now, though it still waits."""
+        self._drop(request.request_id)
+
+    def skip(self) -> None:
+        """Put the head aside until ``restore_skipped``; the next one is the head."""
+        self._skipped.append(self._queue.pop())
+
+    def restore_skipped(self) -> None:
+        """Return skipped requests to the head, in their order."""
+        while self._skipped:
+            self._queue.put_back(self._skipped.pop())
+
+    def prepare(self) -> None:
+        """The worker's turn: match the first unmatched requests, in order, while pins are available."""
+        if self._is_idle:
+            return
+        for request in islice(self._queue, self._depth):
+            delta = self._deltas.get(request.request_id)
+            if delta is not None and self._is_stale(delta, request):
+                self._drop(request.request_id)
+                delta = None
+            if delta is None and request.num_computed_tokens == 0:
+                delta = self._match(request, NOTHING_COMPUTED)
+                if delta is not None and not self._keep(delta):
+                    return
+
+    def delta_for(self, request: RequestState) -> PreparedDelta | None:
+        """The match of the request, prepared or made now; ``None`` if the connector cannot tell yet."""
+        delta = self._deltas.get(request.request_id)
+        if delta is None or self._is_stale(delta, request):
+            self._drop(request.request_id)
+            return self._match(request, NOTHING_COMPUTED)
+        longer = self._kv_cache.get_computed_blocks(request, delta.computed)
+        return delta if longer.num_tokens == delta.computed.num_tokens else self._with_external(request, longer)
+
+    def make_room(self, keep: RequestState | None = None) -> bool:
+        """Drop all deltas but one, and stop preparing until a request leaves. Return whether blocks were unpinned."""
+        self._is_idle = True
+        before = self._pins.num_blocks
+        self.drop_deltas(keep)
+        return self._pins.num_blocks < before
+
+    def drop_deltas(self, keep: RequestState | None = None) -> None:
+        """Drop the deltas of all requests but ``keep``."""
+        kept = keep.request_id if keep is not None else None
+        for request_id in [request_id for request_id in self._deltas if request_id != kept]:
+            self._drop(request_id)
+
+    @property
+    def num_pinned_blocks(self) -> int:
+        return self._pins.num_blocks
+
+    def deltas(self) -> Sequence[PreparedDelta]:
+        """The prepared deltas, oldest first."""
+        return tuple(self._deltas.values())
+
+    def __len__(self) -> int:
+        return len(self._queue) + len(self._skipped)
+
+    def __iter__(self) -> Iterator[RequestState]:
+        yield from self._skipped
+        yield from self._queue
+
+    def _match(self, request: RequestState, known: ComputedBlocks) -> PreparedDelta | None:
+        return self._with_external(request, self._kv_cache.get_computed_blocks(request, known))
+
+    def _with_external(self, request: RequestState, computed: ComputedBlocks) -> PreparedDelta | None:
+        num_external, kind = 0, LoadKind.NONE
+        if self._connector is not None:
+            match = self._connector.get_num_new_matched_tokens(request, computed.num_tokens)
+            if match.num_tokens is None:
+                return None
+            last_is_computed_here = not match.load_async or request.num_tokens == 1
+            num_external = min(match.num_tokens, request.num_tokens - last_is_computed_here - computed.num_tokens)
+            if num_external:
+                kind = LoadKind.ASYNC if match.load_async else LoadKind.SYNC
+        return PreparedDelta(request.request_id, computed, num_external, kind, request.num_tokens, self._version())
+
+    def _is_stale(self, delta: PreparedDelta, request: RequestState) -> bool:
+        return delta.num_tokens != request.num_tokens or delta.match_version != self._version()
+
+    def _version(self) -> int:
+        return self._connector.match_version if self._connector is not None else 0
+
+    def _keep(self, delta: PreparedDelta) -> bool:
+        if not self._pins.pin(delta.computed.block_ids):
+            return False
+        self._deltas[delta.request_id] = delta
+        return True
+
+    def _drop(self, request_id: str) -> None:
+        delta = self._deltas.pop(request_id, None)
+        if delta is not None:
+            self._pins.unpin(delta.computed.block_ids)

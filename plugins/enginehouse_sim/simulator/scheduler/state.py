@@ -1,0 +1,67 @@
+"""Everything that the scheduler remembers from step to step."""
+
+from __future__ import annotations
+
+from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.outputs import SchedulerOutput, SchedulerTotals
+from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.grammar.structured_output import StructuredOutputManager
+from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
+from enginehouse_sim.simulator.kv.connector import KvConnector
+from enginehouse_sim.simulator.scheduler.encoder_cache import EncoderCache
+from enginehouse_sim.simulator.scheduler.finished_requests import FinishedRequests
+from enginehouse_sim.simulator.scheduler.kv_transfers import KvTransfers
+from enginehouse_sim.simulator.scheduler.staging import Staging
+from enginehouse_sim.simulator.scheduler.waiting_queue import waiting_queue
+
+
+class SchedulerState:
+    """Each request is in ``requests``, and in one of ``running`` (in order of admission), ``staging`` and ``paused``.
+
+    ``in_flight``: the steps whose result is not known yet. ``max_new_requests``: how many requests without outputs may
+    be admitted in a step; ``None`` is any number.
+    """
+
+    def __init__(
+        self,
+        constants: SchedulerConstants,
+        kv_cache: KvCacheManager,
+        connector: KvConnector | None = None,
+        grammars: StructuredOutputManager | None = None,
+    ) -> None:
+        self.constants = constants
+        self.kv_cache = kv_cache
+        self.connector = connector
+        self.grammars = grammars
+        self.requests: dict[str, RequestState] = {}
+        self.running: list[RequestState] = []
+        self.paused: dict[str, RequestState] = {}
+        self.staging = Staging(
+            waiting_queue(constants.policy),
+            kv_cache,
+            connector,
+            max_pinned_blocks=int(constants.staging_block_share * constants.total_gpu_blocks),
+            depth=constants.staging_depth,
+        )
+        self.encoder_cache = EncoderCache(constants.encoder_cache_size)
+        self.transfers = KvTransfers(kv_cache)
+        self.finished = FinishedRequests(constants.include_finished_set)
+        self.totals = SchedulerTotals()
+        self.in_flight: dict[int, SchedulerOutput] = {}
+        self.next_step = 0
+        self.max_new_requests: int | None = None
+
+    def last_step_in_flight(self, request_id: str) -> int:
+        """The latest step in flight that computes for the request; -1 for none."""
+        steps = (step for step, output in self.in_flight.items() if request_id in output.num_scheduled_tokens)
+        return max(steps, default=-1)
+
+    def free_blocks(self, request: RequestState) -> None:
+        """Free the request's blocks, and reset what was computed; its tokens stay."""
+        self.kv_cache.free(request)
+        self.encoder_cache.release_all(request)
+        request.num_computed_tokens = 0
+        request.num_output_placeholders = 0
+        request.spec_token_ids = []
+        request.fast_path_until = 0
+        request.stale_step = self.last_step_in_flight(request.request_id)

@@ -1,0 +1,112 @@
+"""Processing the result of a step: tokens are appended, finished requests freed, outputs made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from enginehouse_sim.simulator.domain.outputs import (
+    EngineCoreOutput,
+    EngineCoreOutputs,
+    ModelRunnerOutput,
+    SchedulerOutput,
+    SchedulerStats,
+)
+from enginehouse_sim.simulator.domain.request import FINISH_REASONS, RequestState, RequestStatus
+from enginehouse_sim.simulator.scheduler.batch_update import BatchUpdate, BatchUpdater
+from enginehouse_sim.simulator.scheduler.finishing import free_request
+from enginehouse_sim.simulator.scheduler.state import SchedulerState
+
+_Ended = Sequence[tuple[RequestState, EngineCoreOutput]]
+
+
+def update_from_output(
+    state: SchedulerState, update_batch: BatchUpdater, step: SchedulerOutput, result: ModelRunnerOutput
+) -> dict[int, EngineCoreOutputs]:
+    """The outputs of each client, by ``client_index``; vLLM's ``update_from_output``."""
+    state.in_flight.pop(step.step, None)
+    update = update_batch(state, step, result)
+    state.totals.num_draft_tokens += update.num_drafts
+    state.totals.num_accepted_tokens += update.num_accepted
+    for request_id, count in result.num_nans_in_logits.items():
+        if request_id in state.requests:
+            state.requests[request_id].num_nans_in_logits = count
+    for request in update.filled:
+        state.kv_cache.cache_blocks(request, request.num_computed_tokens - request.num_output_placeholders)
+    _end(state, [*update.ended, *_rejected_by_grammar(state, update)])
+    _take_new_drafts(state, result)
+    if state.connector is not None:
+        state.connector.update_connector_output(result)
+    state.transfers.update(result)
+    return _by_client(state, update)
+
+
+def _rejected_by_grammar(state: SchedulerState, update: BatchUpdate) -> _Ended:
+    """Advance the grammars; return the requests whose tokens are not allowed. They finish alone."""
+    grammars = state.grammars
+    if grammars is None:
+        return ()
+    rejected = []
+    for request, output in update.constrained:
+        if grammars.should_advance(request) and not grammars.accept_tokens(request, output.new_token_ids):
+            request.status = RequestStatus.FINISHED_ABORTED
+            request.stop_reason = "the grammar does not allow these tokens"
+            rejected.append((request, output))
+    return rejected
+
+
+def _end(state: SchedulerState, ended: _Ended) -> None:
+    if not ended:
+        return
+    for request, output in ended:
+        output.finish_reason = FINISH_REASONS[request.status]
+        output.stop_reason = request.stop_reason
+        output.kv_transfer_params = free_request(state, request)
+    remove_finished(state, [request for request, _ in ended])
+
+
+def remove_finished(state: SchedulerState, requests: Sequence[RequestState]) -> None:
+    """Remove finished requests from the queue that each is in."""
+    num_running = len(state.running)
+    state.running = [request for request in state.running if request.status is RequestStatus.RUNNING]
+    if num_running - len(state.running) == len(requests):
+        return
+    for request in requests:
+        state.paused.pop(request.request_id, None)
+    state.staging.remove({request.request_id for request in requests})
+
+
+def _take_new_drafts(state: SchedulerState, result: ModelRunnerOutput) -> None:
+    """Keep drafts of requests that lack their next token alone: no prompt is left, and no step is in flight."""
+    if result.spec_token_ids is None:
+        return
+    for request_id, drafts in zip(result.req_ids, result.spec_token_ids, strict=True):
+        request = state.requests.get(request_id)
+        if request is None or request.num_computed_tokens != request.num_tokens - 1:
+            continue
+        if request.structured_output is not None and state.grammars is not None:
+            drafts = state.grammars.validate_tokens(request, drafts)
+        request.spec_token_ids = list(drafts[: state.constants.num_spec_tokens])
+
+
+def _by_client(state: SchedulerState, update: BatchUpdate) -> dict[int, EngineCoreOutputs]:
+    for client_index, output in state.finished.take_outputs():
+        update.outputs.setdefault(client_index, []).append(output)
+    by_client = {client_index: EngineCoreOutputs(outputs) for client_index, outputs in update.outputs.items()}
+    for client_index, finished in state.finished.take_by_client().items():
+        by_client.setdefault(client_index, EngineCoreOutputs()).finished_requests = finished
+    if state.constants.log_stats:
+        first = next(iter(by_client), 0)
+        by_client.setdefault(first, EngineCoreOutputs()).scheduler_stats = stats(state)
+    return by_client
+
+
+def stats(state: SchedulerState) -> SchedulerStats:
+    """The current figures."""
+    return SchedulerStats(
+        *msgspec.structs.astuple(state.totals),
+        num_running_reqs=len(state.running),
+        num_waiting_reqs=len(state.staging) + len(state.paused),
+        kv_cache_usage=state.kv_cache.usage,
+    )

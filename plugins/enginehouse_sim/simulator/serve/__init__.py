@@ -1,0 +1,1 @@
+"""``enginehouse sim serve``: the simulated engine as a server process."""

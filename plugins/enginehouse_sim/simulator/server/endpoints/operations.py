@@ -1,0 +1,78 @@
+"""Operations: health, models, metrics, load."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+
+from enginehouse import ModelNotFound, __version__
+from enginehouse_sim.simulator.server.http.call import Call
+from enginehouse_sim.simulator.server.simulation import Simulation
+
+_STARTED = int(time.time())
+
+
+async def health(simulation: Simulation, call: Call) -> None:
+    """200 while the engine takes requests, even asleep; 503 after a failure."""
+    await call.answer(b"", b"text/plain", 503 if simulation.engine.failure else 200)
+
+
+async def version(simulation: Simulation, call: Call) -> None:
+    """The version of the simulated engine."""
+    await call.json({"version": __version__})
+
+
+async def server_info(simulation: Simulation, call: Call) -> None:
+    """The limits of the scheduler, as vLLM reports them in development mode."""
+    constants = simulation.settings.core.constants
+    limits = {"max_num_seqs": constants.max_num_seqs, "max_num_batched_tokens": constants.max_num_batched_tokens}
+    await call.json({"vllm_config": {"scheduler_config": limits}})
+
+
+async def load(simulation: Simulation, call: Call) -> None:
+    """The number of running and waiting requests."""
+    stats = simulation.engine.stats()
+    await call.json({"server_load": stats.num_running_reqs + stats.num_waiting_reqs})
+
+
+async def metrics(simulation: Simulation, call: Call) -> None:
+    """Prometheus metrics."""
+    await call.answer(simulation.metrics_page.render().encode(), b"text/plain; version=0.0.4; charset=utf-8")
+
+
+async def instance_status(simulation: Simulation, call: Call) -> None:
+    """Llumnix's status and metadata of an instance, in one object."""
+    reporter = simulation.status
+    await call.json(msgspec.structs.asdict(reporter.metadata) | msgspec.structs.asdict(reporter.status()))
+
+
+async def models(simulation: Simulation, call: Call) -> None:
+    """List all models."""
+    settings = simulation.settings
+    names = (*settings.models, *settings.loras)
+    await call.json({"object": "list", "data": [_model(simulation, name) for name in names]})
+
+
+async def model(simulation: Simulation, call: Call) -> None:
+    """One model."""
+    name = call.path.removeprefix("/v1/models/")
+    if name not in (*simulation.settings.models, *simulation.settings.loras):
+        raise ModelNotFound(name)
+    await call.json(_model(simulation, name))
+
+
+def _model(simulation: Simulation, name: str) -> dict[str, Any]:
+    settings = simulation.settings
+    declared = {"vision": settings.vision, "tools": settings.tools, "json_mode": settings.json_mode}
+    return {
+        "id": name,
+        "object": "model",
+        "created": _STARTED,
+        "owned_by": "enginehouse",
+        "root": name,
+        "parent": settings.models[0] if name in settings.loras else None,
+        "max_model_len": settings.context_length,
+        **{capability: value for capability, value in declared.items() if value is not None},
+    }

@@ -1,0 +1,96 @@
+"""``POST /v1/embeddings`` and ``/v1/rerank``: requests that generate nothing."""
+
+from __future__ import annotations
+
+import math
+import struct
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from enginehouse import InvalidRequest
+from enginehouse_sim.simulator.model.text import encode, pieces
+from enginehouse_sim.simulator.server.endpoints.common import Positive, new_id
+from enginehouse_sim.simulator.server.generation.answer import Answer
+from enginehouse_sim.simulator.server.generation.prompts import ContentPart, PromptInput, prompts_of
+from enginehouse_sim.simulator.server.generation.work import Prompt, Work
+from enginehouse_sim.simulator.server.http.call import Call
+from enginehouse_sim.simulator.server.simulation import Simulation
+
+
+class EmbeddingBody(msgspec.Struct):
+    """The fields that are read; others are ignored."""
+
+    model: str
+    input: PromptInput
+    dimensions: Positive | None = None
+    encoding_format: Literal["float", "base64"] = "float"
+
+
+class RerankBody(msgspec.Struct):
+    """The fields that are read; others are ignored."""
+
+    model: str
+    query: str
+    documents: list[str | ContentPart]
+    top_n: Positive | None = None
+
+
+async def embeddings(simulation: Simulation, call: Call) -> None:
+    """A vector of length 1 for each text, which depends only on the seed and the text."""
+    body = call.decode(EmbeddingBody)
+    id = new_id("embd", call)
+    work = _reading(simulation, id, body.model, prompts_of(body.input))
+    data = [
+        {"object": "embedding", "index": answer.choice, "embedding": _encoded(answer.pooled, body)}
+        for answer in await _read(simulation, work)
+    ]
+    counted = {"prompt_tokens": work.prompt_tokens, "total_tokens": work.prompt_tokens}
+    await call.json({"id": id, "object": "list", "data": data, "model": body.model, "usage": counted})
+
+
+async def rerank(simulation: Simulation, call: Call) -> None:
+    """The documents, ordered by the words that they share with the query."""
+    body = call.decode(RerankBody)
+    texts = [one if isinstance(one, str) else one.text or "" for one in body.documents]
+    if not texts:
+        raise InvalidRequest("There are no 'documents' to put in order")
+    prompts = [Prompt(encode(f"{body.query}\n{text}")) for text in texts]
+    work = _reading(simulation, new_id("rerank", call), body.model, prompts)
+    await _read(simulation, work)
+    results = [
+        {"index": index, "document": {"text": text}, "relevance_score": _overlap(body.query, text)}
+        for index, text in enumerate(texts)
+    ]
+    results.sort(key=lambda result: -float(str(result["relevance_score"])))
+    answer = {"id": work.id, "model": body.model, "results": results[: body.top_n]}
+    await call.json({**answer, "usage": {"total_tokens": work.prompt_tokens}})
+
+
+def _reading(simulation: Simulation, id: str, model: str, prompts: Sequence[Prompt]) -> Work:
+    lora = simulation.lora(model)
+    max_tokens = simulation.max_tokens(prompts, 0)
+    return Work(id=id, prompts=prompts, max_tokens=max_tokens, lora=lora)
+
+
+async def _read(simulation: Simulation, work: Work) -> Sequence[Answer]:
+    with simulation.generator.run(work) as run:
+        return await run.finished()
+
+
+def _encoded(vector: Sequence[float], body: EmbeddingBody) -> Any:
+    if body.dimensions is not None:
+        if body.dimensions > len(vector):
+            raise InvalidRequest(f"Embeddings have {len(vector)} dimensions here: ask for fewer")
+        length = math.hypot(*vector[: body.dimensions])
+        vector = [value / length for value in vector[: body.dimensions]]
+    if body.encoding_format == "base64":
+        return b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+    return vector
+
+
+def _overlap(query: str, document: str) -> float:
+    asked, said = ({piece.strip().lower() for piece in pieces(text)} for text in (query, document))
+    return len(asked & said) / len(asked | said) if asked | said else 0.0

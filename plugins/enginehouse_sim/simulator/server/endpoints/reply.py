@@ -1,0 +1,87 @@
+"""The common part of chats and completions: replies of generated text, whole or as a stream."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+
+from enginehouse_sim.simulator.server.endpoints.common import usage
+from enginehouse_sim.simulator.server.endpoints.sampling import SamplingBody
+from enginehouse_sim.simulator.server.generation.answer import Answer, Piece
+from enginehouse_sim.simulator.server.generation.run import Run
+from enginehouse_sim.simulator.server.generation.work import Work
+from enginehouse_sim.simulator.server.http.call import DONE, Call
+from enginehouse_sim.simulator.server.simulation import Simulation
+
+BodyT = TypeVar("BodyT", bound=SamplingBody)
+
+
+class Reply(ABC, Generic[BodyT]):
+    """The reply to one request. ``head`` begins the whole reply, ``chunk_head`` every event of a stream."""
+
+    def __init__(
+        self, simulation: Simulation, body: BodyT, work: Work, head: dict[str, Any], chunk_head: dict[str, Any]
+    ) -> None:
+        self._body = body
+        self._work = work
+        self._seed = simulation.settings.core.seed
+        self._generator = simulation.generator
+        self._head = head
+        self._chunk_head = chunk_head
+
+    async def send(self, call: Call) -> None:
+        """Generate the answers, and send them."""
+        with self._generator.run(self._work, streams=bool(self._body.stream)) as run:
+            if self._body.stream:
+                await self._stream(run, call)
+            else:
+                await run.finished()
+                await call.json(self._whole(run))
+
+    @abstractmethod
+    def _choice(self, answer: Answer) -> dict[str, Any]:
+        """A finished answer, as an element of ``choices``."""
+
+    @abstractmethod
+    def _events(self, piece: Piece, first: bool, run: Run) -> Iterator[dict[str, Any]]:
+        """The events for a piece of an answer; ``first``: none of this answer was sent before."""
+
+    def _extras(self) -> dict[str, Any]:
+        """Further fields of a whole reply."""
+        return {}
+
+    def _whole(self, run: Run) -> dict[str, Any]:
+        choices = [self._choice(answer) for answer in run.answers]
+        reply = {**self._head, "choices": choices, "usage": usage(run), **self._extras()}
+        if run.answers[0].kv_transfer_params is not None:
+            reply["kv_transfer_params"] = run.answers[0].kv_transfer_params
+        return reply
+
+    async def _stream(self, run: Run, call: Call) -> None:
+        started: set[int] = set()
+        await call.open_stream()
+        async for piece in run.pieces():
+            for event in self._events(piece, piece.choice not in started, run):
+                await call.event(event)
+            started.add(piece.choice)
+        if self._body.includes_usage:
+            await call.event({**self._chunk_head, "choices": [], "usage": usage(run)})
+        await call.close_stream(DONE)
+
+    def _is_visible(self, piece: Piece) -> bool:
+        return bool(piece.text or piece.finish or self._body.return_token_ids or piece.logprobs)
+
+    def _event(self, choice: dict[str, Any], run: Run) -> dict[str, Any]:
+        event = {**self._chunk_head, "choices": [choice]}
+        if self._body.includes_usage_always:
+            event["usage"] = usage(run)
+        return event
+
+    def _with_ending(self, choice: dict[str, Any], piece: Piece) -> dict[str, Any]:
+        """``choice`` with the fields that only some pieces have."""
+        if piece.finish:
+            choice["stop_reason"] = piece.stop_reason
+        if self._body.return_token_ids:
+            choice["token_ids"] = piece.token_ids
+        return choice

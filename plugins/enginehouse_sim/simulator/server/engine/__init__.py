@@ -1,0 +1,1 @@
+"""The engine that the server drives: steps in real time, outputs to listeners."""

@@ -1,0 +1,1 @@
+"""Fault injection: the kinds of faults, and which are active."""

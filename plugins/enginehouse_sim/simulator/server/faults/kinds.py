@@ -1,0 +1,170 @@
+"""The kinds of faults: their parameters, and their effect on a call."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import msgspec
+
+from enginehouse import parse_duration
+from enginehouse_sim.simulator.server.http.call import Call
+
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Fault(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag=str.lower):
+    """Something that goes wrong with calls.
+
+    It hits the next ``count`` calls, or all until it is cleared; only those for ``model``, if given; and those to the
+    OpenAI endpoints that do work, or only to ``path``, if given.
+    """
+
+    count: AtLeastOne | None = None
+    model: str | None = None
+    path: str | None = None
+
+    def concerns(self, call: Call, inference: bool) -> bool:
+        """Whether it hits ``call``; ``inference``: the call is to an OpenAI endpoint that does work."""
+        if self.path is not None and self.path != call.path:
+            return False
+        if self.path is None and not inference:
+            return False
+        return self.model is None or self.model == _model(call.body)
+
+    async def before(self, call: Call, cleared: asyncio.Event) -> bool:
+        """Act before the engine sees the call. Return whether the call is answered."""
+        return False
+
+    async def at_start(self, call: Call, stream: bool) -> None:
+        pass
+
+    async def at_body(self, call: Call, body: bytes) -> bytes:
+        return body
+
+    async def after_chunk(self, call: Call) -> None:
+        pass
+
+
+class Error(Fault, frozen=True):
+    """A response with ``status`` and the JSON ``body``, or an OpenAI error envelope without one."""
+
+    status: Annotated[int, msgspec.Meta(ge=400, le=599)] = 500
+    body: Any = None
+
+    async def before(self, call: Call, cleared: asyncio.Event) -> bool:
+        error = {"message": "A fault of the simulated engine", "type": "SimulatedError", "param": None}
+        await call.json({"error": {**error, "code": self.status}} if self.body is None else self.body, self.status)
+        return True
+
+
+class Unhealthy(Fault, frozen=True):
+    """``/health`` answers 503."""
+
+    def concerns(self, call: Call, inference: bool) -> bool:
+        return call.path == "/health"
+
+    async def before(self, call: Call, cleared: asyncio.Event) -> bool:
+        await call.answer(b"", b"text/plain", 503)
+        return True
+
+
+class Hang(Fault, frozen=True):
+    """No response until the fault is cleared; then the usual one."""
+
+    async def before(self, call: Call, cleared: asyncio.Event) -> bool:
+        await cleared.wait()
+        return False
+
+
+class Slow(Fault, frozen=True):
+    """Waits ``first_byte`` before the response and ``per_chunk`` after each chunk of a stream; durations as text."""
+
+    first_byte: str = "0"
+    per_chunk: str = "0"
+
+    def __post_init__(self) -> None:
+        parse_duration(self.first_byte)
+        parse_duration(self.per_chunk)
+
+    async def at_start(self, call: Call, stream: bool) -> None:
+        await call.clock.sleep(parse_duration(self.first_byte))
+
+    async def after_chunk(self, call: Call) -> None:
+        await call.clock.sleep(parse_duration(self.per_chunk))
+
+
+class Drop(Fault, frozen=True):
+    """Closes the connection after ``after`` chunks of a stream; at 0, before the first byte of any response.
+
+    A response sent at once breaks off in the middle of its body unless ``after`` is 0.
+    """
+
+    after: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+    async def at_start(self, call: Call, stream: bool) -> None:
+        if not self.after:
+            await call.hang_up()
+
+    async def at_body(self, call: Call, body: bytes) -> bytes:
+        await call.part(body[: len(body) // 2])
+        await call.hang_up()
+
+    async def after_chunk(self, call: Call) -> None:
+        if call.chunks == self.after:
+            await call.hang_up()
+
+
+class Malformed(Fault, frozen=True):
+    """Corrupts the response: after ``after`` chunks of a stream, or JSON sent at once.
+
+    With ``framing`` it breaks HTTP itself (the chunk size, or the status line), else only the JSON.
+    """
+
+    after: AtLeastOne = 1
+    framing: bool = False
+
+    async def at_start(self, call: Call, stream: bool) -> None:
+        if self.framing and not stream:
+            await call.hang_up(b"HTTP/nonsense\r\n\r\n")
+
+    async def at_body(self, call: Call, body: bytes) -> bytes:
+        """The length stays, so that only the JSON is broken."""
+        return body[:-1] + b" "
+
+    async def after_chunk(self, call: Call) -> None:
+        if call.chunks != self.after:
+            return
+        if self.framing:
+            await call.hang_up(b"nonsense\r\n")
+        await call.part(b'data: {"id": "broken", "choices": [\n\n')
+
+
+class Refuse(Fault, frozen=True):
+    """Connections are refused, for ``duration`` (as text) or until the fault is cleared.
+
+    Requests in progress continue; idle connections are closed.
+    """
+
+    duration: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.duration is not None:
+            parse_duration(self.duration)
+
+    def concerns(self, call: Call, inference: bool) -> bool:
+        return False
+
+
+AnyFault = Error | Unhealthy | Hang | Slow | Drop | Malformed | Refuse
+
+
+class _Named(msgspec.Struct):
+    model: str = ""
+
+
+def _model(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=_Named).model
+    except msgspec.DecodeError:
+        return ""

@@ -1,0 +1,1 @@
+"""From a decoded request to the engine's requests, and from their outputs to answers."""

@@ -1,0 +1,111 @@
+"""From clients' messages and prompts to tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Annotated, Any
+
+import msgspec
+
+from enginehouse import InvalidRequest
+from enginehouse_sim.simulator.domain.request import MultiModalInput
+from enginehouse_sim.simulator.model.text import count_tokens, encode
+from enginehouse_sim.simulator.server.generation.work import Prompt
+
+IMAGE_TOKENS = 64
+"""The tokens that stand for one image."""
+
+_IMAGE = "\N{OBJECT REPLACEMENT CHARACTER}" * IMAGE_TOKENS
+
+TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+PromptInput = str | list[str | TokenId | list[TokenId]]
+"""Text, several texts, token ids, or several lists of them."""
+
+
+class ImageUrl(msgspec.Struct):
+    """The URL of an image, or the image itself as a ``data:`` URL."""
+
+    url: str
+
+
+class ContentPart(msgspec.Struct):
+    """One part of a multipart content."""
+
+    type: str = "text"
+    text: str | None = None
+    image_url: str | ImageUrl | None = None
+
+
+class ChatMessage(msgspec.Struct):
+    """One chat message, or one item of a Responses input."""
+
+    role: str = "user"
+    content: str | list[ContentPart] | None = None
+    tool_calls: list[Any] | None = None
+
+
+def chat_prompt(
+    messages: Sequence[ChatMessage], *, continue_final: bool = False, add_generation_prompt: bool = True
+) -> Prompt:
+    """A conversation as a prompt for the assistant's answer.
+
+    With ``continue_final`` the last message stays open, and the answer continues it.
+    """
+    rendering = _Rendering()
+    for message in messages:
+        rendering.add(message)
+    if continue_final and messages:
+        rendering.texts[-1] = rendering.texts[-1][:-1]
+    elif add_generation_prompt:
+        rendering.texts.append("assistant\n")
+    return rendering.prompt()
+
+
+def prompts_of(prompt: PromptInput) -> list[Prompt]:
+    """The prompts of a completion. Raises ``InvalidRequest`` for an empty or a mixed list."""
+    if isinstance(prompt, str):
+        return [Prompt(encode(prompt))]
+    if all(isinstance(one, str) for one in prompt) and prompt:
+        return [Prompt(encode(one)) for one in prompt if isinstance(one, str)]
+    if all(isinstance(one, list) for one in prompt) and prompt:
+        return [Prompt(one) for one in prompt if isinstance(one, list)]
+    ids = [one for one in prompt if isinstance(one, int)]
+    if not ids or len(ids) != len(prompt):
+        raise InvalidRequest("A prompt is a text, a list of token ids, or a list of either, and not empty")
+    return [Prompt(ids)]
+
+
+class _Rendering:
+    """A conversation being rendered to one text, with the positions of its images."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._images: list[tuple[int, str]] = []
+
+    def add(self, message: ChatMessage) -> None:
+        self.texts.append(f"{message.role}\n")
+        if isinstance(message.content, list):
+            for part in message.content:
+                self._add_part(part)
+        else:
+            self.texts.append(message.content or "")
+        if message.tool_calls:
+            self.texts.append(msgspec.json.encode(message.tool_calls).decode())
+        self.texts.append("\n")
+
+    def _add_part(self, part: ContentPart) -> None:
+        if part.image_url is not None:
+            url = part.image_url if isinstance(part.image_url, str) else part.image_url.url
+            self._images.append((len(self.texts), blake2b(url.encode(), digest_size=8).hexdigest()))
+            self.texts.append(_IMAGE)
+        else:
+            self.texts.append(f"<|{part.type}|>" if part.text is None else part.text)
+
+    def prompt(self) -> Prompt:
+        token_ids = encode("".join(self.texts))
+        images = [
+            MultiModalInput(identifier, count_tokens("".join(self.texts[:place])), IMAGE_TOKENS)
+            for place, identifier in self._images
+        ]
+        return Prompt(token_ids, images)

@@ -1,0 +1,78 @@
+"""The work of one HTTP request, and the engine's requests made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from enginehouse_sim.simulator.domain.request import MultiModalInput, RequestState
+from enginehouse_sim.simulator.model.text import EOS
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """The tokens to continue, and the images among them."""
+
+    token_ids: list[int]
+    mm_inputs: Sequence[MultiModalInput] = ()
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """``choices`` answers to each prompt. Choice ``c`` of prompt ``p`` has the number ``p * choices + c``.
+
+    ``max_tokens``: the length of each answer; 0 only reads the prompts, as embeddings do. ``stops``: strings that end
+    an answer; ``include_stop``: show what ended it. ``grammar``: as ``Grammar`` takes it. ``logprobs``: how many likely
+    tokens come with each sampled one, at least itself. The other fields are those of ``RequestState``.
+    """
+
+    id: str
+    prompts: Sequence[Prompt]
+    max_tokens: int
+    choices: int = 1
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stops: Sequence[str] = ()
+    stop_token_ids: frozenset[int] = frozenset()
+    include_stop: bool = False
+    grammar: str | None = None
+    logprobs: int | None = None
+    prompt_logprobs: bool = False
+    priority: int = 0
+    lora: str | None = None
+    cache_salt: str | None = None
+    kv_transfer_params: dict[str, Any] | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of answers."""
+        return len(self.prompts) * self.choices
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The tokens of all prompts."""
+        return sum(len(prompt.token_ids) for prompt in self.prompts)
+
+    def request(self, number: int, request_id: str) -> RequestState:
+        """The engine's request for one answer."""
+        at, choice = divmod(number, self.choices)
+        prompt = self.prompts[at]
+        return RequestState(
+            request_id=request_id,
+            prompt_token_ids=prompt.token_ids,
+            mm_inputs=prompt.mm_inputs,
+            max_tokens=self.max_tokens,
+            pooling=not self.max_tokens,
+            choice=choice,
+            eos_token_id=EOS,
+            min_tokens=self.min_tokens,
+            ignore_eos=self.ignore_eos,
+            stop_token_ids=self.stop_token_ids,
+            structured_output=self.grammar,
+            logprobs=self.logprobs,
+            prompt_logprobs=self.prompt_logprobs,
+            priority=self.priority,
+            lora=self.lora,
+            cache_salt=self.cache_salt,
+            kv_transfer_params=self.kv_transfer_params,
+        )

@@ -1,0 +1,1 @@
+"""HTTP: connections, one request and its response."""

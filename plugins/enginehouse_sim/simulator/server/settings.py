@@ -1,0 +1,42 @@
+"""The settings of a simulated engine's server."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from enginehouse_sim.simulator.core.settings import CoreSettings
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The command line's options, durations in seconds, lengths in tokens.
+
+    ``loras``: names of adapters, served as models. ``control_port``: a second port, which answers while the first one
+    refuses connections. ``vision``, ``tools`` and ``json_mode`` are published in the model list; ``None`` leaves them
+    out. ``instance_id``, ``node``, ``unit`` and ``role``: the engine's place in a cluster. ``llumlet_port``: the port
+    for migration commands, ``None`` for none; migrations run over a link of ``kv_bandwidth`` bytes per second.
+    """
+
+    core: CoreSettings = CoreSettings()
+    models: tuple[str, ...] = ("sim",)
+    loras: tuple[str, ...] = ()
+    host: str = "127.0.0.1"
+    port: int = 8000
+    control_port: int | None = None
+    api_key: str | None = None
+    start_delay: float = 0.0
+    vision: bool | None = None
+    tools: bool | None = None
+    json_mode: bool | None = None
+    instance_id: str = ""
+    node: str = ""
+    unit: str = ""
+    role: Literal["neutral", "prefill", "decode"] = "neutral"
+    llumlet_port: int | None = None
+    kv_bandwidth: float = 64e9
+
+    @property
+    def context_length(self) -> int:
+        """The most tokens of a prompt and its answer."""
+        return self.core.constants.max_model_len

@@ -1,0 +1,84 @@
+"""The parts of one simulated engine, for its endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from enginehouse import InvalidRequest, ModelNotFound
+from enginehouse_sim.simulator.core.engine_core import StepResult
+from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
+from enginehouse_sim.simulator.server.engine.clock import Clock
+from enginehouse_sim.simulator.server.faults.active import ActiveFaults
+from enginehouse_sim.simulator.server.generation.run import Generator
+from enginehouse_sim.simulator.server.generation.work import Prompt
+from enginehouse_sim.simulator.server.request_log import RequestLog
+from enginehouse_sim.simulator.server.settings import Settings
+from enginehouse_sim.simulator.server.telemetry.instance_status import InstanceMetadata, StatusReporter
+from enginehouse_sim.simulator.server.telemetry.metrics import Metrics
+from enginehouse_sim.simulator.server.telemetry.metrics_page import MetricsPage
+
+DEFAULT_MAX_TOKENS = 16
+"""The tokens of an answer without ``max_tokens`` that does not end by itself: OpenAI's default for completions."""
+
+
+class Simulation:
+    """A simulated engine with everything around it; what vLLM keeps in ``app.state``."""
+
+    def __init__(self, settings: Settings, engine: BatchingEngine, clock: Clock) -> None:
+        self.settings = settings
+        self.engine = engine
+        self.clock = clock
+        metrics = Metrics()
+        self.metrics_page = MetricsPage(settings, metrics, engine)
+        self.generator = Generator(engine, metrics, clock)
+        self.status = StatusReporter(_metadata(settings), engine)
+        self.faults = ActiveFaults(clock)
+        self.requests = RequestLog()
+
+        def on_step(result: StepResult) -> None:
+            metrics.on_step(result)
+            self.status.on_step(result)
+
+        engine.on_step = on_step
+
+    def lora(self, model: str) -> str | None:
+        """The adapter that ``model`` names, ``None`` for a base model. Raises ``ModelNotFound``."""
+        if model in self.settings.models:
+            return None
+        if model in self.settings.loras:
+            return model
+        raise ModelNotFound(model)
+
+    def max_tokens(self, prompts: Sequence[Prompt], wanted: int | None, *, ends: bool = False) -> int:
+        """The most tokens of each answer: ``wanted``, or a default.
+
+        The default is all the room after the longest prompt if answers ``ends`` by themselves, else sixteen. Raises
+        ``InvalidRequest`` if the room is too small.
+        """
+        length = self.settings.context_length
+        longest = max(len(prompt.token_ids) for prompt in prompts)
+        least = 1 if wanted is None else wanted
+        if least > length - longest:
+            raise InvalidRequest(
+                f"This model's maximum context length is {length} tokens, and the request asks for {longest} of input "
+                f"and {least} of output: shorten the input or lower max_tokens"
+            )
+        if wanted is not None:
+            return wanted
+        return length - longest if ends else min(DEFAULT_MAX_TOKENS, length - longest)
+
+    @property
+    def answers_end(self) -> bool:
+        """Whether answers end by themselves."""
+        return self.settings.core.mean_length is not None
+
+
+def _metadata(settings: Settings) -> InstanceMetadata:
+    return InstanceMetadata(
+        instance_id=settings.instance_id,
+        instance_type=settings.role,
+        node_id=settings.node,
+        unit_id=settings.unit,
+        block_size=settings.core.constants.block_size,
+        max_num_batched_tokens=settings.core.constants.max_num_batched_tokens,
+    )

@@ -1,0 +1,185 @@
+"""The instance status for a cluster's rescheduler, under Llumnix's names."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from enginehouse_sim.simulator.core.engine_core import StepResult
+from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
+from enginehouse_sim.simulator.scheduler.state import SchedulerState
+from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
+from enginehouse_sim.simulator.server.telemetry.migration_slots import MigrationSlots
+
+
+class InstanceMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """The constant part of the status."""
+
+    instance_id: str = ""
+    instance_type: str = "neutral"
+    backend_type: str = "sim"
+    node_id: str = ""
+    unit_id: str = ""
+    data_parallel_size: int = 1
+    tensor_parallel_size: int = 1
+    block_size: int = 16
+    max_num_batched_tokens: int = 8192
+
+
+class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The load of an instance, in requests and tokens: the 40 fields of Llumnix.
+
+    ``timestamp_ms``: milliseconds since the epoch. ``step_duration``: milliseconds. ``update_id`` grows with every
+    change, ``step_id`` with every step. ``recent_waiting_requests``: requests of the last ten seconds. ``hybrid_...``:
+    requests waiting outside of the scheduler, of which this engine has none. ``uncomputed`` tokens are not in the KV
+    cache yet; ``unallocated`` ones exclude the step in flight. ``..._to_decode``: requests that will generate more than
+    one token, whether their prompt is computed or not. Figures of migrations count those under way.
+    """
+
+    instance_id: str
+    schedulable: bool
+    timestamp_ms: int
+    step_id: int = 0
+    update_id: int = 0
+    recent_waiting_requests: Sequence[str] = ()
+    waiting_requests: Sequence[str] = ()
+    hybrid_scheduler_waiting_to_decode_requests_num: int = 0
+    scheduler_waiting_to_decode_requests_num: int = 0
+    num_waiting_requests: int = 0
+    scheduler_running_to_decode_requests_num: int = 0
+    num_running_requests: int = 0
+    num_loading_requests: int = 0
+    num_total_gpu_tokens: int = 0
+    num_used_gpu_tokens: int = 0
+    num_uncomputed_tokens_hybrid_scheduler_waiting_prefills: int = 0
+    num_unallocated_tokens_hybrid_scheduler_waiting_decodes: int = 0
+    hybrid_scheduler_waiting_to_decode_tokens_num: int = 0
+    num_uncomputed_tokens_scheduler_waiting_prefills: int = 0
+    scheduler_waiting_to_decode_tokens_num: int = 0
+    num_uncomputed_tokens_scheduler_running_prefills: int = 0
+    num_unallocated_tokens_scheduler_running_prefills: int = 0
+    scheduler_running_to_decode_tokens_num: int = 0
+    num_tokens_loading_requests: int = 0
+    num_uncomputed_tokens_all_waiting_prefills: int = 0
+    num_migrate_in_reqs: int = 0
+    num_migrate_out_reqs: int = 0
+    num_available_migrate_in_slots: int = 0
+    num_available_migrate_out_slots: int = 0
+    num_migrate_in_tokens: int = 0
+    num_migrate_out_tokens: int = 0
+    num_available_migrate_in_tokens: int = 0
+    num_available_migrate_out_tokens: int = 0
+    kv_cache_usage_ratio_migrate_in: float = 0.0
+    kv_cache_usage_ratio_migrate_out: float = 0.0
+    available_kv_cache_usage_ratio_migrate_in: float = 0.0
+    available_kv_cache_usage_ratio_migrate_out: float = 0.0
+    profiling_id: int = 0
+    step_duration: float = 0.0
+    num_scheduled_prefill_tokens: int = 0
+
+
+class StatusReporter:
+    """Keeps the result of the last step, and makes the status on request. ``migration_slots``: with a llumlet."""
+
+    def __init__(self, metadata: InstanceMetadata, engine: BatchingEngine) -> None:
+        self.metadata = metadata
+        self.migration_slots: MigrationSlots | None = None
+        self._engine = engine
+        self._last: StepResult | None = None
+
+    def set_address(self, address: str) -> None:
+        """Use ``address`` (host and port) as the instance id if none was configured."""
+        if not self.metadata.instance_id:
+            self.metadata = msgspec.structs.replace(self.metadata, instance_id=address)
+
+    def on_step(self, result: StepResult) -> None:
+        self._last = result
+
+    def status(self) -> InstanceStatus:
+        """The current status."""
+        engine, last = self._engine, self._last
+        return InstanceStatus(
+            instance_id=self.metadata.instance_id,
+            schedulable=not engine.failure and not engine.sleep_level,
+            timestamp_ms=int(time.time() * 1000),
+            update_id=engine.num_updates,
+            recent_waiting_requests=engine.recent_requests(),
+            step_id=last.scheduled.step if last is not None else 0,
+            step_duration=last.seconds * 1000 if last is not None else 0.0,
+            num_scheduled_prefill_tokens=last.load.prefill_tokens if last is not None else 0,
+            **_memory(engine.state),
+            **_waiting(engine.state),
+            **_running(engine.state),
+            **(self.migration_slots.figures() if self.migration_slots is not None else {}),
+        )
+
+
+def _memory(state: SchedulerState) -> dict[str, Any]:
+    total = state.constants.token_capacity
+    free = state.kv_cache.num_free_blocks * state.constants.block_size
+    return {"num_total_gpu_tokens": total, "num_used_gpu_tokens": total - free}
+
+
+def _waiting(state: SchedulerState) -> dict[str, Any]:
+    everyone = [*state.staging, *state.paused.values()]
+    loading = [request for request in everyone if request.status is RequestStatus.WAITING_FOR_REMOTE_KVS]
+    waiting = [request for request in everyone if request.status is not RequestStatus.WAITING_FOR_REMOTE_KVS]
+    found = {delta.request_id: delta.num_computed_tokens for delta in state.staging.deltas()}
+    uncomputed = sum(_uncomputed(request, found) for request in waiting)
+    decodes = [request for request in waiting if request.max_tokens > 1 or _missing(request) == 1]
+    return {
+        "waiting_requests": [request.request_id for request in waiting],
+        "num_waiting_requests": len(waiting),
+        "num_loading_requests": len(loading),
+        "num_tokens_loading_requests": _tokens(loading),
+        "num_uncomputed_tokens_scheduler_waiting_prefills": uncomputed,
+        "num_uncomputed_tokens_all_waiting_prefills": uncomputed,
+        "scheduler_waiting_to_decode_requests_num": len(decodes),
+        "scheduler_waiting_to_decode_tokens_num": _tokens(decodes),
+    }
+
+
+def _running(state: SchedulerState) -> dict[str, Any]:
+    decodes = [request for request in state.running if request.max_tokens > 1]
+    under_way = _under_way(state)
+    uncomputed = unallocated = 0
+    for request in state.running:
+        computing = under_way.get(request.request_id, 0)
+        if request.num_computed_tokens < request.num_prompt_tokens:
+            unallocated += _missing(request)
+            uncomputed += _missing(request) + computing
+        elif computing > 1:
+            uncomputed += computing
+    return {
+        "num_running_requests": len(state.running),
+        "scheduler_running_to_decode_requests_num": len(decodes),
+        "scheduler_running_to_decode_tokens_num": _tokens(decodes),
+        "num_uncomputed_tokens_scheduler_running_prefills": uncomputed,
+        "num_unallocated_tokens_scheduler_running_prefills": unallocated,
+    }
+
+
+def _under_way(state: SchedulerState) -> Mapping[str, int]:
+    """The tokens that steps in flight compute, by request."""
+    tokens: dict[str, int] = {}
+    for step in state.in_flight.values():
+        for request_id, count in step.num_scheduled_tokens.items():
+            tokens[request_id] = tokens.get(request_id, 0) + count
+    return tokens
+
+
+def _uncomputed(request: RequestState, found: Mapping[str, int]) -> int:
+    """The tokens that a waiting request must compute, if they are more than its next token."""
+    missing = _missing(request)
+    return missing - found.get(request.request_id, 0) if missing > 1 else 0
+
+
+def _missing(request: RequestState) -> int:
+    return request.num_tokens - request.num_computed_tokens
+
+
+def _tokens(requests: Iterable[RequestState]) -> int:
+    return sum(request.num_tokens for request in requests)

@@ -1,0 +1,122 @@
+"""``/metrics``: vLLM's metrics under vLLM's names, in Prometheus' text format."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+
+from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.outputs import SchedulerStats
+from enginehouse_sim.simulator.scheduler.state import SchedulerState
+from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
+from enginehouse_sim.simulator.server.settings import Settings
+from enginehouse_sim.simulator.server.telemetry.histogram import Histogram
+from enginehouse_sim.simulator.server.telemetry.metrics import Metrics
+
+_SLEEP_STATES = ("awake", "weights_offloaded", "discard_all")
+
+
+class MetricsPage:
+    """Renders one engine's figures, labelled with its first model."""
+
+    def __init__(self, settings: Settings, metrics: Metrics, engine: BatchingEngine) -> None:
+        self._labels = _labels({"engine": "0", "model_name": settings.models[0]})
+        self._num_loras = len(settings.loras)
+        self._metrics = metrics
+        self._engine = engine
+
+    def render(self) -> str:
+        """The whole page."""
+        stats = self._engine.stats()
+        lines = [*self._gauges(stats), *self._counters(stats), *self._requests(), *self._histograms()]
+        state = self._engine.state
+        lines += _one("cache_config_info", "gauge", _labels({"engine": "0", **_cache_config(state.constants)}), 1)
+        if self._num_loras:
+            max_loras = state.constants.max_loras or self._num_loras
+            lines += _one("lora_requests_info", "gauge", _labels(_loras(state, max_loras)), time.time())
+        return "\n".join([*lines, ""])
+
+    def _gauges(self, stats: SchedulerStats) -> Iterator[str]:
+        yield from self._line("num_requests_running", "gauge", stats.num_running_reqs)
+        yield from self._line("num_requests_waiting", "gauge", stats.num_waiting_reqs)
+        yield from self._line("kv_cache_usage_perc", "gauge", stats.kv_cache_usage)
+        yield "# TYPE vllm:engine_sleep_state gauge"
+        for level, name in enumerate(_SLEEP_STATES):
+            holds = int(self._engine.sleep_level == level)
+            yield f'vllm:engine_sleep_state{{{self._labels},sleep_state="{name}"}} {holds}'
+
+    def _counters(self, stats: SchedulerStats) -> Iterator[str]:
+        metrics = self._metrics
+        counters = {
+            "prefix_cache_queries": stats.prefix_cache_queries,
+            "prefix_cache_hits": stats.prefix_cache_hits,
+            "external_prefix_cache_queries": stats.external_cache_queries,
+            "external_prefix_cache_hits": stats.external_cache_hits,
+            "num_preemptions": stats.num_preemptions,
+            "prompt_tokens": metrics.prompt_tokens,
+            "generation_tokens": metrics.generation_tokens,
+        }
+        if self._engine.state.constants.use_spec_decode:
+            counters["spec_decode_num_drafts"] = metrics.num_drafts
+            counters["spec_decode_num_draft_tokens"] = stats.num_draft_tokens
+            counters["spec_decode_num_accepted_tokens"] = stats.num_accepted_tokens
+        for name, count in counters.items():
+            yield from self._line(f"{name}_total", "counter", count)
+
+    def _requests(self) -> Iterator[str]:
+        yield "# TYPE vllm:request_success_total counter"
+        for reason, count in self._metrics.finished.items():
+            yield f'vllm:request_success_total{{{self._labels},finished_reason="{reason}"}} {count}'
+
+    def _histograms(self) -> Iterator[str]:
+        for name, histogram in _histograms(self._metrics).items():
+            yield from histogram.lines(f"vllm:{name}", self._labels)
+
+    def _line(self, name: str, kind: str, value: float) -> Iterable[str]:
+        return _one(name, kind, self._labels, value)
+
+
+def _histograms(metrics: Metrics) -> Mapping[str, Histogram]:
+    return {
+        "time_to_first_token_seconds": metrics.time_to_first_token,
+        "inter_token_latency_seconds": metrics.inter_token_latency,
+        "time_per_output_token_seconds": metrics.inter_token_latency,  # vLLM's name until 2025; dashboards still use it
+        "request_time_per_output_token_seconds": metrics.request_time_per_output_token,
+        "e2e_request_latency_seconds": metrics.request_latency,
+        "request_queue_time_seconds": metrics.queue_time,
+        "request_inference_time_seconds": metrics.inference_time,
+        "request_prefill_time_seconds": metrics.prefill_time,
+        "request_decode_time_seconds": metrics.decode_time,
+        "request_prompt_tokens": metrics.request_prompt_tokens,
+        "request_generation_tokens": metrics.request_generation_tokens,
+        "iteration_tokens_total": metrics.iteration_tokens,
+    }
+
+
+def _cache_config(constants: SchedulerConstants) -> dict[str, str]:
+    return {
+        "block_size": str(constants.block_size),
+        "num_gpu_blocks": str(constants.total_gpu_blocks),
+        "enable_prefix_caching": str(constants.enable_prefix_caching),
+    }
+
+
+def _loras(state: SchedulerState, max_loras: int) -> dict[str, str]:
+    running = {request.lora for request in state.running}
+    waiting = {request.lora for request in state.staging}
+    return {
+        "max_lora": str(max_loras),
+        "running_lora_adapters": ",".join(sorted(lora for lora in running if lora)),
+        "waiting_lora_adapters": ",".join(sorted(lora for lora in waiting if lora)),
+    }
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    escaped = {
+        name: value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") for name, value in labels.items()
+    }
+    return ",".join(f'{name}="{value}"' for name, value in escaped.items())
+
+
+def _one(name: str, kind: str, labels: str, value: float) -> Iterable[str]:
+    return (f"# TYPE vllm:{name} {kind}", f"vllm:{name}{{{labels}}} {value}")

@@ -1,0 +1,192 @@
+"""Scripted engines: servers in memory that answer as their seed says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+import h11
+
+from tests.chaos.answers import Answer, make_answer, whole
+from tests.chaos.faults import FAULTS
+from tests.chaos.streams import Stream
+
+_NONCE = re.compile(rb"nonce-\d+-")
+_PROBE = re.compile(rb"GET (/prefix)?/v1/models HTTP/1\.1\r\n([a-z-]+: [^\r\n]+\r\n)+\r\n")
+_STALL_S = 1e5
+
+
+class Serving:
+    """One request as an engine got it, and what it answered. ``whole``: all of ``answer`` was sent."""
+
+    def __init__(self, id: str, engine: str, nonce: bytes, target: bytes, body: bytes) -> None:
+        self.id = id
+        self.engine = engine
+        self.nonce = nonce
+        self.target = target
+        self.body = body
+        self.fault = ""
+        self.answer: Answer | None = None
+        self.whole = False
+
+
+class Bench(Protocol):
+    """What an engine reports to. ``calm``: no faults, whatever the schedule says."""
+
+    calm: bool
+
+    def spawn(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[Any]: ...
+    def note(self, who: str, what: str) -> None: ...
+    def violated(self, what: str) -> None: ...
+    def served(self, serving: Serving) -> None: ...
+
+
+class Engine:
+    """One engine server. ``health`` is how it answers probes; ``fault_rate`` how many of its answers are faulty."""
+
+    def __init__(self, bench: Bench, name: str, models: list[str], rng: random.Random, fault_rate: float) -> None:
+        self.name = name
+        self.models = models
+        self.health = "ok"
+        self.fault_rate = fault_rate
+        self._bench = bench
+        self._rng = rng
+        self._open: dict[Stream, asyncio.Task[Any]] = {}
+        self._served = 0
+
+    def accept(self) -> Stream:
+        stream = Stream()
+        self._open[stream] = self._bench.spawn(self._serve(stream))
+        return stream
+
+    def crash(self) -> None:
+        """Break every connection, as a process does that is killed."""
+        for stream, task in list(self._open.items()):
+            task.cancel()
+            if stream.transport is not None:
+                stream.transport.reset()
+        self._open.clear()
+
+    # --- one connection
+
+    async def _serve(self, stream: Stream) -> None:
+        try:
+            await self._serve_requests(stream)
+        finally:
+            self._open.pop(stream, None)
+            if stream.transport is not None:
+                stream.transport.close()
+
+    async def _serve_requests(self, stream: Stream) -> None:
+        while _PROBE.fullmatch(data := await stream.read()):  # most requests are probes, and h11 takes its time
+            if not await self._send(stream, self._probe()):
+                return
+        parser = h11.Connection(h11.SERVER)
+        parser.receive_data(data)
+        while True:
+            request = await self._request(parser, stream)
+            if request is None:
+                return
+            head, body = request
+            answer, serving = self._answer(head, body)
+            if not await self._send(stream, answer):
+                return
+            if serving is not None:
+                serving.whole = True
+            if answer.ending != "keep":
+                return
+            parser = self._next(parser)
+
+    def _answers_early(self, head: h11.Request) -> bool:
+        """Whether to answer before the body has come, and never to read it."""
+        headers = dict(head.headers)
+        return (
+            int(headers.get(b"content-length", b"0")) > 100_000
+            and _NONCE.search(headers.get(b"x-request-id", b"")) is not None
+            and not self._bench.calm
+            and self._rng.random() < 0.5
+        )
+
+    def _next(self, parser: h11.Connection) -> h11.Connection:
+        after = h11.Connection(h11.SERVER)
+        if parser.trailing_data[0]:
+            self._bench.violated(f"{self.name} got more than one request at once")
+            after.receive_data(parser.trailing_data[0])
+        return after
+
+    async def _request(self, parser: h11.Connection, stream: Stream) -> tuple[h11.Request, bytes] | None:
+        head, body = None, b""
+        while True:
+            try:
+                event = parser.next_event()
+            except h11.RemoteProtocolError as error:
+                if not stream.ended:
+                    self._bench.violated(f"{self.name} got no HTTP: {error}")
+                return None
+            if event is h11.NEED_DATA:
+                parser.receive_data(await stream.read())
+            elif isinstance(event, h11.Request):
+                head = event
+                if self._answers_early(head):
+                    return head, b""
+            elif isinstance(event, h11.Data):
+                body += event.data
+            elif isinstance(event, h11.EndOfMessage):
+                assert head is not None
+                return head, body
+            else:  # closed
+                return None
+
+    async def _send(self, stream: Stream, answer: Answer) -> bool:
+        for pause, piece in answer.pieces:
+            if pause:
+                await asyncio.sleep(pause)
+            if stream.closed:
+                return False
+            await stream.write(piece)
+        if answer.ending == "reset":
+            stream.transport.reset()
+        elif answer.ending == "stall":
+            await asyncio.wait_for(stream.wait_ended(), _STALL_S)
+            return False
+        return True
+
+    # --- one answer
+
+    def _answer(self, head: h11.Request, body: bytes) -> tuple[Answer, Serving | None]:
+        nonce = (
+            _NONCE.search(body)
+            or _NONCE.search(head.target)
+            or _NONCE.search(dict(head.headers).get(b"x-request-id", b""))
+        )
+        if nonce is None:
+            return self._probe(), None
+        self._served += 1
+        serving = Serving(f"{self.name}/{self._served}", self.name, nonce[0], head.target, body)
+        path = head.target.decode().partition("?")[0]
+        answer = make_answer(self._rng, path, b'"stream": true' in body, serving.id)
+        if not self._bench.calm and self._rng.random() < self.fault_rate:
+            serving.fault = self._rng.choice(list(FAULTS))
+            answer = FAULTS[serving.fault](self._rng, answer, serving.id)
+        if not body and head.method == b"POST":  # what comes of the body passes for the next request here
+            answer = answer._replace(ending="close" if answer.ending == "keep" else answer.ending)
+            serving.fault += ", early"
+        serving.answer = answer
+        self._bench.note(serving.id, f"serves {nonce[0].decode()} with {answer.status} {serving.fault}")
+        self._bench.served(serving)
+        return answer, serving
+
+    def _probe(self) -> Answer:
+        health = "ok" if self._bench.calm else self.health
+        listed = json.dumps({"object": "list", "data": [{"id": model} for model in self.models]}).encode()
+        probes: dict[str, Callable[[], Answer]] = {
+            "ok": lambda: whole(200, listed),
+            "busy": lambda: whole(503, b"{}"),
+            "slow": lambda: whole(200, listed, pause=30.0),
+            "broken": lambda: Answer(200, (), (), "reset"),
+        }
+        return probes[health]()

@@ -1,0 +1,27 @@
+"""What a gateway at rest must not have: the only part of the bench that knows the gateway's insides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from enginehouse.app.gateway import Gateway
+
+
+def leftovers(gateway: Gateway) -> Iterator[str]:
+    """Whatever is still counted, waiting or held although every request has ended."""
+    for request in gateway.relay.live:
+        yield f"live request {request.request_id!r} on {request.path}, {request.phase.value}"
+    for name in gateway.relay.context.upstreams:
+        if pending := gateway.fleet.load(name).pending:
+            yield f"{pending} pending at {name}"
+    for host in {id(queue): queue for queue in gateway.engines.queues.values()}.values():
+        for waiting in host.waiting():
+            yield f"{waiting.ticket.id} waits at host {host.name}"
+        if host._holders:
+            yield f"host {host.name} holds {list(host._holders)}"
+        for replica, count in host._in_flight.items():
+            if count:
+                yield f"{count} in flight at {replica}"
+    for holder in gateway.admission.keyring._holders.values():
+        if holder._running:
+            yield f"{holder._running} requests of key {holder.name}"

@@ -1,0 +1,79 @@
+"""Runs many seeds, in several processes, and says what they found."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tests.chaos.schedule import make_schedule
+from tests.chaos.world import Outcome, run_seed
+
+SEED = "ENGINEHOUSE_CHAOS_SEED"
+
+
+def main(real_clock: Callable[[], float]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=100, help="how many")
+    parser.add_argument("--step", type=int, default=1, help="run every STEP-th of them")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes share them")
+    parser.add_argument("--digests", action="store_true", help="print the checksum of every run")
+    arguments = parser.parse_args()
+    if arguments.jobs > 1:
+        sys.exit(_share(arguments.first, arguments.seeds, arguments.jobs))
+    alone = os.environ.get(SEED)
+    seeds = [int(alone)] if alone else range(arguments.first, arguments.first + arguments.seeds, arguments.step)
+    sys.exit(run(seeds, real_clock, in_full=bool(alone), digests=arguments.digests))
+
+
+def run(seeds: Iterable[int], real_clock: Callable[[], float], *, in_full: bool, digests: bool) -> bool:
+    """Run ``seeds`` in this process; whether one failed."""
+    logging.getLogger().setLevel(logging.INFO)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    gc.disable()  # there is a collection after each run
+    gc.freeze()
+    count = requests = failed = 0
+    began = reported = real_clock()
+    with tempfile.TemporaryDirectory(prefix="enginehouse-chaos-", dir=_memory()) as folder:
+        os.environ["ENGINEHOUSE_STATE_DIR"] = folder
+        for count, seed in enumerate(seeds, 1):
+            outcome = run_seed(seed, Path(folder))
+            requests += outcome.requests
+            failed += bool(outcome.violations)
+            if digests:
+                print(seed, outcome.taps.digest(), flush=True)
+            if outcome.violations or in_full:
+                report(outcome, in_full)
+            if real_clock() - reported > 60:
+                reported = real_clock()
+                print(f"... {count} seeds, {failed} failed, {reported - began:.0f} s", file=sys.stderr)
+    print(f"{count} seeds, {requests} requests, {failed} failed, {real_clock() - began:.1f} s", flush=True)
+    return failed > 0
+
+
+def report(outcome: Outcome, in_full: bool) -> None:
+    """Say what went wrong, how to see it again and, ``in_full``, everything that happened."""
+    if in_full:
+        print("\n".join([*make_schedule(outcome.seed).lines(), "", *outcome.taps.story(), ""]))
+    for violation in outcome.violations:
+        print(f"seed {outcome.seed}: {violation}")
+    if outcome.violations and not in_full:
+        print(f"  replay it: {SEED}={outcome.seed} python -m tests.chaos", flush=True)
+
+
+def _share(first: int, seeds: int, jobs: int) -> bool:
+    command = [sys.executable, "-m", "tests.chaos", f"--step={jobs}"]
+    running = [subprocess.Popen([*command, f"--first={first + n}", f"--seeds={seeds - n}"]) for n in range(jobs)]
+    return max(process.wait() for process in running) > 0
+
+
+def _memory() -> str | None:
+    """A folder in memory, where there is one: gateways write down which engines run."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

@@ -1,0 +1,101 @@
+"""Sees every byte at the gateway's edges and every line of its log."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import traceback
+from bisect import bisect_right
+from typing import Protocol
+
+from tests.chaos.network import Endpoint
+from tests.chaos.virtual_loop import clock
+
+_SECRET = re.compile(rb"SECRET-[\w-]*|PROMPT-")
+_KNOWN = (
+    "ASGI callable returned without completing response.",  # how the ASGI door breaks an answer off
+    "The configuration cannot be used, and nothing has changed:",  # a change of the schedule does not fit the rest
+    "The gateway can open no more connections",  # the schedule says so
+    "Cancel ",  # uvicorn's, for a client that neither reads nor leaves while the gateway stops
+)
+_NONCE = re.compile(rb"nonce-\d+-")
+
+
+class Judge(Protocol):
+    """Takes note of what must not be."""
+
+    def violated(self, what: str) -> None: ...
+
+
+class Taps(logging.Handler):
+    """Records what happens, in order, and finds secrets where they do not belong.
+
+    ``sent`` has, for each nonce, the moments at which the gateway sent it to an engine; ``written`` for each of the
+    clients' connections the moments and the bytes so far. Moments are numbers that only grow.
+    """
+
+    def __init__(self, judge: Judge) -> None:
+        super().__init__(logging.INFO)
+        self.stopped_at: float | None = None
+        self.sent: dict[bytes, list[tuple[int, str]]] = {}
+        self.written: dict[str, list[tuple[int, int]]] = {}
+        self._judge = judge
+        self._events: list[tuple[float, str, str, bytes]] = []
+
+    def note(self, who: str, what: str) -> None:
+        self._events.append((clock.now, who, what, b""))
+
+    def tap(self, endpoint: Endpoint, what: str, data: bytes) -> None:
+        name = endpoint.name
+        self._events.append((clock.now, name, what, data))
+        if what != "write" or not name.startswith("gateway"):
+            return
+        moment = len(self._events)
+        if name.startswith("gateway>"):
+            if nonce := _NONCE.search(data):
+                self.sent.setdefault(nonce[0], []).append((moment, name))
+            own = b"SECRET-backend-" + name[8:].partition("#")[0].encode()
+            for found in _SECRET.findall(data):
+                if found not in (own, b"PROMPT-"):
+                    self._judge.violated(f"{name} got {found!r}")
+        else:
+            written = self.written.setdefault(name, [])
+            written.append((moment, len(data) + (written[-1][1] if written else 0)))
+            for found in _SECRET.findall(data):
+                self._judge.violated(f"{name} got {found!r}")
+
+    def moment_of(self, connection: str, offset: int) -> int:
+        """When the byte at ``offset`` was written to a client's ``connection``."""
+        written = self.written[connection]
+        return written[bisect_right(written, offset, key=lambda each: each[1])][0]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.exc_info:
+            text += "\n" + "".join(traceback.format_exception(*record.exc_info))
+        self._events.append((clock.now, record.name, f"{record.levelname} {text}", b""))
+        if _SECRET.search(text.encode()):
+            self._judge.violated(f"a secret in the log: {text}")
+        known = text.startswith(_KNOWN)
+        if (record.levelno >= logging.ERROR and not known) or record.name.startswith("asyncio"):
+            self._judge.violated(f"in the log: {text}")
+
+    def traceback(self, error: BaseException) -> None:
+        self.note("traceback", "".join(traceback.format_exception(error)))
+
+    def story(self) -> list[str]:
+        """Everything that happened, for people."""
+        return [f"{at:9.4f} {who} {what} {_short(data)}".rstrip() for at, who, what, data in self._events]
+
+    def digest(self) -> str:
+        """A checksum of everything that happened."""
+        summed = hashlib.sha256()
+        for at, who, what, data in self._events:
+            summed.update(f"{at!r} {who} {what} ".encode())
+            summed.update(data)
+        return summed.hexdigest()
+
+
+def _short(data: bytes) -> str:
+    return "" if not data else repr(data) if len(data) < 600 else f"{data[:400]!r} ... {data[-150:]!r} ({len(data)})"

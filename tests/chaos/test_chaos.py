@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.paths import ROOT
+
+_SEEDS = 1000
+_PARTS = 4
+
+
+def chaos(*arguments: str) -> str:
+    """The output of ``python -m tests.chaos``. It needs a process of its own, in which no clock is real."""
+    command = [sys.executable, "-m", "tests.chaos", *arguments]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, f"{ran.stdout[-20_000:]}\n{ran.stderr[-5_000:]}"
+    return ran.stdout
+
+
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_nothing_is_lost_whatever_goes_wrong(part: int) -> None:
+    count = _SEEDS // _PARTS
+    chaos(f"--first={part * count}", f"--seeds={count}", "--jobs=2")
+
+
+def test_a_seed_replays_byte_for_byte() -> None:
+    seeds = ("--first=50", "--seeds=30", "--digests")
+    once, again = (chaos(*seeds).splitlines()[:-1] for _ in range(2))
+    assert len(once) == 30
+    assert once == again
+    alone = chaos("--first=75", "--seeds=1", "--digests").splitlines()[0]
+    assert alone in once

@@ -1,0 +1,154 @@
+"""An event loop on a clock that jumps, without a single file descriptor."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+_EPOCH = 1_700_000_000.0
+_BOOT = 1_000.0
+_THREAD_S = 0.003
+"""How long work in a thread seems to take."""
+
+
+class Clock:
+    """Virtual seconds. ``idle`` is true once nothing is ever going to happen again."""
+
+    now = 0.0
+
+
+clock = Clock()
+_random = random.Random()
+
+
+def install() -> None:
+    """Have every module imported from now on read the virtual clock, and get the same "random" bytes for a seed.
+
+    ``from time import perf_counter`` binds the function, so this runs before the first import of the gateway.
+    """
+    for name, origin in (("time", _EPOCH), ("monotonic", _BOOT), ("perf_counter", _BOOT)):
+        setattr(time, name, _reader(origin))
+    random.Random = _Random  # type: ignore[misc, assignment]
+    os.urandom = random._urandom = lambda size: _random.randbytes(size)  # type: ignore[attr-defined]
+
+
+def rewind(seed: int) -> None:
+    """Begin anew: time 0, and the sources of randomness that the gateway uses."""
+    clock.now = 0.0
+    _random.seed(seed)
+    random.seed(seed)
+
+
+class _Random(random.Random):
+    """One that is made without a seed depends on the run's."""
+
+    def __init__(self, seed: Any = None) -> None:
+        super().__init__(_random.random() if seed is None else seed)
+
+
+def _reader(origin: float) -> Callable[[], float]:
+    return lambda: origin + clock.now
+
+
+class OrderedSet(dict[Any, None]):
+    """A set that is walked through in the order of insertion, wherever its members are in memory."""
+
+    def add(self, member: Any) -> None:
+        self[member] = None
+
+    def discard(self, member: Any) -> None:
+        self.pop(member, None)
+
+
+class Deadlock(Exception):
+    """Everything waits, and nothing will ever happen."""
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """Instead of waiting it jumps to the time of the next timer. Timers of the same time keep their order.
+
+    ``connect`` and ``listen`` are the virtual network's; ``signals`` are the handlers that were added. What asyncio
+    does for debugging, for threads and for sockets is left out: a run is mostly turns of this loop.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._turns: deque[asyncio.Handle] = deque()
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._numbers = itertools.count()
+        self.connect: Callable[..., Any]
+        self.listen: Callable[..., Any]
+        self.signals: dict[int, Callable[[], object]] = {}
+
+    def time(self) -> float:
+        return clock.now
+
+    def pending(self) -> list[asyncio.TimerHandle]:
+        """The timers that are still set."""
+        return [timer for _, _, timer in self._timers if not timer.cancelled()]
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
+        handle = asyncio.Handle(callback, args, self, context)
+        self._turns.append(handle)
+        return handle
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
+        return self.call_at(clock.now + delay, callback, *args, context=context)
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heappush(self._timers, (when, next(self._numbers), timer))
+        return timer
+
+    def _run_once(self) -> None:
+        turns, timers = self._turns, self._timers
+        if not turns:
+            while timers and timers[0][2].cancelled():
+                heappop(timers)
+            if not timers and not self._stopping:  # type: ignore[attr-defined]
+                raise Deadlock
+            if timers:
+                clock.now = max(clock.now, timers[0][0])
+        while timers and timers[0][0] <= clock.now:
+            turns.append(heappop(timers)[2])
+        for _ in range(len(turns)):
+            handle = turns.popleft()
+            if not handle.cancelled():
+                handle._run()
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        pass
+
+    async def create_connection(self, factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:  # type: ignore[override]
+        return await self.connect(factory, host, port)
+
+    async def create_server(self, factory: Any, *_: Any, sock: Any = None, **__: Any) -> Any:  # type: ignore[override]
+        return self.listen(factory, sock)
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
+        self.signals[sig] = lambda: callback(*args)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        """Run ``func`` on the loop, a moment later: threads would make a run depend on the machine."""
+        future = self.create_future()
+        self.call_later(_THREAD_S, _run, future, func, args)
+        return future
+
+    def _write_to_self(self) -> None:
+        pass
+
+
+def _run(future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    if future.cancelled():
+        return
+    try:
+        future.set_result(func(*args))
+    except Exception as error:
+        future.set_exception(error)

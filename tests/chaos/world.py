@@ -1,0 +1,334 @@
+"""One run: a gateway with its clients and engines, from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib
+import logging
+import random
+import signal
+import types
+from collections.abc import Coroutine
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import tomli_w
+
+from enginehouse.app.gateway import Gateway
+from enginehouse.app.reload import ConfigSource
+from enginehouse.config.load import LoadedConfig, load_config
+from enginehouse.config.schema import PluginSettings
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.plugin_manager.registry import Registered, Registry
+from enginehouse.telemetry.logs import GatewayLog
+from tests.chaos import configs
+from tests.chaos.asks import plain_ask
+from tests.chaos.clients import Client, Manner, Plan
+from tests.chaos.engines import Engine, Serving
+from tests.chaos.gauges import leftovers
+from tests.chaos.invariants import check_answers
+from tests.chaos.launcher import VirtualLauncher, VirtualProcess
+from tests.chaos.network import Address, Listener, Network
+from tests.chaos.operators import Operators
+from tests.chaos.schedule import Action, Schedule, make_schedule
+from tests.chaos.taps import Taps
+from tests.chaos.virtual_loop import Deadlock, OrderedSet, VirtualLoop, clock, rewind
+
+_serve = cast(Any, importlib.import_module("enginehouse.cli.serve"))
+_serve.gc = types.SimpleNamespace(collect=lambda: 0, freeze=lambda: None, set_threshold=lambda *_: None)
+_registry = cast(Any, importlib.import_module("enginehouse.plugin_manager.registry"))
+_registry.faults = cache(_registry.faults)  # of the same classes, for every gateway
+_serve.LoopWatchdog = lambda *_, **__: types.SimpleNamespace(start=lambda: None, end=lambda: None)
+_loop_watch = cast(Any, importlib.import_module("enginehouse.telemetry.loop_watch"))
+_loop_watch._TURN_S = 1.0
+_serve.click = types.SimpleNamespace(echo=lambda _: None)
+
+GATEWAY = ("127.0.0.1", 8080)
+_SETTLE_S = 4.0
+_RECOVERY_S = 200.0
+_STOP_S = 40.0
+
+
+class Outcome(NamedTuple):
+    """What came of a run."""
+
+    seed: int
+    violations: list[str]
+    taps: Taps
+    requests: int
+    seconds: float
+
+
+class World:
+    """Everything of one run."""
+
+    current: World
+
+    def __init__(self, schedule: Schedule, loop: VirtualLoop, registry: Registry, folder: Path) -> None:
+        World.current = self
+        self.schedule = schedule
+        self.calm = schedule.calm
+        self.config = schedule.config
+        self._configs = [self.config]
+        self.violations: list[str] = []
+        self.servings: list[Serving] = []
+        self.processes: dict[str, VirtualProcess] = {}
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.taps = Taps(self)
+        self.loop = loop
+        self.rng = random.Random(f"{schedule.seed}/world")
+        self.network = Network(loop, random.Random(f"{schedule.seed}/network"), self.taps.tap, self._connect_fault)
+        self.connect_faults: dict[str, str] = {}
+        self.engines: dict[str, Engine] = {}
+        self.clients: list[Client] = []
+        self._down: set[str] = set()
+        self._actions: list[asyncio.TimerHandle] = []
+        self._folder = folder
+        self._count = 100
+        loop.connect = self.network.from_gateway
+        loop.listen = lambda factory, sock: self.network.listen("gateway", GATEWAY, factory)
+        loop.set_exception_handler(self._defect)
+        config = self.read().config
+        self.log = GatewayLog()
+        self.log.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        logging.getLogger().handlers[:] = [self.taps, self.log]
+        self.gateway = Gateway(config, registry, self.log, ConfigSource(self.read, None))
+        self.server = _ChaosServer(self.gateway, embedded=False)
+        self.server.server_state.connections = OrderedSet()
+        self.server.server_state.tasks = OrderedSet()
+        self.operators = Operators(self)
+
+    def read(self) -> LoadedConfig:
+        file = self._folder / "enginehouse.toml"
+        file.write_bytes(tomli_w.dumps(self.config).encode())
+        return load_config(file, {})._replace(file=None)  # its name differs from run to run
+
+    # --- for engines, launchers and clients
+
+    def spawn(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[Any]:
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            raise error
+
+    def note(self, who: str, what: str) -> None:
+        self.taps.note(who, what)
+
+    def violated(self, what: str) -> None:
+        self.taps.note("VIOLATED", what)
+        self.violations.append(what)
+
+    def served(self, serving: Serving) -> None:
+        self.servings.append(serving)
+
+    def engine(self, name: str) -> Engine:
+        """A server of that name; a managed one serves only its model."""
+        rng = random.Random(f"{self.schedule.seed}/engine/{name}/{self.rng.random()}")
+        model = name.partition("#")[0]
+        models = configs.REMOTE_MODELS if name.startswith("e") and name[1:].isdigit() else [model]
+        self.engines[name] = engine = Engine(self, name, models, rng, self.schedule.fault_rate)
+        return engine
+
+    def _connect_fault(self, address: Address) -> str:
+        if self.calm:
+            return ""
+        host, port = address
+        if host == "127.0.0.1":
+            host = next((process.name for process in self.processes.values() if process.place[1] == port), host)
+        return self.connect_faults.get(host, "")
+
+    def _defect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.violated(f"the event loop reports: {context['message']}: {error!r}")
+        if error is not None:
+            self.taps.traceback(error)
+
+    # --- the run
+
+    async def run(self) -> None:
+        for number in range(3):
+            name = f"e{number}"
+            self.network.listen(name, (name, 8000), self.engine(name).accept)
+        serving = self.loop.create_task(self.server._serve([cast(Any, Listener(self.network, GATEWAY))]))
+        for plan in self.schedule.plans:
+            self.clients.append(Client(plan, self.network, GATEWAY, random.Random(f"{self.schedule.seed}/{plan.at}")))
+        talking = [self.spawn(client.run()) for client in self.clients]
+        for action in self.schedule.actions:
+            self._actions.append(self.loop.call_later(action.at + 0.2, self._act, action))
+        if self.schedule.shutdown is not None:
+            await asyncio.sleep(self.schedule.shutdown)
+            self._stop()
+        elif talking:
+            await asyncio.wait(talking)
+            await self._recover()
+            self._stop()
+        _, late = await asyncio.wait({serving}, timeout=_STOP_S)
+        if late:
+            self.violated(f"the gateway did not stop within {_STOP_S} s")
+            serving.cancel()
+        elif not serving.cancelled():
+            serving.result()
+        self.calm = True
+        self.network.exit("gateway<")
+        await asyncio.wait({*talking, self.loop.create_task(asyncio.sleep(0))})
+        await self._end()
+
+    def _stop(self) -> None:
+        self.note("operator", "stops the gateway")
+        for action in self._actions:
+            action.cancel()
+        self.taps.stopped_at = clock.now
+        self.server.should_exit = True
+
+    async def _recover(self) -> None:
+        """Let every fault end. Then nothing may be left over, and every model must be served again."""
+        self.note("bench", "lets every fault end")
+        self.calm = True
+        for name in list(self._down):
+            self._act(Action(0, "crash", name, "up"))
+        if not self.schedule.calm:
+            await self.operators.undrain_all()
+        await asyncio.sleep(_SETTLE_S)
+        for left in leftovers(self.gateway):
+            self.violated(f"left over: {left}")
+        self.config = next(each for each in reversed(self._configs) if self._is_in_force(each))
+        for model in configs.models_of(self.config):
+            await self._expect_served(model)
+
+    def _is_in_force(self, config: configs.Table) -> bool:
+        """Whether this is the last one that was not refused."""
+        in_force = self.gateway.config
+        return list(config["backends"]) == list(in_force.backends) and list(config["models"]) == list(in_force.models)
+
+    async def _expect_served(self, model: str) -> None:
+        until = clock.now + _RECOVERY_S
+        keys = configs.client_keys(self.config)
+        while True:
+            self._count += 1
+            ask = plain_ask(self._count, model, keys, stream=self._count % 2 == 0)
+            client = Client(Plan(clock.now, (ask,), Manner()), self.network, GATEWAY, self.rng)
+            self.clients.append(client)
+            await self.spawn(client.run())
+            if ask.complete and ask.status == 200:
+                return
+            if clock.now > until or self.schedule.calm:
+                self.violated(f"model {model} is not served again: {ask.status} {ask.answer[:300]!r} {ask.broken}")
+                return
+            await asyncio.sleep(2.0)
+
+    async def _end(self) -> None:
+        """Nothing of the gateway may be left."""
+        await asyncio.sleep(1.0)
+        for name in self.network.open():
+            self.violated(f"left open: {name}")
+        for name in self.processes:
+            self.violated(f"left running: {name}")
+        for task in list(self.tasks):
+            task.cancel()
+        await asyncio.sleep(0.5)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            self.violated(f"left running: {task.get_coro()}")
+        for timer in self.loop.pending():
+            if "LoopMonitor" not in repr(timer):  # it lasts as long as the loop
+                self.violated(f"left set: {timer}")
+        for request in self.gateway.relay.live:
+            self.violated(f"left live: {request.request_id!r}")
+        check_answers(self)
+
+    def outcome(self) -> Outcome:
+        taps, schedule = self.taps, self.schedule
+        requests = sum(len(plan.asks) for plan in schedule.plans)
+        return Outcome(schedule.seed, self.violations, taps, requests, clock.now)
+
+    def _act(self, action: Action) -> None:
+        if self.calm and action.how != "up":
+            return
+        self.note("schedule", " ".join(action[1:]))
+        whom, how = action.whom, action.how
+        if action.what == "health":
+            for engine in self.engines.values():
+                if engine.name == whom:
+                    engine.health = how
+        elif action.what == "connect":
+            self.connect_faults[whom] = how
+        elif action.what == "crash":
+            self._crash(whom, how)
+        elif action.what == "reload":
+            if how != "dry":
+                self.config = configs.change(self.rng, self.config)
+                self._configs.append(self.config)
+            if how == "signal" and signal.SIGHUP in self.loop.signals:
+                self.loop.signals[signal.SIGHUP]()
+            else:
+                self.operators.do("POST", "/api/reload" + "?dry_run=true" * (how == "dry"))
+        else:
+            self.operators.act(action)
+
+    def _crash(self, name: str, how: str) -> None:
+        if name in self.processes:
+            if how == "down":
+                self.processes[name].end(-11)
+        elif name.startswith("e") and how == "down":
+            self._down.add(name)
+            self.network.unlisten((name, 8000))
+            self.engines[name].crash()
+        elif name in self._down:
+            self._down.discard(name)
+            self.network.listen(name, (name, 8000), self.engines[name].accept)
+
+
+class _ChaosServer(_serve._GatewayServer):  # type: ignore[misc,name-defined]
+    async def main_loop(self) -> None:
+        """As uvicorn's, but with fewer ticks."""
+        counter = 0
+        while not await self.on_tick(counter):
+            counter += 10
+            await asyncio.sleep(0.5)
+
+
+_REGISTRIES: list[Registry] = []
+
+
+def registry() -> Registry:
+    """The installed plugins, and the bench's launcher as one would register it."""
+    if not _REGISTRIES:
+        loaded = load_plugins(PluginSettings()).registry
+        launcher = lambda: VirtualLauncher(World.current, World.current.rng)  # noqa: E731
+        loaded.add(
+            [
+                Registered(
+                    entry_point="chaos",
+                    module="tests.chaos",
+                    distribution="chaos",
+                    version="0",
+                    kind="launcher",
+                    type="virtual",
+                    factory=launcher,
+                )
+            ]
+        )
+        _REGISTRIES.append(loaded)
+    return _REGISTRIES[0]
+
+
+def run_seed(seed: int, folder: Path) -> Outcome:
+    """Run the schedule of ``seed``."""
+    schedule = make_schedule(seed)
+    rewind(seed)
+    loop = VirtualLoop()
+    world = World(schedule, loop, registry(), folder)
+    try:
+        loop.run_until_complete(world.run())
+    except Deadlock:
+        world.violated("everything waits, and nothing will ever happen")
+    finally:
+        loop.close()
+    gc.collect()  # finds tasks whose exceptions nobody has read
+    return world.outcome()

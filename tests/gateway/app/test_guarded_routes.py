@@ -1,0 +1,61 @@
+"""Pages of plugins: open to everyone, or guarded as operators' pages are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import httpx
+import msgspec
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+
+from enginehouse import guarded
+from enginehouse.app import Gateway
+from enginehouse.config.schema import Config, PluginSettings
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.plugin_manager.registry import Registered
+
+KEYS = {"auth": {"keys": [{"name": "boss", "key": "k-boss", "admin": True}, {"name": "user", "key": "k-user"}]}}
+
+
+async def page(request: Request) -> Response:
+    return PlainTextResponse("seen")
+
+
+def pages() -> list[BaseRoute]:
+    return [
+        Route("/open", page),
+        *guarded([Route("/closed", page, methods=["POST"]), Mount("/tree", routes=[Route("/leaf", page)])]),
+        *guarded([]),
+        Route("/after", page),
+    ]
+
+
+def gateway(**sections: object) -> httpx.AsyncClient:
+    registry = load_plugins(PluginSettings()).registry
+    origin = {"entry_point": "extra", "module": "extra", "distribution": "extra", "version": "1"}
+    registry.add([Registered(kind="routes", type="extra", factory=pages, **origin)])
+    made = Gateway(msgspec.convert(sections, Config), registry)
+    transport = httpx.ASGITransport(made.application)
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost")
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/closed"), ("GET", "/tree/leaf")])
+async def test_a_guarded_page_needs_an_admin_key(method: str, path: str) -> None:
+    async with gateway(**KEYS) as client:
+        expected: Mapping[str, int] = {"": 401, "k-user": 403, "k-boss": 200}
+        for key, status in expected.items():
+            assert (await client.request(method, path, headers={"x-api-key": key})).status_code == status
+        assert [(await client.get(open)).status_code for open in ("/open", "/after")] == [200, 200]
+        assert (await client.get("/nowhere")).status_code == 404
+
+
+async def test_without_keys_a_guarded_page_refuses_pages_of_other_origins() -> None:
+    async with gateway() as client:
+        assert (await client.post("/closed")).status_code == 200
+        for headers in ({"origin": "http://evil.example"}, {"sec-fetch-site": "cross-site"}, {"host": "evil.example"}):
+            assert (await client.post("/closed", headers=headers)).status_code == 403
+            assert (await client.get("/open", headers=headers)).status_code == 200
+        assert (await client.get("/closed")).status_code == 405

@@ -1,0 +1,238 @@
+"""``enginehouse check`` refuses what ``enginehouse serve`` refuses, with the same words and no traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from enginehouse.cli.check import check
+from enginehouse.cli.serve import serve
+from enginehouse.config.plugin_tables import PLUGIN_KINDS
+from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
+from enginehouse.plugin_manager.kinds import KINDS
+from tests.support.plugins import Install
+
+Refusal = Callable[[str], tuple[EnginehouseError, EnginehouseError]]
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGINEHOUSE_STATE_DIR", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def refusal(tmp_path: Path) -> Refusal:
+    """What ``check`` and ``serve`` say of a configuration that both refuse."""
+
+    def refused_by_both(text: str) -> tuple[EnginehouseError, EnginehouseError]:
+        file = tmp_path / "enginehouse.toml"
+        file.write_text(text)
+        found = []
+        for command in (check, serve):
+            result = CliRunner().invoke(
+                command, ["--config", str(file), *(["--port", "0"] if command is serve else [])]
+            )
+            assert isinstance(result.exception, EnginehouseError), (command.name, result.output, result.exc_info)
+            found.append(result.exception)
+        return found[0], found[1]
+
+    return refused_by_both
+
+
+def checked(tmp_path: Path, text: str) -> tuple[str, str]:
+    """What ``check`` prints of a good configuration: the effective one, and warnings."""
+    file = tmp_path / "enginehouse.toml"
+    file.write_text(text)
+    result = CliRunner().invoke(check, ["--config", str(file)])
+    assert result.exception is None, (result.output, result.exc_info)
+    return result.stdout, result.stderr
+
+
+def told(tmp_path: Path, text: str) -> dict[str, str]:
+    """The one error of ``check --json``."""
+    file = tmp_path / "enginehouse.toml"
+    file.write_text(text)
+    result = CliRunner().invoke(check, ["--config", str(file), "--json"])
+    data = json.loads(result.stdout)
+    assert (result.exit_code, data["ok"], len(data["errors"])) == (1, False, 1)
+    error: dict[str, str] = data["errors"][0]
+    return error
+
+
+BACKEND = '[backends.b]\nurl = "http://h"\n'
+MODEL = '[models.m]\ndriver = "sim"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "remedy"),
+    [
+        (BACKEND + 'driver = "vlm"', "backends.b.driver", 'did you mean "vllm"?'),
+        ('[models.m]\ndriver = "lamacpp"', "models.m.driver", 'did you mean "llamacpp"?'),
+        (MODEL + '[hosts.local]\nlauncher = "locl"', "hosts.local.launcher", 'did you mean "local"?'),
+        ('[scheduling]\nscheduler = "fiffo"', "scheduling.scheduler", 'did you mean "fifo"?'),
+        ('[scheduling]\nswapper = "gruop"', "scheduling.swapper", 'did you mean "group"?'),
+        ('[routing]\nfilters = ["helth"]', "routing.filters", 'did you mean "health"?'),
+        (
+            '[routing]\nstrategy = "weighted"\nscorers = [{ type = "lod" }]',
+            "routing.scorers[0]",
+            'did you mean "load"?',
+        ),
+        ("[plugins.raandom]\nseed = 1", "plugins.raandom", 'did you mean "random"?'),
+        ("[plugins.strategy.raandom]\nseed = 1", "plugins.strategy.raandom", 'did you mean "random"?'),
+        ("[plugins.strategy]\nseed = 1", "plugins.strategy.seed", "install the plugin or remove the table"),
+        ('[routing]\nstrategy = "random"\n[plugins.random]\nsead = 1', "plugins.random.sead", 'did you mean "seed"?'),
+        ('[routing]\nstrategy = "random"\n[plugins.random]\nseed = "x"', "plugins.random.seed", ""),
+        ("[server]\nworkers = 4", "server.workers", "set it to 1"),
+        ('[models.m]\ndriver = "openai"', "models.m", "set path if the driver launches engines, else command"),
+        ('[models.m]\ncommand = "x ${port} ${env:NOT_SET}"', "models.m.command", "set it or remove it"),
+        ('[routing.aliases]\n"" = "m"', 'routing.aliases.""', "name a model, or remove it"),
+        ('[routing.aliases]\na = " "', "routing.aliases.a", "name one, or remove the alias"),
+        ('[routing.fallbacks]\nm = ["m"]', "routing.fallbacks.m[0]", "remove it"),
+        ('[routing.fallbacks]\nm = [""]', "routing.fallbacks.m[0]", "name one, or remove it"),
+    ],
+)
+def test_a_wrong_key_is_refused_with_file_key_and_remedy(
+    refusal: Refusal, tmp_path: Path, text: str, key: str, remedy: str
+) -> None:
+    by_check, by_serve = refusal(text)
+    assert isinstance(by_check, ConfigError)
+    assert str(by_check) == str(by_serve)
+    assert by_check.key == key
+    assert by_check.remedy.startswith(remedy)
+    assert by_check.file == str(tmp_path / "enginehouse.toml")
+    assert told(tmp_path, text)["key"] == key
+
+
+def test_an_unknown_strategy_is_a_warning_and_the_effective_one_is_smart(tmp_path: Path) -> None:
+    printed, warnings = checked(tmp_path, '[routing]\nstrategy = "smrt"\n')
+    assert 'strategy = "smart"' in printed
+    assert "there is no strategy 'smrt', so 'smart' is used. did you mean \"smart\"?" in warnings
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('[telemetry]\ntraces = "otlp"', "telemetry.traces"),
+        ("[rescheduling]\nenabled = true", "rescheduling.enabled"),
+        ('[rescheduling]\nmigrators = ["nosuch"]', "rescheduling.migrators"),
+        ('[discovery.dns]\ntype = "dns"', "discovery.dns"),
+    ],
+)
+def test_a_table_without_effect_is_told(tmp_path: Path, text: str, key: str) -> None:
+    assert f"{key} has no effect in this version" in checked(tmp_path, text)[1]
+
+
+SCHEDULER_METHODS = (
+    *("reconfigure", "on_request", "on_swap_done", "on_serve_done", "on_cancel", "on_unload", "on_stopped", "on_tick"),
+    *("on_shutdown", "waiting"),
+)
+FAULTS = {
+    "constructor": (
+        "extractor",
+        "class Bad(Extractor):\n def __init__(self): raise KeyError('k')\n def extract(self, a, b): ...",
+    ),
+    "observer": ("observer", "class Bad(Observer):\n def __init__(self): raise SystemExit(2)"),
+    "strategy.use": (
+        "strategy",
+        "class Bad(Strategy):\n def use(self, scorers): raise KeyError('k')\n def pick(self, a, b): return b[0]",
+    ),
+    "swapper.prepare": (
+        "swapper",
+        "class Bad(Swapper):\n def prepare(self, host): raise KeyError('k')\n"
+        " def eviction_for(self, a, b): return ()\n def on_swap_start(self, a, b): ...",
+    ),
+    "launcher.prepare": (
+        "launcher",
+        "class Bad(Launcher):\n def prepare(self, logs): raise KeyError('k')\n"
+        " async def launch(self, a, b, c): ...\n async def adopt(self, a, b, c, d): ...",
+    ),
+    "driver.command": (
+        "driver",
+        "class Bad(OpenAICompatibleDriver):\n def command(self, spec): raise KeyError('k')",
+    ),
+    "scheduler.prepare": (
+        "scheduler",
+        "class Bad(Scheduler):\n def prepare(self, a, b, c, d): raise KeyError('k')\n"
+        + "".join(f" def {name}(self, *a): ...\n" for name in SCHEDULER_METHODS),
+    ),
+    "routes": ("routes", "def Bad(): return None"),
+    "routes of another kind": ("routes", "def Bad(): return ['/x']"),
+}
+CHOSEN = {
+    "strategy": '[routing]\nstrategy = "bad"\n',
+    "swapper": '[scheduling]\nswapper = "bad"\n',
+    "scheduler": '[scheduling]\nscheduler = "bad"\n',
+    "launcher": '[hosts.local]\nlauncher = "bad"\n',
+    "driver": '[models.n]\ndriver = "bad"\n',
+}
+
+
+def hook(kind: str) -> str:
+    return next(each.hook for each in KINDS if each.name == kind)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_plugin_that_cannot_start_is_named(refusal: Refusal, install: Install, fault: str) -> None:
+    kind, source = FAULTS[fault]
+    install("acme", f"{source}\n@hookimpl\ndef {hook(kind)}(register): register('bad', Bad)\n")
+    by_check, by_serve = refusal(MODEL + CHOSEN.get(kind, ""))
+    assert isinstance(by_check, PluginError)
+    assert str(by_check) == str(by_serve)
+    assert "plugin 'acme' from enginehouse-acme 1.2.3: the " in str(by_check)
+    assert "'bad'" in str(by_check)
+
+
+@pytest.mark.parametrize("fault", ["constructor", "observer", "strategy.use", "routes"])
+def test_skip_leaves_out_a_plugin_that_cannot_start(tmp_path: Path, install: Install, fault: str) -> None:
+    kind, source = FAULTS[fault]
+    install("acme", f"{source}\n@hookimpl\ndef {hook(kind)}(register): register('bad', Bad)\n")
+    printed, warnings = checked(tmp_path, CHOSEN.get(kind, "") + '[plugins]\non_error = "skip"\n')
+    assert "plugin 'acme' from enginehouse-acme 1.2.3" in warnings
+    assert 'strategy = "smart"' in printed
+
+
+NEEDY = """
+import msgspec
+class Needy(Filter):
+    class Config(msgspec.Struct):
+        region: str
+    def __init__(self, config): ...
+    def keep(self, requirements, candidates): return candidates
+    def why(self, requirements, candidate): return ""
+@hookimpl
+def register_filters(register): register("needy", Needy)
+"""
+
+
+def test_a_missing_parameter_is_told_with_the_table_that_needs_it(refusal: Refusal, install: Install) -> None:
+    install("acme", NEEDY)
+    by_check, _ = refusal("")
+    assert isinstance(by_check, ConfigError)
+    assert by_check.key == "plugins.needy.region"
+    assert by_check.remedy == "add 'region' to [plugins.needy]"
+
+
+def test_nothing_is_started_and_nothing_is_left(tmp_path: Path) -> None:
+    before = set(Path(tmp_path).iterdir())
+    checked(tmp_path, MODEL + "preload = true\n")
+    assert set(tmp_path.iterdir()) - before == {tmp_path / "enginehouse.toml"}
+
+
+def test_a_refusal_ends_the_process_without_a_traceback(tmp_path: Path) -> None:
+    file = tmp_path / "enginehouse.toml"
+    file.write_text(MODEL + '[hosts.local]\nlauncher = "locl"')
+    command = [sys.executable, "-m", "enginehouse", "serve", "--port", "0", "--config", str(file)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert "hosts.local.launcher: unknown launcher 'locl'" in result.stderr
+
+
+def test_every_kind_may_begin_a_table() -> None:
+    assert tuple(kind.name for kind in KINDS) == PLUGIN_KINDS

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from click.testing import CliRunner, Result
+
+from enginehouse.cli import enginehouse
+from tests.support.plugins import Install
+
+GREET = """
+    import click
+    import msgspec
+
+    class Greeting:
+        class Config(msgspec.Struct):
+            whom: str = "you"
+
+        def __new__(cls, config):
+            @click.command()
+            def greet():
+                '''Say hello.'''
+                click.echo(f"hello {config.whom}")
+
+            return greet
+
+    @hookimpl
+    def register_commands(register):
+        register("greet", Greeting)
+"""
+
+
+@pytest.fixture(autouse=True)
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("ENGINEHOUSE_CONFIG", raising=False)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(enginehouse, arguments)
+
+
+def test_a_plugins_command_runs_and_is_in_the_help(install: Install) -> None:
+    install("greeter", GREET)
+
+    assert run("greet").stdout == "hello you\n"
+    assert "greet    Say hello." in run("--help").stdout
+    assert "Usage: enginehouse greet" in run("greet", "--help").stdout
+
+
+def test_a_plugins_command_gets_its_parameters(install: Install, tmp_path: Path) -> None:
+    install("greeter", GREET)
+    (tmp_path / "enginehouse.toml").write_text('[plugins.greet]\nwhom = "world"\n')
+
+    assert run("greet").stdout == "hello world\n"
+
+
+def test_a_plugin_that_is_disabled_adds_nothing(install: Install, tmp_path: Path) -> None:
+    install("greeter", GREET)
+    (tmp_path / "enginehouse.toml").write_text('[plugins]\ndisabled = ["greeter"]\n')
+
+    assert run("greet").exit_code == 2
+    assert "greet" not in run("--help").stdout
+
+
+def test_an_unknown_command_is_refused() -> None:
+    result = run("no-such-command")
+
+    assert result.exit_code == 2
+    assert "No such command 'no-such-command'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("import no_such_library\n@hookimpl\ndef register_commands(register): ...", "ModuleNotFoundError"),
+        ("@hookimpl\ndef register_commands(register):\n    register('greet', lambda: 1 / 0)", "ZeroDivisionError"),
+        ("@hookimpl\ndef register_commands(register):\n    register('greet', lambda: 1)", "is no click command"),
+        (GREET.replace('"greet"', '"check"'), "there is already a command 'check'"),
+    ],
+)
+def test_a_broken_plugin_is_a_warning_that_names_it(install: Install, source: str, problem: str) -> None:
+    install("greeter", source)
+
+    result = run("--help")
+
+    assert result.exit_code == 0
+    assert "serve" in result.stdout
+    assert result.stderr.startswith("warning: plugin 'greeter' from enginehouse-greeter 1.2.3: ")
+    assert problem in result.stderr
+
+
+def test_a_broken_plugin_takes_no_other_with_it(install: Install) -> None:
+    install("broken", "import no_such_library")
+    install("greeter", GREET)
+
+    result = run("greet")
+
+    assert result.stdout == "hello you\n"
+    assert "plugin 'broken'" in result.stderr
+
+
+def test_a_broken_configuration_leaves_our_own_commands(install: Install, tmp_path: Path) -> None:
+    install("greeter", GREET)
+    (tmp_path / "enginehouse.toml").write_text("[serve]\n")
+
+    result = run("--help")
+
+    assert result.exit_code == 0
+    assert "serve" in result.stdout
+    assert "commands of plugins are not available: enginehouse.toml: serve: unknown key" in result.stderr
+
+
+def test_the_help_imports_only_plugins_that_may_have_commands(install: Install) -> None:
+    install("greeter", GREET)
+    install("slow", "raise RuntimeError('imported')")
+
+    result = run("--help")
+
+    assert "greet    Say hello." in result.stdout
+    assert result.stderr == ""
+
+
+def test_a_command_from_another_module_of_a_plugin_runs_although_the_help_cannot_know_it(
+    install: Install, tmp_path: Path
+) -> None:
+    (tmp_path / "greeter_hooks.py").write_text("from enginehouse import *\n" + dedent(GREET))
+    install("greeter", "from greeter_hooks import *")
+
+    assert run("greet").stdout == "hello you\n"
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["schema"], ["check", "--help"]])
+def test_our_own_commands_load_no_plugins(install: Install, arguments: list[str]) -> None:
+    install("greeter", "raise RuntimeError('loaded')")
+
+    result = run(*arguments)
+
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_the_command_line_is_also_a_module() -> None:
+    told = subprocess.run([sys.executable, "-m", "enginehouse", "--version"], capture_output=True, text=True)
+
+    assert told.stdout.startswith("enginehouse, version ")

@@ -1,0 +1,59 @@
+"""What ``check`` hides in launch lines and in plugins' parameters."""
+
+from __future__ import annotations
+
+import pytest
+
+from enginehouse.config.masks import masked_arguments, masked_line, masked_parameters
+from enginehouse.config.render import effective
+from tests.support.config_files import Load, Refuse
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("serve --api-key sk-1 --port ${port}", "serve --api-key *** --port ${port}"),
+        ("serve --api-key=sk-1", "serve --api-key=***"),
+        ("serve --api-key 'sk 1' -x", "serve --api-key *** -x"),
+        ("env HF_TOKEN=hf_1 A=b serve", "env HF_TOKEN=*** A=b serve"),
+        ("docker run -e OPENAI_API_KEY=sk-1 image", "docker run -e OPENAI_API_KEY=*** image"),
+        ('curl -H "Authorization: Bearer sk-1" u', 'curl -H "Authorization: Bearer ***" u'),
+        ('curl -H "x-api-key: sk-1" u', 'curl -H "x-api-key: ***" u'),
+        ("serve --api-key ${env:KEY}", "serve --api-key ${env:KEY}"),
+        ("serve --max-tokens 5 --tokenizer t --key-file f --n-keep 3", None),
+        ("serve --hf-token", None),
+        ("${path}/key-value-server --monkey=1", None),
+    ],
+)
+def test_values_of_secret_names_are_hidden_in_a_command(line: str, shown: str | None) -> None:
+    assert masked_line(line) == (shown or line)
+
+
+def test_values_of_secret_flags_are_hidden_in_arguments() -> None:
+    words = ["--api-key", "sk-1", "--hf-token=hf_1", "--port", "80", "--token", "--x", "y", "--key", "${env:K}"]
+    assert masked_arguments(words) == [
+        "--api-key", "***", "--hf-token=***", "--port", "80", "--token", "--x", "y", "--key", "${env:K}"
+    ]  # fmt: skip
+
+
+def test_secret_parameters_of_plugins_are_hidden() -> None:
+    table = {"api_key": "sk-1", "url": "u", "nested": {"password": "p", "tokens": ["a"]}, "token": "env:T", "key": 5}
+    shown = {"api_key": "***", "url": "u", "nested": {"password": "***", "tokens": ["a"]}, "token": "env:T", "key": 5}
+    assert masked_parameters(table) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("[models.m]\ncommand = 'serve ${port} --api-key sk-1 --x'", "models.m.command"),
+        ("[models.m]\ncommand = 'serve ${port}'\nargs = ['--token', 'sk-1']", "models.m.args"),
+        ("[models.m]\ncommand = 'serve ${port}'\nstop_command = 'stop --password=sk-1'", "models.m.stop_command"),
+        ("[plugins.p]\napi_key = 'sk-1'", "plugins.p.api_key"),
+    ],
+)
+def test_what_check_printed_is_refused_until_it_is_whole_again(load: Load, refuse: Refuse, text: str, key: str) -> None:
+    shown = effective(load(text).config)
+    assert "sk-1" not in shown
+    error = refuse(shown)
+    assert error.key == key
+    assert "mask of a secret" in error.problem

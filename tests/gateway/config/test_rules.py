@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import pytest
+
+from enginehouse.domain.errors import AliasCycle, ConfigErrors
+from tests.support.config_files import Load, Refuse
+
+
+def test_weights_must_sum_to_100(refuse: Refuse) -> None:
+    error = refuse("[routing.weights]\npriority = 40")
+    assert error.key == "routing.weights"
+    assert error.problem == "priority 40 + load 30 + latency 20 is 90"
+
+
+@pytest.mark.parametrize(
+    ("aliases", "circle"),
+    [
+        ('a = "a"', '"a" -> "a"'),
+        ('a = "b"\nb = "a"', '"a" -> "b" -> "a"'),
+        ('a = "b"\nb = "c"\nc = "a"', '"a" -> "b" -> "c" -> "a"'),
+        ('x = "a"\na = "b"\nb = "a"', '"a" -> "b" -> "a"'),
+    ],
+)
+def test_a_circular_alias_is_refused_once_with_its_way(refuse: Refuse, aliases: str, circle: str) -> None:
+    error = refuse(f"[routing.aliases]\n{aliases}")
+    assert isinstance(error, AliasCycle)
+    assert error.problem == f"circular alias {circle}"
+    assert error.key == "routing.aliases.a"
+
+
+def test_every_circle_of_aliases_is_reported(refuse: Refuse) -> None:
+    error = refuse('[routing.aliases]\na = "a"\nb = "c"\nc = "b"')
+    assert isinstance(error, ConfigErrors)
+    assert [type(one) for one in error.errors] == [AliasCycle, AliasCycle]
+
+
+def test_an_alias_of_an_alias_is_a_warning(load: Load) -> None:
+    loaded = load('[models.m]\n[routing.aliases]\na = "b"\nb = "m"')
+    assert loaded.warnings == ('routing.aliases.a: "b" is an alias too, which is not resolved (name a model instead)',)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:8001",
+        "https://engine.example.com",
+        "http://[::1]:80",
+        "http://h/prefix/",
+        "HTTP://h",
+    ],
+)
+def test_the_address_of_a_server_is_taken(load: Load, url: str) -> None:
+    assert load(f'[backends.b]\nurl = "{url}"').config.backends["b"].url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "127.0.0.1:8001",
+        "ftp://h",
+        "http://",
+        "http://:80",
+        "http://h:port",
+        "http://h:70000",
+        "http://h:0",
+        "http://[::1",
+        "http://user:pw@h",
+        "http://h?x=1",
+        "http://h#x",
+        "http://h/a b",
+        "http://h/\\n",
+    ],
+)
+def test_an_invalid_url_is_refused(refuse: Refuse, url: str) -> None:
+    error = refuse(f'[backends.gpu-1]\nurl = "{url}"')
+    assert error.key == "backends.gpu-1.url"
+    assert "http://host:port" in error.remedy
+
+
+def test_an_address_with_the_version_is_a_warning(load: Load) -> None:
+    loaded = load('[backends.b]\nurl = "http://h/v1/"')
+    assert loaded.warnings == ("backends.b.url: ends in /v1, which the gateway adds (remove it)",)
+
+
+@pytest.mark.parametrize(
+    ("second", "key"),
+    [
+        ('name = "alice", key = "y"', "auth.keys[1].name"),
+        ('name = "bob", key = "x"', "auth.keys[1].key"),
+        ('name = "bob", key = ""', "auth.keys[1].key"),
+    ],
+)
+def test_keys_need_their_own_names_and_secrets(refuse: Refuse, second: str, key: str) -> None:
+    assert refuse(f'[auth]\nkeys = [{{ name = "alice", key = "x" }}, {{ {second} }}]').key == key
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('[backends.b]\nurl = "http://h"\nhost = "gpuu"', "backends.b.host"),
+        ('[models.m]\nhost = "gpuu"', "models.m.host"),
+    ],
+)
+def test_an_unknown_host_is_refused_with_what_was_meant(refuse: Refuse, text: str, key: str) -> None:
+    error = refuse(f"{text}\n[hosts.gpu]")
+    assert (error.key, error.problem) == (key, 'there is no host "gpuu"')
+    assert error.remedy == 'did you mean "gpu"?'
+
+
+def test_the_error_of_an_unknown_host_says_how_to_add_it(refuse: Refuse) -> None:
+    assert refuse('[models.m]\nhost = "xyz"').remedy == "add [hosts.xyz], or name one of local"
+
+
+def test_a_host_named_local_always_exists(load: Load) -> None:
+    assert load('[models.m]\nhost = "local"').config.hosts == {}
+
+
+def test_a_command_must_say_where_the_engine_listens(refuse: Refuse) -> None:
+    error = refuse('[models.m]\ncommand = "llama-server --port 8080"')
+    assert (error.key, error.problem) == ("models.m.command", "does not say ${port}")
+
+
+@pytest.mark.parametrize("path", ["health", "None", "/a b", "/é", "/a\\nb", "http://h/health"])
+def test_a_health_path_must_be_one(refuse: Refuse, path: str) -> None:
+    error = refuse(f'[models.m]\nhealth_path = "{path}"')
+    assert (error.key, error.problem) == ("models.m.health_path", "is no path")
+    assert '"none"' in error.remedy
+
+
+@pytest.mark.parametrize("path", ["", "none", "/", "/ready?deep=1"])
+def test_a_health_path_may_be_left_out_or_be_none(load: Load, path: str) -> None:
+    assert load(f'[models.m]\nhealth_path = "{path}"').config.models["m"].health_path == path
+
+
+def test_a_backend_may_not_take_the_name_of_a_launched_model(refuse: Refuse) -> None:
+    error = refuse('[backends.m]\nurl = "http://h"\n[models.m]\npath = "m.gguf"')
+    assert (error.key, error.problem) == ("backends.m", "[models.m] launches a backend of the same name")
+
+
+def test_a_backend_may_take_the_name_of_a_model_that_only_declares(load: Load) -> None:
+    assert load('[backends.m]\nurl = "http://h"\n[models.m]\ntools = true').warnings == ()
+
+
+def test_models_that_only_a_backend_can_know_are_one_warning_for_each_table(load: Load) -> None:
+    loaded = load(
+        """
+        [backends.b]
+        url = "http://h"
+        models = ["known"]
+        [routing.aliases]
+        one = "a"
+        two = "b"
+        three = "known"
+        [routing.fallbacks]
+        known = ["c"]
+        """
+    )
+    warning = "not in this configuration, so a backend must report that it serves it"
+    assert loaded.warnings == (
+        f'routing.aliases: {warning}: "a", "b"',
+        f'routing.fallbacks: {warning}: "c"',
+    )
+
+
+def test_an_unknown_strategy_is_left_to_the_plugins(load: Load) -> None:
+    assert load('[routing]\nstrategy = "whatever"').warnings == ()

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from enginehouse import (
+    EngineClient,
+    EngineResponse,
+    ReplicaState,
+    UpstreamError,
+)
+from enginehouse.config.schema import ModelSettings
+from enginehouse.engines.ports import Ports
+from enginehouse.engines.supervisor import Supervisor
+from enginehouse_llamacpp import LlamaCppDriver
+from tests.support.fake_engines import FakeLauncher, ScriptedDriver
+from tests.support.launchers import local_launcher
+from tests.support.real_engines import RealEngine, find_llama_server
+
+
+@pytest.fixture
+def driver() -> ScriptedDriver:
+    return ScriptedDriver()
+
+
+@pytest.fixture
+def fake_launcher() -> FakeLauncher:
+    return FakeLauncher()
+
+
+class HttpxClient:
+    """The least there is to talk to a real engine."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
+        try:
+            async with httpx.AsyncClient(base_url=self._address, trust_env=False) as client:
+                response = await client.request(method, path, content=body)
+        except httpx.HTTPError as error:
+            raise UpstreamError(f"The engine cannot be reached: {error!r}") from error
+        return EngineResponse(response.status_code, response.headers.raw, response.content)
+
+
+@pytest.fixture
+def real_engine() -> RealEngine:
+    """A real llama-server and a tiny model."""
+    engine = find_llama_server()
+    if engine is None:
+        pytest.skip("no llama-server is installed: run `make engines`")
+    return engine
+
+
+@pytest.fixture
+async def llama_server(
+    real_engine: RealEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[EngineClient]:
+    """A running llama-server that calls its model ``tiny`` and gives it a context of 2048 tokens."""
+    monkeypatch.setenv("PATH", f"{real_engine.program.parent}{os.pathsep}{os.environ['PATH']}")
+    model = ModelSettings(
+        driver="llamacpp", path=str(real_engine.model), args=["-t", "1", "--no-warmup"], context_length=2048
+    )
+    states: list[ReplicaState] = []
+    supervisor = Supervisor(
+        "tiny",
+        "tiny",
+        model,
+        driver=LlamaCppDriver(),
+        launcher=local_launcher(tmp_path),
+        ports=Ports(),
+        connect=HttpxClient,
+        on_state=states.append,
+    )
+    await supervisor.start()
+    assert supervisor.address is not None
+    yield HttpxClient(supervisor.address)
+    await supervisor.stop()
+    assert states == [ReplicaState.STARTING, ReplicaState.READY, ReplicaState.STOPPING, ReplicaState.STOPPED]

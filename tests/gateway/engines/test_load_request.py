@@ -1,0 +1,46 @@
+"""The load that an operator asks for."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from enginehouse import LoadFailed, ReplicaLost, RequestError, Ticket
+from enginehouse.engines.load_request import load
+from enginehouse.scheduling.collaborators import TicketHolder
+from enginehouse.scheduling.host_queue import HostQueue
+
+
+class Queue:
+    """Refuses with each of the errors, then grants."""
+
+    def __init__(self, *errors: RequestError) -> None:
+        self.errors = list(errors)
+        self.served_replicas: list[str] = []
+
+    def now(self) -> float:
+        return 0.0
+
+    def submit(self, ticket: Ticket, holder: TicketHolder) -> None:
+        if self.errors:
+            holder.refused(self.errors.pop(0))
+        else:
+            assert holder.granted()
+
+    def served(self, replica: str) -> None:
+        self.served_replicas.append(replica)
+
+    def cancel(self, ticket: Ticket) -> None: ...
+
+
+async def test_a_load_is_started_again_when_its_replica_is_lost() -> None:
+    queue = Queue(ReplicaLost("a@a"))
+    await load(cast(HostQueue, queue), "a@a")
+    assert queue.served_replicas == ["a@a"]
+
+
+@pytest.mark.parametrize("errors", [[ReplicaLost("a@a"), ReplicaLost("a@a")], [LoadFailed("no memory")]])
+async def test_a_load_fails_when_its_replica_is_lost_twice_or_does_not_start(errors: list[RequestError]) -> None:
+    with pytest.raises(LoadFailed):
+        await load(cast(HostQueue, Queue(*errors)), "a@a")

@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from enginehouse import Capabilities, EngineClient, Health, ServedModel, UpstreamError
+from enginehouse.config.schema import CheckSettings
+from enginehouse.engines.probing.prober import Prober
+from enginehouse_vllm import VllmDriver
+from tests.support.fake_engines import FakeClient, ScriptedDriver
+from tests.support.virtual_time import Run
+
+CHECKS = CheckSettings(interval=10, timeout=4)
+
+
+class Sink:
+    """Believes one probe, unless told what to think."""
+
+    def __init__(self) -> None:
+        self.verdicts: list[str] = []
+        self.models: list[tuple[float, Mapping[str, Capabilities]]] = []
+        self.thinks: Health | None = None
+        self._last = Health.UNKNOWN
+
+    def probe_succeeded(self, name: str) -> None:
+        self.verdicts.append("ok")
+        self._last = Health.HEALTHY
+
+    def probe_failed(self, name: str, why: str) -> None:
+        self.verdicts.append(why)
+        self._last = Health.UNHEALTHY
+
+    def set_models(self, name: str, models: Mapping[str, Capabilities]) -> None:
+        self.models.append((asyncio.get_running_loop().time(), models))
+
+    def health(self, name: str) -> Health:
+        return self.thinks or self._last
+
+
+@pytest.fixture
+def sink() -> Sink:
+    return Sink()
+
+
+def _prober(sink: Sink, jitter: Callable[[], float] = lambda: 0.5) -> Prober:
+    return Prober(sink, CHECKS, jitter)
+
+
+def test_the_first_round_ends_when_every_backend_was_probed_once(
+    in_virtual_time: Run, sink: Sink, driver: ScriptedDriver
+) -> None:
+    slow = type(driver)()
+    slow.delay = 3.0
+
+    async def scenario() -> None:
+        prober = _prober(sink)
+        prober.add("quick", driver, FakeClient({}))
+        prober.add("slow", slow, FakeClient({}))
+        await prober.first_round()
+        assert asyncio.get_running_loop().time() == 3.0
+
+    in_virtual_time(scenario())
+    assert sink.verdicts == ["ok", "ok"]
+    assert len(sink.models) == 2
+
+
+def test_a_hanging_probe_is_a_failure_after_the_timeout(
+    in_virtual_time: Run, sink: Sink, driver: ScriptedDriver
+) -> None:
+    driver.delay = 1e6
+
+    async def scenario() -> None:
+        prober = _prober(sink)
+        prober.add("a", driver, FakeClient({}))
+        await asyncio.sleep(CHECKS.timeout + CHECKS.interval + CHECKS.timeout + 1)
+
+    in_virtual_time(scenario())
+    assert sink.verdicts == ["no answer to its health check within 4 s"] * 2
+
+
+def test_a_probe_that_resists_its_cancellation_holds_up_nothing(
+    in_virtual_time: Run, sink: Sink, driver: ScriptedDriver
+) -> None:
+    class Stubborn(type(driver)):  # type: ignore[misc]
+        async def healthy(self, engine: EngineClient) -> bool:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(1e6)
+            await asyncio.sleep(1e6)
+            return True
+
+    async def scenario() -> None:
+        prober = _prober(sink)
+        prober.add("a", Stubborn(), FakeClient({}))
+        await prober.first_round()
+        assert asyncio.get_running_loop().time() == CHECKS.timeout
+
+    in_virtual_time(scenario())
+    assert len(sink.verdicts) == 1
+
+
+@pytest.mark.parametrize(
+    ("verdict", "why"),
+    [
+        (False, "its driver says that it is not healthy"),
+        (UpstreamError("Connection refused"), "Connection refused"),
+        (ZeroDivisionError("oops"), "its health check failed: ZeroDivisionError('oops')"),
+    ],
+)
+def test_whatever_a_driver_raises_is_a_failure_and_probing_goes_on(
+    verdict: bool | Exception, why: str, in_virtual_time: Run, sink: Sink, driver: ScriptedDriver
+) -> None:
+    driver.verdict = verdict
+
+    async def scenario() -> None:
+        prober = _prober(sink)
+        prober.add("a", driver, FakeClient({}))
+        await asyncio.sleep(CHECKS.interval * 1.5)
+
+    in_virtual_time(scenario())
+    assert sink.verdicts == [why, why]
+
+
+def test_a_no_is_explained_by_what_the_engine_answered(in_virtual_time: Run, sink: Sink) -> None:
+    async def scenario() -> None:
+        prober = _prober(sink)
+        prober.add("a", VllmDriver(), FakeClient({"/health": 503}))
+        await prober.first_round()
+
+    in_virtual_time(scenario())
+    assert sink.verdicts == ["GET /health answered 503"]
+
+
+def test_a_model_added_to_an_engine_shows_after_six_probes(
+    in_virtual_time: Run, sink: Sink, driver: ScriptedDriver
+) -> None:
+    driver.served = [ServedModel("a")]
+
+    async def scenario() -> None:
+        prober = _prober(sink)
+        prober.add("x", driver, FakeClient({}))
+        await asyncio.sleep(1)
+        driver.served = [ServedModel("a"), ServedModel("b", Capabilities(vision=True))]
+        await asyncio.sleep(6 * CHECKS.interval)
+
+    in_virtual_time(scenario())
+    assert sink.models == [
+        (0.0, {"a": Capabilities()}),
+        (6 * CHECKS.interval, {"a": Capabilities(), "b": Capabilities(vision=True)}),
+    ]
+
+
+def test_models_are_asked_for_as_soon_as_a_backend_is_healthy_again(
+    in_virtual_time: Run, sink: Sink, driver: ScriptedDriver
+) -> None:
+    async def scenario() -> None:
+        prober = _prober(sink)
+        prober.add("x", driver, FakeClient({}))
+        await asyncio.sleep(1)
+        driver.verdict = False
+        await asyncio.sleep(CHECKS.interval)
+        driver.verdict = True
+        await asyncio.sleep(CHECKS.interval)
+
+    in_virtual_time(scenario())
+    assert [when for when, _ in sink.models] == [0.0, 2 * CHECKS.interval]
+
+
+def test_a_failed_discovery_is_no_failure_of_health_and_is_tried_again_and_told_once(
+    in_virtual_time: Run, sink: Sink, driver: ScriptedDriver, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver.served = UpstreamError("the list is gone")
+
+    async def scenario() -> None:
+        prober = _prober(sink)
+        prober.add("x", driver, FakeClient({}))
+        await asyncio.sleep(2.5 * CHECKS.interval)
+        driver.served = [ServedModel("a")]
+        await asyncio.sleep(CHECKS.interval)
+
+    with caplog.at_level(logging.WARNING):
+        in_virtual_time(scenario())
+    assert sink.verdicts == ["ok"] * 4
+    assert sink.models == [(3 * CHECKS.interval, {"a": Capabilities()})]
+    assert caplog.text.count("the list is gone") == 1
+
+
+@pytest.mark.parametrize(
+    ("verdict", "health", "pause"),
+    [
+        (True, Health.HEALTHY, CHECKS.interval),
+        (False, Health.UNHEALTHY, CHECKS.interval),
+        (True, Health.UNHEALTHY, CHECKS.interval / 5),
+        (False, Health.HEALTHY, CHECKS.interval / 5),
+    ],
+)
+def test_a_verdict_in_doubt_is_looked_at_again_soon(
+    verdict: bool, health: Health, pause: float, in_virtual_time: Run, sink: Sink, driver: ScriptedDriver
+) -> None:
+    driver.verdict = verdict
+    sink.thinks = health
+
+    async def scenario() -> None:
+        prober = _prober(sink)
+        prober.add("x", driver, FakeClient({}))
+        await asyncio.sleep(CHECKS.interval + 1)
+
+    in_virtual_time(scenario())
+    assert driver.health_checks[:2] == [0.0, pause]
+
+
+def test_a_hundred_backends_are_not_probed_in_step(in_virtual_time: Run, sink: Sink, driver: ScriptedDriver) -> None:
+    async def scenario() -> None:
+        prober = _prober(sink, random.Random(7).random)
+        for number in range(100):
+            prober.add(f"b{number}", driver, FakeClient({}))
+        await asyncio.sleep(4 * CHECKS.interval)
+
+    in_virtual_time(scenario())
+    second_round = driver.health_checks[100:200]
+    assert min(second_round) >= 0.75 * CHECKS.interval
+    assert max(second_round) <= 1.25 * CHECKS.interval
+    busiest = max(sum(t <= other < t + 1 for other in driver.health_checks[100:]) for t in driver.health_checks[100:])
+    assert busiest < 40
+
+
+def test_a_removed_backend_is_heard_of_no_more(in_virtual_time: Run, sink: Sink, driver: ScriptedDriver) -> None:
+    driver.delay = 2.0
+
+    async def scenario() -> None:
+        prober = _prober(sink)
+        prober.add("x", driver, FakeClient({}))
+        await asyncio.sleep(1)
+        waiting = asyncio.ensure_future(prober.first_round())
+        await asyncio.sleep(0)
+        prober.remove("x")
+        await waiting
+        await asyncio.sleep(100)
+
+    in_virtual_time(scenario())
+    assert sink.verdicts == []
+    assert len(driver.health_checks) == 1
+
+
+def test_a_backend_may_be_added_again_under_its_name(in_virtual_time: Run, sink: Sink, driver: ScriptedDriver) -> None:
+    successor = type(driver)()
+
+    async def scenario() -> None:
+        prober = _prober(sink)
+        prober.add("x", driver, FakeClient({}))
+        await prober.first_round()
+        prober.add("x", successor, FakeClient({}))
+        await asyncio.sleep(1.5 * CHECKS.interval)
+        prober.close()
+        await asyncio.sleep(10 * CHECKS.interval)
+
+    in_virtual_time(scenario())
+    assert (len(driver.health_checks), len(successor.health_checks)) == (1, 2)
+
+
+def test_an_engines_limit_is_asked_for_with_its_models(
+    in_virtual_time: Run, sink: Sink, driver: ScriptedDriver
+) -> None:
+    limits: list[int | None] = []
+
+    async def scenario() -> None:
+        driver.limit = 4
+        prober = _prober(sink)
+        prober.add("a", driver, FakeClient({}), on_concurrency=limits.append)
+        prober.add("b", driver, FakeClient({}))
+        await prober.first_round()
+        driver.limit = UpstreamError("busy")
+        await asyncio.sleep(7 * CHECKS.interval)
+        driver.limit = None
+        await asyncio.sleep(7 * CHECKS.interval)
+        prober.close()
+
+    in_virtual_time(scenario())
+    assert limits == [4, None], "a question without an answer changes nothing"

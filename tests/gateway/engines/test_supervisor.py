@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+import sys
+from collections.abc import Awaitable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from enginehouse import ConfigError, Launcher, LoadFailed, ReplicaState
+from enginehouse.config.schema import ModelSettings
+from enginehouse.engines.ports import Ports
+from enginehouse.engines.supervisor import Supervisor
+from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
+from tests.support.launchers import local_launcher
+from tests.support.virtual_time import Run
+
+T = TypeVar("T")
+STOPPED, STARTING, READY = ReplicaState.STOPPED, ReplicaState.STARTING, ReplicaState.READY
+STOPPING, FAILED = ReplicaState.STOPPING, ReplicaState.FAILED
+
+
+async def soon(work: Awaitable[T]) -> T:
+    return await asyncio.wait_for(work, 20)
+
+
+class Stage:
+    """A supervisor with all that it deals with."""
+
+    def __init__(
+        self,
+        driver: ScriptedDriver,
+        client: FakeClient,
+        model: ModelSettings,
+        launcher: FakeLauncher,
+        launches_with: Launcher | None = None,
+    ) -> None:
+        self.driver = driver
+        self.launcher = launcher
+        self.states: list[ReplicaState] = []
+        self.addresses: list[str] = []
+        self.ports = Ports(25_000, 25_999)
+        self.supervisor = Supervisor(
+            "tiny-1", "tiny", model,
+            driver=driver, launcher=launches_with or launcher, ports=self.ports, connect=self._connect,
+            on_state=self.states.append,
+        )  # fmt: skip
+        self._client = client
+
+    def _connect(self, address: str) -> FakeClient:
+        self.addresses.append(address)
+        return self._client
+
+
+@pytest.fixture
+def stage(driver: ScriptedDriver, fake_launcher: FakeLauncher) -> Stage:
+    return Stage(
+        driver, FakeClient({}), ModelSettings(command="engine", start_timeout=60, stop_timeout=7), fake_launcher
+    )
+
+
+def test_an_engine_is_ready_when_its_driver_says_so(in_virtual_time: Run, stage: Stage) -> None:
+    async def scenario() -> None:
+        await stage.supervisor.start()
+        assert stage.supervisor.address == stage.addresses[0] == stage.launcher.launched[0].address
+
+    in_virtual_time(scenario())
+    assert stage.states == [STARTING, READY]
+    assert stage.supervisor.problem == ""
+
+
+def test_readiness_is_probed_soon_and_then_less_and_less_often(in_virtual_time: Run, stage: Stage) -> None:
+    stage.driver.verdict = False
+
+    async def scenario() -> None:
+        starting = asyncio.ensure_future(stage.supervisor.start())
+        await asyncio.sleep(30)
+        stage.driver.verdict = True
+        await starting
+
+    in_virtual_time(scenario())
+    times = stage.driver.health_checks
+    pauses = [after - before for before, after in pairwise(times)]
+    assert times[0] == pytest.approx(0.05)
+    assert pauses == sorted(pauses)
+    assert len([time for time in times if time < 1]) >= 5
+    assert max(pauses) == pytest.approx(1.0)
+
+
+def test_a_readiness_probe_that_hangs_is_bounded_by_the_start_timeout(in_virtual_time: Run, stage: Stage) -> None:
+    stage.driver.delay = 1e6
+    stage.launcher.prints = b"loading tensors\nstill loading\n"
+
+    async def scenario() -> None:
+        with pytest.raises(LoadFailed, match=r"not ready within 60 s .* | still loading$") as caught:
+            await stage.supervisor.start()
+        assert asyncio.get_running_loop().time() == pytest.approx(60.1)
+        assert caught.value.details == {"model": "tiny", "log": ["loading tensors", "still loading"]}
+
+    in_virtual_time(scenario())
+    assert stage.states == [STARTING, FAILED]
+    assert stage.launcher.launched[0].stops == [7]
+    assert "not ready within 60 s (no answer to its health check" in stage.supervisor.problem
+
+
+def test_a_launch_that_hangs_is_bounded_by_the_start_timeout(in_virtual_time: Run, stage: Stage) -> None:
+    stage.launcher.delay = 1e6
+
+    async def scenario() -> None:
+        with pytest.raises(LoadFailed, match="could not be launched in that time"):
+            await stage.supervisor.start()
+        assert asyncio.get_running_loop().time() == 60
+
+    in_virtual_time(scenario())
+    assert stage.states == [STARTING, FAILED]
+
+
+def test_an_exit_during_start_fails_at_once_with_the_last_lines(in_virtual_time: Run, stage: Stage) -> None:
+    stage.driver.verdict = False
+    stage.launcher.prints = b"one\ntwo\nthree\nfour: no such model"
+
+    async def scenario() -> None:
+        starting = asyncio.ensure_future(stage.supervisor.start())
+        await asyncio.sleep(5)
+        stage.launcher.launched[0].end.set_result(-9)
+        with pytest.raises(LoadFailed) as caught:
+            await starting
+        assert asyncio.get_running_loop().time() == pytest.approx(5.1)
+        assert caught.value.message == (
+            "Model 'tiny' did not start: it ended by SIGKILL while it started; "
+            "its last lines were: two | three | four: no such model"
+        )
+        assert list(caught.value.details["log"]) == ["one", "two", "three", "four: no such model"]
+
+    in_virtual_time(scenario())
+    assert stage.states == [STARTING, FAILED]
+
+
+def test_an_exit_while_ready_is_reported_and_the_engine_can_be_started_again(
+    in_virtual_time: Run, stage: Stage
+) -> None:
+    stage.launcher.prints = b"CUDA error\n"
+
+    async def scenario() -> None:
+        await stage.supervisor.start()
+        stage.launcher.launched[0].end.set_result(134)
+        await asyncio.sleep(1)
+        assert stage.supervisor.problem == "The engine ended with status 134; its last lines were: CUDA error"
+        assert stage.supervisor.address is None
+        stage.launcher.prints = b""
+        await stage.supervisor.start()
+        assert stage.supervisor.problem == ""
+        stage.launcher.launched[1].end.set_result(1)
+        await asyncio.sleep(1)
+        assert stage.supervisor.problem == "The engine ended with status 1"
+
+    in_virtual_time(scenario())
+    assert stage.states == [STARTING, READY, FAILED, STARTING, READY, FAILED]
+    assert stage.supervisor.log.tail(5) == ["CUDA error"]
+
+
+def test_stopping_is_no_failure(in_virtual_time: Run, stage: Stage) -> None:
+    async def scenario() -> None:
+        await stage.supervisor.start()
+        await stage.supervisor.stop(3)
+        await asyncio.sleep(1)
+
+    in_virtual_time(scenario())
+    assert stage.states == [STARTING, READY, STOPPING, STOPPED]
+    assert stage.launcher.launched[0].stops == [3]
+
+
+@pytest.mark.parametrize("launch_s", [0, 10])
+def test_stopping_while_it_starts_fails_the_start(launch_s: float, in_virtual_time: Run, stage: Stage) -> None:
+    stage.driver.verdict = False
+    stage.launcher.delay = launch_s
+
+    async def scenario() -> None:
+        starting = asyncio.ensure_future(stage.supervisor.start())
+        await asyncio.sleep(5)
+        await stage.supervisor.stop()
+        with pytest.raises(LoadFailed, match="was stopped while it started"):
+            await starting
+
+    in_virtual_time(scenario())
+    assert stage.states == [STARTING, STOPPING, STOPPED]
+    assert [process.stops for process in stage.launcher.launched] == ([] if launch_s else [[7]])
+
+
+def test_stopping_in_the_moment_it_becomes_ready_stops_it(in_virtual_time: Run, stage: Stage) -> None:
+    async def scenario() -> None:
+        starting = asyncio.ensure_future(stage.supervisor.start())
+        await asyncio.sleep(0.05)
+        task = stage.supervisor._starting
+        assert task is not None
+        while not task.done():  # noqa: ASYNC110 - the moment before anybody hears of its end
+            await asyncio.sleep(0)
+        assert not starting.done()
+        await stage.supervisor.stop()
+
+    in_virtual_time(scenario())
+    assert stage.states[-1] is STOPPED
+    assert stage.launcher.launched[0].end.done()
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [*((0, n) for n in range(10)), *((0.05, n) for n in range(20))])
+def test_a_start_that_is_cancelled_at_any_moment_leaves_nothing_behind(
+    seconds: float, steps: int, in_virtual_time: Run, stage: Stage
+) -> None:
+    """The launcher hands its process over, and the engine becomes ready, within these steps of the event loop."""
+
+    async def scenario() -> None:
+        starting = asyncio.ensure_future(stage.supervisor.start())
+        await asyncio.sleep(seconds)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.wait({starting})
+        assert starting.cancelled() is (stage.states[-1] is STOPPED)
+        assert [process.end.done() for process in stage.launcher.launched] in ([], [starting.cancelled()])
+
+    in_virtual_time(scenario())
+
+
+def test_an_engine_whose_launch_nobody_waits_for_any_more_is_stopped(in_virtual_time: Run, stage: Stage) -> None:
+    class Stubborn:
+        async def launch(self, *args: Any) -> Any:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(1e6)
+            await asyncio.sleep(5)
+            return await stage.launcher.launch(*args)
+
+    stage.supervisor._launcher = Stubborn()  # type: ignore[assignment]
+
+    async def scenario() -> None:
+        with pytest.raises(LoadFailed, match="could not be launched in that time"):
+            await stage.supervisor.start()
+        await asyncio.sleep(10)
+        assert stage.launcher.launched[0].end.done()
+
+    in_virtual_time(scenario())
+    assert stage.states == [STARTING, FAILED]
+
+
+def test_a_cancelled_start_leaves_nothing_behind(in_virtual_time: Run, stage: Stage) -> None:
+    stage.driver.verdict = False
+
+    async def scenario() -> None:
+        starting = asyncio.ensure_future(stage.supervisor.start())
+        await asyncio.sleep(5)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert stage.launcher.launched[0].end.done()
+
+    in_virtual_time(scenario())
+    assert stage.states == [STARTING, STOPPED]
+
+
+def test_the_engine_goes_even_when_its_start_is_cancelled_twice(in_virtual_time: Run, stage: Stage) -> None:
+    stage.driver.verdict = False
+
+    async def scenario() -> None:
+        starting = asyncio.ensure_future(stage.supervisor.start())
+        await asyncio.sleep(5)
+        stage.launcher.launched[0].stop_s = 3
+        for _ in range(2):
+            starting.cancel()
+            await asyncio.sleep(1)
+        assert starting.done()
+        await asyncio.sleep(5)
+        assert stage.launcher.launched[0].end.done()
+
+    in_virtual_time(scenario())
+
+
+def test_a_port_is_free_again_when_its_engine_has_stopped(in_virtual_time: Run, stage: Stage) -> None:
+    stage.ports = stage.supervisor._ports = Ports(25_000, 25_001)
+
+    async def scenario() -> None:
+        for end in (stage.supervisor.stop, None, stage.supervisor.stop, None):
+            await stage.supervisor.start()
+            if end:
+                await end()
+            else:
+                stage.launcher.launched[-1].end.set_result(1)
+                await asyncio.sleep(1)
+        stage.driver.verdict = False
+        for _ in range(3):
+            with pytest.raises(LoadFailed, match="not ready within"):
+                await stage.supervisor.start()
+
+    in_virtual_time(scenario())
+
+
+def test_a_configuration_that_cannot_be_launched_is_told(
+    in_virtual_time: Run, driver: ScriptedDriver, fake_launcher: FakeLauncher
+) -> None:
+    stage = Stage(driver, FakeClient({}), ModelSettings(command="engine ${prot}"), fake_launcher)
+
+    async def scenario() -> None:
+        with pytest.raises(ConfigError, match=r"models.tiny.command"):
+            await stage.supervisor.start()
+
+    in_virtual_time(scenario())
+    assert stage.states == [STARTING, FAILED]
+
+
+async def test_a_real_child_that_exits_during_start_fails_at_once(driver: ScriptedDriver, tmp_path: Path) -> None:
+    driver.verdict = False
+    fail = 'import sys; print("reading the model"); sys.exit("error: model not found")'
+    model = ModelSettings(command=shlex.join([sys.executable, "-u", "-c", fail]), start_timeout=600)
+    stage = Stage(driver, FakeClient({}), model, FakeLauncher(), local_launcher(tmp_path))
+    with pytest.raises(LoadFailed, match="it ended with status 1 while it started") as caught:
+        await soon(stage.supervisor.start())
+    assert caught.value.details["log"] == ["reading the model", "error: model not found"]

@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from enginehouse import UNKNOWN, Capabilities, ConfigError, Health, NotFound, ReplicaState, Role
+from enginehouse.config.schema import CheckSettings
+from enginehouse.fleet.backend_info import BackendInfo
+from enginehouse.fleet.fleet import Fleet
+from tests.support.fake_clock import StoppedClock
+
+Make = Callable[..., BackendInfo]
+
+
+def names(fleet: Fleet, model: str) -> list[str]:
+    return [candidate.replica for candidate in fleet.snapshot.candidates(model)]
+
+
+def capabilities(fleet: Fleet, model: str) -> Capabilities:
+    return fleet.snapshot.candidates(model)[0].capabilities
+
+
+def test_a_backend_offers_the_models_it_declares(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("gpu-1", "llama", "qwen", priority=3, role=Role.DECODE, host="rack"))
+    assert list(fleet.snapshot.models) == ["llama", "qwen"]
+    candidate = fleet.snapshot.candidates("llama")[0]
+    assert candidate.replica == "llama@gpu-1"
+    assert (candidate.priority, candidate.role, candidate.host) == (3, Role.DECODE, "rack")
+    assert candidate.state is ReplicaState.READY
+
+
+def test_candidates_stand_in_the_order_in_which_backends_were_added(fleet: Fleet, backend: Make) -> None:
+    for name in ("c", "a", "b"):
+        fleet.add(backend(name))
+    for name in ("b", "c", "a"):
+        fleet.set_models(name, {"m": UNKNOWN})
+    assert names(fleet, "m") == ["m@c", "m@a", "m@b"]
+
+
+def test_a_removed_backend_is_no_candidate_any_more(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", "m", "only-a"))
+    fleet.add(backend("b", "m"))
+    fleet.remove("a")
+    assert names(fleet, "m") == ["m@b"]
+    assert list(fleet.snapshot.models) == ["m"]
+    assert [status.name for status in fleet.backends()] == ["b"]
+
+
+def test_a_backend_that_comes_back_stands_last(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", "m"))
+    fleet.add(backend("b", "m"))
+    fleet.remove("a")
+    fleet.add(backend("a", "m"))
+    assert names(fleet, "m") == ["m@b", "m@a"]
+
+
+def test_a_second_backend_of_the_same_name_is_refused(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", "m"))
+    with pytest.raises(ConfigError, match="already a backend 'a'"):
+        fleet.add(backend("a", "n"))
+    assert list(fleet.snapshot.models) == ["m"]
+
+
+def test_a_backend_that_declares_nothing_offers_what_is_discovered(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a"))
+    assert fleet.snapshot.models == {}
+    fleet.set_models("a", {"m": Capabilities(tools=True), "n": UNKNOWN})
+    assert list(fleet.snapshot.models) == ["m", "n"]
+    fleet.set_models("a", {"n": UNKNOWN})
+    assert list(fleet.snapshot.models) == ["n"]
+
+
+def test_discovery_adds_no_model_to_a_backend_that_declares_its_models(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", "m"))
+    fleet.set_models("a", {"m": Capabilities(context_length=10), "surprise": UNKNOWN})
+    assert list(fleet.snapshot.models) == ["m"]
+    assert capabilities(fleet, "m").context_length == 10
+
+
+def test_own_capabilities_win_over_declared_over_discovered(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", models={"m": Capabilities(vision=True)}))
+    fleet.declare("m", Capabilities(vision=False, tools=False))
+    fleet.set_models("a", {"m": Capabilities(vision=False, tools=True, context_length=4096)})
+    assert capabilities(fleet, "m") == Capabilities(vision=True, tools=False, context_length=4096)
+
+
+def test_declared_capabilities_hold_wherever_the_model_is_served_also_later(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", "m"))
+    fleet.add(backend("b"))
+    fleet.declare("m", Capabilities(tools=False))
+    fleet.set_models("b", {"m": Capabilities(tools=True)})
+    fleet.add(backend("c", "m"))
+    assert [each.capabilities.tools for each in fleet.snapshot.candidates("m")] == [False, False, False]
+
+
+def test_discovering_the_same_again_publishes_nothing(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a"))
+    fleet.set_models("a", {"m": Capabilities(tools=True)})
+    before = fleet.snapshot
+    fleet.set_models("a", {"m": Capabilities(tools=True)})
+    assert fleet.snapshot is before
+
+
+def test_a_changed_mapping_of_the_caller_changes_nothing(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a"))
+    found = {"m": UNKNOWN}
+    fleet.set_models("a", found)
+    found["n"] = UNKNOWN
+    fleet.set_models("a", found)
+    assert list(fleet.snapshot.models) == ["m", "n"]
+
+
+def test_three_failures_take_a_backend_out_and_two_successes_bring_it_back(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", "m", "n"))
+    for _ in range(3):
+        assert fleet.snapshot.candidates("m")[0].health is Health.HEALTHY
+        fleet.failed("a", "connection refused")
+    assert {fleet.snapshot.candidates(model)[0].health for model in ("m", "n")} == {Health.UNHEALTHY}
+    fleet.succeeded("a")
+    assert fleet.snapshot.candidates("m")[0].health is Health.UNHEALTHY
+    fleet.succeeded("a")
+    assert fleet.snapshot.candidates("m")[0].health is Health.HEALTHY
+
+
+def test_a_success_of_a_healthy_backend_publishes_nothing(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", "m"))
+    before = fleet.snapshot
+    fleet.succeeded("a")
+    fleet.failed("a", "once")
+    fleet.succeeded("a")
+    assert fleet.snapshot is before
+
+
+def test_a_health_change_leaves_other_backends_candidates_alone(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", "m"))
+    fleet.add(backend("b", "m"))
+    other = fleet.snapshot.candidates("m")[1]
+    for _ in range(3):
+        fleet.failed("a", "refused")
+    assert fleet.snapshot.candidates("m")[1] is other
+
+
+def test_a_late_result_of_a_removed_backend_is_ignored(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", "m"))
+    fleet.remove("a")
+    fleet.succeeded("a")
+    fleet.failed("a", "too late")
+    assert fleet.backends() == ()
+
+
+def test_a_draining_backend_says_so_until_it_is_undrained(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", "m"))
+    fleet.drain("a")
+    drained = fleet.snapshot
+    fleet.drain("a")
+    assert fleet.snapshot is drained
+    assert drained.candidates("m")[0].draining
+    assert fleet.backends()[0].draining
+    fleet.undrain("a")
+    assert not fleet.snapshot.candidates("m")[0].draining
+
+
+def test_the_state_of_one_replica_leaves_the_others_alone(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", "m", "n"))
+    fleet.set_state("m@a", ReplicaState.STOPPED, wake_s=12.5)
+    stopped, other = fleet.snapshot.candidates("m")[0], fleet.snapshot.candidates("n")[0]
+    assert (stopped.state, stopped.wake_s) == (ReplicaState.STOPPED, 12.5)
+    assert (other.state, other.wake_s) == (ReplicaState.READY, 0.0)
+    fleet.set_state("m@a", ReplicaState.READY)
+    assert fleet.snapshot.candidates("m")[0].wake_s == 0.0
+
+
+def test_a_replicas_name_may_be_hard_to_take_apart(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("b@c", "m@1"))
+    fleet.set_state("m@1@b@c", ReplicaState.FAILED)
+    assert fleet.snapshot.candidates("m@1")[0].state is ReplicaState.FAILED
+
+
+def test_a_load_is_the_same_object_for_all_models_and_in_every_snapshot(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", "m", "n"))
+    load = fleet.load("a")
+    old = fleet.snapshot
+    fleet.drain("a")
+    load.begin()
+    for snapshot in (old, fleet.snapshot):
+        assert snapshot.candidates("m")[0].load is load
+        assert snapshot.candidates("n")[0].load is load
+    assert fleet.backends()[0].pending == 1
+
+
+def test_the_status_tells_what_people_ask_for(fleet: Fleet, backend: Make, clock: StoppedClock) -> None:
+    fleet.add(backend("a", "m", driver="vllm", priority=2, role=Role.PREFILL, host="rack", health=Health.UNKNOWN))
+    fleet.load("a").answered(40.0)
+    clock.now = 123.0
+    fleet.failed("a", "connection refused")
+    status = fleet.backends()[0]
+    assert (status.name, status.url, status.driver) == ("a", "http://a", "vllm")
+    assert (status.priority, status.role, status.host) == (2, Role.PREFILL, "rack")
+    assert (status.health, status.draining, status.models) == (Health.UNHEALTHY, False, ("m",))
+    assert (status.pending, status.avg_latency_ms) == (0, 40.0)
+    assert (status.last_error, status.last_error_at) == ("connection refused", 123.0)
+
+
+def test_changes_of_health_and_state_are_told_once_they_can_be_seen(clock: StoppedClock, backend: Make) -> None:
+    told: list[object] = []
+    fleet = Fleet(
+        CheckSettings(failures=1, successes=1),
+        clock,
+        on_health=lambda name, health: told.append((name, health, fleet.snapshot.candidates("m")[0].health)),
+        on_state=lambda replica, state: told.append((replica, state, fleet.snapshot.candidates("m")[0].state)),
+    )
+    fleet.add(backend("a", "m"))
+    fleet.succeeded("a")
+    fleet.failed("a", "refused")
+    fleet.failed("a", "refused")
+    fleet.set_state("m@a", ReplicaState.STARTING, wake_s=3)
+    fleet.set_state("m@a", ReplicaState.STARTING, wake_s=2)
+    assert told == [
+        ("a", Health.UNHEALTHY, Health.UNHEALTHY),
+        ("a", Health.HEALTHY, Health.HEALTHY),
+        ("m@a", ReplicaState.STARTING, ReplicaState.STARTING),
+    ]
+
+
+def test_it_is_told_when_replicas_come_and_go(clock: StoppedClock, backend: Make) -> None:
+    told: list[list[str]] = []
+    fleet = Fleet(CheckSettings(), clock, on_replicas=lambda: told.append(sorted(fleet.snapshot.models)))
+    fleet.add(backend("a", "m"))
+    fleet.add(backend("b"))
+    fleet.set_models("b", {"n": UNKNOWN})
+    fleet.set_models("b", {"n": Capabilities(vision=True)})
+    fleet.set_state("m@a", ReplicaState.STOPPED)
+    fleet.drain("a")
+    fleet.remove("a")
+    assert told == [["m"], ["m", "n"], ["n"]]
+
+
+def test_a_backend_marked_unhealthy_takes_no_requests_from_that_moment_on(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", "m"))
+    fleet.mark_unhealthy("a", "killed")
+    assert fleet.snapshot.candidates("m")[0].health is Health.UNHEALTHY
+    assert fleet.backends()[0].last_error == "killed"
+    fleet.mark_unhealthy("nobody", "killed")
+
+
+@pytest.mark.parametrize("state", [state for state in ReplicaState if state is not ReplicaState.READY])
+def test_nothing_is_held_against_an_engine_that_does_not_run(fleet: Fleet, backend: Make, state: ReplicaState) -> None:
+    fleet.add(backend("a", "m"))
+    fleet.mark_unhealthy("a", "hung")
+    fleet.set_state("m@a", state, wake_s=3, problem="killed")
+    for _ in range(9):
+        fleet.failed("a", "broke off")
+    [candidate] = fleet.snapshot.candidates("m")
+    assert (candidate.health, candidate.state, candidate.wake_s) == (Health.HEALTHY, state, 3)
+    assert fleet.backends()[0].last_error == "killed"
+
+    fleet.set_state("m@a", ReplicaState.READY)
+    for _ in range(9):
+        fleet.failed("a", "broke off")
+    assert fleet.health("a") is Health.UNHEALTHY
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda fleet: fleet.remove("gpu-2"),
+        lambda fleet: fleet.set_models("gpu-2", {}),
+        lambda fleet: fleet.drain("gpu-2"),
+        lambda fleet: fleet.undrain("gpu-2"),
+        lambda fleet: fleet.load("gpu-2"),
+    ],
+)
+def test_an_unknown_backend_is_not_found_with_a_guess(
+    fleet: Fleet, backend: Make, ask: Callable[[Fleet], object]
+) -> None:
+    fleet.add(backend("gpu-1", "m"))
+    with pytest.raises(NotFound, match=r"no backend 'gpu-2'; did you mean \"gpu-1\"\?"):
+        ask(fleet)
+
+
+def test_an_unknown_replica_is_not_found_with_a_guess(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("gpu-1", "m"))
+    with pytest.raises(NotFound, match=r"no replica 'm@gpu-2'.*m@gpu-1"):
+        fleet.set_state("m@gpu-2", ReplicaState.READY)
+    with pytest.raises(NotFound, match=r"no replica 'zzz'$"):
+        fleet.set_state("zzz", ReplicaState.READY)

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from enginehouse.testing.pytest_plugin import StartEngine, StartGateway
+from tests.support.paths import DOCS
+from tests.support.plugins import Install
+
+HOW_TO = DOCS / "how-to" / "write-a-plugin.md"
+
+
+def test_the_plugin_of_the_tutorial_works_and_passes_its_tests(install: Install) -> None:
+    plugin, tests = re.findall(r"```python\n(.*?)```", HOW_TO.read_text(), re.DOTALL)
+    install("calm", plugin.replace("from __future__ import annotations\n", ""))
+
+    names: dict[str, Any] = {}
+    exec(tests, names)
+    written = [value for name, value in names.items() if name.startswith("test_")]
+    for test in written:
+        test()
+
+    assert len(written) == 3
+
+
+def test_the_gateway_of_the_tutorial_starts_with_the_plugin(
+    install: Install,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    enginehouse_engine: StartEngine,
+    enginehouse_gateway: StartGateway,
+) -> None:
+    text = HOW_TO.read_text()
+    plugin, test = (re.findall(rf"```{tag}\n(.*?)```", text, re.DOTALL)[0] for tag in ("python", "py"))
+    install("calm", plugin.replace("from __future__ import annotations\n", ""))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    names: dict[str, Any] = {}
+    exec(test, names)
+    names["test_the_gateway_starts_with_the_plugin"](enginehouse_engine, enginehouse_gateway)

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+from enginehouse import hookspecs
+from enginehouse.plugin_manager.kinds import KINDS
+from tests.support.paths import ROOT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def folders() -> set[str]:
+    return {path.name for path in (ROOT / "plugins").iterdir() if (path / "__init__.py").exists()}
+
+
+def test_every_bundled_plugin_is_in_the_wheel() -> None:
+    packages = project()["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+
+    assert set(packages) == {"gateway/enginehouse", *(f"plugins/{name}" for name in folders())}
+
+
+def test_every_bundled_plugin_has_its_entry_point() -> None:
+    points = project()["project"]["entry-points"]["enginehouse"]
+
+    assert points == {name.removeprefix("enginehouse_"): name for name in folders()}
+
+
+def test_the_import_contracts_know_every_bundled_plugin() -> None:
+    linter = project()["tool"]["importlinter"]
+    [door] = [contract for contract in linter["contracts"] if contract["type"] == "forbidden"]
+
+    assert set(linter["root_packages"]) == {"enginehouse", *folders()}
+    assert set(door["source_modules"]) == folders()
+
+
+def test_hooks_are_called_by_the_plugin_manager_only() -> None:
+    callers = {
+        path.relative_to(ROOT).as_posix()
+        for root in ("gateway", "plugins")
+        for path in (ROOT / root).rglob("*.py")
+        if re.search(r"\.hook\b", path.read_text())
+    }
+
+    assert callers == {"gateway/enginehouse/plugin_manager/discovery.py"}
+
+
+def test_the_table_of_kinds_has_every_hook_in_its_order() -> None:
+    hooks = [name for name in vars(hookspecs) if name.startswith("register_")]
+
+    assert [kind.hook for kind in KINDS] == hooks
+    assert len({kind.name for kind in KINDS}) == len(KINDS)

@@ -1,0 +1,120 @@
+"""A whole gateway between scripted engines and raw clients, all in one event loop, behind either door."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+
+import pytest
+
+from enginehouse.config.schema import PluginSettings
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.plugin_manager.registry import Registry
+from tests.support.launched_engine import Launch, LaunchedEngine
+from tests.support.scripted_engine import ScriptedEngine, StartEngine, start_engine
+from tests.support.served_gateway import DoorName, HasUrl, OpenGateway, ServedGateway, configure, prepare, serve
+from tests.support.web_sockets import Dial, StartSocketEngine, dialled, socket_engines
+
+_ON_BOTH_LOOPS = {f"test_{topic}.py" for topic in ("aborts", "pressure", "progress", "streaming", "tls")}
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """uvloop where there is one, as the gateway runs on; asyncio's too for tests that depend on the loop."""
+    if importlib.util.find_spec("uvloop") is None:
+        return {"asyncio": asyncio.new_event_loop}
+    import uvloop
+
+    if item.path.name not in _ON_BOTH_LOOPS:
+        return {"uvloop": uvloop.new_event_loop}
+    return {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[StartEngine]:
+    """Starts scripted engines."""
+    engines: list[ScriptedEngine] = []
+
+    async def start(*, tls: ssl.SSLContext | None = None, there: bool = True, scheme: str = "") -> ScriptedEngine:
+        made = await start_engine(tls, scheme)
+        engines.append(made)
+        if not there:
+            made.stop_listening()
+        return made
+
+    yield start
+    for each in engines:
+        await each.close()
+
+
+@pytest.fixture
+async def socket_engine() -> AsyncIterator[StartSocketEngine]:
+    """Starts engines that speak WebSocket."""
+    async with socket_engines() as start:
+        yield start
+
+
+@pytest.fixture
+async def dial() -> AsyncIterator[Dial]:
+    """Opens WebSockets of a gateway: ``await dial(gateway, "/upstream/m/x")``."""
+    async with dialled() as dial:
+        yield dial
+
+
+@pytest.fixture
+def launched() -> Launch:
+    """Makes a backend of a gateway one that the gateway launches: ``launched(gateway, "a", concurrency=1)``."""
+    return LaunchedEngine
+
+
+@pytest.fixture(scope="session")
+def registry() -> Registry:
+    return load_plugins(PluginSettings()).registry
+
+
+@pytest.fixture(params=["fast", "asgi"])
+def door(request: pytest.FixtureRequest) -> DoorName:
+    name: DoorName = request.param
+    return name
+
+
+@pytest.fixture
+def only_fast(door: DoorName) -> None:
+    """For tests of what uvicorn's own protocol decides before the ASGI door."""
+    if door != "fast":
+        pytest.skip("not the ASGI door's business")
+
+
+@pytest.fixture
+async def house(door: DoorName, registry: Registry, engine: object) -> AsyncIterator[OpenGateway]:
+    """Opens gateways: ``await house(engine, other, routing={...}, clock=...)``.
+
+    Afterwards no request may be left, and the loop must not have seen an unhandled exception.
+    """
+    loop = asyncio.get_running_loop()
+    unhandled: list[object] = []
+    loop.set_exception_handler(lambda _, context: unhandled.append(context))
+    opened: list[tuple[ServedGateway, asyncio.Server]] = []
+
+    async def open_gateway(
+        *engines: HasUrl,
+        clock: Callable[[], float] | None = None,
+        backend: Mapping[str, object] | None = None,
+        backends: Mapping[str, object] | None = None,
+        **sections: object,
+    ) -> ServedGateway:
+        config = configure(engines, backend, backends, sections)
+        made, server = await serve(prepare(config, registry, clock), door)
+        opened.append((made, server))
+        return made
+
+    yield open_gateway
+    for made, server in opened:
+        server.close()
+        for client in made.clients:
+            client.close()
+        await made.disconnected()
+        await made.quiet()
+        made.relay.close()
+    assert not unhandled, unhandled

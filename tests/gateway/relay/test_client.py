@@ -1,0 +1,97 @@
+"""The client for whole requests, which probes use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+import pytest
+
+from enginehouse.config.schema import BackendSettings, TimeoutSettings
+from enginehouse.domain.errors import UpstreamError, UpstreamTimeout
+from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.upstream.upstream import Upstream
+from tests.support.scripted_engine import Cut, ScriptedEngine, StartEngine, Step
+
+
+class MakeClient(Protocol):
+    """Makes clients of a scripted engine."""
+
+    def __call__(self, served: ScriptedEngine, prefix: str = "", timeout: float = 5.0, api_key: str = "") -> Client: ...
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[MakeClient]:
+    upstreams: list[Upstream] = []
+
+    def make(served: ScriptedEngine, prefix: str = "", timeout: float = 5.0, api_key: str = "") -> Client:
+        settings = BackendSettings(url=served.url + prefix, api_key=api_key)
+        upstreams.append(Upstream("a", settings, TimeoutSettings()))
+        return Client(upstreams[-1], timeout)
+
+    yield make
+    for upstream in upstreams:
+        upstream.pool.close()
+
+
+async def test_a_request_is_answered_whole(engine: StartEngine, client: MakeClient) -> None:
+    served = await engine()
+    served.plays(b"HTTP/1.1 201 X\r\nx-a: b\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n", b"1\r\nc\r\n0\r\n\r\n")
+    response = await client(served, "/base", api_key="secret").request("POST", "/v1/x", b"{}")
+    assert (response.status, response.headers, response.body) == (201, [(b"x-a", b"b")], b"abc")
+    [call] = served.calls
+    assert (call.request_line, call.body) == (b"POST /base/v1/x HTTP/1.1", b"{}")
+    assert call.header(b"authorization") == [b"Bearer secret"]
+
+
+async def test_connections_are_kept_and_stale_ones_replaced(engine: StartEngine, client: MakeClient) -> None:
+    served = await engine()
+    asking = client(served)
+    for _ in range(2):
+        await asking.request("GET", "/health")
+    assert len(served.connections) == 1
+    served.plays(served.RESET)
+    assert (await asking.request("GET", "/health")).status == 200
+    assert len(served.connections) == 2
+
+
+async def test_a_request_is_sent_twice_at_most(engine: StartEngine, client: MakeClient) -> None:
+    served = await engine()
+    asking = client(served)
+    await asyncio.gather(*(asking.request("GET", "/health") for _ in range(4)))
+    served.otherwise((served.RESET,))
+    with pytest.raises(UpstreamError):
+        await asking.request("POST", "/load")
+    assert len(served.calls) == 6
+
+
+@pytest.mark.parametrize(
+    "script", [(b"nonsense\r\n\r\n",), (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", Cut.RESET)]
+)
+async def test_a_failure_is_an_upstream_error(
+    engine: StartEngine, client: MakeClient, script: tuple[Step, ...]
+) -> None:
+    served = await engine()
+    served.plays(*script)
+    with pytest.raises(UpstreamError):
+        await client(served).request("GET", "/health")
+    with pytest.raises(UpstreamError, match="cannot connect"):
+        await client(await engine(there=False)).request("GET", "/health")
+
+
+async def test_an_engine_that_takes_too_long_is_hung_up_on(engine: StartEngine, client: MakeClient) -> None:
+    served = await engine()
+    served.plays(asyncio.Event())
+    with pytest.raises(UpstreamTimeout, match=r"0\.05 s"):
+        await client(served, timeout=0.05).request("GET", "/health")
+    await served.calls[0].closed.wait()
+
+
+async def test_an_endless_answer_is_cut_off(engine: StartEngine, client: MakeClient) -> None:
+    served = await engine()
+    piece = b"x" * (1 << 20)
+    served.plays(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (64 << 20), *[piece] * 64)
+    response = await client(served).request("GET", "/health")
+    assert len(response.body) < 20 << 20
+    await served.calls[0].closed.wait()

@@ -1,0 +1,212 @@
+"""A client's connection: kept, closed, pipelined."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.support.scripted_engine import StartEngine
+from tests.support.served_gateway import OpenGateway
+
+
+async def test_a_connection_is_kept_for_further_requests(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine())
+    client = await gateway.client()
+    for _ in range(3):
+        reply = await client.ask(gateway.post())
+        assert (reply.status, reply.header("connection")) == (200, None)
+    assert (await client.ask(gateway.get("/health"))).status == 200
+    assert (await client.ask(gateway.post())).status == 200
+
+
+async def test_a_connection_is_closed_where_the_client_wants_it(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine())
+    client = await gateway.client()
+    reply = await client.ask(gateway.post(None, b"connection: close"))
+    assert (reply.status, reply.whole, reply.header("connection")) == (200, True, "close")
+    assert await client.rest() == b""
+
+
+async def test_an_old_client_is_answered_and_the_connection_closed(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine())
+    client = await gateway.client()
+    reply = await client.ask(gateway.post().replace(b"HTTP/1.1", b"HTTP/1.0"))
+    assert (reply.status, reply.whole, reply.header("connection")) == (200, True, "close")
+    assert await client.rest() == b""
+
+
+async def test_nothing_is_served_after_the_last_request(
+    house: OpenGateway, engine: StartEngine, only_fast: None
+) -> None:
+    served = await engine()
+    gateway = await house(served)
+    client = await gateway.client()
+    client.send(gateway.post(b"{", b"connection: close") + gateway.post())
+    assert (await client.reply()).status == 400
+    assert await client.rest() == b""
+    await gateway.quiet()
+    assert served.calls == []
+
+
+async def test_a_client_that_waits_to_be_told_is_told_to_go_on(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served)
+    client = await gateway.client()
+    head, _, body = gateway.post(None, b"expect: 100-continue").partition(b"\r\n\r\n")
+    for _ in range(2):
+        client.send(head + b"\r\n\r\n")
+        assert (await client.head()).status == 100
+        client.send(body)
+        assert (await client.reply()).status == 200
+    assert served.calls[0].header(b"expect") == []
+
+
+async def test_a_client_that_waits_to_be_told_is_not_told_to_send_in_vain(
+    house: OpenGateway, engine: StartEngine, door: str
+) -> None:
+    gateway = await house(await engine(), server={"max_body": 10})
+    client = await gateway.client()
+    client.send(gateway.post(None, b"expect: 100-continue").partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
+    assert (await client.reply()).status == 413
+    if door == "fast":  # uvicorn's own reads on, and drops what it reads
+        assert await client.rest() == b""
+
+
+async def test_a_waiting_client_in_a_pipeline_is_told_when_its_turn_comes(
+    house: OpenGateway, engine: StartEngine, only_fast: None
+) -> None:
+    served, gate = await engine(), asyncio.Event()
+    gateway = await house(served)
+    served.plays(gate, served.answer(b"first"))
+    client = await gateway.client()
+    head, _, body = gateway.post(None, b"expect: 100-continue").partition(b"\r\n\r\n")
+    client.send(gateway.post() + head + b"\r\n\r\n")
+    await served.call()
+    gate.set()
+    assert (await client.reply()).body == b"first"
+    assert (await client.head()).status == 100
+    client.send(body)
+    assert (await client.reply()).status == 200
+
+
+async def test_a_client_whose_next_request_waits_is_not_cut_off(
+    house: OpenGateway, engine: StartEngine, only_fast: None
+) -> None:
+    served, gate = await engine(), asyncio.Event()
+    gateway = await house(served)
+    served.plays(gate, served.answer())
+    client = await gateway.client()
+    client.send(gateway.post() + gateway.post()[:-3])
+    await served.call()
+    gateway.seconds_pass(1000)
+    gate.set()
+    assert (await client.reply()).status == 200
+    client.send(gateway.post()[-3:])
+    assert (await client.reply()).status == 200
+
+
+async def test_a_browser_of_an_allowed_origin_may_ask(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine(), server={"cors": ["http://page"]})
+    reply = await gateway.ask(gateway.post(None, b"origin: http://page"))
+    assert (reply.status, reply.header("access-control-allow-origin")) == (200, "http://page")
+    assert "x-enginehouse-backend" in reply.value("access-control-expose-headers").lower()
+    wish = (b"origin: http://page", b"access-control-request-method: POST")
+    assert (await gateway.ask(gateway.get("/v1/chat/completions", *wish, method="OPTIONS"))).status == 200
+    assert (await gateway.ask(gateway.post(None, b"origin: http://other"))).header(
+        "access-control-allow-origin"
+    ) is None
+
+
+COLD = "/v1/models/m"
+
+
+@pytest.mark.parametrize("order", ["hh", "hc", "ch", "cc", "hchc", "hhcch", "chhhc"])
+@pytest.mark.parametrize("segments", [1, 7])
+async def test_pipelined_requests_are_answered_in_order(
+    house: OpenGateway, engine: StartEngine, order: str, segments: int
+) -> None:
+    served = await engine()
+    gateway = await house(served)
+    gates = [asyncio.Event() for _ in range(order.count("h"))]
+    for n, gate in enumerate(gates):
+        served.plays(gate, served.answer(b"hot %d" % n))
+    requests = b"".join(gateway.post() if kind == "h" else gateway.get(COLD) for kind in order)
+    client = await gateway.client()
+    size = -(-len(requests) // segments)
+    for at in range(0, len(requests), size):
+        client.send(requests[at : at + size])
+        await client.drained()
+    for gate in gates:
+        gate.set()
+    bodies = [(await client.reply()).body for _ in order]
+    hot = iter([b"hot %d" % n for n in range(len(gates))])
+    assert [body if body.startswith(b"hot") else b"cold" for body in bodies] == [
+        next(hot) if kind == "h" else b"cold" for kind in order
+    ]
+    assert (await client.ask(gateway.post())).status == 200
+
+
+async def test_a_pipelined_stream_is_whole_before_the_next_answer(house: OpenGateway, engine: StartEngine) -> None:
+    served, gate = await engine(), asyncio.Event()
+    gateway = await house(served)
+    served.streams(b"data: 1\n\n", gate, b"data: 2\n\n", served.END)
+    client = await gateway.client()
+    client.send(gateway.post(stream=True) + gateway.post())
+    await client.head()
+    assert await client.chunk() == b"data: 1\n\n"
+    assert len(served.calls) == 1
+    gate.set()
+    assert [await client.chunk(), await client.chunk()] == [b"data: 2\n\n", b""]
+    assert (await client.reply()).status == 200
+
+
+@pytest.mark.parametrize("bad", [b"{", b'{"model": "unknown"}'])
+async def test_very_many_pipelined_requests_are_answered(house: OpenGateway, engine: StartEngine, bad: bytes) -> None:
+    served, gate = await engine(), asyncio.Event()
+    gateway = await house(served)
+    served.plays(gate, served.answer())
+    client = await gateway.client()
+    client.send(gateway.post() + gateway.post(bad) * 500 + gateway.post())
+    await client.drained()
+    await served.call()
+    gate.set()
+    statuses = [(await client.reply()).status for _ in range(502)]
+    assert statuses == [200, *[404 if b"model" in bad else 400] * 500, 200]
+
+
+async def test_nonsense_after_a_request_does_not_spoil_its_answer_unnoticed(
+    house: OpenGateway, engine: StartEngine
+) -> None:
+    served, gate = await engine(), asyncio.Event()
+    gateway = await house(served)
+    served.plays(gate, served.answer())
+    client = await gateway.client()
+    client.send(gateway.post() + b"NONSENSE\r\n\r\n")
+    await client.drained()
+    gate.set()
+    text = await client.rest()
+    assert text.count(b"HTTP/1.1 ") <= 1
+    await gateway.quiet()
+
+
+async def test_a_body_in_many_segments_is_put_together(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served)
+    client = await gateway.client()
+    body = b'{"model": "m", "x": "' + bytes(range(97, 123)) * 100 + b'"}'
+    request = gateway.post(body)
+    for at in range(0, len(request), 997):
+        client.send(request[at : at + 997])
+        await client.drained()
+        await asyncio.sleep(0)
+    assert (await client.reply()).status == 200
+    assert served.calls[0].body == body
+
+
+async def test_a_query_does_not_change_the_endpoint(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served)
+    reply = await gateway.ask(gateway.post(path="/v1/chat/completions?api-version=1"))
+    assert (reply.status, reply.header("x-enginehouse-backend")) == (200, "a")
+    assert served.calls[0].request_line.startswith(b"POST /v1/chat/completions")

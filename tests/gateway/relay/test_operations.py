@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from tests.support.raw_client import RawResponse
+from tests.support.scripted_engine import StartEngine
+from tests.support.served_gateway import OpenGateway
+
+
+def read(reply: RawResponse) -> Any:
+    assert reply.status == 200
+    return msgspec.json.decode(reply.body)
+
+
+async def test_live_requests_are_listed(house: OpenGateway, engine: StartEngine) -> None:
+    served, gate = await engine(), asyncio.Event()
+    gateway = await house(served, routing={"aliases": {"gpt-4": "m"}})
+    served.plays(gate, served.answer())
+    client = await gateway.client()
+    client.send(gateway.post({"model": "gpt-4"}, b"x-request-id: mine"))
+    await served.call()
+    [told] = read(await gateway.ask(gateway.get("/api/requests")))["requests"]
+    assert told.pop("age_ms") >= 0
+    assert told == {
+        "id": "mine", "path": "/v1/chat/completions", "model": "gpt-4", "phase": "serving",
+        "position": None, "replica": "m@a",
+    }  # fmt: skip
+    assert read(await gateway.ask(gateway.get("/api/status")))["requests"] == 1
+    gate.set()
+    assert (await client.reply()).status == 200
+    assert read(await gateway.ask(gateway.get("/api/requests"))) == {"requests": []}
+
+
+async def test_a_waiting_request_can_be_cancelled(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served)
+    served.plays(asyncio.Event())
+    client = await gateway.client()
+    client.send(gateway.post(None, b"x-request-id: mine"))
+    call = await served.call()
+    assert read(await gateway.ask(gateway.get("/api/requests/mine", method="DELETE"))) == {"cancelled": "mine"}
+    reply = await client.reply()
+    assert (reply.status, reply.code) == (499, "cancelled")
+    await call.closed.wait()
+    again = await gateway.ask(gateway.get("/api/requests/mine", method="DELETE"))
+    assert (again.status, again.code) == (404, "not_found")
+    assert (await client.ask(gateway.post())).status == 200
+
+
+async def test_all_requests_of_an_id_are_cancelled(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served)
+    clients = [await gateway.client() for _ in range(3)]
+    for number, (client, name) in enumerate(zip(clients, (b"mine", b"mine", b"other"), strict=True)):
+        served.plays(asyncio.Event(), served.answer())
+        client.send(gateway.post(None, b"x-request-id: " + name))
+        await served.call(number)
+    assert (await gateway.ask(gateway.get("/api/requests/mine", method="DELETE"))).status == 200
+    assert [(await client.reply()).code for client in clients[:2]] == ["cancelled", "cancelled"]
+    assert len(gateway.relay.live) == 1
+    assert (await gateway.ask(gateway.get("/api/requests/other", method="DELETE"))).status == 200
+    assert (await clients[2].reply()).code == "cancelled"
+
+
+async def test_a_stream_can_be_cancelled(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served)
+    served.streams(b"data: 1\n\n", asyncio.Event())
+    client = await gateway.client()
+    client.send(gateway.post(None, b"x-request-id: mine", stream=True))
+    await client.head()
+    await client.chunk()
+    await gateway.ask(gateway.get("/api/requests/mine", method="DELETE"))
+    assert (await client.chunk()).startswith(b"event: error\ndata: ")
+    assert await client.chunk() == b""
+    await served.calls[0].closed.wait()
+
+
+async def test_new_requests_are_refused_while_live_ones_finish(house: OpenGateway, engine: StartEngine) -> None:
+    served, gate = await engine(), asyncio.Event()
+    gateway = await house(served)
+    served.streams(b"data: 1\n\n", gate, b"data: 2\n\n", served.END)
+    client = await gateway.client()
+    client.send(gateway.post(stream=True))
+    await client.head()
+    await client.chunk()
+    gateway.relay.refuse_new()
+    refused = await gateway.ask()
+    assert (refused.status, refused.code) == (503, "shutting_down")
+    assert refused.header("retry-after")
+    assert (await gateway.ask(gateway.get("/ready"))).status == 503
+    assert (await gateway.ask(gateway.get("/health"))).status == 200
+    gate.set()
+    assert [await client.chunk(), await client.chunk()] == [b"data: 2\n\n", b""]
+
+
+async def test_requests_that_still_run_at_the_end_are_cancelled(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served)
+    served.streams(b"data: 1\n\n", asyncio.Event())
+    served.plays(asyncio.Event())
+    streaming, waiting = await gateway.client(), await gateway.client()
+    streaming.send(gateway.post(stream=True))
+    await streaming.head()
+    await streaming.chunk()
+    waiting.send(gateway.post())
+    await served.call(1)
+    gateway.relay.close()
+    last = await streaming.chunk()
+    assert last.startswith(b"event: error\ndata: ")
+    assert b"shutting_down" in last
+    assert await streaming.chunk() == b""
+    reply = await waiting.reply()
+    assert (reply.status, reply.code) == (503, "shutting_down")
+    for call in served.calls:
+        await call.closed.wait()
+
+
+async def test_kept_connections_are_closed_at_the_end(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served)
+    await gateway.ask()
+    assert not served.connections[0].closed.is_set()
+    gateway.relay.close()
+    await served.connections[0].closed.wait()
+
+
+async def test_a_server_that_stops_closes_idle_connections_and_finishes_the_rest(
+    house: OpenGateway, engine: StartEngine
+) -> None:
+    served, gate = await engine(), asyncio.Event()
+    gateway = await house(served)
+    fresh, idle, busy = [await gateway.client() for _ in range(3)]
+    await idle.ask(gateway.post())
+    served.streams(b"data: 1\n\n", gate, b"data: 2\n\n", served.END)
+    busy.send(gateway.post(stream=True))
+    await busy.head()
+    await busy.chunk()
+    gateway.shut_down()
+    assert [await fresh.rest(), await idle.rest()] == [b"", b""]
+    gate.set()
+    assert [await busy.chunk(), await busy.chunk()] == [b"data: 2\n\n", b""]
+    assert await busy.rest() == b""
+
+
+async def test_a_request_that_is_cancelled_before_it_is_whole_reaches_no_engine(house: Any, engine: Any) -> None:
+    served = await engine()
+    gateway = await house(served)
+    client = await gateway.client()
+    request = gateway.post(None, b"x-request-id: mine", path="/v1/chat/completions?door=asgi")
+    client.send(request[:-5])
+    await gateway.until(lambda: gateway.relay.live)
+    assert (await gateway.ask(gateway.get("/api/requests/mine", method="DELETE"))).status == 200
+    reply = await client.reply()
+    assert (reply.status, reply.code) == (499, "cancelled")
+    assert not served.calls

@@ -1,0 +1,131 @@
+"""The connections to an engine: which are kept, for how long, and what happens when no more can be opened."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from typing import Any
+
+import pytest
+
+from enginehouse.config.schema import BackendSettings, TimeoutSettings
+from enginehouse.domain.errors import Overloaded, UpstreamError
+from enginehouse.engines.probing.health_check import HealthCheck
+from enginehouse.relay.upstream import pool as pools
+from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.upstream.connection import Connection
+from enginehouse.relay.upstream.pool import Origin, Pool
+from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse_openai import OpenAIDriver
+from tests.support.fake_transport import FakeTransport
+from tests.support.fake_upstream import IgnoredAnswer
+from tests.support.scripted_engine import StartEngine
+from tests.support.served_gateway import OpenGateway
+from tests.support.virtual_time import Run
+from tests.support.virtual_time import in_virtual_time as in_virtual_time
+
+ORIGIN = Origin.parse("http://engine:1")
+ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+
+
+def serving(pool: Pool) -> tuple[Connection, FakeTransport]:
+    """A new connection of ``pool`` with a request on it."""
+    transport = FakeTransport()
+    connection = Connection(pool._keep, pool._remove)
+    connection.connection_made(transport)
+    connection.send(IgnoredAnswer(), b"request")
+    return connection, transport
+
+
+def check_open(run: Run, connections: int, expected: list[tuple[float, int]]) -> None:
+    """Answer ``connections`` together. ``expected``: seconds to let pass, and how many are open then."""
+
+    async def main() -> None:
+        pool = Pool(ORIGIN)
+        made = [serving(pool) for _ in range(connections)]
+        for connection, _ in made:
+            connection.data_received(ANSWER)
+        for pause, count in expected:
+            await asyncio.sleep(pause)
+            assert sum(not transport.closing for _, transport in made) == count
+        pool.close()
+        assert all(transport.closing for _, transport in made)
+
+    run(main())
+
+
+def test_many_connections_are_idle_only_for_a_moment(in_virtual_time: Run) -> None:
+    check_open(in_virtual_time, 50, [(0.001, 50), (0.1, 4)])
+
+
+def test_few_connections_are_kept_for_less_than_an_engines_keep_alive(in_virtual_time: Run) -> None:
+    check_open(in_virtual_time, 4, [(1.5, 4), (2.5, 0)])
+
+
+def test_a_connection_in_use_stays_open(in_virtual_time: Run) -> None:
+    async def main() -> None:
+        pool = Pool(ORIGIN)
+        connection, transport = serving(pool)
+        connection.data_received(ANSWER)
+        for _ in range(20):
+            await asyncio.sleep(1)
+            kept = pool.take()
+            assert kept is connection
+            kept.send(IgnoredAnswer(), b"request")
+            kept.data_received(ANSWER)
+        assert not transport.closing
+        pool.close()
+
+    in_virtual_time(main())
+
+
+async def test_no_engine_is_blamed_where_the_gateway_has_no_file_left(
+    house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = await house(await engine(), await engine())
+
+    async def connect(pool: Pool) -> Connection:
+        raise pools._no_files(OSError(errno.EMFILE, "Too many open files"))
+
+    monkeypatch.setattr(pools._Warned, "at", -1e9)
+    monkeypatch.setattr(Pool, "connect", connect)
+    with caplog.at_level(logging.WARNING, "enginehouse.relay"):
+        for _ in range(5):
+            reply = await gateway.ask()
+            assert (reply.status, reply.code, reply.header("retry-after")) == (503, "overloaded", "1")
+            assert "open files" in reply.error["message"]
+    assert [backend.last_error for backend in gateway.fleet.backends()] == [None, None]
+    assert gateway.relay.context.counters.retries == {}
+    assert len(caplog.records) == 1
+    monkeypatch.undo()
+    assert (await gateway.ask()).status == 200
+
+
+async def test_a_connection_that_the_engine_refuses_is_its_own_problem() -> None:
+    with pytest.raises(UpstreamError, match="cannot connect"):
+        await Pool(Origin.parse("http://127.0.0.1:1")).connect()
+
+
+def test_a_shortage_of_files_is_told_from_an_unreachable_engine(
+    in_virtual_time: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async def fail(*args: Any, **options: Any) -> Any:
+            raise OSError(errno.ENFILE, "Too many open files in system")
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fail)
+        with pytest.raises(Overloaded, match="in system"):
+            await Pool(ORIGIN).connect()
+
+    in_virtual_time(main())
+
+
+async def test_a_probe_that_could_not_be_sent_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def connect(pool: Pool) -> Connection:
+        raise pools._no_files(OSError(errno.EMFILE, "Too many open files"))
+
+    monkeypatch.setattr(Pool, "connect", connect)
+    client = Client(Upstream("a", BackendSettings(url="http://engine:1"), TimeoutSettings()), 1.0)
+    with pytest.raises(Overloaded):
+        await HealthCheck(OpenAIDriver()).problem(client, 1.0)

@@ -1,0 +1,203 @@
+"""Time limits. The limits are the default ones; tests tell the exchanges that time has passed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from enginehouse.config.schema import SchedulingSettings
+from enginehouse.relay.live_request import LiveRequest
+from enginehouse.relay.progress_reports import ProgressReports
+from enginehouse.relay.watchdog import Watchdog
+from tests.support.raw_client import RawClient
+from tests.support.scripted_engine import ScriptedEngine, StartEngine
+from tests.support.served_gateway import OpenGateway, ServedGateway
+from tests.support.waiting import Signal
+
+LIMITS = {"connect": 5, "first_byte": 600, "stall": 120, "total": 3600}
+SSE = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+async def sent(gateway: ServedGateway, served: ScriptedEngine, *, stream: bool = False) -> RawClient:
+    """A client whose request has reached the engine."""
+    client = await gateway.client()
+    before = len(served.calls)
+    client.send(gateway.post(stream=stream))
+    await served.call(before)
+    return client
+
+
+async def test_an_engine_that_does_not_begin_to_answer_is_cancelled(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, timeouts=LIMITS)
+    served.plays(asyncio.Event())
+    client = await sent(gateway, served)
+    gateway.pass_time(599)
+    assert gateway.relay.live
+    gateway.pass_time(601)
+    reply = await client.reply()
+    assert (reply.status, reply.code) == (504, "upstream_timeout")
+    assert reply.error["message"] == "Backend 'a' did not begin to answer within 600 s"
+    await served.calls[0].closed.wait()
+
+
+async def test_a_head_is_not_yet_an_answer(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, timeouts=LIMITS)
+    served.plays(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n", asyncio.Event())
+    client = await sent(gateway, served)
+    await gateway.until(lambda: any(attempt.head for attempt in gateway.attempts()))
+    gateway.pass_time(599)
+    assert gateway.relay.live
+    gateway.pass_time(601)
+    reply = await client.reply()
+    assert reply.error["message"] == "Backend 'a' did not begin to answer within 600 s"
+
+
+async def test_an_engine_that_does_not_begin_to_answer_is_replaced(house: OpenGateway, engine: StartEngine) -> None:
+    silent, served = await engine(), await engine()
+    gateway = await house(silent, served, timeouts=LIMITS)
+    silent.plays(asyncio.Event())
+    client = await sent(gateway, silent)
+    gateway.pass_time(601)
+    reply = await client.reply()
+    assert (reply.status, reply.header("x-enginehouse-reason")) == (200, "retry")
+
+
+async def test_an_engine_that_cannot_be_reached_in_time_is_cancelled(house: OpenGateway, engine: StartEngine) -> None:
+    silent = await engine(scheme="https")  # takes the connection and never shakes hands
+    gateway = await house(silent, timeouts=LIMITS)
+    client = await gateway.client()
+    client.send(gateway.post())
+    await gateway.until(lambda: silent.connections)
+    gateway.pass_time(4)
+    assert gateway.relay.live
+    gateway.pass_time(6)
+    reply = await client.reply()
+    assert (reply.status, reply.code) == (504, "upstream_timeout")
+    assert reply.error["message"] == "Backend 'a' could not be reached within 5 s"
+    await silent.connections[0].closed.wait()
+
+
+async def test_a_stream_that_stalls_ends_with_an_error_event(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, timeouts=LIMITS)
+    served.streams(b"data: 1\n\n", asyncio.Event())
+    client = await sent(gateway, served, stream=True)
+    await client.head()
+    assert await client.chunk() == b"data: 1\n\n"
+    gateway.pass_time(119)
+    assert gateway.relay.live
+    gateway.pass_time(121)
+    last = await client.chunk()
+    assert last.startswith(b"event: error\ndata: ")
+    assert b"upstream_timeout" in last
+    assert await client.chunk() == b""
+    await served.calls[0].closed.wait()
+
+
+async def test_an_answer_that_stalls_never_looks_whole(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, timeouts=LIMITS)
+    served.plays(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", asyncio.Event())
+    client = await sent(gateway, served)
+    await client.head()
+    gateway.pass_time(121)
+    await client.rest()
+    await served.calls[0].closed.wait()
+
+
+async def test_every_piece_gives_a_stream_new_time(house: OpenGateway, engine: StartEngine) -> None:
+    served, more = await engine(), asyncio.Event()
+    gateway = await house(served, timeouts=LIMITS)
+    served.streams(b"data: 1\n\n", more, b"data: 2\n\n", served.END)
+    client = await sent(gateway, served, stream=True)
+    await client.head()
+    await client.chunk()
+    [attempt] = gateway.attempts()
+    before = attempt.deadline
+    more.set()
+    await gateway.until(lambda: not gateway.relay.live or attempt.deadline > before)
+    assert await client.chunk() == b"data: 2\n\n"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_whole_answer_has_a_limit_too(house: OpenGateway, engine: StartEngine, stream: bool) -> None:
+    served, other = await engine(), await engine()
+    gateway = await house(served, other, timeouts={**LIMITS, "stall": 0, "first_byte": 0})
+    if stream:
+        served.streams(b"data: 1\n\n", asyncio.Event())
+    else:
+        served.plays(asyncio.Event())
+    client = await sent(gateway, served, stream=stream)
+    if stream:
+        await client.head()
+        await client.chunk()
+    gateway.pass_time(3599)
+    assert gateway.relay.live
+    gateway.pass_time(3601)
+    text = await client.chunk() if stream else (await client.reply()).body
+    assert b"upstream_timeout" in text
+    assert b"did not finish within 3600 s" in text
+    assert other.calls == []
+
+
+async def test_without_limits_an_engine_may_take_for_ever(house: OpenGateway, engine: StartEngine) -> None:
+    served, answer = await engine(), asyncio.Event()
+    gateway = await house(served, timeouts=dict.fromkeys(LIMITS, 0))
+    served.plays(answer, served.answer())
+    client = await sent(gateway, served)
+    gateway.pass_time(1e9)
+    answer.set()
+    assert (await client.reply()).status == 200
+
+
+async def test_a_backends_own_limits_win(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, backend={"timeouts": {"first_byte": 3}}, timeouts=LIMITS)
+    served.plays(asyncio.Event())
+    client = await sent(gateway, served)
+    gateway.pass_time(4)
+    assert "within 3 s" in (await client.reply()).error["message"]
+
+
+async def test_a_slow_client_is_not_the_engines_fault(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, timeouts={**LIMITS, "client": 0})
+    piece = b"x" * (1 << 18)
+    served.plays(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (len(piece) * 128), *[piece] * 128)
+    client = await sent(gateway, served)
+    await gateway.congested(served)
+    gateway.pass_time(1000)
+    assert gateway.relay.live, "the engine was given up because its client is slow"
+    reply = await client.reply()
+    assert (reply.whole, len(reply.body)) == (True, len(piece) * 128)
+    assert gateway.fleet.backends()[0].last_error is None
+
+
+async def test_the_watchdog_has_every_live_exchange_look_at_the_clock() -> None:
+    looked = Signal()
+
+    class Exchange:
+        def check_time(self, now: float) -> None:
+            assert now == 42.0
+            looked.set()
+
+    live = {cast(LiveRequest, Exchange())}
+    watchdog = Watchdog(live, ProgressReports({}, SchedulingSettings(), {}), lambda: 42.0)
+    watchdog.wake()
+    watchdog.wake()
+    for _ in range(2):
+        await looked.wait()
+        looked.clear()
+    watchdog.stop()
+
+
+async def test_the_watchdog_is_awake_while_there_are_requests(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, timeouts={"first_byte": 0.001})
+    served.plays(asyncio.Event())
+    reply = await gateway.ask()
+    assert (reply.status, reply.code) == (504, "upstream_timeout")

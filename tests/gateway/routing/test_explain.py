@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from enginehouse import Candidate, Capabilities, Health, Requirements, Strategy, Verdict
+from enginehouse.testing import candidate, requirements
+from tests.support.routing import make_router, make_snapshot
+
+
+def test_a_decision_is_taken_apart() -> None:
+    snap = make_snapshot(
+        candidate("down", "m", health=Health.UNHEALTHY),
+        candidate("blind", "m", capabilities=Capabilities(vision=False)),
+        candidate("busy", "m", pending=10),
+        candidate("idle", "m"),
+    )
+    explanation = make_router().explain(requirements("m", needs_vision=True, estimated_tokens=7), snap)
+    assert msgspec.to_builtins(explanation) == {
+        "requested": "m",
+        "resolved": "m",
+        "reason": "match",
+        "attempted": ["m"],
+        "requirements": {
+            "model": "m",
+            "path": "/v1/chat/completions",
+            "stream": False,
+            "estimated_tokens": 7,
+            "needs_vision": True,
+            "needs_tools": False,
+            "needs_json_mode": False,
+            "extra": {},
+        },
+        "candidates": [
+            row("down", dropped_by="health", why="backend 'down' is unhealthy"),
+            row("blind", dropped_by="capabilities", why="lacks vision"),
+            row("busy", score=97, parts={"priority": 100, "load": 90, "latency": 100}),
+            row("idle", score=100, parts={"priority": 100, "load": 100, "latency": 100}),
+        ],
+        "chosen": "m@idle",
+        "error": None,
+    }
+
+
+def row(backend: str, **fields: Any) -> dict[str, Any]:
+    empty: dict[str, Any] = {"score": None, "parts": {}, "dropped_by": None, "why": None}
+    return {"replica": f"m@{backend}", "backend": backend, "model": "m", **empty, **fields}
+
+
+def test_every_model_that_was_tried_is_shown() -> None:
+    chain = make_router(aliases={"x": "m"}, fallbacks={"m": ["n", "o"]})
+    snap = make_snapshot(candidate("a", "m", health=Health.UNKNOWN), candidate("a", "n"), candidate("a", "o"))
+    explanation = chain.explain(requirements("x"), snap)
+    assert explanation.attempted == ["x", "m", "n"]
+    assert [each.replica for each in explanation.candidates] == ["m@a", "n@a"]
+    assert explanation.candidates[0].why == "backend 'a' has not been checked yet"
+    assert (explanation.resolved, explanation.reason, explanation.chosen) == ("n", "fallback", "n@a")
+
+
+def test_a_refusal_is_explained_as_a_client_would_be_told() -> None:
+    snap = make_snapshot(candidate("a", "m", capabilities=Capabilities(tools=False)))
+    explanation = make_router().explain(requirements("m", needs_tools=True), snap)
+    assert (explanation.chosen, explanation.resolved, explanation.reason) == (None, None, None)
+    assert explanation.candidates[0].dropped_by == "capabilities"
+    assert explanation.error is not None
+    assert explanation.error["code"] == "capability_mismatch"
+    assert explanation.error["details"] == {"model": "m", "missing": ["tools"]}
+
+
+@pytest.mark.parametrize("type", ["smart", "round_robin", "priority_only", "random"])
+def test_explaining_foretells_every_route_and_changes_none(type: str) -> None:
+    asked = make_router(type)
+    snap = make_snapshot(*(candidate(name, "m", priority=n) for n, name in enumerate("abcd")))
+    for _ in range(12):
+        foretold = {asked.explain(requirements("m"), snap).chosen for _ in range(3)}
+        assert foretold == {asked.route(requirements("m"), snap).chosen.replica}
+
+
+class Locked(Strategy):
+    """A strategy that cannot be copied."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
+        return candidates[-1]
+
+
+class Forgetful(Strategy):
+    """A strategy that has too little to say."""
+
+    def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
+        return candidates[0]
+
+    def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("mine", "problem"),
+    [(Locked(), "cannot be copied, give it a __deepcopy__"), (Forgetful(), "explained 0 of 1 candidates")],
+)
+def test_a_strategy_that_cannot_explain_is_named(mine: Strategy, problem: str) -> None:
+    explanation = make_router(("mine", mine)).explain(requirements("m"), make_snapshot(candidate("a", "m")))
+    assert explanation.error is not None
+    assert explanation.error["code"] == "plugin_failed"
+    assert explanation.error["message"].startswith("The strategy 'mine'")
+    assert problem in explanation.error["message"]
+
+
+def test_whatever_a_plugin_notes_an_explanation_can_be_printed() -> None:
+    needs = requirements("m", extra={"mine.thing": Forgetful})
+    explanation = make_router().explain(needs, make_snapshot(candidate("a", "m")))
+    assert "Forgetful" in json.dumps(msgspec.to_builtins(explanation))

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from enginehouse import SchedulingLimits
+from enginehouse.config.schema import Config, HostSettings, SchedulingSettings
+from enginehouse.scheduling.facts import scheduling_rules
+
+
+def test_the_limits_are_those_of_the_configuration() -> None:
+    settings = SchedulingSettings(queue_timeout=1, max_queue=2, min_residency=3, max_wait=4)
+    config = Config(scheduling=settings, hosts={"far": HostSettings(max_loads=5)})
+    expected = SchedulingLimits(queue_timeout=1, max_queue=2, min_residency=3, max_wait=4, max_loads=5)
+    assert scheduling_rules(config, "far").limits == expected
+
+
+def test_the_limits_have_the_defaults_of_the_configuration() -> None:
+    assert scheduling_rules(Config(), "local").limits == SchedulingLimits()

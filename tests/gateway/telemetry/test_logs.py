@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import pytest
+
+from enginehouse.config.schema import TelemetrySettings
+from enginehouse.telemetry.logs import GatewayLog, configure_logs
+
+Configure = Callable[..., GatewayLog]
+
+
+@pytest.fixture
+def configure() -> Iterator[Configure]:
+    """``configure_logs``, undone afterwards."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+
+    def configured(
+        log_format: Literal["text", "json"] = "text", log_level: Literal["info", "warning"] = "info"
+    ) -> GatewayLog:
+        root.handlers = []  # so that those of pytest are not closed
+        return configure_logs(TelemetrySettings(log_format=log_format, log_level=log_level))
+
+    yield configured
+    root.setLevel(level)
+    root.handlers = handlers
+
+
+def test_what_goes_to_standard_error_is_kept_as_well(configure: Configure, capsys: pytest.CaptureFixture[str]) -> None:
+    own = configure()
+    logging.getLogger("x").info("hello %s", "there")
+    logging.getLogger("x").debug("not this")
+    lines = own.ring.tail(10)
+    assert [line.partition(" INFO ")[2] for line in lines] == ["x: hello there"]
+    assert capsys.readouterr().err.splitlines() == lines
+
+
+def test_a_log_for_machines_is_kept_as_such(configure: Configure) -> None:
+    own = configure(log_format="json")
+    logging.getLogger("x").info("hello")
+    [line] = own.ring.tail(10)
+    assert json.loads(line)["message"] == "hello"
+
+
+def test_the_level_counts_for_what_is_kept_too(configure: Configure) -> None:
+    own = configure(log_level="warning")
+    logging.getLogger("x").info("hello")
+    assert own.ring.tail(10) == []
+
+
+async def test_lines_of_other_threads_come_in_on_the_event_loop(configure: Configure) -> None:
+    own, more = configure(), asyncio.Event()
+    own.open()
+    own.ring.follow(more)
+    await asyncio.to_thread(logging.getLogger("x").info, "from afar")
+    await asyncio.wait_for(more.wait(), 5)
+    logging.getLogger("x").info("from here")
+    assert [line.partition(": ")[2] for line in own.ring.tail(10)] == ["from afar", "from here"]
+
+
+def test_a_line_after_the_end_of_the_loop_harms_nobody(configure: Configure) -> None:
+    own = configure()
+
+    async def serve() -> None:
+        own.open()
+
+    asyncio.run(serve())
+    logging.getLogger("x").info("goodbye")

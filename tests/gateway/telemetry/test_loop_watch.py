@@ -1,0 +1,82 @@
+"""A plugin that holds the event loop is named, and cannot keep the gateway from ending."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from enginehouse.telemetry.loop_watch import LoopMonitor, LoopWatchdog
+
+ACME = "'acme' (enginehouse-acme 1.2.3)"
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.monitor = LoopMonitor()
+        self.stopping = False
+        self.left: list[int] = []
+        self.watchdog = LoopWatchdog(
+            self.monitor,
+            {"enginehouse_acme": ACME},
+            stopping=lambda: self.stopping,
+            drain_timeout=lambda: 1.0,
+            leave=self.left.append,
+        )
+
+    def look(self, held: float, *, in_plugin: bool = True) -> None:
+        """Look at a loop that has been held for ``held`` seconds."""
+        self.monitor.turned = monotonic() - held
+        scope: dict[str, Any] = {"__name__": "enginehouse_acme.filters" if in_plugin else "json"}
+        exec("def call(look): look()", scope)
+        scope["call"](self.watchdog.look)
+
+
+def test_a_slow_plugin_is_named_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage()
+    stage.look(0.3)
+    assert f"The plugin {ACME} has held the event loop for more than" in caplog.text
+    stage.look(0.4)
+    assert stage.monitor.slow == {ACME: 2}
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(("held", "in_plugin"), [(0.1, True), (1.0, False)])
+def test_a_loop_that_turns_and_a_loop_without_a_plugin_are_not_told(
+    caplog: pytest.LogCaptureFixture, held: float, in_plugin: bool
+) -> None:
+    stage = Stage()
+    stage.look(held, in_plugin=in_plugin)
+    assert not caplog.records
+    assert not stage.monitor.slow
+
+
+def test_a_stuck_loop_is_told_with_its_stack(caplog: pytest.LogCaptureFixture) -> None:
+    Stage().look(6.0)
+    assert f"The event loop has been held for 6 s by {ACME}" in caplog.text
+    assert "in look" in caplog.text
+
+
+def test_a_stuck_gateway_that_was_told_to_stop_ends(capfd: pytest.CaptureFixture[str]) -> None:
+    stage = Stage()
+    stage.look(60.0)
+    stage.stopping = True
+    stage.look(60.0)
+    assert stage.left == []
+    stage.watchdog._stopping_since = monotonic() - 2
+    stage.look(0.5)
+    assert stage.left == []
+    stage.look(60.0)
+    assert stage.left == [1]
+    assert f"held by {ACME} and cannot stop" in capfd.readouterr().err
+
+
+async def test_the_monitor_notes_each_turn_of_the_loop() -> None:
+    monitor = LoopMonitor()
+    monitor.turned = monotonic() - 1
+    assert monitor.held() > 0.9
+    monitor._turn()
+    assert monitor.held() < 0.5
+    assert sum(monitor.lag.counts) == 1
+    monitor.stop()

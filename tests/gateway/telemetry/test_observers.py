@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+
+from enginehouse import Observer
+from enginehouse.telemetry import plugin_failures
+from enginehouse.telemetry.observers import Observers, notify
+
+
+class Ear(Observer):
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
+        self.heard.append(target)
+
+    def queue_changed(self) -> None:
+        self.heard.append("queue")
+
+
+def test_only_who_listens_to_an_event_is_told_of_it() -> None:
+    ear = Ear()
+    observers = Observers([Observer(), ear])
+    assert not observers.callbacks("swap_done")
+    notify(observers.callbacks("swap_started"), "a@a", ())
+    assert ear.heard == ["a@a"]
+
+
+def test_observers_come_and_go_in_lists_that_were_asked_for_before() -> None:
+    observers, ear, other = Observers(), Ear(), Ear()
+    started, queue = observers.callbacks("swap_started"), observers.callbacks("queue_changed")
+    assert not started
+    observers.add(ear)
+    observers.add(other)
+    notify(started, "a@a", ())
+    notify(queue)
+    observers.remove(ear)
+    notify(started, "b@b", ())
+    assert (ear.heard, other.heard) == (["a@a", "queue"], ["a@a", "queue", "b@b"])
+    observers.remove(other)
+    assert not started
+    assert not queue
+
+
+def test_who_comes_before_a_list_is_asked_for_is_in_it() -> None:
+    observers, ear = Observers(), Ear()
+    observers.add(ear)
+    notify(observers.callbacks("queue_changed"))
+    assert ear.heard == ["queue"]
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1), KeyboardInterrupt()])
+def test_an_observer_that_fails_is_logged_and_the_others_are_told(
+    error: BaseException, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(Observer):
+        def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
+            raise error
+
+    ear = Ear()
+    monkeypatch.setattr(plugin_failures, "_limit", plugin_failures.RateLimit(0))
+    notify(Observers([Broken(), ear]).callbacks("swap_started"), "a@a", ())
+    assert ear.heard == ["a@a"]
+    assert "Broken' failed in swap_started" in caplog.text
+    assert "raise error" in caplog.text

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+
+from enginehouse.config.schema import PluginSettings
+from enginehouse.interfaces.observers import Observer
+from enginehouse.plugin_manager.discovery import collect
+from enginehouse.plugin_manager.kinds import KINDS, methods
+from enginehouse.testing.checks.by_kind import CHECKS, WITH_EFFECTS
+from enginehouse.testing.checks.observers import events
+
+REGISTRY = collect(PluginSettings(enabled=[])).registry
+NEEDS_RULES = ("swapper", "matrix")
+BUNDLED = [
+    (entry.kind, entry.type) for entry in REGISTRY.all() if entry.bundled and (entry.kind, entry.type) != NEEDS_RULES
+]
+
+
+@pytest.mark.parametrize(("kind", "type"), BUNDLED)
+def test_a_bundled_plugin_keeps_the_rules_of_its_interface(kind: str, type: str) -> None:
+    CHECKS[kind](lambda: REGISTRY.create(kind, type))
+
+
+def test_there_is_a_check_for_every_kind() -> None:
+    assert list(CHECKS) == [kind.name for kind in KINDS if kind.name in CHECKS]
+    assert {kind.name for kind in KINDS} == set(CHECKS) >= WITH_EFFECTS
+
+
+def test_the_check_of_observers_has_every_event() -> None:
+    assert {name for name, _ in events()} == set(methods(Observer))

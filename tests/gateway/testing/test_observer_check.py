@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from enginehouse import Observer, Requirements, Route, SwapDone
+from enginehouse.testing import check_observer
+
+
+class Late(Observer):
+    async def queue_changed(self) -> None:  # type: ignore[override]
+        """Never awaited."""
+
+
+class Raises(Observer):
+    def swap_done(self, done: SwapDone) -> None:
+        assert done.error is None, "only good news"
+
+
+class Writes(Observer):
+    def routed(self, request_id: str, requirements: Requirements, route: Route) -> None:
+        requirements.extra["seen"] = True
+
+
+class Returns(Observer):
+    def replicas_changed(self) -> Any:
+        return 1
+
+
+class Expects(Observer):
+    def finished(self, request_id: str, replica: str, status: int, duration_ms: float) -> None:
+        replica.index("@")
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize(
+    ("broken", "error", "rule"),
+    [
+        (Late, AssertionError, "queue_changed must return nothing, got <coroutine"),
+        (Raises, AssertionError, "only good news"),
+        (Writes, AssertionError, "routed must not change its arguments"),
+        (Returns, AssertionError, "replicas_changed must return nothing, got 1"),
+        (Expects, ValueError, "substring not found"),
+    ],
+)
+def test_an_observer_that_breaks_a_rule_is_caught(broken: type[Observer], error: type[Exception], rule: str) -> None:
+    with pytest.raises(error, match=rule):
+        check_observer(broken)
+
+
+def test_an_observer_that_keeps_the_rules_passes() -> None:
+    check_observer(Observer)

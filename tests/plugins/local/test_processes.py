@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from enginehouse_local import processes
+from enginehouse_local.processes import died_in_this_era, ended, identity, kill_group, members, memory_of
+
+Spawn = Callable[..., "subprocess.Popen[bytes]"]
+HOLD_40_MB = "import sys; held = b'x' * 40_000_000; print('up', flush=True); sys.stdin.read()"
+FORK_AND_SHARE = """
+import os, sys
+held = b'x' * 40_000_000
+if os.fork(): print('up', flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def spawn() -> Iterator[Spawn]:
+    children = []
+
+    def spawn(code: str) -> subprocess.Popen[bytes]:
+        child = subprocess.Popen(
+            [sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        children.append(child)
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"up\n"
+        return child
+
+    yield spawn
+    for child in children:
+        processes.signal_group(child.pid, signal.SIGKILL)
+        child.communicate()
+
+
+def test_a_process_is_told_from_every_other_until_it_ends(spawn: Spawn) -> None:
+    one, other = spawn(HOLD_40_MB), spawn(HOLD_40_MB)
+    known = identity(one.pid)
+    assert known is not None
+    assert known == identity(one.pid)
+    assert known.partition("/")[0] == (identity(other.pid) or "").partition("/")[0]
+    assert identity(os.getpid()) != known
+    one.kill()
+    os.waitid(os.P_PID, one.pid, os.WEXITED | os.WNOWAIT)
+    assert identity(one.pid) is None, "a zombie does not run"
+    one.wait()
+    assert identity(one.pid) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells one boot from another")
+def test_process_numbers_of_another_boot_mean_nothing() -> None:
+    known = identity(os.getpid())
+    assert known is not None
+    assert died_in_this_era(known)
+    assert not died_in_this_era("another-boot/1")
+    assert not died_in_this_era("")
+
+
+def test_a_groups_memory_counts_all_its_members_and_what_they_share_once(spawn: Spawn) -> None:
+    alone, forked = spawn(HOLD_40_MB), spawn(FORK_AND_SHARE)
+    assert len(members(alone.pid)) == 1
+    assert 40e6 < memory_of(alone.pid) < 80e6
+    assert len(members(forked.pid)) == 2
+    if sys.platform == "linux":
+        assert 40e6 < memory_of(forked.pid) < 80e6
+
+
+@pytest.mark.parametrize("with_pidfd", [True, False])
+async def test_an_end_is_noticed(with_pidfd: bool, spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not with_pidfd:
+        monkeypatch.delattr(os, "pidfd_open", raising=False)
+    child = spawn(HOLD_40_MB)
+    end = asyncio.ensure_future(ended(child.pid))
+    await asyncio.wait({end}, timeout=0.02)
+    assert not end.done()
+    child.kill()
+    await asyncio.wait_for(end, 20)
+    child.wait()
+    await asyncio.wait_for(ended(child.pid), 20)
+
+
+async def test_a_killed_group_has_no_members_left(spawn: Spawn) -> None:
+    child = spawn(FORK_AND_SHARE)
+    [other] = set(members(child.pid)) - {child.pid}
+    await kill_group(child.pid)
+    assert members(child.pid) == []
+    assert identity(other) is None
+    assert child.wait() == -signal.SIGKILL

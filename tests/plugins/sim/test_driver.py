@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from enginehouse import Capabilities, EngineResponse, LaunchSpec, ServedModel, UpstreamError
+from enginehouse.testing.engines import SimEngine
+from enginehouse_sim import SimDriver, register_drivers
+
+
+class Answers:
+    """An engine client that has one answer for each path."""
+
+    def __init__(self, **pages: tuple[int, bytes]) -> None:
+        self._pages = pages
+
+    async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
+        status, page = self._pages[path.rpartition("/")[2]]
+        return EngineResponse(status, [], page)
+
+
+def test_it_is_registered_as_sim() -> None:
+    registered = {}
+    register_drivers(lambda type, factory: registered.update({type: factory}))
+    assert registered == {"sim": SimDriver}
+
+
+def test_the_launch_line_serves_the_model_on_the_port() -> None:
+    spec = LaunchSpec(model="qwen:7b", path="", port=1234, context_length=4096)
+    assert SimDriver().command(spec) == [
+        *(sys.executable, "-m", "enginehouse_sim", "--model", "qwen:7b"),
+        *("--host", "127.0.0.1", "--port", "1234", "--context-length", "4096"),
+    ]
+
+
+@pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])
+async def test_it_is_healthy_when_its_health_page_says_so(status: int, healthy: bool) -> None:
+    assert await SimDriver().healthy(Answers(health=(status, b""))) is healthy
+
+
+async def test_capabilities_that_are_not_published_are_unknown() -> None:
+    page = b'{"data": [{"id": "a", "max_model_len": 100, "vision": false}, {"id": "b", "max_model_len": 7}]}'
+    assert await SimDriver().models(Answers(models=(200, page))) == [
+        ServedModel("a", Capabilities(context_length=100, vision=False)),
+        ServedModel("b", Capabilities(context_length=7)),
+    ]
+
+
+@pytest.mark.parametrize("page", [(500, b""), (200, b"{"), (200, b'{"data": [{}]}')])
+async def test_an_answer_that_is_no_model_list_is_an_error(page: tuple[int, bytes]) -> None:
+    with pytest.raises(UpstreamError):
+        await SimDriver().models(Answers(models=page))
+
+
+@pytest.fixture
+def engine() -> Iterator[SimEngine]:
+    with SimEngine("tiny", "tiny-too", context_length=200, vision=True, tools=False) as engine:
+        yield engine
+
+
+async def test_a_real_engine_is_understood(engine: SimEngine) -> None:
+    from http.client import HTTPConnection
+
+    class Real:
+        async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
+            connection = HTTPConnection("127.0.0.1", engine.port)
+            connection.request(method, path, body)
+            response = connection.getresponse()
+            page = response.read()
+            connection.close()
+            return EngineResponse(response.status, [], page)
+
+    assert await SimDriver().healthy(Real())
+    known = Capabilities(context_length=200, vision=True, tools=False)
+    assert await SimDriver().models(Real()) == [ServedModel("tiny", known), ServedModel("tiny-too", known)]

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from enginehouse_sim.simulator.core.engine_core import IDLE_STEP, EngineCore
+from enginehouse_sim.simulator.domain.request import RequestStatus
+from enginehouse_sim.simulator.model.kv_memory import KvMemory
+from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
+from enginehouse_sim.simulator.steps.models import ConstantSteps
+from tests.support.scheduler_fakes import Requests, Schedulers
+
+
+@pytest.fixture
+def new_core(new_scheduler: Schedulers) -> Callable[..., EngineCore]:
+    """100 ms for a step that ends a prompt, 10 ms for one that decodes."""
+
+    def new(staging_thread: bool = False, **parts: Any) -> EngineCore:
+        scheduler = new_scheduler(**parts)
+        runner = ModelRunner(RunnerSettings(num_spec_tokens=parts.get("num_spec_tokens", 0)), KvMemory(4))
+        return EngineCore(scheduler, runner, ConstantSteps(0.1, 0.01), staging_thread=staging_thread)
+
+    return new
+
+
+def drain(core: EngineCore) -> tuple[dict[str, list[int]], float]:
+    """The tokens of each request, and the seconds until the last one."""
+    tokens: dict[str, list[int]] = {}
+    seconds = 0.0
+    while core.has_work:
+        result = core.step()
+        seconds += result.seconds
+        for outputs in result.outputs.values():
+            for output in outputs.outputs:
+                tokens.setdefault(output.request_id, []).extend(output.new_token_ids)
+    return tokens, seconds
+
+
+def test_a_request_alone_takes_a_prefill_and_its_decodes(
+    new_core: Callable[..., EngineCore], new_request: Requests
+) -> None:
+    core = new_core()
+    core.add_request(new_request(10, max_tokens=5))
+    tokens, seconds = drain(core)
+    assert len(tokens["a"]) == 5
+    assert seconds == pytest.approx(0.1 + 4 * 0.01)
+
+
+@pytest.mark.parametrize("parts", [{"async_scheduling": True}, {"num_spec_tokens": 3}, {"staging_thread": True}])
+def test_tokens_do_not_depend_on_how_steps_are_made(
+    new_core: Callable[..., EngineCore], new_request: Requests, parts: dict[str, Any]
+) -> None:
+    prompts = [list(range(100 * number, 100 * number + 10 + number)) for number in range(5)]
+    answers = []
+    for core in (new_core(), new_core(**parts)):
+        for number, prompt in enumerate(prompts):
+            core.add_request(new_request(prompt, request_id=str(number), max_tokens=5 + number))
+        answers.append(drain(core)[0])
+        core.shutdown()
+    assert answers[0] == answers[1]
+    assert [len(answers[0][str(number)]) for number in range(5)] == [5, 6, 7, 8, 9]
+
+
+def test_an_aborted_request_has_no_output_and_is_removed_from_the_runner(
+    new_core: Callable[..., EngineCore], new_request: Requests
+) -> None:
+    core = new_core()
+    core.add_request(new_request(10))
+    core.step()
+    core.abort_requests(["a", "unknown"])
+    assert core.has_work
+    result = core.step()
+    assert result.scheduled.finished_req_ids == ("a",)
+    assert not any(outputs.outputs for outputs in result.outputs.values())
+    assert not core.has_work
+
+
+def test_a_stop_string_ends_a_request_from_outside(new_core: Callable[..., EngineCore], new_request: Requests) -> None:
+    core = new_core(include_finished_set=True)
+    core.add_request(new_request(10))
+    core.step()
+    core.finish_requests(["a"], RequestStatus.FINISHED_STOPPED)
+    assert core.step().outputs[0].finished_requests == ["a"]
+
+
+def test_an_engine_that_only_waits_looks_again_after_a_while(
+    new_core: Callable[..., EngineCore], new_request: Requests, new_connector: Callable[..., Any]
+) -> None:
+    core = new_core(connector=new_connector(a=None))
+    core.add_request(new_request(10))
+    assert core.step().seconds == IDLE_STEP
+    assert core.has_work
+
+
+def test_waiting_requests_are_prepared_while_the_model_runs(
+    new_core: Callable[..., EngineCore], new_request: Requests
+) -> None:
+    core = new_core(max_num_seqs=1)
+    core.add_request(new_request(8))
+    core.add_request(new_request(8))
+    core.step()
+    assert [delta.request_id for delta in core.scheduler.staging.deltas()] == ["b"]

@@ -1,0 +1,272 @@
+"""Whole engines: scheduler, cache, connector and model, with a check of the content of every block read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
+from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
+from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
+from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
+from enginehouse_sim.simulator.kv.disaggregation import FETCH_TIMEOUT, Disaggregation
+from enginehouse_sim.simulator.kv.external_store import ExternalStore, StoreSource
+from enginehouse_sim.simulator.kv.host_tier import HostTier
+from enginehouse_sim.simulator.kv.remote_blocks import RemoteBlockRegistry
+from enginehouse_sim.simulator.kv.source import KvSource
+from enginehouse_sim.simulator.kv.source_connector import SourceConnector
+from enginehouse_sim.simulator.kv.transfer_worker import KvLoad, TransferWorker
+from enginehouse_sim.simulator.model.kv_memory import CachedSequence, KvMemory
+from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
+from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
+from enginehouse_sim.simulator.steps.transfer import KvShape, KvTransfer
+
+NewEngine = Callable[..., "Engine"]
+LINK = KvTransfer(KvShape(layers=1, kv_heads=1, head_dim=1, dtype_bytes=1), bandwidth=4)  # half a second each token
+PROMPT = [*range(65, 79)]
+
+
+class Clock:
+    """The same for all engines."""
+
+    time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+
+class Engine:
+    """20 blocks of 4 tokens; a step takes a second, and longer by what it has to wait for."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        offers: RemoteBlockRegistry,
+        name: str,
+        *,
+        store: ExternalStore | None = None,
+        load_async: bool = True,
+        host_blocks: int = 0,
+        **constants: Any,
+    ) -> None:
+        limits = SchedulerConstants(block_size=4, total_gpu_blocks=21, max_model_len=200, **constants)
+        hasher = BlockHasher(4)
+        self.clock = clock
+        self.cache = KvCacheManager(limits)
+        self.host = HostTier(self.cache, hasher, host_blocks, LINK)
+        self.disaggregation = Disaggregation(name, offers, hasher, LINK, clock.now)
+        sources: list[KvSource] = [self.host]
+        if store is not None:
+            sources.append(StoreSource(store, hasher, LINK, load_async=load_async))
+        connector = SourceConnector(hasher, sources, disaggregation=self.disaggregation, saves=store is not None)
+        self.scheduler = BatchScheduler(limits, self.cache, connector)
+        self.worker = TransferWorker(store, self.disaggregation.finished_sending)
+        self.memory = KvMemory(4)
+        self.runner = ModelRunner(RunnerSettings(), self.memory)
+        self.answers: dict[str, list[int]] = {}
+        self.params: dict[str, dict[str, Any]] = {}
+        self._on_the_way: dict[str, tuple[KvLoad, RequestState]] = {}
+
+    def add(self, request_id: str, prompt: Sequence[int] = PROMPT, max_tokens: int = 8, **fields: Any) -> RequestState:
+        request = RequestState(
+            request_id=request_id,
+            prompt_token_ids=list(prompt),
+            max_tokens=max_tokens,
+            arrival_time=self.clock.now(),
+            **fields,
+        )
+        self.answers[request_id] = []
+        self.scheduler.add_request(request)
+        return request
+
+    def step(self) -> SchedulerOutput:
+        plan = self.scheduler.schedule()
+        transfers = plan.kv_connector_metadata
+        computed = {new.request_id: new.num_computed_tokens for new in plan.new_requests}
+        for load in transfers.loads:
+            request = self.scheduler.state.requests[load.request_id]
+            self._on_the_way[load.request_id] = load, request
+            if not load.load_async:
+                self._fill(load.request_id, computed[load.request_id])
+        stall = self.worker.begin_step(transfers, self.clock.time)
+        result = self.runner.execute(plan)
+        self.clock.time += 1 + stall
+        self.worker.end_step(transfers, self.clock.time, result)
+        for request_id in result.kv_connector_finished_recving:
+            self._fill(request_id, self._on_the_way[request_id][1].num_computed_tokens)
+        for client in self.scheduler.update_from_output(plan, result).values():
+            for output in client.outputs:
+                self.answers[output.request_id].extend(output.new_token_ids)
+                if output.kv_transfer_params is not None:
+                    self.params[output.request_id] = dict(output.kv_transfer_params)
+        return plan
+
+    def run(self, steps: int = 100) -> None:
+        for _ in range(steps):
+            if not self.scheduler.state.requests:
+                return
+            self.step()
+        raise AssertionError(f"requests that never end: {list(self.scheduler.state.requests)}")
+
+    def _fill(self, request_id: str, end: int) -> None:
+        load, request = self._on_the_way.pop(request_id)
+        occupant = CachedSequence(request_id, request.all_token_ids, self.cache.get_block_ids(request_id), "/")
+        self.memory.write(occupant, end - load.num_tokens, end)
+
+    @property
+    def leaks(self) -> int:
+        return 20 - self.cache.num_free_blocks
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def new_engine(clock: Clock) -> NewEngine:
+    offers = RemoteBlockRegistry()
+    return lambda name="e", **fields: Engine(clock, offers, name, **fields)
+
+
+@pytest.fixture
+def answer(new_engine: NewEngine) -> list[int]:
+    """What an engine alone answers to the prompt."""
+    engine = new_engine("alone")
+    engine.add("a")
+    engine.run()
+    assert len(engine.answers["a"]) == 8
+    return engine.answers["a"]
+
+
+def test_what_one_engine_computed_another_loads_between_steps(
+    new_engine: NewEngine, clock: Clock, answer: list[int]
+) -> None:
+    store = ExternalStore()
+    first, second = new_engine("1", store=store), new_engine("2", store=store)
+    first.add("a")
+    first.run()
+    request, began = second.add("a"), clock.time
+    assert second.step().num_scheduled_tokens == {}
+    assert request.status is RequestStatus.WAITING_FOR_REMOTE_KVS
+    while request.status is RequestStatus.WAITING_FOR_REMOTE_KVS:
+        plan = second.step()
+    assert clock.time == began + 7  # 12 tokens take 6 seconds, and a step one more
+    assert plan.num_scheduled_tokens == {"a": 2}
+    second.run()
+    assert second.answers["a"] == answer
+    assert (second.leaks, request.num_cached_tokens) == (0, 12)
+
+
+def test_what_one_engine_computed_another_loads_within_the_step(
+    new_engine: NewEngine, clock: Clock, answer: list[int]
+) -> None:
+    store = ExternalStore()
+    first, second = new_engine("1", store=store), new_engine("2", store=store, load_async=False)
+    first.add("a")
+    first.run()
+    second.add("a")
+    began = clock.time
+    assert second.step().num_scheduled_tokens == {"a": 2}
+    assert clock.time == began + 7
+    second.run()
+    assert (second.answers["a"], second.leaks) == (answer, 0)
+
+
+def test_answers_are_stored_too(new_engine: NewEngine, answer: list[int]) -> None:
+    store = ExternalStore()
+    first, second = new_engine("1", store=store), new_engine("2", store=store)
+    first.add("a")
+    first.run()
+    request = second.add("b", [*PROMPT, *answer, 70])
+    second.run()
+    assert request.num_cached_tokens == 20
+
+
+def test_one_engine_reads_the_prompt_and_another_one_answers(new_engine: NewEngine, answer: list[int]) -> None:
+    prefill, decode = new_engine("p"), new_engine("d")
+    prefill.add("a", max_tokens=1, kv_transfer_params={"do_remote_decode": True})
+    prefill.run()
+    assert (prefill.answers["a"], prefill.leaks) == (answer[:1], 4)
+    request = decode.add("b", kv_transfer_params=prefill.params["a"])
+    decode.run()
+    assert (decode.answers["b"], decode.leaks) == (answer, 0)
+    assert request.num_cached_tokens == 13  # of 14: the last one makes the first token
+    prefill.step()
+    assert prefill.leaks == 0
+
+
+def test_blocks_are_kept_until_they_were_fetched(new_engine: NewEngine) -> None:
+    prefill, decode = new_engine("p"), new_engine("d")
+    prefill.add("a", max_tokens=1, kv_transfer_params={"do_remote_decode": True})
+    prefill.run()
+    request = decode.add("b", kv_transfer_params=prefill.params["a"])
+    decode.step()
+    prefill.step()
+    assert (request.status, prefill.leaks) == (RequestStatus.WAITING_FOR_REMOTE_KVS, 4)
+    while request.status is RequestStatus.WAITING_FOR_REMOTE_KVS:
+        decode.step()
+    prefill.step()
+    assert prefill.leaks == 0
+
+
+def test_blocks_without_a_fetch_are_freed_in_the_end(new_engine: NewEngine, clock: Clock, answer: list[int]) -> None:
+    prefill, decode = new_engine("p"), new_engine("d")
+    prefill.add("a", max_tokens=1, kv_transfer_params={"do_remote_decode": True})
+    prefill.run()
+    clock.time += FETCH_TIMEOUT
+    prefill.step()
+    assert prefill.leaks == 0
+    request = decode.add("b", kv_transfer_params=prefill.params["a"])
+    decode.run()
+    assert (decode.answers["b"], request.num_cached_tokens) == (answer, 0)
+
+
+def test_a_request_aborted_during_its_load_leaves_nothing(new_engine: NewEngine) -> None:
+    prefill, decode = new_engine("p"), new_engine("d")
+    prefill.add("a", max_tokens=1, kv_transfer_params={"do_remote_decode": True})
+    prefill.run()
+    request = decode.add("b", kv_transfer_params=prefill.params["a"])
+    decode.step()
+    decode.scheduler.finish_requests(["b"], RequestStatus.FINISHED_ABORTED)
+    assert decode.leaks == 4
+    arrival = decode.worker.next_arrival
+    assert arrival is not None
+    decode._on_the_way["b"] = KvLoad("b", 0, 0.0, True), request  # its arrival is not read
+    while decode.clock.time < arrival:
+        decode.step()
+    prefill.step()
+    assert (decode.leaks, prefill.leaks) == (0, 0)
+
+
+def test_a_request_that_is_aborted_before_its_turn_tells_the_other_engine(new_engine: NewEngine) -> None:
+    prefill, decode = new_engine("p"), new_engine("d")
+    prefill.add("a", max_tokens=1, kv_transfer_params={"do_remote_decode": True})
+    prefill.run()
+    decode.add("b", kv_transfer_params=prefill.params["a"])
+    decode.scheduler.finish_requests(["b"], RequestStatus.FINISHED_ABORTED)
+    prefill.step()
+    assert prefill.leaks == 0
+
+
+def test_an_offloaded_request_returns_through_admission_and_continues_as_before(
+    new_engine: NewEngine, answer: list[int]
+) -> None:
+    engine = new_engine(host_blocks=10)
+    request = engine.add("a")
+    for _ in range(4):
+        engine.step()
+    engine.scheduler.pause("a", keep_blocks=True)
+    move = engine.host.begin_offload(request)
+    assert move is not None
+    assert (move.num_tokens, engine.host.finish_offload(request), engine.leaks) == (16, 5, 0)
+    engine.scheduler.state.free_blocks(request)
+    engine.cache.reset_prefix_cache()
+    engine.scheduler.resume("a")
+    engine.step()
+    assert request.status is RequestStatus.WAITING_FOR_REMOTE_KVS
+    engine.run()
+    assert (engine.answers["a"], engine.leaks, engine.host.num_free_blocks) == (answer, 0, 10)

@@ -1,0 +1,39 @@
+"""The same in every process: nothing may depend on Python's own hashes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+PROGRAM = """
+import json
+from enginehouse_sim.simulator.model.sampler import TextSampler
+from enginehouse_sim.simulator.grammar.grammar import Grammar, Matcher
+from enginehouse_sim.simulator.model.text import EOS, text_of
+from enginehouse_sim.simulator.model.vectors import vector
+
+schema = {"properties": {"a": {"anyOf": [{"type": "string"}, {"enum": ["x", "xy", 3]}]}, "b": {"type": "array"}}}
+for text in ("json_object", "json", json.dumps(schema)):
+    grammar = Grammar(text)
+    for seed in range(20):
+        matcher, place, made = Matcher(grammar), TextSampler(seed, "hello"), []
+        while EOS not in made:
+            made.append(place.pick(matcher.row(60 - len(made))))
+            matcher.accept(made[-1:])
+        print(text_of(made))
+place = TextSampler(1, "hello", mean_length=50)
+print([(place.copy().draft(0.5), place.alternatives(5, 3), place.next()) for _ in range(100)], vector(1, "a", 3))
+"""
+
+
+def output(hash_seed: str) -> str:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    command = [sys.executable, "-c", PROGRAM]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=50).stdout
+
+
+def test_every_process_makes_the_same_of_the_same() -> None:
+    first, second = output("1"), output("2")
+    assert first == second
+    assert len(first.splitlines()) == 61

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from itertools import islice
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from enginehouse_sim.simulator.model.sampler import WORDS, generate
+from enginehouse_sim.simulator.model.text import count_tokens, pieces, text_of, token_id
+
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+def test_the_text_is_the_same_in_every_process_and_version() -> None:
+    assert "".join(islice(generate(0, "hello"), 5)) == " snow river cab bolt main"
+    assert "".join(islice(generate(1, "hello"), 5)) != " snow river cab bolt main"
+
+
+@given(texts, st.integers(), st.integers(0, 20))
+def test_a_continuation_of_the_text_so_far_is_the_rest_of_the_same_answer(prompt: str, seed: int, cut: int) -> None:
+    whole = list(islice(generate(seed, prompt), 25))
+    rest = list(islice(generate(seed, prompt + "".join(whole[:cut])), 25 - cut))
+    assert whole[cut:] == rest
+
+
+def test_choices_differ() -> None:
+    first, second = (list(islice(generate(0, "hello", choice), 10)) for choice in (0, 1))
+    assert first != second
+
+
+def test_a_word_begins_with_a_space_unless_the_text_ends_with_one() -> None:
+    assert next(generate(0, "one")).startswith(" ")
+    assert next(generate(0, "one\n")) in WORDS
+    assert next(generate(0, "")) in WORDS
+
+
+@given(st.integers(0, 2**32))
+def test_every_made_up_token_is_one_token_when_read_back(seed: int) -> None:
+    made = list(islice(generate(seed, ""), 20))
+    assert pieces("".join(made)) == made
+
+
+@given(texts)
+def test_token_ids_and_text_turn_into_each_other(text: str) -> None:
+    found = pieces(text)
+    ids = [token_id(piece) for piece in found]
+    assert "".join(found) == text
+    assert count_tokens(text) == len(ids)
+    assert text_of(ids) == text
+    assert all(0 < one < 2**53 for one in ids)
+
+
+@given(st.lists(st.integers()))
+def test_numbers_that_are_no_tokens_still_make_text(ids: list[int]) -> None:
+    assert isinstance(text_of(ids), str)

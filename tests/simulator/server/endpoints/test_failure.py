@@ -1,0 +1,62 @@
+"""An engine that breaks, seen through the application, without sockets."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from enginehouse_sim.simulator.core.build import build_core
+from enginehouse_sim.simulator.core.settings import CoreSettings
+from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
+from enginehouse_sim.simulator.server.application import Application
+from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
+from enginehouse_sim.simulator.server.engine.clock import LoopClock
+from enginehouse_sim.simulator.server.http.connection import Connection
+from enginehouse_sim.simulator.server.settings import Settings
+from enginehouse_sim.simulator.server.simulation import Simulation
+
+
+async def answer(application: Application, method: str, path: str, **body: Any) -> tuple[int, bytes]:
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": json.dumps({"model": "sim", **body}).encode()}
+
+    async def send(event: dict[str, Any]) -> None:
+        sent.append(event)
+
+    connection = Connection(None)  # type: ignore[arg-type]
+    scope = {"method": method, "path": path, "raw_path": path.encode(), "query_string": b"", "headers": []}
+    await application({**scope, "state": {"connection": connection}}, receive, send)
+    starts = [event["status"] for event in sent if event["type"] == "http.response.start"]
+    assert len(starts) == 1
+    return starts[0], b"".join(event["body"] for event in sent if event["type"] == "http.response.body")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_failed_engine_reports_it_to_every_client(monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
+    settings, clock = Settings(core=CoreSettings(ttft=0, tpot=0)), LoopClock()
+    core = build_core(settings.core)
+    plan, steps = core.scheduler.schedule, iter(range(3))
+
+    def schedule() -> SchedulerOutput:
+        if next(steps, None) is None:
+            raise RuntimeError("out of order")
+        return plan()
+
+    monkeypatch.setattr(core.scheduler, "schedule", schedule)
+    application = Application(Simulation(settings, BatchingEngine(core, clock), clock))
+    assert (await answer(application, "GET", "/health"))[0] == 200
+    status, body = await answer(application, "POST", "/v1/completions", prompt="x", stream=stream)
+    if stream:
+        *events, done, _ = [event.removeprefix("data: ") for event in body.decode().split("\n\n")]
+        assert (status, len(events), done) == (200, 4, "[DONE]")
+        error = json.loads(events[-1])["error"]
+    else:
+        error = json.loads(body)["error"]
+        assert status == 500
+    assert error["message"] == "The engine failed: RuntimeError: out of order"
+    assert (await answer(application, "GET", "/health"))[0] == 503
+    assert (await answer(application, "POST", "/v1/completions", prompt="x"))[0] == 500

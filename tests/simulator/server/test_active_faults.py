@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from enginehouse import InvalidRequest
+from enginehouse_sim.simulator.server.faults.active import ActiveFaults
+from enginehouse_sim.simulator.server.faults.kinds import Refuse, Slow
+from enginehouse_sim.simulator.server.http.call import Call
+from tests.support.fake_clock import FakeClock
+
+
+class FakeListener:
+    def __init__(self) -> None:
+        self.open = True
+
+    def refuse(self) -> None:
+        self.open = False
+
+    async def accept(self) -> None:
+        self.open = True
+
+
+@pytest.fixture
+def listener() -> FakeListener:
+    return FakeListener()
+
+
+@pytest.fixture
+def faults(clock: FakeClock, listener: FakeListener) -> ActiveFaults:
+    faults = ActiveFaults(clock)
+    faults.listener = listener
+    return faults
+
+
+async def test_refuse_lasts_as_long_as_it_says(faults: ActiveFaults, clock: FakeClock, listener: FakeListener) -> None:
+    faults.add(Refuse(duration="5s"), can_be_cleared=False)
+    await clock.advance(4.9)
+    assert not listener.open
+    await clock.advance(0.1)
+    assert listener.open
+    assert faults.listing() == []
+
+
+async def test_clearing_ends_refuse_and_its_timer(
+    faults: ActiveFaults, clock: FakeClock, listener: FakeListener
+) -> None:
+    faults.add(Refuse(duration="5s"), can_be_cleared=True)
+    await faults.clear()
+    assert listener.open
+    faults.add(Refuse(), can_be_cleared=True)
+    await clock.advance(10)
+    assert not listener.open
+
+
+async def test_a_later_refuse_replaces_the_timer_of_an_earlier_one(
+    faults: ActiveFaults, clock: FakeClock, listener: FakeListener
+) -> None:
+    faults.add(Refuse(duration="1s"), can_be_cleared=True)
+    faults.add(Refuse(duration="5s"), can_be_cleared=True)
+    await clock.advance(4)
+    assert not listener.open
+    await clock.advance(1)
+    assert listener.open
+
+
+async def test_a_refusal_that_could_never_end_is_refused(faults: ActiveFaults, listener: FakeListener) -> None:
+    with pytest.raises(InvalidRequest, match="--control-port"):
+        faults.add(Refuse(), can_be_cleared=False)
+    assert listener.open
+
+
+async def test_slow_waits_before_the_first_byte_and_after_each_chunk(clock: FakeClock) -> None:
+    sent: list[tuple[str, float]] = []
+
+    async def send(event: dict[str, Any]) -> None:
+        sent.append((event["type"].rpartition(".")[2], clock.now()))
+
+    scope = {"method": "POST", "path": "/", "raw_path": b"/", "query_string": b"", "headers": [], "state": {}}
+    scope["state"] = {"connection": None}
+    call = Call(scope, _never, send, clock)
+    call.hooks = Slow(first_byte="1s", per_chunk="500ms")
+    answering = asyncio.create_task(_stream(call))
+    await clock.advance(10)
+    await answering
+    assert sent == [("start", 1.0), ("body", 1.0), ("body", 1.5), ("body", 2.0)]
+
+
+async def _stream(call: Call) -> None:
+    await call.open_stream()
+    await call.event({})
+    await call.event({})
+    await call.close_stream()
+
+
+async def _never() -> dict[str, Any]:
+    raise AssertionError

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from enginehouse import ConfigError
+from enginehouse_sim.simulator.steps.interpolation import bilinear, linear
+from enginehouse_sim.simulator.steps.load import StepLoad
+from enginehouse_sim.simulator.steps.models import ConstantSteps, SpedUp, StepModel
+from enginehouse_sim.simulator.steps.profile import load_profile, profile_names
+from enginehouse_sim.simulator.steps.roofline import H100, LLAMA_3_8B, computed_profile
+from enginehouse_sim.simulator.steps.transfer import KvShape, KvTransfer
+
+finite = st.floats(-1e6, 1e6)
+
+
+def ms(model: StepModel, **load: int) -> float:
+    return model.seconds(StepLoad(**load)) * 1000
+
+
+class TestConstant:
+    model = ConstantSteps(ttft=0.05, tpot=0.01)
+
+    def test_a_request_alone_has_its_first_token_after_ttft_however_its_prompt_is_read(self) -> None:
+        chunk, end = StepLoad(prefill_tokens=100), StepLoad(prefill_tokens=7, first_tokens=1)
+        assert sum(map(self.model.seconds, [chunk, chunk, end])) == 0.05
+
+    def test_each_other_token_takes_tpot_for_any_number_of_requests(self) -> None:
+        assert self.model.seconds(StepLoad(decodes=1)) == self.model.seconds(StepLoad(decodes=99)) == 0.01
+
+    def test_a_step_with_nothing_to_do_takes_no_time(self) -> None:
+        assert self.model.seconds(StepLoad()) == 0
+
+
+class TestPolynomial:
+    model = load_profile("polynomial").steps
+
+    @pytest.mark.parametrize(("tokens", "expected"), [(1024, 32.5), (8192, 169.1)])
+    def test_prompts(self, tokens: int, expected: float) -> None:
+        assert ms(self.model, prefill_tokens=tokens) == pytest.approx(expected, abs=0.05)
+
+    @pytest.mark.parametrize(("used", "expected"), [(0, 5.74), (500, 26.3), (1000, 34.0), (5000, 34.0)])
+    def test_tokens(self, used: int, expected: float) -> None:
+        load = {"decodes": 1, "active_kv_tokens": used, "total_kv_tokens": 1000}
+        assert ms(self.model, **load) == pytest.approx(expected, abs=0.05)
+
+    def test_a_cache_without_room_is_full(self) -> None:
+        assert ms(self.model, decodes=1) == pytest.approx(34.0, abs=0.05)
+
+    def test_prompts_and_tokens_in_one_step_add_up(self) -> None:
+        both = ms(self.model, prefill_tokens=1024, decodes=1, active_kv_tokens=500, total_kv_tokens=1000)
+        assert both == pytest.approx(32.5 + 26.3, abs=0.1)
+
+    def test_a_token_takes_the_floor_at_least(self, tmp_path: Path) -> None:
+        file = tmp_path / "fast.toml"
+        file.write_text(
+            'description = "d"\nsource = "s"\nobtained = "measured"\n'
+            'kind = "polynomial"\nprefill = [0.0]\ndecode = [0.25]\nfloor_ms = 1.0\n'
+        )
+        assert ms(load_profile(str(file)).steps, decodes=1) == 1.0
+
+
+def test_speed_divides_the_time_and_that_of_tokens_once_more() -> None:
+    model = ConstantSteps(ttft=0.08, tpot=0.04)
+    fast = SpedUp(model, ratio=2, decode_ratio=4)
+    assert fast.seconds(StepLoad(prefill_tokens=1, first_tokens=1)) == 0.04
+    assert fast.seconds(StepLoad(decodes=1)) == 0.005
+
+
+def test_at_a_ratio_of_0_nothing_takes_time() -> None:
+    load = StepLoad(prefill_tokens=1, first_tokens=1, decodes=1)
+    assert SpedUp(ConstantSteps(1, 1), ratio=0).seconds(load) == 0
+    assert SpedUp(ConstantSteps(1, 1), decode_ratio=0).seconds(load) == 1
+
+
+class TestInterpolation:
+    @given(finite, finite, st.floats(-10, 20))
+    def test_a_straight_line_is_met_everywhere(self, slope: float, start: float, at: float) -> None:
+        axis = [0.0, 1.0, 3.0, 10.0]
+        values = [start + slope * one for one in axis]
+        assert linear(axis, values, at) == pytest.approx(start + slope * at, abs=1e-4)
+
+    @given(st.floats(-5, 10), st.floats(-5, 10), finite, finite, finite)
+    def test_a_bilinear_surface_is_met_everywhere(
+        self, row: float, column: float, a: float, b: float, c: float
+    ) -> None:
+        rows, columns = [0.0, 2.0, 5.0], [1.0, 2.0, 4.0]
+        table = [[a * x + b * y + c * x * y for y in columns] for x in rows]
+        expected = a * row + b * column + c * row * column
+        assert bilinear(rows, columns, table, row, column) == pytest.approx(expected, rel=1e-6, abs=1e-3)
+
+    def test_the_points_themselves_are_met(self) -> None:
+        assert [linear([1, 2, 4], [5, 1, 7], at) for at in (1, 2, 4)] == [5, 1, 7]
+        assert linear([1, 2, 4], [5, 1, 7], 3) == 4
+
+
+class TestComputedProfile:
+    profile = load_profile("h100-llama3-8b")
+
+    def test_it_is_what_the_data_sheets_give(self) -> None:
+        assert self.profile == computed_profile(H100, LLAMA_3_8B)
+
+    def test_it_says_that_it_was_not_measured(self) -> None:
+        assert self.profile.obtained == "computed"
+        assert "not measured" in self.profile.source
+
+    def test_a_token_of_one_request_takes_the_reading_of_the_weights(self) -> None:
+        weights = 2 * 7.504e9  # 8.03 billion parameters without the embeddings, in 16 bit
+        assert ms(self.profile.steps, decodes=1) == pytest.approx(1000 * weights / (0.8 * 3.35e12), rel=0.01)
+
+    def test_a_token_takes_longer_the_more_is_in_the_cache_and_the_more_requests_there_are(self) -> None:
+        def cost(active: int, batch: int) -> float:
+            return ms(self.profile.steps, decodes=batch, active_kv_tokens=active)
+
+        assert cost(0, 1) < cost(100_000, 1) < cost(1_000_000, 1)
+        assert cost(0, 1) <= cost(0, 256) < cost(0, 512) < cost(0, 4096)
+
+    def test_a_prompt_costs_more_behind_a_longer_context(self) -> None:
+        alone = ms(self.profile.steps, prefill_tokens=1024)
+        assert ms(self.profile.steps, prefill_tokens=1024, prefill_pairs=1024 * 8192) > alone
+
+    def test_two_halves_of_a_prompt_cost_about_as_much_as_the_whole(self) -> None:
+        model = self.profile.steps
+        halves = ms(model, prefill_tokens=4096) + ms(model, prefill_tokens=4096, prefill_pairs=4096 * 4096)
+        assert halves == pytest.approx(ms(model, prefill_tokens=8192), rel=0.01)
+
+
+def test_the_profiles_that_come_along_can_be_loaded() -> None:
+    assert profile_names() == ["h100-llama3-8b", "polynomial"]
+    for name in profile_names():
+        assert load_profile(name).description
+
+
+def test_an_unknown_profile_is_refused_with_the_names_there_are() -> None:
+    with pytest.raises(ConfigError, match='did you mean "polynomial"'):
+        load_profile("polynomal")
+    with pytest.raises(ConfigError, match="use one of h100-llama3-8b, polynomial, or the path"):
+        load_profile("?")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"missing\.toml"):
+        load_profile(str(tmp_path / "missing.toml"))
+
+
+HEAD = 'description = "d"\nsource = "s"\nobtained = "measured"\nkind = "table"\n'
+PREFILL = "[prefill]\ntokens = [1, 2]\nms = [1, 2]\n"
+DECODE = "[decode]\nactive_kv_tokens = [0, 9]\nbatch = [1, 2]\nms = [[1, 2], [3, 4]]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("kind", "file.toml"),
+        (HEAD, "prefill"),
+        (HEAD + "more = 1\n" + PREFILL + DECODE, "more"),
+        (HEAD.replace("measured", "guessed") + PREFILL + DECODE, "guessed"),
+        (HEAD + PREFILL.replace("tokens = [1, 2]", "tokens = [2, 1]") + DECODE, "prefill.tokens needs two points"),
+        (HEAD + PREFILL.replace("ms = [1, 2]", "ms = [1]") + DECODE, "prefill.ms needs 1 x 2"),
+        (HEAD + PREFILL + DECODE.replace("batch = [1, 2]", "batch = [1]"), "decode.batch needs two points"),
+        (HEAD + PREFILL + DECODE.replace("[3, 4]", "[3]"), "decode.ms needs 2 x 2"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_with_the_reason(tmp_path: Path, text: str, problem: str) -> None:
+    file = tmp_path / "file.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=problem):
+        load_profile(str(file))
+
+
+def test_a_table_of_ones_own_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(HEAD + PREFILL + DECODE)
+    model = load_profile(str(file)).steps
+    assert ms(model, prefill_tokens=3) == pytest.approx(3)
+    assert ms(model, decodes=1, draft_tokens=1, active_kv_tokens=9) == pytest.approx(4)
+
+
+def test_keys_and_values_take_their_bytes_over_the_bandwidth() -> None:
+    assert KvShape().bytes_per_token == 128 * 1024
+    assert KvTransfer(KvShape(), bandwidth=64e9).seconds(1000) == pytest.approx(1000 * 131072 / 64e9)
+    assert KvTransfer(KvShape(), bandwidth=0).seconds(1000) == 0
+
+
+def test_the_profile_in_the_manual_is_read(tmp_path: Path) -> None:
+    manual = (resources.files("enginehouse_sim") / "README.md").read_text()
+    file = tmp_path / "manual.toml"
+    file.write_text('kind = "table"' + manual.partition('```toml\nkind = "table"')[2].partition("```")[0])
+    profile = load_profile(str(file))
+    assert ms(profile.steps, prefill_tokens=1024) == pytest.approx(31.0)
+    assert ms(profile.steps, decodes=64, active_kv_tokens=100_000) == pytest.approx(12.0)
+    assert profile.kv == KvShape()

@@ -1,0 +1,38 @@
+"""A transport without a network."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+
+class FakeTransport(asyncio.Transport):
+    """Keeps what is written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.aborted = False
+        self.closing = False
+
+    def write(self, data: Any) -> None:
+        if not self.closing:
+            self.written += data
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+    def abort(self) -> None:
+        self.closing = self.aborted = True
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass

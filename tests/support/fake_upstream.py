@@ -1,0 +1,57 @@
+"""A connection to an engine, without a network."""
+
+from __future__ import annotations
+
+from enginehouse.relay.upstream.connection import AnswerHead, Connection
+from tests.support.fake_transport import FakeTransport
+from tests.support.h11_peer import Answer
+
+
+class _Receiver:
+    def __init__(self) -> None:
+        self.head: AnswerHead | None = None
+        self.body = b""
+        self.complete = False
+        self.broke = ""
+
+    def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
+        assert not self.complete
+        assert not self.broke
+        assert head is None or self.head is None, "two heads"
+        self.head = head or self.head
+        self.body += body
+        self.complete = complete
+
+    def broken(self, why: str, *, stale: bool) -> None:
+        assert not self.complete
+        assert not self.broke
+        self.broke = why
+
+
+class IgnoredAnswer:
+    """A receiver that wants nothing of its answer."""
+
+    def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None: ...
+    def broken(self, why: str, *, stale: bool) -> None: ...
+
+
+def hear(*segments: bytes, ends: bool = True) -> Answer:
+    """Read an engine's answer with the relay, in these segments. With ``ends``, the connection is then lost."""
+    receiver, transport = _Receiver(), FakeTransport()
+    idle: list[Connection] = []
+    connection = Connection(keep=idle.append, remove=lambda connection: None)
+    connection.connection_made(transport)
+    connection.send(receiver, b"request")
+    for segment in segments:
+        if not transport.closing:
+            connection.data_received(segment)
+    kept = bool(idle) and connection.usable
+    if ends:
+        connection.connection_lost(None)
+        assert receiver.complete or receiver.broke
+    if not receiver.complete:
+        return Answer(None, b"", kept)
+    assert receiver.head is not None
+    length = receiver.head.length
+    assert length is None or length == len(receiver.body)
+    return Answer(receiver.head.status, receiver.body, kept, stream=receiver.head.stream)

@@ -1,0 +1,200 @@
+"""A running gateway, with what its clients and operators do."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, TypedDict
+
+import httpx
+import psutil
+
+from enginehouse.testing.gateway import RunningGateway
+from tests.support.paths import SUPPORT
+
+MARK = "STARTED_BY_TEST"
+"""An environment variable that gateways hand on to their engines, so that these are found wherever they end up."""
+ADMIN_KEY = "k-admin"
+"""What the operator of each gateway sends, whether its configuration has keys or not."""
+
+
+class RequestRow(TypedDict):
+    """A live request, as ``/api/requests`` shows it."""
+
+    id: str
+    path: str
+    model: str
+    phase: str
+    position: int | None
+    replica: str | None
+    age_ms: float
+
+
+class OperatedGateway:
+    """A gateway process, asked and operated over HTTP.
+
+    ``log``, ``history``, ``starts`` and ``loads`` begin where ``reconfigure`` was called last.
+    """
+
+    def __init__(self, process: RunningGateway, pool: ThreadPoolExecutor, mark: str = "") -> None:
+        self.process = process
+        self._pool = pool
+        self._mark = mark
+        self._read = 0
+        headers = {"x-api-key": ADMIN_KEY}
+        self.http = httpx.Client(base_url=process.url, headers=headers, trust_env=False, verify=False, timeout=30)
+        self.until = process.until
+        self.until_health = process.until_health
+
+    def __enter__(self) -> OperatedGateway:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.http.close()
+
+    @property
+    def log(self) -> str:
+        """What the gateway has logged."""
+        return self.process.log[self._read :]
+
+    def ask(self, model: str, key: str = "", **more: object) -> httpx.Response:
+        """Send a short chat request."""
+        body = {"model": model, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2, **more}
+        return self.http.post("/v1/chat/completions", json=body, headers={"x-api-key": key} if key else None)
+
+    def went_to(self, model: str, **more: object) -> str:
+        """The backend that served such a request."""
+        answer = self.ask(model, "", **more)
+        assert answer.status_code == 200, answer.text
+        return str(answer.headers["x-enginehouse-backend"])
+
+    def asking(self, model: str, key: str = "", **more: object) -> Future[httpx.Response]:
+        """Send one in another thread."""
+        return self._pool.submit(self.ask, model, key, **more)
+
+    def operate(self, path: str) -> httpx.Response:
+        return self.http.post(path)
+
+    def operating(self, path: str) -> Future[httpx.Response]:
+        """``operate`` in another thread."""
+        return self._pool.submit(self.operate, path)
+
+    def reconfigure(self, config: str) -> None:
+        """Have the gateway take another configuration. Raises ``ValueError`` when it does not take all of it."""
+        self._read = len(self.process.log)
+        self.process.write_config(config)
+        answer = self.operate("/api/reload")
+        if answer.status_code != 200 or answer.json()["changes"]["needs_restart"]:
+            raise ValueError(f"the gateway needs a process of its own for this configuration: {answer.text}")
+
+    def running(self) -> dict[str, str]:
+        """The engines that run, with their states."""
+        return {each["backend"]: each["state"] for each in self.http.get("/running").json()["running"]}
+
+    def requests(self) -> list[RequestRow]:
+        """The live requests."""
+        found: list[RequestRow] = self.http.get("/api/requests").json()["requests"]
+        return found
+
+    def until_running(self, **engines: str) -> None:
+        """Wait until these engines, and no others, are in these states."""
+        self.until(lambda _: self.running() == engines)
+
+    def until_waiting(self, **phases: str) -> None:
+        """Wait until there is a request in the given phase for each model named."""
+        self.until(lambda _: phases.items() <= {each["model"]: each["phase"] for each in self.requests()}.items())
+
+    def until_asked(self, count: int) -> None:
+        """Wait until there are so many live requests."""
+        self.until(lambda status: status["requests"] == count)
+
+    def loads(self, backend: str) -> int:
+        """How often an engine was started."""
+        return self.starts().count(backend)
+
+    def starts(self) -> list[str]:
+        """The engines that were started, in order."""
+        return [change.removesuffix(" starting") for change in self.history() if change.endswith(" starting")]
+
+    def history(self) -> list[str]:
+        """The states of engines so far, in order: ``["a starting", "a ready", "a stopping", ...]``."""
+        return [" ".join(change) for change in re.findall(r"supervisor: (\S+) is (\w+)", self.log)]
+
+    def engines(self) -> dict[str, int]:
+        """The process of each engine, by its model, whichever process is its parent."""
+        return {command[command.index("--model") + 1]: pid for pid, command in started_by(self._mark).items()}
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric over its labels."""
+        lines = re.findall(rf"^{name}(?:{{.*}})? (\S+)$", self.http.get("/metrics").text, re.MULTILINE)
+        return sum(map(float, lines))
+
+
+class Serve(Protocol):
+    """Serves a configuration for the rest of a test."""
+
+    def __call__(self, config: str) -> OperatedGateway: ...
+
+
+class ServeAlone(Protocol):
+    """Serves a configuration, or none, in a new process with ``env`` in its environment."""
+
+    def __call__(self, config: str | None, **env: str) -> OperatedGateway: ...
+
+
+def started_by(mark: str) -> dict[int, list[str]]:
+    """The engines that gateways of a test have started and that still run, with their command lines."""
+    found = {}
+    for process in psutil.process_iter(["environ", "cmdline"]):
+        environment, command = process.info["environ"] or {}, process.info["cmdline"] or []
+        if environment.get(MARK) == mark and "--model" in command:
+            found[process.pid] = command
+    return found
+
+
+def table(name: str, delay: str = "0", ttft: str = "1ms", tpot: str = "1ms", **settings: str) -> str:
+    """The table of a model whose engine takes ``delay`` to start: ``table("a", "1s", ttl='"10m"')``."""
+    flags = ["--model", "${model}", "--port", "${port}", "--tpot", tpot, "--ttft", ttft, "--start-delay", delay]
+    return _stub_table(name, flags, settings)
+
+
+def simulated_table(name: str, ttft: str = "1ms", **settings: str) -> str:
+    """The table of a model with a simulated engine, which takes longer to start and can do more."""
+    lines = {"args": str(["--ttft", ttft, "--tpot", "1ms"]), **settings}
+    return f'[models.{name}]\ndriver = "sim"\n' + _lines(lines)
+
+
+class Stage:
+    """Engines that load when they are told to, and may find too little memory for that."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def table(self, name: str, ttft: str = "1ms", **settings: str) -> str:
+        """The table of such a model."""
+        flags = ["--model", "${model}", "--port", "${port}", "--tpot", "1ms", "--ttft", ttft]
+        return _stub_table(name, [*flags, "--stage", str(self._folder)], settings)
+
+    def open(self) -> None:
+        """Let engines load from now on."""
+        (self._folder / "open").touch()
+
+    def limit(self, room: int) -> None:
+        """There is memory for so many engines."""
+        (self._folder / "room").write_text(str(room))
+
+
+def _stub_table(name: str, flags: list[str], settings: dict[str, str]) -> str:
+    command = shlex.join([sys.executable, "-S", "-E", str(SUPPORT / "stub_engine.py")])
+    words = f"{command} {' '.join(flags)}"
+    return f'[models.{name}]\ndriver = "sim"\ncommand = """{words}"""\n' + _lines(settings)
+
+
+def _lines(settings: dict[str, str]) -> str:
+    return "".join(f"{key} = {value}\n" for key, value in settings.items())

@@ -1,0 +1,35 @@
+"""The types of fixtures that install and run plugins."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Protocol
+
+
+class Install(Protocol):
+    def __call__(
+        self,
+        entry_point: str,
+        source: str,
+        *,
+        distribution: str | None = None,
+        version: str = "1.2.3",
+        module: str | None = None,
+    ) -> None:
+        """Put a distribution with one plugin module on the import path, as if it were pip-installed."""
+
+
+class PipInstall(Protocol):
+    def __call__(self, source: Path) -> Path:
+        """Install the distribution in the folder ``source`` with pip into a new folder, and return that."""
+
+
+class RunPython(Protocol):
+    def __call__(self, site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run Python with ``site`` on its import path."""
+
+
+class RunTests(Protocol):
+    def __call__(self, site: Path, project: Path) -> subprocess.CompletedProcess[str]:
+        """Run the tests of the plugin in ``project``, which is installed in ``site``, with warnings as errors."""

@@ -1,0 +1,65 @@
+"""Routers, strategies and snapshots, made as the gateway makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from enginehouse import Candidate, Extractor, Filter, Strategy, WeightedScorer
+from enginehouse.config.schema import PluginSettings
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.fleet.snapshot import Snapshot
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.plugin_manager.registry import Registry
+from enginehouse.routing.router import Router
+
+EXTRACTORS = ("tokens", "vision", "tools", "json_mode")
+FILTERS = ("health", "capabilities", "context_length")
+SCORERS = ("priority", "load", "latency")
+BUNDLED: Registry = load_plugins(PluginSettings()).registry
+
+
+def make_snapshot(*candidates: Candidate) -> Snapshot:
+    """A snapshot of the given candidates, by their models, in their order."""
+    models: dict[str, tuple[Candidate, ...]] = {}
+    for each in candidates:
+        models[each.model] = (*models.get(each.model, ()), each)
+    return Snapshot(models)
+
+
+def make_strategy(type: str, weights: Sequence[int] = (50, 30, 20), **parameters: object) -> Strategy:
+    """A bundled strategy with the bundled scorers."""
+    made: Strategy = BUNDLED.create("strategy", type, parameters)
+    scorers = zip(SCORERS, weights, strict=True)
+    made.use([WeightedScorer(name, weight, BUNDLED.create("scorer", name)) for name, weight in scorers])
+    return made
+
+
+def make_router(
+    strategy: str | tuple[str, Strategy] = "smart",
+    *,
+    aliases: Mapping[str, str] | None = None,
+    fallbacks: Mapping[str, Sequence[str]] | None = None,
+    filters: Sequence[tuple[str, Filter]] = (),
+    extractors: Sequence[tuple[str, Extractor]] = (),
+    bundled_filters: Sequence[str] = FILTERS,
+) -> Router:
+    """A router of the bundled plugins, and of those given: plugins of another distribution, `acme`."""
+    chosen = (strategy, make_strategy(strategy)) if isinstance(strategy, str) else strategy
+    trusted = isinstance(strategy, str)
+    return Router(
+        [
+            *((_bundled("extractor", name), BUNDLED.create("extractor", name)) for name in EXTRACTORS),
+            *((PluginId("extractor", name, "acme"), extractor) for name, extractor in extractors),
+        ],
+        [
+            *((_bundled("filter", name), BUNDLED.create("filter", name)) for name in bundled_filters),
+            *((PluginId("filter", name, "acme"), filter) for name, filter in filters),
+        ],
+        (PluginId("strategy", chosen[0], "routing" if trusted else "acme", trusted=trusted), chosen[1]),
+        aliases or {},
+        fallbacks or {},
+    )
+
+
+def _bundled(kind: str, type: str) -> PluginId:
+    return PluginId(kind, type, "routing", trusted=True)

@@ -1,0 +1,209 @@
+"""A whole gateway behind either door, in the test's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+from typing import Literal, Protocol, cast
+
+import msgspec
+from uvicorn import Config as UvicornConfig
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from enginehouse.api.doors.fast import FastDoor, WebSocketProtocol, fast_door
+from enginehouse.api.keys import Keyring
+from enginehouse.app import Gateway
+from enginehouse.config.schema import Config
+from enginehouse.plugin_manager.registry import Registry
+from enginehouse.relay.attempt import Attempt
+from enginehouse.relay.exchange import Exchange
+from enginehouse.relay.upstream.upstream import Upstream
+from tests.support.raw_client import RawClient, RawResponse
+from tests.support.scripted_engine import ScriptedEngine
+from tests.support.waiting import until
+
+MODEL = "m"
+DoorName = Literal["fast", "asgi"]
+
+
+class ServedGateway:
+    """A gateway that listens on ``port``, with the engines given as its healthy backends ``a``, ``b``, ``c`` ..."""
+
+    until = staticmethod(until)
+
+    def __init__(self, gateway: Gateway, port: int, state: ServerState) -> None:
+        self.gateway = gateway
+        self._state = state
+        self.relay = gateway.relay
+        self.fleet = gateway.fleet
+        self.port = port
+        self.clients: list[RawClient] = []
+
+    async def client(self) -> RawClient:
+        client = RawClient(*await asyncio.open_connection("127.0.0.1", self.port))
+        self.clients.append(client)
+        return client
+
+    async def ask(self, data: bytes | None = None) -> RawResponse:
+        """The answer to ``data``, or to a plain request, on a connection of its own."""
+        return await (await self.client()).ask(self.post() if data is None else data)
+
+    @staticmethod
+    def post(
+        body: bytes | Mapping[str, object] | None = None,
+        *lines: bytes,
+        path: str = "/v1/chat/completions",
+        **more: object,
+    ) -> bytes:
+        """A request for ``MODEL``; ``more`` are further fields of its body."""
+        raw = body if isinstance(body, bytes) else msgspec.json.encode({"model": MODEL, **(body or {}), **more})
+        head = [b"POST %s HTTP/1.1" % path.encode(), *_host(lines), b"content-length: %d" % len(raw), *lines]
+        return b"\r\n".join((*head, b"", raw))
+
+    @staticmethod
+    def get(path: str, *lines: bytes, method: str = "GET") -> bytes:
+        head = [f"{method} {path} HTTP/1.1".encode(), *_host(lines), *lines]
+        return b"\r\n".join((*head, b"", b""))
+
+    def pending(self) -> dict[str, int]:
+        return {backend.name: backend.pending for backend in self.fleet.backends()}
+
+    def attempts(self) -> list[Attempt]:
+        """The current attempts of live exchanges."""
+        dispatches = [exchange._dispatch for exchange in self.relay.live if isinstance(exchange, Exchange)]
+        return [dispatch.attempt for dispatch in dispatches if dispatch.attempt is not None]
+
+    def pass_time(self, seconds: float) -> None:
+        """Have every live request believe that ``seconds`` have passed."""
+        for exchange in list(self.relay.live):
+            exchange.check_time(perf_counter() + seconds)
+
+    def wait_for(self, seconds: float) -> None:
+        """Have every client that waits believe that it has waited for so long."""
+        self.relay.context.progress_reports.send_due(self.relay.live, perf_counter() + seconds)
+
+    async def congested(self, engine: ScriptedEngine) -> None:
+        """Until everything stands still because a client reads the answers of ``engine`` too slowly."""
+        turns = itertools.count()
+        before: list[int] = []
+
+        def settled() -> bool:
+            nonlocal turns, before
+            doors = cast("set[HttpToolsProtocol]", self._state.connections)
+            sent = [call.sent for call in engine.calls]
+            if sent != before or not any(door.flow.write_paused for door in doors):
+                turns, before = itertools.count(), sent
+            return next(turns) > 100
+
+        await until(settled)
+
+    def seconds_pass(self, seconds: int) -> None:
+        """What the idle sweep does in so many seconds."""
+        for connection in cast("set[FastDoor]", self._state.connections):
+            for _ in range(seconds):
+                connection.check_silence(connection.loop.time())
+
+    def seconds_later(self, *seconds: float) -> None:
+        """What the idle sweep does so many seconds from now."""
+        now = asyncio.get_running_loop().time()
+        for later in seconds:
+            for connection in list(cast("set[FastDoor]", self._state.connections)):
+                connection.check_silence(now + later)
+
+    @property
+    def connected(self) -> bool:
+        """Whether a client is connected."""
+        return bool(self._state.connections)
+
+    def cancel_tasks(self) -> None:
+        """What a stopping server does to requests that take too long."""
+        for task in self._state.tasks:
+            task.cancel()
+
+    def shut_down(self) -> None:
+        """What a stopping server tells its connections."""
+        for connection in list(self._state.connections):
+            connection.shutdown()
+
+    async def disconnected(self) -> None:
+        """Until no client is connected any more."""
+        await until(lambda: not self._state.connections and not self._state.tasks)
+
+    async def quiet(self) -> None:
+        """Until nothing is live; then nothing may be pending either."""
+        await until(lambda: not self.relay.live)
+        assert set(self.pending().values()) <= {0}
+
+
+def _host(lines: Sequence[bytes]) -> list[bytes]:
+    return [] if any(line.startswith(b"host:") for line in lines) else [b"host: localhost"]
+
+
+class HasUrl(Protocol):
+    """An engine's address."""
+
+    @property
+    def url(self) -> str: ...
+
+
+class OpenGateway(Protocol):
+    """Opens gateways with the given engines as their healthy backends.
+
+    ``backend``: further settings of each backend. ``sections``: those of a configuration file.
+    """
+
+    async def __call__(
+        self,
+        *engines: HasUrl,
+        clock: Callable[[], float] | None = None,
+        backend: Mapping[str, object] | None = None,
+        backends: Mapping[str, object] | None = None,
+        **sections: object,
+    ) -> ServedGateway: ...
+
+
+def configure(
+    engines: Sequence[HasUrl],
+    backend: Mapping[str, object] | None,
+    backends: Mapping[str, object] | None,
+    sections: Mapping[str, object],
+) -> Config:
+    """The configuration of a gateway with ``engines`` as its backends ``a``, ``b``, ``c`` ..."""
+    named = {
+        name: {"url": each.url, "models": [MODEL], **(backend or {})}
+        for name, each in zip("abcdefgh", engines, strict=False)
+    }
+    return msgspec.convert({"backends": {**named, **(backends or {})}, **sections}, Config)
+
+
+def prepare(config: Config, registry: Registry, clock: Callable[[], float] | None) -> Gateway:
+    """A gateway that believes all its backends to be healthy. ``clock``: that of its keys' limits."""
+    gateway = Gateway(config, registry)
+    for name, settings in config.backends.items():
+        gateway.relay.context.upstreams[name] = Upstream(name, settings, config.timeouts)
+        gateway.fleet.succeeded(name)
+    if clock is not None:
+        gateway.admission.keyring = Keyring(config.auth.keys, clock)
+    return gateway
+
+
+async def serve(gateway: Gateway, door: DoorName) -> tuple[ServedGateway, asyncio.Server]:
+    """Have ``gateway`` listen on a port of its own behind ``door``."""
+    config, loop = gateway.config, asyncio.get_running_loop()
+    protocol = fast_door(gateway.admission, cors=bool(config.server.cors)) if door == "fast" else HttpToolsProtocol
+    settings = UvicornConfig(
+        gateway.application,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws=WebSocketProtocol if door == "fast" else "websockets-sansio",
+        ws_max_size=config.server.max_body,
+    )
+    state = ServerState()
+    server = await loop.create_server(
+        lambda: protocol(config=settings, server_state=state, app_state={}, _loop=loop), "127.0.0.1", 0
+    )
+    return ServedGateway(gateway, server.sockets[0].getsockname()[1], state), server

@@ -1,0 +1,55 @@
+"""Hosts and installed swappers for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from enginehouse import HostedReplica, HostFacts, Swapper
+from enginehouse.config.schema import PluginSettings
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.plugin_manager.registry import Registry
+
+GIB = 1024**3
+
+
+def host_of(
+    *models: str,
+    memory: float | None = None,
+    sizes: Mapping[str, float] | None = None,
+    pinned: tuple[str, ...] = (),
+    twins: Mapping[str, str] | None = None,
+    measured: Mapping[str, int] | None = None,
+    elsewhere: frozenset[str] = frozenset(),
+) -> HostFacts:
+    """A host with one replica of each model, called like the model, and ``twins``: more replicas with their models.
+
+    ``memory`` and ``sizes`` are in GiB, ``measured`` is in bytes.
+    """
+    sizes = sizes or {}
+    model_of = {model: model for model in models} | dict(twins or {})
+    replicas = {
+        replica: HostedReplica(
+            replica=replica,
+            model=model,
+            memory=int(sizes[replica] * GIB) if replica in sizes else None,
+            pin=replica in pinned,
+        )
+        for replica, model in model_of.items()
+    }
+    budget = None if memory is None else int(memory * GIB)
+    measured = {} if measured is None else measured
+    return HostFacts(name="local", memory=budget, replicas=replicas, measured=measured, elsewhere=elsewhere)
+
+
+def installed_swapper(type: str, host: HostFacts, **parameters: Any) -> Swapper:
+    """A swapper of an installed plugin, prepared for ``host``."""
+    made: Swapper = _registry().create("swapper", type, parameters)
+    made.prepare(host)
+    return made
+
+
+@cache
+def _registry() -> Registry:
+    return load_plugins(PluginSettings()).registry

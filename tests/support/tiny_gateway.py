@@ -1,0 +1,92 @@
+"""A gateway with nothing but engines, to be killed: ``python tiny_gateway.py '{"folder", "models", "start"}'``.
+
+It takes over the engines of an earlier gateway, starts the given ones, and stops on SIGTERM. It prints every event as a
+line of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvloop
+
+from enginehouse import Driver, EngineClient, EngineResponse, ReplicaState, ServedModel, UpstreamError
+from enginehouse.config.schema import ModelSettings
+from enginehouse.engines.engine_pool import EnginePool, ManagedReplica
+from enginehouse.engines.ports import Ports
+from enginehouse.engines.state_file import StateFile
+from tests.support.launchers import local_launcher
+
+
+class Order(msgspec.Struct):
+    folder: str
+    models: dict[str, ModelSettings]
+    start: list[str]
+
+
+class TinyDriver(Driver):
+    async def healthy(self, engine: EngineClient) -> bool:
+        return (await engine.request("GET", "/")).status == 200
+
+    async def models(self, engine: EngineClient) -> list[ServedModel]:
+        return []
+
+
+class TinyClient:
+    def __init__(self, address: str) -> None:
+        self._port = int(address.rpartition(":")[2])
+
+    async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        except OSError as error:
+            raise UpstreamError(str(error)) from None
+        writer.write(f"{method} {path} HTTP/1.0\r\n\r\n".encode())
+        answer = await reader.read()
+        writer.close()
+        return EngineResponse(int(answer.split(b" ", 2)[1]), [], answer.partition(b"\r\n\r\n")[2])
+
+
+def report(**what: Any) -> None:
+    print(msgspec.json.encode(what).decode(), flush=True)
+
+
+async def run(order: Order) -> None:
+    state_file = StateFile(Path(order.folder))
+    engines = EnginePool(
+        "local",
+        {f"{name}@{name}": ManagedReplica(name, name, model, TinyDriver()) for name, model in order.models.items()},
+        launcher=local_launcher(state_file.logs),
+        ports=Ports(),
+        connect=lambda backend, address: TinyClient(address),
+        state_file=state_file,
+        on_state=lambda replica, state: report(replica=replica, state=state),
+        on_exited=lambda replica: report(gone=replica),
+    )
+    end = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end.set)
+    await engines.open()
+    for name in order.start:
+        await engines.start(f"{name}@{name}")
+    report(
+        running={name: record.handle["pid"] for name, record in state_file.records.items()},
+        ports={name: record.port for name, record in state_file.records.items()},
+        ready=[replica for replica, state in engines.states().items() if state is ReplicaState.READY],
+        measured=engines.measured,
+        log={replica: supervisor.log.tail(20) for replica, supervisor in engines.supervisors.items()},
+    )
+    await end.wait()
+    await engines.close()
+    report(left=list(state_file.records), logs=[path.name for path in state_file.logs.iterdir()])
+    state_file.close()
+
+
+if __name__ == "__main__":
+    logging.basicConfig()
+    uvloop.run(run(msgspec.json.decode(sys.argv[1], type=Order)))

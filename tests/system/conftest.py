@@ -1,0 +1,112 @@
+"""Real gateways in front of real engine processes.
+
+Starting a gateway takes longer than most of these tests, so the tests of a module share one, which is given the
+configuration of each test in turn. Tests that stop it, or that need its environment, have one to themselves.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from enginehouse.testing.engines import SimEngine
+from enginehouse.testing.gateway import RunningGateway
+from tests.support.operated_gateway import ADMIN_KEY, MARK, OperatedGateway, Serve, ServeAlone, Stage, started_by
+from tests.support.parallel import all_of
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(max_workers=32) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningGateway, str]]:
+    """The gateway of a module, and the mark of its engines."""
+    mark = str(tmp_path_factory.mktemp("shared"))
+    with RunningGateway("", {MARK: mark}, key=ADMIN_KEY) as gateway:
+        yield gateway, mark
+    assert_none_left(mark)
+
+
+@pytest.fixture
+def serve(shared_gateway: tuple[RunningGateway, str], pool: ThreadPoolExecutor) -> Iterator[Serve]:
+    """Have the module's gateway serve a configuration: ``serve(table("a"))``."""
+    process, mark = shared_gateway
+    with OperatedGateway(process, pool, mark) as gateway:
+
+        def reconfigure(config: str) -> OperatedGateway:
+            gateway.reconfigure(config)
+            return gateway
+
+        yield reconfigure
+        gateway.reconfigure("")
+        gateway.until(lambda status: status["requests"] == 0 and not psutil.Process(process.pid).children())
+
+
+@pytest.fixture
+def serve_alone(tmp_path: Path, pool: ThreadPoolExecutor) -> Iterator[ServeAlone]:
+    """Open gateways of the test's own. When they have stopped, none of their engines must be left."""
+    mark = str(tmp_path)
+    with ExitStack() as stack:
+
+        def start(config: str | None, **env: str) -> OperatedGateway:
+            process = stack.enter_context(RunningGateway(config, {MARK: mark, **env}, key=ADMIN_KEY))
+            return stack.enter_context(OperatedGateway(process, pool, mark))
+
+        yield start
+    assert_none_left(mark)
+
+
+def assert_none_left(mark: str) -> None:
+    left = started_by(mark)
+    for pid in left:
+        psutil.Process(pid).kill()
+    assert not left, "the gateways left engines behind"
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def http() -> Iterator[httpx.Client]:
+    with httpx.Client(trust_env=False, verify=False, timeout=30) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def three_engines() -> Iterator[dict[str, SimEngine]]:
+    """Engines ``a``, ``b`` and ``c`` that all serve ``shared``, and one model each that only they have."""
+    a = SimEngine("shared", "only-a", vision=True, tools=False, context_length=200)
+    b = SimEngine("shared", "only-b", vision=False, tools=True, context_length=200)
+    c = SimEngine("shared", "only-c", vision=False, tools=False, context_length=100_000)
+    with all_of(a, b, c):
+        yield {"a": a, "b": b, "c": c}
+
+
+@pytest.fixture
+def engines(three_engines: dict[str, SimEngine]) -> Iterator[dict[str, SimEngine]]:
+    """The three engines, with nothing left over from another test."""
+    for engine in three_engines.values():
+        engine.clear()
+    yield three_engines
+    for engine in three_engines.values():
+        engine.clear()
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that nothing listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port

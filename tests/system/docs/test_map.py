@@ -1,0 +1,81 @@
+"""The map of the house, and the pages that lead into the code: what they name exists."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import DOCS, ROOT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+CORE = ROOT / "gateway" / "enginehouse"
+MAP = (DOCS / "explanation" / "the-house.md").read_text("utf-8")
+WALKS = ("One request", "One load", "One configuration value", "One plugin")
+MOST_ROOMS = 12
+
+_PATH = re.compile(r"`([\w-]+/[\w./-]*|\w+\.py)`")
+_ROOM = re.compile(r"^( *)([\w.]+(?:/[\w.]+)*/?) +(\d)? *\S", re.MULTILINE)
+
+
+def section(title: str) -> str:
+    return MAP.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def exists(path: str) -> bool:
+    """Whether there is such a file or folder; a name by itself may be anywhere in the code."""
+    name = path.removesuffix("/")
+    return (ROOT / path).exists() or any(
+        (folder / path).exists() or ("/" not in name and any(folder.rglob(name))) for folder in (CORE, ROOT / "plugins")
+    )
+
+
+def rooms() -> dict[str, int | None]:
+    """Every path of the picture, with its floor."""
+    picture = section("The rooms").split("```")[1]
+    found: dict[str, int | None] = {}
+    parent = ""
+    for indent, name, floor in _ROOM.findall(picture):
+        if not indent:
+            parent = name
+        found[parent + name if indent else name] = int(floor) if floor else None
+    return found
+
+
+@pytest.mark.parametrize("page", ["explanation/the-house.md", "explanation/relay.md", "how-to/debug.md"])
+def test_every_file_that_a_page_names_exists(page: str) -> None:
+    named = _PATH.findall((DOCS / page).read_text("utf-8"))
+    assert named
+    assert [path for path in named if not exists(path)] == []
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_a_walk_names_few_rooms(walk: str) -> None:
+    named = set(_PATH.findall(section(walk)))
+    assert 8 <= len(named) <= MOST_ROOMS, named
+
+
+def test_every_path_of_the_picture_exists() -> None:
+    assert [path for path in rooms() if not (ROOT / path).exists()] == []
+
+
+def test_every_room_is_on_the_map() -> None:
+    packages = {path.parent for folder in (CORE, ROOT / "plugins") for path in folder.glob("*/__init__.py")}
+    shown = {(ROOT / path) for path in rooms()}
+    assert packages - shown == set()
+
+
+def test_the_floors_are_those_of_the_import_contract() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    layers = [layer.split(" | ") for layer in contracts[0]["layers"]]
+    contracted = {
+        name.removeprefix("enginehouse."): floor for floor, names in enumerate(reversed(layers)) for name in names
+    }
+    drawn = {Path(path).stem: floor for path, floor in rooms().items() if floor is not None}
+    assert drawn == contracted

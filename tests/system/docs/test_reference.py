@@ -1,0 +1,134 @@
+"""The pages that are written by hand and yet list what the code has."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from msgspec.inspect import DictType, ListType, Metadata, StructType, Type, UnionType
+from starlette.routing import Route
+
+from enginehouse.api.pages.metrics import Metrics
+from enginehouse.api.pages.operators import OperatorPages
+from enginehouse.app import Gateway
+from enginehouse.cli import enginehouse
+from enginehouse.config.load import load_config
+from enginehouse.config.schema import Config, PluginSettings
+from enginehouse.config.shape import CONFIG
+from enginehouse.domain.errors import RequestError
+from enginehouse.engines.launch_line import launch_line
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.telemetry import event_stream
+from tests.support.paths import DOCS, ROOT
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+HTTP = (DOCS / "reference" / "http.md").read_text("utf-8")
+WATCH = (DOCS / "how-to" / "watch.md").read_text("utf-8")
+REAL_ENGINES = (DOCS / "how-to" / "real-engines.md").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Gateway:
+    return Gateway(Config(), load_plugins(PluginSettings(enabled=[])).registry)
+
+
+def errors(root: type[RequestError]) -> Iterator[type[RequestError]]:
+    for error in root.__subclasses__():
+        if error.__module__ == "enginehouse.domain.errors":
+            yield error
+            yield from errors(error)
+
+
+def test_every_error_is_in_the_reference() -> None:
+    told = {(int(status), code) for status, code in re.findall(r"^\| (\d+) \| `(\w+)` \|", HTTP, re.MULTILINE)}
+    raised = {(error.status, error.code) for error in errors(RequestError)}
+    by_the_application = {(500, "internal_error"), (405, "method_not_allowed")}
+    assert told == raised | by_the_application
+
+
+def test_every_endpoint_is_in_the_reference(gateway: Gateway) -> None:
+    operators = [
+        page for route in gateway.application.routes if isinstance(route, OperatorPages) for page in route.routes
+    ]
+    routes = [route for route in (*gateway.application.routes, *operators) if isinstance(route, Route)]
+    paths = {re.sub(r":\w+}", "}", route.path) for route in routes}
+    told = set(re.findall(r"^\| `(?:[A-Z]+ )?(/[^`?]*)[^`]*` \|", HTTP, re.MULTILINE))
+    assert told == paths
+
+
+def test_every_event_is_in_the_reference() -> None:
+    sent = set(re.findall(r'(?:_send|_frame)\(\s*"(\w+)"', inspect.getsource(event_stream)))
+    section = HTTP.partition("## Events\n")[2].partition("\n## ")[0]
+    assert sent
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == sent
+
+
+def test_every_metric_is_explained(gateway: Gateway) -> None:
+    families = {
+        family.name + ("_total" if family.type == "counter" else "")
+        for family in Metrics(gateway.relay, gateway.loop_monitor).collect()
+    }
+    assert set(re.findall(r"^\| `(enginehouse_\w+)` \|", WATCH, re.MULTILINE)) == families
+
+
+def test_the_launch_line_shown_is_the_one_that_runs(tmp_path: Path) -> None:
+    [table] = [
+        block for block in re.findall(r"^```toml\n(.*?)^```$", REAL_ENGINES, re.DOTALL | re.M) if "-ngl" in block
+    ]
+    file = tmp_path / "enginehouse.toml"
+    file.write_text(table, encoding="utf-8")
+    [(name, model)] = load_config(file, {}).config.models.items()
+    driver = load_plugins(PluginSettings(enabled=[])).registry.create("driver", model.driver)
+    command = " ".join(launch_line(name, model, driver, 1234).command)
+    shown = command.replace(os.path.expanduser(model.path), "PATH").replace("1234", "PORT")
+    assert f"`{shown}`" in " ".join(REAL_ENGINES.split())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_that_a_page_names_exists(page: Path) -> None:
+    named = set(re.findall(r"(?:^\$ |^|`)enginehouse (\w[\w-]*)", page.read_text("utf-8"), re.MULTILINE))
+    assert named <= set(enginehouse.list_commands(click.Context(enginehouse)))
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name != "from-llama-swap.md"], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_every_key_that_a_page_names_exists(page: Path) -> None:
+    tables = "|".join({*Config.__struct_fields__} - {"plugins"})  # plugins have keys of their own
+    named = re.findall(rf"`((?:{tables})(?:\.[\w*]+)+)`", page.read_text("utf-8"))
+    assert [key for key in named if not is_key(key)] == []
+
+
+def is_key(key: str) -> bool:
+    """Whether the schema has such a key; where entries have names of their own, any name does."""
+    kinds: list[Type] = [CONFIG]
+    for part in key.split("."):
+        kinds = [inner for kind in kinds for inner in _inside(kind, part)]
+    return bool(kinds)
+
+
+def _inside(kind: Type, part: str) -> Iterator[Type]:
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            if field.encode_name == part:
+                yield from _plain(field.type)
+    elif isinstance(kind, DictType):
+        yield from _plain(kind.value_type)
+    elif isinstance(kind, ListType):
+        for inner in _plain(kind.item_type):
+            yield from _inside(inner, part)
+
+
+def _plain(kind: Type) -> Iterator[Type]:
+    while isinstance(kind, Metadata):
+        kind = kind.type
+    if isinstance(kind, UnionType):
+        for each in kind.types:
+            yield from _plain(each)
+    else:
+        yield kind

@@ -1,0 +1,189 @@
+"""Loading, unloading, idling and failing, as operators see it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from enginehouse.cli import enginehouse
+from enginehouse_local.processes import identity
+from tests.support.operated_gateway import ADMIN_KEY, Serve, ServeAlone, table
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+BROKEN = '[models.broken]\ndriver = "sim"\ncommand = "sh -c \'echo out of memory; exit 3\' ${port}"\n'
+
+
+def test_a_model_is_loaded_and_unloaded_on_request(serve: Serve) -> None:
+    gateway = serve(table("a") + table("b", host='"other"') + "[hosts.other]\n")
+    assert gateway.running() == {}
+    assert gateway.operate("/api/models/a/load").json() == {"model": "a", "state": "ready"}
+    assert gateway.operate("/api/models/b/load").json() == {"model": "b", "state": "ready"}
+    assert gateway.running() == {"a": "ready", "b": "ready"}
+    assert gateway.operate("/api/models/a/unload").json() == {"model": "a", "state": "stopped"}
+    assert gateway.running() == {"b": "ready"}
+    assert gateway.http.get("/unload").text == "OK"
+    assert gateway.running() == {}
+    assert gateway.ask("a").status_code == 200, "an unloaded model is loaded again when it is asked for"
+
+
+@pytest.mark.parametrize("what", ["load", "unload"])
+def test_a_model_that_is_not_launched_is_not_found(serve: Serve, what: str) -> None:
+    answer = serve(table("a")).operate(f"/api/models/b/{what}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+
+
+def test_an_unload_refuses_no_request_for_another_model(serve: Serve) -> None:
+    gateway = serve(table("a") + table("b", "1s", host='"other"') + "[hosts.other]\n")
+    assert gateway.ask("a").status_code == 200
+    waiting = gateway.asking("b")
+    gateway.until_waiting(b="loading")
+    assert gateway.operate("/api/models/a/unload").status_code == 200
+    assert waiting.result().status_code == 200
+
+
+def test_an_unload_refuses_the_requests_waiting_for_the_model(serve: Serve) -> None:
+    gateway = serve(table("a", "1m"))
+    waiting = gateway.asking("a")
+    gateway.until_waiting(a="loading")
+    assert gateway.operate("/api/models/a/unload").status_code == 200
+    assert waiting.result().json()["error"]["code"] == "load_failed"
+    assert gateway.running() == {}
+
+
+def test_an_unload_waits_for_live_requests_and_takes_no_new_ones(serve: Serve) -> None:
+    gateway = serve(table("a", ttft="500ms"))
+    live = gateway.asking("a")
+    gateway.until_waiting(a="serving")
+    assert gateway.operate("/api/models/a/unload").status_code == 200
+    assert live.done(), "the engine stops after the last answer"
+    assert live.result().status_code == 200
+    assert gateway.running() == {}
+
+
+def test_a_forced_unload_cuts_live_requests_and_names_the_reason(serve: Serve) -> None:
+    gateway = serve(table("a", ttft="1m"))
+    live = gateway.asking("a")
+    gateway.until_waiting(a="serving")
+    assert gateway.operate("/api/models/a/unload?force=true").status_code == 200
+    answer = live.result()
+    assert answer.status_code == 502
+    assert "an operator unloaded its model" in answer.text
+    assert gateway.running() == {}
+    assert gateway.loads("a") == 1, "the request does not load it again"
+
+
+def test_a_stream_that_a_forced_unload_cuts_ends_with_the_reason(serve: Serve) -> None:
+    gateway = serve(table("a", tpot="200ms"))
+    body = {"model": "a", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 100, "stream": True}
+    with gateway.http.stream("POST", "/v1/chat/completions", json=body) as answer:
+        lines = answer.iter_lines()
+        assert next(lines).startswith("data: ")
+        assert gateway.operate("/unload?force=true").status_code == 200
+        rest = list(lines)
+    assert any("an operator unloaded its model" in line for line in rest)
+    assert "data: [DONE]" not in rest
+
+
+def test_a_forced_unload_ends_one_that_waits(serve: Serve) -> None:
+    gateway = serve(table("a", ttft="1m"))
+    live = gateway.asking("a")
+    gateway.until_waiting(a="serving")
+    environment = {"ENGINEHOUSE_URL": gateway.process.url, "ENGINEHOUSE_KEY": ADMIN_KEY}
+    patient = gateway.operating("/unload")
+    gateway.until_running(a="stopping")
+    result = CliRunner(env=environment).invoke(enginehouse, ["unload", "a", "--force"])
+    assert result.output == "a is unloaded\n"
+    assert patient.result().text == "OK"
+    assert live.result().status_code == 502
+
+
+def test_force_is_true_or_false(serve: Serve) -> None:
+    answer = serve(table("a")).operate("/api/models/a/unload?force=yes")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
+
+
+def test_a_failed_load_harms_no_other_model(serve: Serve) -> None:
+    gateway = serve(BROKEN + table("a", host='"other"') + "[hosts.other]\n")
+    assert gateway.ask("a").status_code == 200
+    answer = gateway.ask("broken")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "load_failed")
+    assert answer.json()["error"]["details"]["log"] == ["out of memory"]
+    again = gateway.ask("broken")
+    assert again.json()["error"]["details"]["log"] == ["out of memory"], (
+        "it waits out the first pause and is tried again"
+    )
+    assert gateway.operate("/api/models/broken/load").json()["error"]["code"] == "load_failed"
+    assert gateway.running() == {"a": "ready"}
+    assert gateway.ask("a").status_code == 200
+
+
+def test_the_status_of_an_engine_that_is_not_ready_is_its_state(serve: Serve) -> None:
+    gateway = serve(BROKEN + table("a") + table("b"))
+    assert [gateway.ask(model).status_code for model in ("broken", "a")] == [503, 200]
+    shown = {each["name"]: (each["state"], each["health"]) for each in gateway.process.status()["backends"]}
+    assert shown == {"broken": ("failed", "healthy"), "a": ("ready", "healthy"), "b": ("stopped", "healthy")}
+    printed = CliRunner(env={"ENGINEHOUSE_URL": gateway.process.url}).invoke(enginehouse, "status").stdout
+    rows = [[cell.strip() for cell in line.split("│")[1:4]] for line in printed.splitlines()]
+    assert [row[2] for row in rows if len(row) == 3] == ["failed", "healthy", "stopped"]
+    assert "broken is failed: Model 'broken' did not start" in printed
+
+
+def test_no_engine_is_stopped_for_one_in_back_off(serve: Serve) -> None:
+    gateway = serve(BROKEN + table("a"))
+    assert [gateway.ask("broken").status_code for _ in range(3)] == [503] * 3
+    assert gateway.ask("a").status_code == 200
+    refused = gateway.ask("broken")
+    assert "is not tried again" in refused.json()["error"]["message"]
+    assert int(refused.headers["retry-after"]) in (3, 4)
+    assert gateway.history()[-2:] == ["a starting", "a ready"]
+
+
+def test_a_load_that_fails_leads_to_the_fallback(serve: Serve) -> None:
+    gateway = serve(BROKEN + table("a") + '[routing.fallbacks]\nbroken = ["a"]\n')
+    answer = gateway.ask("broken")
+    assert (answer.status_code, answer.headers["x-enginehouse-model"]) == (200, "a")
+
+
+def test_an_idle_model_is_unloaded(serve: Serve) -> None:
+    gateway = serve(table("a", ttl='"1s"'))
+    assert gateway.ask("a").status_code == 200
+    assert gateway.running() == {"a": "ready"}
+    gateway.until_running()
+    assert gateway.ask("a").status_code == 200
+
+
+def test_a_model_can_be_preloaded(serve: Serve) -> None:
+    serve(table("a") + table("b", preload="true")).until_running(b="ready")
+
+
+@linux
+def test_a_load_without_waiting_requests_is_cancelled(serve: Serve) -> None:
+    gateway = serve(table("a", "1m"))
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(
+            f"{gateway.process.url}/v1/chat/completions",
+            json={"model": "a", "messages": []},
+            trust_env=False,
+            timeout=httpx.Timeout(30, read=1),
+        )
+    gateway.until_running()
+    assert gateway.requests() == []
+    assert gateway.process.status()["backends"][0]["pending"] == 0
+
+
+@linux
+def test_the_engines_of_a_killed_gateway_are_taken_over(serve_alone: ServeAlone, tmp_path: Path) -> None:
+    first = serve_alone(table("a"), ENGINEHOUSE_STATE_DIR=str(tmp_path))
+    assert first.ask("a").status_code == 200
+    engine = first.engines()["a"]
+    first.process.kill()
+    second = serve_alone(table("a"), ENGINEHOUSE_STATE_DIR=str(tmp_path))
+    assert second.running() == {"a": "ready"}
+    assert second.ask("a").status_code == 200
+    assert "a still runs and is taken over" in second.log
+    second.operate("/unload")
+    assert identity(engine) is None

@@ -1,0 +1,51 @@
+"""Observers and swaps."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tests.support.operated_gateway import ServeAlone, table
+from tests.support.plugins import Install
+
+SOURCE = """
+    import os
+
+    class Diary(Observer):
+        def write(self, *facts):
+            with open(os.environ["DIARY"], "a") as diary:
+                print(*facts, file=diary)
+
+        def swap_started(self, target, evict):
+            self.write("swap", target, *evict)
+
+        def swap_done(self, done):
+            self.write("done", done.target, done.error)
+
+        def replica_state(self, replica, state):
+            self.write(replica, state.value)
+
+    @hookimpl
+    def register_observers(register):
+        register("diary", Diary)
+"""
+
+
+def test_an_observer_gets_swaps_and_states(serve_alone: ServeAlone, install: Install, tmp_path: Path) -> None:
+    install("diary", SOURCE)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    gateway = serve_alone(table("a") + table("b"), PYTHONPATH=path, DIARY=str(tmp_path / "diary"))
+    gateway.operate("/api/models/a/load")
+    gateway.operate("/api/models/b/load")
+    assert (tmp_path / "diary").read_text().splitlines() == [
+        "swap a@a",
+        "a@a starting",
+        "a@a ready",
+        "done a@a None",
+        "swap b@b a@a",
+        "a@a stopping",
+        "a@a stopped",
+        "b@b starting",
+        "b@b ready",
+        "done b@b None",
+    ]

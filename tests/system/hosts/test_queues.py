@@ -1,0 +1,65 @@
+"""A load delays only the requests that need it, and every waiting request is visible."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import as_completed
+from itertools import groupby
+
+from tests.support.operated_gateway import Serve, Stage, table
+
+LOAD_S, ANSWER_S = 0.9, 0.05
+"""These stand for 90 and 5 seconds of a large engine."""
+TWO_HOSTS = '[hosts.one]\n[hosts.two]\n[scheduling]\nswapper = "memory"\n'
+
+
+def paced(name: str, host: str) -> str:
+    return table(name, f"{LOAD_S}s", f"{ANSWER_S}s", host=f'"{host}"')
+
+
+def test_a_request_is_shown_loading_and_then_serving(serve: Serve) -> None:
+    gateway = serve(TWO_HOSTS + paced("a", "one"))
+    began = time.monotonic()
+    answer = gateway.asking("a")
+    seen = []
+    while not answer.done():
+        seen += [(each["model"], each["phase"], each["replica"]) for each in gateway.requests()]
+    assert time.monotonic() - began >= LOAD_S + ANSWER_S
+    assert answer.result().status_code == 200
+    assert [each for each, _ in groupby(seen)] == [("a", "loading", "a@a"), ("a", "serving", "a@a")]
+    assert gateway.requests() == []
+
+
+def test_one_host_loads_one_model_at_a_time_and_delays_no_other_host(serve: Serve) -> None:
+    gateway = serve(TWO_HOSTS + paced("a", "one") + paced("c", "one") + paced("b", "two"))
+    gateway.operate("/api/models/b/load")
+    began = time.monotonic()
+    asked = {gateway.asking(model): model for model in "abc"}
+    took = {asked[answer]: time.monotonic() - began for answer in as_completed(asked) if answer.result().is_success}
+    loaded, first, second = took  # a and c are asked for at once: either may be first
+    assert loaded == "b"
+    assert took["b"] < LOAD_S, "it waits for no load"
+    loads = [f"{name} {state}" for name in (first, second) for state in ("starting", "ready")]
+    assert [change for change in gateway.history() if change in loads] == loads
+    assert (took[first] >= LOAD_S, took[second] >= 2 * LOAD_S) == (True, True)
+
+
+def test_different_hosts_load_at_the_same_time(serve: Serve, stage: Stage) -> None:
+    gateway = serve(TWO_HOSTS + stage.table("a", host='"one"') + stage.table("b", host='"two"'))
+    answers = [gateway.asking(model) for model in "ab"]
+    gateway.until_running(a="starting", b="starting")
+    stage.open()
+    assert [answer.result().status_code for answer in answers] == [200, 200]
+
+
+def test_a_waiting_request_is_shown_with_its_position(serve: Serve, stage: Stage) -> None:
+    gateway = serve(TWO_HOSTS + "".join(stage.table(name, host='"one"') for name in "abc"))
+    answers = []
+    for model in "abac":
+        answers.append(gateway.asking(model))
+        gateway.until_asked(len(answers))
+    told = [(each["model"], each["phase"], each["position"]) for each in gateway.requests()]
+    assert told == [("a", "loading", 0), ("b", "queued", 2), ("a", "loading", 1), ("c", "queued", 3)]
+    stage.open()
+    assert {answer.result().status_code for answer in answers} == {200}
+    assert gateway.starts() == ["a", "b", "c"]

@@ -1,0 +1,78 @@
+"""A real engine behind the gateway: llama-server with a tiny model, launched by it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import openai
+import pytest
+from openai.types.chat import ChatCompletionMessageParam
+
+from enginehouse.testing.gateway import RunningGateway
+from tests.support.real_engines import find_llama_server
+
+pytestmark = pytest.mark.engine
+
+HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello world"}]
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[RunningGateway]:
+    engine = find_llama_server()
+    if engine is None:
+        pytest.skip("no llama-server is installed: run `make engines`")
+    config = f"""
+[models."tiny:1m"]
+driver = "llamacpp"
+path = "{engine.model}"
+args = ["-t", "1", "--no-warmup"]
+context_length = 2048
+preload = true
+
+[routing.aliases]
+"gpt-4" = "tiny:1m"
+"""
+    path = f"{engine.program.parent}{os.pathsep}{os.environ['PATH']}"
+    with RunningGateway(config, {"PATH": path}) as gateway:
+        gateway.until(lambda status: status["replicas"][0]["state"] == "ready")
+        yield gateway
+
+
+@pytest.fixture(scope="module")
+def client(gateway: RunningGateway) -> Iterator[openai.OpenAI]:
+    http = openai.DefaultHttpxClient(trust_env=False)
+    with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0, http_client=http) as client:
+        yield client
+
+
+def test_a_chat_is_answered(client: openai.OpenAI) -> None:
+    raw = client.chat.completions.with_raw_response.create(model="gpt-4", messages=HELLO, max_tokens=8, temperature=0)
+    answer = raw.parse()
+
+    assert answer.choices[0].message.content
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 8
+    assert raw.headers["x-enginehouse-backend"] == "tiny:1m"
+    assert raw.headers["x-enginehouse-reason"] == "alias"
+
+
+def test_a_stream_says_the_same_as_the_whole_answer(client: openai.OpenAI) -> None:
+    whole = client.chat.completions.create(model="tiny:1m", messages=HELLO, max_tokens=16, temperature=0)
+    chunks = list(
+        client.chat.completions.create(model="tiny:1m", messages=HELLO, max_tokens=16, temperature=0, stream=True)
+    )
+
+    pieces = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
+    assert "".join(pieces) == whole.choices[0].message.content
+    assert sum(1 for piece in pieces if piece) > 1
+    assert chunks[-1].choices[0].finish_reason == "length"
+
+
+def test_the_model_is_listed_with_its_context(client: openai.OpenAI) -> None:
+    assert client.models.retrieve("tiny:1m").model_dump()["max_model_len"] == 2048
+
+
+def test_a_conversation_that_does_not_fit_is_refused_before_the_engine_sees_it(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="context_length"):
+        client.chat.completions.create(model="tiny:1m", messages=[{"role": "user", "content": "word " * 2000}])
