@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
+from time import monotonic
 from typing import Any
 
 import openai
@@ -155,5 +156,13 @@ def client(engine: SimEngine) -> Iterator[openai.OpenAI]:
 
 @pytest.fixture
 def eventually() -> Callable[[Callable[[], bool]], bool]:
-    """Asks a real process again and again; each time costs it a request."""
-    return lambda condition: any(condition() for _ in range(2000))
+    """Asks a real process again and again for half a minute; each time costs it a request."""
+
+    def holds(condition: Callable[[], bool]) -> bool:
+        deadline = monotonic() + 30
+        while monotonic() < deadline:
+            if condition():
+                return True
+        return False
+
+    return holds

@@ -90,7 +90,6 @@ class Dispatch:
         attempt, state = self._current(), self._state
         self._state = state._replace(stale=(*state.stale, attempt.route.chosen.replica))
         self._job.context.counters.stale[attempt.upstream.name] += 1
-        attempt.sent_at = 0.0  # if the new connection cannot be made, the engine has not got the job from this attempt
         self.send()
 
     def cancel(self) -> None:

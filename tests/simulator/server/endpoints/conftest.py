@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import openai
 import pytest
 
 from enginehouse.testing.engines import SimEngine
@@ -27,18 +26,6 @@ def engine(fast_engine: SimEngine) -> SimEngine:
 
 
 @pytest.fixture
-def client(engine: SimEngine) -> Iterator[openai.OpenAI]:
-    url = f"{engine.url}/v1"
-    with openai.OpenAI(
-        base_url=url,
-        api_key="client-key",
-        max_retries=0,
-        http_client=openai.DefaultHttpxClient(trust_env=False, verify=False),
-    ) as client:
-        yield client
-
-
-@pytest.fixture
 def post(engine: SimEngine) -> Callable[..., Any]:
     """Send a request for the model and read the JSON answered."""
 
@@ -48,9 +35,3 @@ def post(engine: SimEngine) -> Callable[..., Any]:
         return answer.json()
 
     return send
-
-
-@pytest.fixture
-def eventually() -> Callable[[Callable[[], bool]], bool]:
-    """Asks a real process again and again; each time costs it a request."""
-    return lambda condition: any(condition() for _ in range(2000))
