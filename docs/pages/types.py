@@ -34,7 +34,7 @@ _DOOR = {
         "scheduling.kit.usage",
     ),
     "Engines": ("interfaces.drivers", "interfaces.openai_driver", "interfaces.launchers"),
-    "Rescheduling": ("domain.migration", "interfaces.discoverers"),
+    "Rescheduling": ("domain.instance", "domain.migration", "interfaces.discoverers"),
     "KV cache projection": ("rescheduling.projection", "rescheduling.offload"),
     "Registration and configuration": (
         "hookspecs",

@@ -39,6 +39,7 @@ from enginehouse.domain.errors import (
     UpstreamError,
     UpstreamTimeout,
 )
+from enginehouse.domain.instance import InstanceStatus
 from enginehouse.domain.migration import ClusterView, InstanceView, Migration
 from enginehouse.domain.replica import Candidate, Health, Load, ReplicaState, Role, replica_name
 from enginehouse.domain.request import Body, Headers, InferenceRequest, Input, Message, Part, ResponseFormat
@@ -110,6 +111,7 @@ __all__ = [
     "HostedReplica",
     "InferenceRequest",
     "Input",
+    "InstanceStatus",
     "InstanceView",
     "InvalidRequest",
     "LaunchLine",

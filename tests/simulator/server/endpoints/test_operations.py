@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import EngineResponse
+from enginehouse import EngineResponse, InstanceStatus
 from enginehouse.testing.engines import SimEngine
 from enginehouse_sim import SimDriver
-from enginehouse_sim.simulator.server.telemetry.instance_status import InstanceStatus
 from tests.support import plain_httpx as http
 
 Post = Callable[..., Any]

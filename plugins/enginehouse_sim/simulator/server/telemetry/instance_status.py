@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from enginehouse import InstanceStatus
 from enginehouse_sim.simulator.core.engine_core import StepResult
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
@@ -27,58 +28,6 @@ class InstanceMetadata(msgspec.Struct, frozen=True, kw_only=True):
     tensor_parallel_size: int = 1
     block_size: int = 16
     max_num_batched_tokens: int = 8192
-
-
-class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The load of an instance, in requests and tokens: the 40 fields of Llumnix.
-
-    ``timestamp_ms``: milliseconds since the epoch. ``step_duration``: milliseconds. ``update_id`` grows with every
-    change, ``step_id`` with every step. ``recent_waiting_requests``: requests of the last ten seconds. ``hybrid_...``:
-    requests waiting outside of the scheduler, of which this engine has none. ``uncomputed`` tokens are not in the KV
-    cache yet; ``unallocated`` ones exclude the step in flight. ``..._to_decode``: requests that will generate more than
-    one token, whether their prompt is computed or not. Figures of migrations count those under way.
-    """
-
-    instance_id: str
-    schedulable: bool
-    timestamp_ms: int
-    step_id: int = 0
-    update_id: int = 0
-    recent_waiting_requests: Sequence[str] = ()
-    waiting_requests: Sequence[str] = ()
-    hybrid_scheduler_waiting_to_decode_requests_num: int = 0
-    scheduler_waiting_to_decode_requests_num: int = 0
-    num_waiting_requests: int = 0
-    scheduler_running_to_decode_requests_num: int = 0
-    num_running_requests: int = 0
-    num_loading_requests: int = 0
-    num_total_gpu_tokens: int = 0
-    num_used_gpu_tokens: int = 0
-    num_uncomputed_tokens_hybrid_scheduler_waiting_prefills: int = 0
-    num_unallocated_tokens_hybrid_scheduler_waiting_decodes: int = 0
-    hybrid_scheduler_waiting_to_decode_tokens_num: int = 0
-    num_uncomputed_tokens_scheduler_waiting_prefills: int = 0
-    scheduler_waiting_to_decode_tokens_num: int = 0
-    num_uncomputed_tokens_scheduler_running_prefills: int = 0
-    num_unallocated_tokens_scheduler_running_prefills: int = 0
-    scheduler_running_to_decode_tokens_num: int = 0
-    num_tokens_loading_requests: int = 0
-    num_uncomputed_tokens_all_waiting_prefills: int = 0
-    num_migrate_in_reqs: int = 0
-    num_migrate_out_reqs: int = 0
-    num_available_migrate_in_slots: int = 0
-    num_available_migrate_out_slots: int = 0
-    num_migrate_in_tokens: int = 0
-    num_migrate_out_tokens: int = 0
-    num_available_migrate_in_tokens: int = 0
-    num_available_migrate_out_tokens: int = 0
-    kv_cache_usage_ratio_migrate_in: float = 0.0
-    kv_cache_usage_ratio_migrate_out: float = 0.0
-    available_kv_cache_usage_ratio_migrate_in: float = 0.0
-    available_kv_cache_usage_ratio_migrate_out: float = 0.0
-    profiling_id: int = 0
-    step_duration: float = 0.0
-    num_scheduled_prefill_tokens: int = 0
 
 
 class StatusReporter:
@@ -106,7 +55,7 @@ class StatusReporter:
             schedulable=not engine.failure and not engine.sleep_level,
             timestamp_ms=int(time.time() * 1000),
             update_id=engine.num_updates,
-            recent_waiting_requests=engine.recent_requests(),
+            recent_waiting_requests=tuple(engine.recent_requests()),
             step_id=last.scheduled.step if last is not None else 0,
             step_duration=last.seconds * 1000 if last is not None else 0.0,
             num_scheduled_prefill_tokens=last.load.prefill_tokens if last is not None else 0,
@@ -131,7 +80,7 @@ def _waiting(state: SchedulerState) -> dict[str, Any]:
     uncomputed = sum(_uncomputed(request, found) for request in waiting)
     decodes = [request for request in waiting if request.max_tokens > 1 or _missing(request) == 1]
     return {
-        "waiting_requests": [request.request_id for request in waiting],
+        "waiting_requests": tuple(request.request_id for request in waiting),
         "num_waiting_requests": len(waiting),
         "num_loading_requests": len(loading),
         "num_tokens_loading_requests": _tokens(loading),
