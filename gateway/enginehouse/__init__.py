@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib.metadata import version as _version
 
 from enginehouse.config.decode import did_you_mean
+from enginehouse.config.rescheduling import ReschedulingSettings
 from enginehouse.config.schema import GroupSettings, MatrixSettings
 from enginehouse.config.units import parse_duration
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
@@ -39,8 +40,15 @@ from enginehouse.domain.errors import (
     UpstreamError,
     UpstreamTimeout,
 )
-from enginehouse.domain.instance import InstanceStatus
-from enginehouse.domain.migration import ClusterView, InstanceView, Migration
+from enginehouse.domain.instance import (
+    ClusterView,
+    InFlight,
+    InstanceAddress,
+    InstanceStatus,
+    InstanceView,
+    RequestView,
+)
+from enginehouse.domain.migration import DroppedPair, Migrated, Migration, Plan
 from enginehouse.domain.replica import Candidate, Health, Load, ReplicaState, Role, replica_name
 from enginehouse.domain.request import Body, Headers, InferenceRequest, Input, Message, Part, ResponseFormat
 from enginehouse.domain.requirements import Requirements
@@ -52,7 +60,7 @@ from enginehouse.interfaces.drivers import Driver, EngineClient, EngineResponse,
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
-from enginehouse.interfaces.migrators import Migrator
+from enginehouse.interfaces.migrators import MigrationMeans, Migrator
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.openai_driver import OpenAICompatibleDriver, read_json, read_model_list
 from enginehouse.interfaces.rescheduling import ReschedulingPolicy
@@ -69,6 +77,7 @@ from enginehouse.rescheduling.projection import (
     WorstCaseProjection,
     project,
 )
+from enginehouse.rescheduling.selection import MIGRATION_ORDERS, MIGRATION_RULES, migration_budget, select_requests
 from enginehouse.scheduling.kit.starvation import StarvationClaims
 from enginehouse.scheduling.kit.state import SchedulingState, SwapObstacle
 from enginehouse.scheduling.kit.swaps import SwapInFlight, SwapsInFlight
@@ -78,6 +87,8 @@ from enginehouse.scheduling.kit.usage import ReplicaUsage
 __version__ = _version("enginehouse")
 
 __all__ = [
+    "MIGRATION_ORDERS",
+    "MIGRATION_RULES",
     "OFFLOAD_ORDERS",
     "UNKNOWN",
     "AliasCycle",
@@ -91,6 +102,7 @@ __all__ = [
     "ConfigError",
     "Discoverer",
     "Driver",
+    "DroppedPair",
     "Effects",
     "EngineClient",
     "EngineOutput",
@@ -109,8 +121,10 @@ __all__ = [
     "Health",
     "HostFacts",
     "HostedReplica",
+    "InFlight",
     "InferenceRequest",
     "Input",
+    "InstanceAddress",
     "InstanceStatus",
     "InstanceView",
     "InvalidRequest",
@@ -121,7 +135,9 @@ __all__ = [
     "LoadFailed",
     "MatrixSettings",
     "Message",
+    "Migrated",
     "Migration",
+    "MigrationMeans",
     "Migrator",
     "ModelNotFound",
     "NoHealthyBackend",
@@ -134,6 +150,7 @@ __all__ = [
     "Overloaded",
     "Part",
     "Phase",
+    "Plan",
     "PluginError",
     "PluginFailed",
     "ProjectionParams",
@@ -149,8 +166,10 @@ __all__ = [
     "RequestError",
     "RequestFigures",
     "RequestProjection",
+    "RequestView",
     "Requirements",
     "ReschedulingPolicy",
+    "ReschedulingSettings",
     "ResponseFormat",
     "Role",
     "Route",
@@ -183,10 +202,12 @@ __all__ = [
     "did_you_mean",
     "guarded",
     "hookimpl",
+    "migration_budget",
     "parse_duration",
     "plan_offload",
     "project",
     "read_json",
     "read_model_list",
     "replica_name",
+    "select_requests",
 ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from enginehouse.domain.replica import Role
+
 
 class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The load of an instance, in requests and tokens: the 40 fields of Llumnix.
@@ -56,3 +58,82 @@ class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
     profiling_id: int = 0
     step_duration: float = 0.0
     num_scheduled_prefill_tokens: int = 0
+
+
+class InFlight(msgspec.Struct, frozen=True, kw_only=True):
+    """The gateway's own account of an instance: requests that it sent and that ``InstanceStatus`` does not count yet.
+
+    A request to a neutral instance counts as prefill and as decode.
+    """
+
+    num_inflight_dispatch_requests: int = 0
+    num_inflight_dispatch_prefill_requests: int = 0
+    num_inflight_dispatch_decode_requests: int = 0
+    num_uncomputed_tokens_inflight_dispatch_prefill_requests: int = 0
+    num_tokens_inflight_dispatch_decode_requests: int = 0
+
+
+class InstanceAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """Where other instances and the gateway reach an instance for migrations; a port is 0 if there is none."""
+
+    ip: str = ""
+    llumlet_port: int = 0
+    """Takes Llumnix's ``Migrate``."""
+    kvt_port: int = 0
+    """Takes requests with their keys and values from other instances."""
+
+
+class RequestView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A live request of an instance, as the gateway sees it."""
+
+    id: str
+    model: str = ""
+    arrived_ms: int = 0
+    """When the request came, in milliseconds since the Unix epoch."""
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    max_tokens: int | None = None
+    """The most tokens that it may generate; ``None`` if it has no limit of its own."""
+    running: bool = True
+    """Whether it has begun to generate; otherwise it waits."""
+    stays: str | None = None
+    """Why it cannot move; ``None`` if it can."""
+
+    @property
+    def num_tokens(self) -> int:
+        """The tokens of the prompt and of the output so far."""
+        return self.prompt_tokens + self.output_tokens
+
+
+class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
+    """One instance at one moment."""
+
+    id: str
+    node: str = ""
+    unit: str = ""
+    role: Role = Role.NEUTRAL
+    reserved: Role | None = None
+    """The role that adaptive disaggregation keeps it free for; ``None`` for none."""
+    models: tuple[str, ...] = ()
+    """Requests move only between instances that share a model. Without any, it has the same as all others."""
+    data_parallel_size: int = 0
+    """0 and 1 both mean no data parallelism."""
+    block_size: int = 0
+    """Tokens per block of the KV cache."""
+    max_num_batched_tokens: int = 0
+    """The most tokens that one step computes."""
+    status: InstanceStatus = InstanceStatus()
+    inflight: InFlight = InFlight()
+    requests: tuple[RequestView, ...] = ()
+    address: InstanceAddress = InstanceAddress()
+
+    def shares_model(self, other: InstanceView) -> bool:
+        """Whether requests can move between the two at all."""
+        return not self.models or not other.models or not set(self.models).isdisjoint(other.models)
+
+
+class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
+    """All instances at one moment. ``now_ms`` is in milliseconds since the Unix epoch."""
+
+    now_ms: int
+    instances: tuple[InstanceView, ...] = ()

@@ -1,13 +1,10 @@
-"""The input and the output of rescheduling policies."""
+"""Migrations: what policies plan and what migrators report."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
-
-from enginehouse.domain.replica import Role
 
 
 class Migration(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,26 +19,31 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
     order: str
     """Which requests move first: a value of ``rescheduling.req_select_order``."""
     value: float
-    """How much to move, in the unit of ``rule``."""
+    """How much to move, in the unit of ``rule``. -1 with ``NUM_REQ``: everything, in any order."""
+    requests: tuple[str, ...] = ()
+    """The ids of the requests to move. Without any, ``rule``, ``order`` and ``value`` choose them."""
 
 
-class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine instance. The keys of ``status`` and ``inflight`` are Llumnix's field names."""
+class DroppedPair(msgspec.Struct, frozen=True, kw_only=True):
+    """Two instances between which nothing moves, although a policy paired them."""
 
-    id: str
-    node: str = ""
-    unit: str = ""
-    role: Role = Role.NEUTRAL
-    reserved: bool = False
-    data_parallel_size: int = 1
-    block_size: int = 16
-    max_num_batched_tokens: int = 0
-    status: Mapping[str, Any] = {}
-    inflight: Mapping[str, Any] = {}
+    policy: str
+    source: str
+    destination: str
+    why: str
 
 
-class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
-    """All instances at one moment. ``now_ms`` is in milliseconds since the Unix epoch."""
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What shall move, and what does not although it was considered."""
 
-    now_ms: int
-    instances: tuple[InstanceView, ...] = ()
+    migrations: tuple[Migration, ...] = ()
+    dropped: tuple[DroppedPair, ...] = ()
+
+
+class Migrated(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a migration."""
+
+    moved: tuple[str, ...] = ()
+    """The ids of the requests that moved."""
+    refused: Mapping[str, str] = {}
+    """The ids of the requests that stay, with the reasons."""

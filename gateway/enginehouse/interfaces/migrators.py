@@ -3,17 +3,46 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Protocol
 
-from enginehouse.domain.migration import ClusterView, Migration
+from enginehouse.domain.instance import ClusterView, InstanceAddress, RequestView
+from enginehouse.domain.migration import Migrated, Migration
+from enginehouse.interfaces.drivers import EngineClient
+
+
+class MigrationMeans(Protocol):
+    """What the gateway hands to a migrator. Methods raise ``NotFound`` for an unknown instance or request."""
+
+    def live(self, instance: str) -> Sequence[RequestView]:
+        """The live requests of an instance, oldest first."""
+
+    async def move(self, request: str, destination: str) -> None:
+        """Continue a live stream on another instance, whatever its engine. Raises a ``RequestError`` if it stays."""
+
+    def moved_by_engine(self, request: str, destination: str) -> None:
+        """Note that engines have moved a request themselves: from now on it counts at ``destination``."""
+
+    def engine(self, instance: str) -> EngineClient:
+        """An HTTP client for the instance's engine."""
+
+    def address(self, instance: str) -> InstanceAddress:
+        """Where the instance takes commands and requests of other instances."""
 
 
 class Migrator(ABC):
     """Carries out migrations. The gateway uses the first configured migrator that can."""
 
-    @abstractmethod
-    def can(self, migration: Migration, view: ClusterView) -> bool:
-        """Whether this migrator can move requests between the two instances."""
+    def prepare(self, means: MigrationMeans) -> None:
+        """Called once, before anything else."""
 
     @abstractmethod
-    async def migrate(self, migration: Migration) -> int:
-        """Move the requests and return how many were moved. Cancelled after ``rescheduling.migrate_timeout``."""
+    def why_not(self, migration: Migration, view: ClusterView) -> str:
+        """Say why this migrator cannot move requests between the two instances. Empty if it can."""
+
+    @abstractmethod
+    async def migrate(self, migration: Migration) -> Migrated:
+        """Move the requests. Cancelled after ``rescheduling.migrate_timeout``.
+
+        Raise any exception if nothing could be tried; requests that stay are told in ``Migrated.refused``.
+        """

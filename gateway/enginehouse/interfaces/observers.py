@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 
-from enginehouse.domain.migration import Migration
+from enginehouse.domain.migration import Migrated, Migration
 from enginehouse.domain.replica import Health, ReplicaState
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
@@ -38,8 +38,8 @@ class Observer(ABC):  # noqa: B024 - every event is optional
     def queue_changed(self) -> None:
         """The queue of some host may have changed. This comes often: only take a note, and look at queues later."""
 
-    def migrated(self, migration: Migration, moved: int) -> None:
-        """A migration ended, after moving ``moved`` requests."""
+    def migrated(self, migration: Migration, migrated: Migrated) -> None:
+        """A migration ended, even if no request moved."""
 
     def finished(self, request_id: str, replica: str, status: int, duration_ms: float) -> None:
         """A response ended, with the status that the client saw. ``replica`` is empty if the request had no route."""

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 
-from enginehouse.domain.migration import ClusterView, Migration
+from enginehouse.config.rescheduling import ReschedulingSettings
+from enginehouse.domain.instance import ClusterView
+from enginehouse.domain.migration import Plan
 
 
 class ReschedulingPolicy(ABC):
-    """Decides which migrations are worthwhile."""
+    """Decides which migrations are worthwhile.
+
+    The gateway drops planned pairs that nothing can move between, that contradict an earlier pair, or whose instances
+    rest after a migration. So a policy looks at figures only.
+    """
+
+    def prepare(self, settings: ReschedulingSettings) -> None:
+        """Called once, before ``plan``, with the configuration's ``[rescheduling]``.
+
+        Raise ``ConfigError`` for settings that the policy cannot work with.
+        """
 
     @abstractmethod
-    def plan(self, view: ClusterView) -> Sequence[Migration]:
-        """The migrations to carry out now. Must be a pure function of ``view``."""
+    def plan(self, view: ClusterView) -> Plan:
+        """The migrations to carry out now. Must be a pure function of ``view``. Runs in a thread of its own."""

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
 import pytest
 
-from enginehouse import ClusterView, Migration, Migrator, ReschedulingPolicy
+from enginehouse import ClusterView, DroppedPair, InstanceView, Migrated, Migration, Migrator, Plan, ReschedulingPolicy
 from enginehouse.testing import check_migrator, check_rescheduling_policy
 
 
@@ -15,11 +14,13 @@ class Moves(ReschedulingPolicy):
 
     changes: Any = {}
 
-    def plan(self, view: ClusterView) -> Sequence[Migration]:
-        if len(view.instances) < 2:
-            return []
-        ends = {"source": view.instances[0].id, "destination": view.instances[-1].id}
-        return [Migration(**{"policy": "moves", "rule": "NUM_REQ", "order": "SR", "value": 1, **ends, **self.changes})]
+    def plan(self, view: ClusterView) -> Plan:
+        instances = [instance for instance in view.instances if instance.status.schedulable]
+        if len(instances) < 2:
+            return Plan()
+        fields = {"policy": "moves", "rule": "NUM_REQ", "order": "SR", "value": 1}
+        ends = {"source": instances[0].id, "destination": instances[-1].id}
+        return Plan(migrations=(Migration(**{**fields, **ends, **self.changes}),))
 
 
 class ToNowhere(Moves):
@@ -30,8 +31,24 @@ class OddRule(Moves):
     changes: Any = {"rule": "MANY"}
 
 
+class OddOrder(Moves):
+    changes: Any = {"order": "ANY"}
+
+
 class NoValue(Moves):
     changes: Any = {"value": 0}
+
+
+class AllTokens(Moves):
+    changes: Any = {"value": -1, "rule": "TOKEN"}
+
+
+class Everything(Moves):
+    changes: Any = {"value": -1}
+
+
+class OthersRequests(Moves):
+    changes: Any = {"requests": ("elsewhere-1",)}
 
 
 class Nameless(Moves):
@@ -39,35 +56,42 @@ class Nameless(Moves):
 
 
 class ToItself(Moves):
-    def plan(self, view: ClusterView) -> Sequence[Migration]:
-        return [
-            Migration(policy="x", source=each.id, destination=each.id, rule="TOKEN", order="SR", value=1)
-            for each in view.instances
-        ]
+    def plan(self, view: ClusterView) -> Plan:
+        return Plan(migrations=tuple(move(each, each) for each in view.instances))
+
+
+class ToTheFailing(Moves):
+    def plan(self, view: ClusterView) -> Plan:
+        failing = [each for each in view.instances if not each.status.schedulable]
+        return Plan(migrations=tuple(move(view.instances[0], each) for each in failing))
+
+
+class DropsSilently(Moves):
+    def plan(self, view: ClusterView) -> Plan:
+        return Plan(
+            dropped=tuple(DroppedPair(policy="x", source=each.id, destination="b", why="") for each in view.instances)
+        )
 
 
 class NeedsTwo(Moves):
-    def plan(self, view: ClusterView) -> Sequence[Migration]:
-        return super().plan(view) if view.instances[0].id else []
+    def plan(self, view: ClusterView) -> Plan:
+        return super().plan(view) if view.instances[0].id else Plan()
 
 
-class Lazy(Moves):
+class List(Moves):
     def plan(self, view: ClusterView) -> Any:
-        return (each for each in super().plan(view))
+        return list(super().plan(view).migrations)
 
 
 class Alternates(Moves):
     calls = count()
 
-    def plan(self, view: ClusterView) -> Sequence[Migration]:
-        return super().plan(view) if next(self.calls) % 2 else []
+    def plan(self, view: ClusterView) -> Plan:
+        return super().plan(view) if next(self.calls) % 2 else Plan()
 
 
-class TakesNotes(Moves):
-    def plan(self, view: ClusterView) -> Sequence[Migration]:
-        for instance in view.instances:
-            instance.status["seen"] = True  # type: ignore[index]
-        return []
+def move(source: InstanceView, destination: InstanceView) -> Migration:
+    return Migration(policy="x", source=source.id, destination=destination.id, rule="TOKEN", order="SR", value=1)
 
 
 @pytest.mark.parametrize(
@@ -75,13 +99,17 @@ class TakesNotes(Moves):
     [
         (ToNowhere, AssertionError, "must name instances of the view"),
         (OddRule, AssertionError, "rule must be one of"),
+        (OddOrder, AssertionError, "order must be one of"),
         (NoValue, AssertionError, "value must be above 0"),
+        (AllTokens, AssertionError, "value must be above 0"),
+        (OthersRequests, AssertionError, "must be requests of the source"),
         (Nameless, AssertionError, "policy must be the type"),
         (ToItself, AssertionError, "must move to another instance"),
+        (ToTheFailing, AssertionError, "must move to a schedulable instance"),
+        (DropsSilently, AssertionError, "must say why"),
         (NeedsTwo, IndexError, "out of range"),
-        (Lazy, AssertionError, "plan must return a sequence"),
+        (List, AssertionError, "plan must return a Plan"),
         (Alternates, AssertionError, "same answer"),
-        (TakesNotes, AssertionError, "must not change the view"),
     ],
 )
 def test_a_policy_that_breaks_a_rule_is_caught(
@@ -91,40 +119,42 @@ def test_a_policy_that_breaks_a_rule_is_caught(
         check_rescheduling_policy(broken)
 
 
-def test_a_policy_that_keeps_the_rules_passes() -> None:
-    check_rescheduling_policy(Moves)
+@pytest.mark.parametrize("policy", [Moves, Everything])
+def test_a_policy_that_keeps_the_rules_passes(policy: type[ReschedulingPolicy]) -> None:
+    check_rescheduling_policy(policy)
 
 
 class Can(Migrator):
-    def can(self, migration: Migration, view: ClusterView) -> bool:
-        return {migration.source, migration.destination} <= {instance.id for instance in view.instances}
+    def why_not(self, migration: Migration, view: ClusterView) -> str:
+        known = {instance.id for instance in view.instances}
+        return "" if {migration.source, migration.destination} <= known else "it is not known"
 
-    async def migrate(self, migration: Migration) -> int:
-        return 0
+    async def migrate(self, migration: Migration) -> Migrated:
+        return Migrated()
 
 
 class Always(Can):
-    def can(self, migration: Migration, view: ClusterView) -> bool:
-        return True
+    def why_not(self, migration: Migration, view: ClusterView) -> str:
+        return ""
 
 
 class Says(Can):
-    def can(self, migration: Migration, view: ClusterView) -> Any:
-        return "yes"
+    def why_not(self, migration: Migration, view: ClusterView) -> Any:
+        return False
 
 
 class Once(Can):
     calls = count()
 
-    def can(self, migration: Migration, view: ClusterView) -> bool:
-        return super().can(migration, view) and next(self.calls) % 2 == 0
+    def why_not(self, migration: Migration, view: ClusterView) -> str:
+        return super().why_not(migration, view) or ("busy" if next(self.calls) % 2 else "")
 
 
 @pytest.mark.parametrize(
     ("broken", "rule"),
     [
-        (Always, "must be false for an instance that the view does not have"),
-        (Says, "can must return a bool, got 'yes'"),
+        (Always, "must have a reason for an instance that the view does not have"),
+        (Says, "why_not must return a string, got False"),
         (Once, "same answer to the same question"),
     ],
 )

@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 from enginehouse.domain.errors import LoadFailed
-from enginehouse.domain.migration import Migration
+from enginehouse.domain.migration import Migrated, Migration
 from enginehouse.domain.replica import Health, ReplicaState
 from enginehouse.domain.route import Reason, Route
 from enginehouse.domain.ticket import SwapDone, SwapId
@@ -48,7 +48,7 @@ def events() -> Iterator[Event]:
         yield "backend_health", ("gpu-1", health)
     yield "queue_changed", ()
     moved = Migration(policy="load", source="gpu-1", destination="gpu-2", rule="NUM_REQ", order="SR", value=1)
-    yield "migrated", (moved, 1)
+    yield "migrated", (moved, Migrated(moved=("request-1",), refused={"request-2": "it has just moved"}))
     for replica_or_none, status in ((replica, 200), (replica, 502), ("", 404), ("", 499)):
         yield "finished", ("request-1", replica_or_none, status, 12.5)
 

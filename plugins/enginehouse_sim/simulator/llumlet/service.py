@@ -8,13 +8,13 @@ from typing import Any
 
 import grpc
 
+from enginehouse import MIGRATION_ORDERS, MIGRATION_RULES, RequestView, migration_budget, select_requests
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.llumlet import messages
 from enginehouse_sim.simulator.llumlet.llumlet_pb2 import AbortRequests, AbortResponse, MigrateRequest, MigrateResponse
 from enginehouse_sim.simulator.llumlet.migrate_in import IncomingMigrations
 from enginehouse_sim.simulator.llumlet.migrate_out import Call, OutgoingMigration
 from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
-from enginehouse_sim.simulator.llumlet.selection import ORDERS, RULES, MigrationCandidate, select
 from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
 from enginehouse_sim.simulator.server.engine.clock import Clock
 from enginehouse_sim.simulator.server.engine.listener import RequestListener
@@ -81,11 +81,11 @@ class Llumlet:
 
     async def _migrate(self, command: MigrateRequest, context: Any) -> MigrateResponse:
         rule, order = command.migration_type, command.migration_req_policy
-        if rule not in RULES or command.WhichOneof("migration_value") != _VALUES.get(rule):
+        if rule not in MIGRATION_RULES or command.WhichOneof("migration_value") != _VALUES.get(rule):
             wanted = ", ".join(f"{name} with {value}" for name, value in _VALUES.items())
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"migration_type and its value: one of {wanted}")
-        if order not in ORDERS:
-            known = ", ".join(ORDERS)
+        if order not in MIGRATION_ORDERS:
+            known = ", ".join(MIGRATION_ORDERS)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"migration_req_policy: one of {known}")
         if self._is_migrating:
             return MigrateResponse(success=False, message="Another migration is under way.")
@@ -114,17 +114,16 @@ class Llumlet:
 
     def _selected(self, command: MigrateRequest) -> Sequence[str]:
         state, rule = self._engine.state, command.migration_type
-        value = getattr(command, _VALUES[rule])
-        if rule == "RATIO":
-            value = int(value * state.constants.total_gpu_blocks * state.constants.block_size)
-        running = sorted(state.running, key=lambda request: request.arrival_time)
-        return select(
-            [_candidate(request) for request in running],
-            [_candidate(request) for request in state.staging],
-            rule,
-            command.migration_req_policy,
-            value,
+        constants = state.constants
+        budget = migration_budget(
+            rule, getattr(command, _VALUES[rule]), constants.total_gpu_blocks * constants.block_size
         )
+        running = sorted(state.running, key=lambda request: request.arrival_time)
+        requests = [
+            *(_view(request, running=True) for request in running),
+            *(_view(request, running=False) for request in state.staging),
+        ]
+        return select_requests(requests, rule, command.migration_req_policy, budget)
 
     async def _migrate_all(self, request_ids: Sequence[str], address: str) -> bool:
         """Return whether at least one request migrated in time. Slower migrations continue."""
@@ -174,5 +173,8 @@ class Llumlet:
         return task
 
 
-def _candidate(request: RequestState) -> MigrationCandidate:
-    return MigrationCandidate(request.request_id, request.num_tokens, len(request.output_token_ids))
+def _view(request: RequestState, *, running: bool) -> RequestView:
+    output = len(request.output_token_ids)
+    return RequestView(
+        id=request.request_id, prompt_tokens=request.num_tokens - output, output_tokens=output, running=running
+    )
