@@ -11,6 +11,7 @@ from enginehouse.domain.route import Route
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.upstream.connection import AnswerHead, Connection, Receiver
 from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.telemetry.record import AttemptRecord
 
 NEVER = float("inf")
 
@@ -18,10 +19,10 @@ NEVER = float("inf")
 class Attempt:
     """What one try holds at its backend: a share of the load, a queue slot, a connection, the current time limit.
 
-    ``slot``: only where the gateway launches the engine. ``sent_at``: 0 until the request was sent. ``connection``: set
-    while the request is under way on it. ``began``: when the limit for all of the answer starts. ``client_deadline``:
-    until when a client that holds the answer up must read on. Times are in ``perf_counter`` seconds. Call ``release``
-    once, at the end.
+    ``slot``: only where the backend has a queue. ``granted_at``, ``sent_at`` and ``answered_at``, when the body of the
+    answer began, are 0 until then. ``connection``: set while the request is under way on it. ``since``: when the limit
+    for all of the answer starts. ``client_deadline``: until when a client that holds the answer up must read on. Times
+    are in ``perf_counter`` seconds. Call ``release`` once, at the end.
     """
 
     __slots__ = (
@@ -29,9 +30,12 @@ class Attempt:
         "_limit",
         "_shortage",
         "_task",
+        "answered_at",
+        "began",
         "client_deadline",
         "connection",
         "deadline",
+        "granted_at",
         "head",
         "route",
         "sent_at",
@@ -40,16 +44,17 @@ class Attempt:
         "upstream",
     )
 
-    def __init__(self, route: Route, upstream: Upstream, began: float) -> None:
+    def __init__(self, route: Route, upstream: Upstream, since: float) -> None:
+        self.began = perf_counter()
         self.route = route
         self.upstream = upstream
         self.slot: QueueSlot | None = None
         self.head: AnswerHead | None = None
         self.connection: Connection | None = None
-        self.sent_at = 0.0
+        self.granted_at = self.sent_at = self.answered_at = 0.0
         self.deadline = self.client_deadline = NEVER
         total = upstream.timeouts.total
-        self.total_deadline = began + total if total else NEVER
+        self.total_deadline = since + total if total else NEVER
         self._task: asyncio.Task[None] | None = None
         self._limit = 0.0
         self._awaited = ""
@@ -74,10 +79,11 @@ class Attempt:
             self.deadline = perf_counter() + limit if limit else NEVER
             self._task = asyncio.ensure_future(self._connect(receiver, request))
 
-    def start_total(self, began: float) -> None:
-        """Start the limit for all of the answer at ``began``."""
+    def granted(self) -> None:
+        """Note that the queue granted the attempt. The limit for all of the answer starts now."""
+        self.granted_at = now = perf_counter()
         total = self.upstream.timeouts.total
-        self.total_deadline = began + total if total else NEVER
+        self.total_deadline = now + total if total else NEVER
 
     def await_more(self) -> None:
         """Apply the limit for the next piece of the answer."""
@@ -143,6 +149,20 @@ class Attempt:
         if self.connection is not None:
             self.connection.abort()
             self.connection = None
+
+    def record(self, outcome: str) -> AttemptRecord:
+        """What is kept of the attempt, which ends now with ``outcome``."""
+        return AttemptRecord(
+            self.route,
+            outcome,
+            self.began,
+            perf_counter(),
+            self.slot is not None,
+            self.granted_at,
+            self.sent_at,
+            self.answered_at,
+            self.head.status if self.head is not None else 0,
+        )
 
     def release(self) -> None:
         """Give back the share of the load and the queue slot."""

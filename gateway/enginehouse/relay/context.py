@@ -71,17 +71,19 @@ class RelayContext:
         if not isinstance(error, Unauthorized):
             self.decisions.refused(request_id, requirements.model if requirements else "", error)
 
-    def ended(self, request: LiveRequest, status: int, first_byte: float | None) -> None:
-        """Remove a live request and count it; ``first_byte`` is the engine's time to first byte in seconds, if any."""
+    def ended(self, request: LiveRequest, status: int) -> None:
+        """Remove a live request, whose attempts have all ended, and count it."""
         self.live.discard(request)
-        route = request.route
-        duration = perf_counter() - request.began
-        if route is not None:
-            series = self.counters.series(route.chosen.backend, route.chosen.model)
+        attempts = request.attempts
+        last = attempts[-1] if attempts else None
+        duration = (last.ended if last is not None else perf_counter()) - request.began
+        if last is not None:
+            chosen = last.route.chosen
+            series = self.counters.series(chosen.backend, chosen.model)
             series.requests[status] += 1
             series.duration.observe(duration)
-            if first_byte is not None:
-                series.first_byte.observe(first_byte)
+            if last.first_byte:
+                series.first_byte.observe(last.first_byte - last.sent)
         if self._on_finished:
-            replica = route.chosen.replica if route is not None else ""
+            replica = last.route.chosen.replica if last is not None else ""
             notify(self._on_finished, request.request_id.decode(), replica, status, duration * 1000)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from time import perf_counter
 
 from enginehouse.domain.errors import Overloaded, RequestError
 from enginehouse.domain.route import Route
@@ -14,6 +13,7 @@ from enginehouse.relay.job import Job
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.retries import FailedAttempt, Otherwise, Outcome, RetryDecision, RetryState, SendAgain, decide
 from enginehouse.relay.upstream.connection import Receiver
+from enginehouse.telemetry.record import AttemptRecord
 
 _UNTRIED = RetryState()
 
@@ -22,9 +22,10 @@ class Dispatch:
     """Routes a job, waits for a queue slot where the backend has a queue, sends the job, and retries it.
 
     ``receiver`` gets the answer; ``fail`` gets the error of a job that no engine answers. ``attempt``: the current one.
+    ``attempts``: those that have ended, in order.
     """
 
-    __slots__ = ("_body", "_fail", "_job", "_receiver", "_state", "attempt")
+    __slots__ = ("_body", "_fail", "_job", "_receiver", "_state", "attempt", "attempts")
 
     def __init__(self, job: Job, receiver: Receiver, fail: Callable[[RequestError], None]) -> None:
         self._job = job
@@ -33,6 +34,7 @@ class Dispatch:
         self._state = _UNTRIED
         self._body = b""
         self.attempt: Attempt | None = None
+        self.attempts: list[AttemptRecord] = []
 
     @property
     def phase(self) -> Phase:
@@ -51,7 +53,7 @@ class Dispatch:
         """Send the job again because the current attempt had this ``outcome``; whether that was the decision."""
         decision = self._decide(outcome)
         if isinstance(decision, SendAgain):
-            self._send_again(decision)
+            self._send_again(decision, "answered")
             return True
         return False
 
@@ -97,17 +99,18 @@ class Dispatch:
         if self.attempt is not None:
             self.attempt.cancel()
 
-    def end(self) -> None:
-        """Release what the current attempt holds. Nothing may follow."""
+    def end(self, outcome: str) -> None:
+        """Release what the current attempt holds, which ends with ``outcome``. Nothing may follow."""
         self._receiver = self._fail = None  # otherwise the cycle of the two waits for the garbage collector
         attempt, self.attempt = self.attempt, None
         if attempt is not None:
+            self.attempts.append(attempt.record(outcome))
             attempt.release()
 
     # --- from the queue
 
     def granted(self) -> None:
-        self._current().start_total(perf_counter())
+        self._current().granted()
         self.send()
 
     def rejected(self, error: RequestError) -> None:
@@ -129,8 +132,9 @@ class Dispatch:
             attempt.slot = slot = QueueSlot(self, queue, job.request_id, chosen.replica, job.priority, waiting_since)
             slot.take()
 
-    def _send_again(self, decision: SendAgain) -> None:
+    def _send_again(self, decision: SendAgain, outcome: str) -> None:
         attempt = self._current()
+        self.attempts.append(attempt.record(outcome))
         waiting_since = attempt.waiting_since
         attempt.cancel()
         attempt.release()
@@ -153,7 +157,7 @@ class Dispatch:
 
     def _carry_out(self, decision: RetryDecision, error: RequestError) -> None:
         if isinstance(decision, SendAgain):
-            self._send_again(decision)
+            self._send_again(decision, error.code)
         else:
             assert self._fail is not None
             self._fail(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from enginehouse.domain.errors import RequestError
@@ -9,6 +10,7 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.relay.reply import Reply
+from enginehouse.telemetry.record import AttemptRecord
 
 
 class LiveRequest(Protocol):
@@ -37,6 +39,10 @@ class LiveRequest(Protocol):
     @property
     def route(self) -> Route | None:
         """The route of the current attempt."""
+
+    @property
+    def attempts(self) -> Sequence[AttemptRecord]:
+        """The attempts that have ended, in order."""
 
     @property
     def ticket(self) -> Ticket | None:

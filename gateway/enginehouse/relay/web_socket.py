@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection
@@ -19,6 +19,7 @@ from enginehouse.relay.headers import origin_lines, read_lines
 from enginehouse.relay.upstream.web_socket import headers_for_client
 from enginehouse.relay.web_socket_dispatch import WebSocketDispatch
 from enginehouse.relay.web_socket_pipe import WebSocketPipe
+from enginehouse.telemetry.record import AttemptRecord
 
 _SWITCHING_PROTOCOLS = 101
 _CLIENT_CLOSED_REQUEST = 499  # nginx's status for its log; the client sees none
@@ -64,6 +65,10 @@ class WebSocket:
         return attempt.route if attempt is not None else None
 
     @property
+    def attempts(self) -> Sequence[AttemptRecord]:
+        return self._dispatch.attempts
+
+    @property
     def ticket(self) -> Ticket | None:
         attempt = self._dispatch.attempt
         return attempt.slot.ticket if attempt is not None and attempt.slot is not None else None
@@ -87,18 +92,18 @@ class WebSocket:
 
         Raises ``RequestError`` if the client still waits for an answer to its handshake.
         """
-        status = _CLIENT_CLOSED_REQUEST
+        status, outcome = _CLIENT_CLOSED_REQUEST, "client_left"
         try:
             self._job.admit(b"", enter())
             answer = await self._unless_disconnected(door, self._dispatch.open(door.subprotocols))
             if answer is not None:
-                status = await self._answer(door, answer)
+                status, outcome = await self._answer(door, answer)
         except RequestError as error:
-            status = error.status
+            status, outcome = error.status, error.code
             self._job.context.refused(self.request_id, self.requirements, error)
             raise
         finally:
-            self._end(status)
+            self._end(status, outcome)
 
     # --- opening
 
@@ -120,29 +125,31 @@ class WebSocket:
 
     # --- open
 
-    async def _answer(self, door: WebSocketDoor, answer: ClientConnection | EngineResponse) -> int:
-        """Give the client the engine's answer and carry messages until the end; the final status."""
+    async def _answer(self, door: WebSocketDoor, answer: ClientConnection | EngineResponse) -> tuple[int, str]:
+        """Give the client the engine's answer and carry messages until the end; the final status and the outcome."""
         route = self.route
         assert route is not None
         origin = origin_lines(route.chosen.backend, route.model, route.reason.value)
         ours = [*read_lines(origin), (b"x-request-id", self.request_id)]
         if isinstance(answer, EngineResponse):
             await door.refuse(answer.status, [*answer.headers, *ours], answer.body)
-            return answer.status
+            return answer.status, "served"
         assert answer.response is not None
         self._engine = answer
         await door.accept(answer.subprotocol, [*headers_for_client(answer.response), *ours])
         stall = self._job.context.upstreams[route.chosen.backend].timeouts.stall
         self._pipe = WebSocketPipe(door, answer, stall)
         await self._pipe.carry(self._stop)
-        return self._stop.result().status if self._stop.done() else _SWITCHING_PROTOCOLS
+        if self._stop.done():
+            return self._stop.result().status, self._stop.result().code
+        return _SWITCHING_PROTOCOLS, "served"
 
-    def _end(self, status: int) -> None:
+    def _end(self, status: int, outcome: str) -> None:
         self._status = status
         if self._engine is not None:
             self._engine.transport.abort()
         if self._job.caller is not None:
             self._job.caller.release()
-        self._job.context.ended(self, status, None)
-        self._dispatch.end()
+        self._dispatch.end(outcome)
+        self._job.context.ended(self, status)
         self.ended.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from time import perf_counter
 
 from websockets.asyncio.client import ClientConnection
 
@@ -14,18 +15,21 @@ from enginehouse.relay.engine_job import EngineJob
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.retries import FailedAttempt, Outcome
 from enginehouse.relay.upstream.web_socket import open_web_socket
+from enginehouse.telemetry.record import AttemptRecord
 
 
 class WebSocketAttempt:
     """Holds a share of the backend's load and, where the backend has a queue, a queue slot until ``release``.
 
-    ``sent``: the engine may have the handshake.
+    ``status``: of the engine's answer to the handshake; 0 until then.
     """
 
     def __init__(self, job: EngineJob, route: Route) -> None:
         self._job = job
+        self._began = perf_counter()
+        self._granted_at = self._sent_at = self._opened_at = 0.0
         self.route = route
-        self.sent = False
+        self.status = 0
         self.slot: QueueSlot | None = None
         route.chosen.load.begin()
 
@@ -44,16 +48,25 @@ class WebSocketAttempt:
             self.slot.take()
             if (error := await turn.comes) is not None:
                 raise error
-        self.sent = True
+            self._granted_at = perf_counter()
+        self._sent_at = perf_counter()
         upstream = job.context.upstreams[chosen.backend]
         try:
-            return await open_web_socket(
+            answer = await open_web_socket(
                 upstream, job.call.target, job.headers, job.request_id, subprotocols=subprotocols, largest=largest
             )
         except UpstreamError:
             if self.slot is not None:
                 self.slot.in_doubt = True
             raise
+        self._opened_at = perf_counter()
+        self.status = answer.status if isinstance(answer, EngineResponse) else 101
+        return answer
+
+    @property
+    def sent(self) -> bool:
+        """Whether the engine may have the handshake."""
+        return self._sent_at > 0
 
     @property
     def waiting_since(self) -> float | None:
@@ -68,6 +81,20 @@ class WebSocketAttempt:
             sent=self.sent,
             repeatable=self._job.repeatable,
             launched=self.slot is not None and self.slot.launched,
+        )
+
+    def record(self, outcome: str) -> AttemptRecord:
+        """What is kept of the attempt, which ends now with ``outcome``."""
+        return AttemptRecord(
+            self.route,
+            outcome,
+            self._began,
+            perf_counter(),
+            self.slot is not None,
+            self._granted_at,
+            self._sent_at,
+            self._opened_at,
+            self.status,
         )
 
     def release(self) -> None:

@@ -12,12 +12,14 @@ from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.relay.engine_job import EngineJob
 from enginehouse.relay.retries import Otherwise, Outcome, RetryDecision, RetryState, SendAgain, decide
 from enginehouse.relay.web_socket_attempt import WebSocketAttempt
+from enginehouse.telemetry.record import AttemptRecord
 
 
 class WebSocketDispatch:
     """Routes a handshake, waits for a queue slot where the gateway launches the engine, sends it, and retries it.
 
-    ``largest``: the size limit in bytes of a message from the engine. ``attempt``: the current one.
+    ``largest``: the size limit in bytes of a message from the engine. ``attempt``: the current one. ``attempts``: those
+    that have ended, in order.
     """
 
     def __init__(self, job: EngineJob, largest: int) -> None:
@@ -25,6 +27,7 @@ class WebSocketDispatch:
         self._largest = largest
         self._state = RetryState()
         self.attempt: WebSocketAttempt | None = None
+        self.attempts: list[AttemptRecord] = []
 
     @property
     def phase(self) -> Phase:
@@ -48,6 +51,7 @@ class WebSocketDispatch:
                 decision = await self._decide(attempt, error)
                 if not isinstance(decision, SendAgain):
                     raise
+                self.attempts.append(attempt.record(error.code))
             else:
                 context.fleet.succeeded(route.chosen.backend)
                 return answer
@@ -57,10 +61,12 @@ class WebSocketDispatch:
                 context.retried(route.chosen.backend)
             self._state, route = decision.state, decision.route
 
-    def end(self) -> None:
-        """Release what the current attempt holds."""
-        if self.attempt is not None:
-            self.attempt.release()
+    def end(self, outcome: str) -> None:
+        """Release what the current attempt holds, which ends with ``outcome``."""
+        attempt, self.attempt = self.attempt, None
+        if attempt is not None:
+            self.attempts.append(attempt.record(outcome))
+            attempt.release()
 
     async def _decide(self, attempt: WebSocketAttempt, error: RequestError) -> RetryDecision:
         if not attempt.sent:

@@ -2,6 +2,7 @@
 
 ::
 
+    record        what is kept of a request: its attempts
     counters      counters and histograms of finished requests
     decisions     the last routes
     observers     notifies observers of events
