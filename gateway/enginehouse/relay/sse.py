@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_LARGEST_HELD = 1 << 20
+LARGEST_HELD = 1 << 20
+"""An event of more bytes passes in pieces."""
 _PAIRS = (b"\n\n", b"\n\r", b"\r\r")
 """Every blank line contains one of these, whichever mix of CR, LF and CRLF ends the lines."""
 ENDS = (b"\n\n", b"\n\r\n", b"\r\r", b"\n\r", b"\r\r\n")
@@ -19,22 +20,23 @@ class Event(NamedTuple):
     """An event that ends at ``end`` in its piece of a stream. ``data`` is ``None`` for a comment."""
 
     end: int
+    name: str
     data: bytes | None
 
 
 def whole_events(data: bytes) -> tuple[bytes, bytes]:
     """Split ``data`` after its last complete event.
 
-    The rest is held until its end arrives, so that a broken stream can be continued or ended with an error event. An
-    event of more than 1 MiB passes in pieces.
+    The rest is held until its end arrives, so that a broken stream can be continued or ended with an error event. Of an
+    event that is too large to be held, only the line end is: it may be half of a blank line.
     """
     if data.endswith(ENDS):
         return data, b""
     cut = max(data.rfind(pair) + 2 if pair in data else 0 for pair in _PAIRS)
     if cut and data[cut - 1 : cut + 1] == b"\r\n":
         cut += 1
-    if len(data) - cut > _LARGEST_HELD:
-        return data, b""
+    if len(data) - cut > LARGEST_HELD:
+        cut = len(data.rstrip(b"\r\n"))
     return data[:cut], data[cut:]
 
 
@@ -42,10 +44,10 @@ def read_events(piece: bytes) -> Iterator[Event]:
     """The events of ``piece``. The last one may lack its blank line."""
     start = 0
     for blank in _BLANK.finditer(piece):
-        yield Event(blank.end(), _data(piece[start : blank.end()]))
+        yield _event(piece[start : blank.end()], blank.end())
         start = blank.end()
     if start < len(piece):
-        yield Event(len(piece), _data(piece[start:]))
+        yield _event(piece[start:], len(piece))
 
 
 def comment(text: bytes) -> bytes:
@@ -53,10 +55,12 @@ def comment(text: bytes) -> bytes:
     return b"".join(b": %s\n" % line for line in text.splitlines()) + b"\n"
 
 
-def _data(event: bytes) -> bytes | None:
-    lines = [
-        line[6:] if line.startswith(b"data: ") else line[5:]
-        for line in _LINE_END.split(event)
-        if line.startswith(b"data:")
-    ]
-    return b"\n".join(lines) if lines else None
+def _event(text: bytes, end: int) -> Event:
+    name, data = b"", []
+    for line in _LINE_END.split(text):
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            data.append(value.removeprefix(b" "))
+        elif field == b"event":
+            name = value.removeprefix(b" ")
+    return Event(end, name.decode(errors="replace"), b"\n".join(data) if data else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -19,12 +19,36 @@ _ANTHROPIC_TYPES = {
 }
 
 
+class _Chunk(msgspec.Struct):
+    """An event of a stream whose events have no type."""
+
+    error: None = None
+
+
+class _OfMessage(msgspec.Struct):
+    type: Literal["message_start", "content_block_start", "ping", "content_block_delta", "content_block_stop"]
+    error: None = None
+
+
+class _OfResponse(msgspec.Struct):
+    """The types that come often; those of the other events do not need to be read fast."""
+
+    type: Literal[
+        "response.output_text.delta",
+        "response.reasoning_text.delta",
+        "response.reasoning_summary_text.delta",
+        "response.function_call_arguments.delta",
+    ]
+    error: None = None
+
+
 class StreamForm(NamedTuple):
     """The form of an endpoint's streams and errors.
 
     ``last``: the values of ``type`` in an event that may be the last one. ``ends_as_done``: ``[DONE]`` is the last one.
     A form without either is not checked. ``failed``: the values of ``type`` in an engine's own error event. ``error``
-    makes the error object of a status and OpenAI's envelope; ``event`` that of an error event, if it differs.
+    makes the error object of a status and OpenAI's envelope; ``event`` that of an error event, if it differs. ``plain``
+    decodes events that are surely neither the last one nor an error, and raises ``ValueError`` for any others.
     """
 
     error: Callable[[int, dict[str, Any]], object]
@@ -32,6 +56,7 @@ class StreamForm(NamedTuple):
     last: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
     ends_as_done: bool = False
+    plain: Callable[[bytes], object] = msgspec.json.Decoder(_Chunk).decode
 
     @property
     def is_checked(self) -> bool:
@@ -68,12 +93,19 @@ _COMPLETIONS = StreamForm(_openai, _openai, ends_as_done=True)
 _FORMS: Mapping[str, StreamForm] = {
     "/v1/chat/completions": _COMPLETIONS,
     "/v1/completions": _COMPLETIONS,
-    "/v1/messages": StreamForm(_anthropic, _anthropic, frozenset({"message_stop"}), frozenset({"error"})),
+    "/v1/messages": StreamForm(
+        _anthropic,
+        _anthropic,
+        frozenset({"message_stop"}),
+        frozenset({"error"}),
+        plain=msgspec.json.Decoder(_OfMessage).decode,
+    ),
     "/v1/responses": StreamForm(
         _openai,
         _of_responses,
         frozenset({"response.completed", "response.incomplete"}),
         frozenset({"error", "response.failed"}),
+        plain=msgspec.json.Decoder(_OfResponse).decode,
     ),
 }
 
