@@ -40,6 +40,7 @@ def build_application(
                 expose_headers=exposed,
             )
         )
+    middleware.append(Middleware(_ExitGuard))
     application = Starlette(
         routes=[*inference, *routes],
         middleware=middleware,
@@ -64,3 +65,16 @@ class _HostCheck:
                 await refuse(scope, receive, send, error)
                 return
         await self._app(scope, receive, send)
+
+
+class _ExitGuard:
+    """Makes a failure of ``SystemExit`` and ``KeyboardInterrupt``: a page of a plugin must not end the gateway."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise RuntimeError(f"A page raised {type(error).__name__}") from error

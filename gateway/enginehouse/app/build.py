@@ -28,8 +28,11 @@ from enginehouse.config.schema import (
 from enginehouse.config.shape import dotted
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import EnginehouseError, PluginError
+from enginehouse.domain.foreign import describe
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Health, ReplicaState, replica_name
+from enginehouse.engines.guarded_driver import GuardedDriver, unguarded
+from enginehouse.engines.guarded_launcher import GuardedLauncher
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.launch_line import launch_line
 from enginehouse.fleet.backend_info import BackendInfo
@@ -40,7 +43,7 @@ from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.scorers import Scorer, WeightedScorer
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.interfaces.swappers import HostFacts, Swapper
-from enginehouse.plugin_manager.registry import Registry, describe
+from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.guarded_scorer import GuardedScorer
 from enginehouse.routing.router import Router
@@ -150,9 +153,9 @@ def build_host_context(
 
 
 def build_drivers(config: Config, registry: Registry, before: Mapping[str, Driver]) -> dict[str, Driver]:
-    """Every driver that ``config`` uses, by type. Those of ``before`` stay in use."""
+    """Every driver that ``config`` uses, by type, guarded. Those of ``before`` stay in use."""
     return {
-        type: before[type] if type in before else create(config, registry, "driver", type, key)
+        type: before[type] if type in before else _driver(config, registry, type, key)
         for type, key in _driver_types(config).items()
     }
 
@@ -164,12 +167,13 @@ def check_launch_lines(config: Config, drivers: Mapping[str, Driver], registry: 
             continue
         type = driver_of(model)
         try:
-            launch_line(name, model, drivers[type], port=0)
+            launch_line(name, model, unguarded(drivers[type]), port=0)
         except EnginehouseError:
             raise
         except (Exception, SystemExit) as error:
             problem = f"the driver '{type}' has no launch line for models.{name}: {describe(error)}"
             raise registry.get("driver", type).error(problem) from error
+        launch_line(name, model, drivers[type], port=0)  # the guard checks the driver's answers
 
 
 def check_scheduling(config: Config, registry: Registry) -> None:
@@ -229,6 +233,11 @@ def _reached(config: Config) -> Iterator[tuple[str, str, BackendSettings]]:
             yield managed, f"{name}@{model.host}", BackendSettings(url="", timeouts=model.timeouts)
 
 
+def _driver(config: Config, registry: Registry, type: str, key: str) -> Driver:
+    driver: Driver = create(config, registry, "driver", type, key)
+    return GuardedDriver(identity(registry, "driver", type), driver)
+
+
 def _launcher(config: Config, registry: Registry, type: str, host: str, logs: Path) -> Launcher:
     launcher: Launcher = create(config, registry, "launcher", type, f"hosts.{host}.launcher")
     try:
@@ -238,7 +247,7 @@ def _launcher(config: Config, registry: Registry, type: str, host: str, logs: Pa
     except (Exception, SystemExit) as error:
         problem = f"the launcher '{type}' cannot be prepared: {describe(error)}"
         raise registry.get("launcher", type).error(problem) from error
-    return launcher
+    return GuardedLauncher(identity(registry, "launcher", type), launcher)
 
 
 def _report_health(callbacks: Callbacks, name: str, health: Health) -> None:

@@ -45,6 +45,7 @@ from enginehouse.app.reload import ConfigSource, Reloader
 from enginehouse.config.load import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import PluginError, ShuttingDown
+from enginehouse.domain.foreign import shown
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
@@ -213,7 +214,7 @@ class Gateway:
     def _plugin_routes(self) -> Iterator[BaseRoute]:
         for plugin, routes in create_installed(self.config, self.registry, "routes"):
             if not isinstance(routes, (list, tuple)) or not all(isinstance(each, BaseRoute) for each in routes):
-                problem = f"the routes '{plugin.type}' must be a list of Starlette routes, got {routes!r}"
+                problem = f"the routes '{plugin.type}' must be a list of Starlette routes, got {shown(routes)}"
                 skip_or_raise(self.config, self.registry.get("routes", plugin.type).error(problem))
             else:
                 for route in routes:

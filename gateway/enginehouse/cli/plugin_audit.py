@@ -10,9 +10,10 @@ import msgspec
 
 from enginehouse.config.schema import PluginSettings
 from enginehouse.domain.errors import ConfigError, PluginError
+from enginehouse.domain.foreign import describe
 from enginehouse.plugin_manager.audit import audit
 from enginehouse.plugin_manager.discovery import collect
-from enginehouse.plugin_manager.registry import Registered, Registry, describe
+from enginehouse.plugin_manager.registry import Registered, Registry
 
 
 class PluginFault(msgspec.Struct, frozen=True, kw_only=True):

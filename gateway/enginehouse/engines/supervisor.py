@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from enginehouse.aio.timeouts import run_within
 from enginehouse.config.schema import ModelSettings
-from enginehouse.domain.errors import LoadFailed
+from enginehouse.domain.errors import LoadFailed, PluginFailed
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.launch_line import launch_line
 from enginehouse.engines.ports import Ports
@@ -134,7 +134,7 @@ class Supervisor:
         try:
             return await run_within(_QUESTION_S, self._driver.concurrency(self._connect(address)))
         except Exception as error:
-            _log.debug("%s does not report its concurrency: %s", self.name, error or repr(error))
+            _log.debug("%s does not report its concurrency: %s", self.name, error or type(error).__name__)
             return None
 
     def launch_line(self, port: int) -> LaunchLine:
@@ -257,6 +257,8 @@ class Supervisor:
     async def _end(self, engine: _Engine, timeout: float | None = None) -> None:
         try:
             await engine.process.stop(self._model.stop_timeout if timeout is None else timeout)
+        except PluginFailed as error:
+            _log.error("%s may still run: %s", self.name, error)
         finally:
             if self._engine is engine:
                 self._clear(engine)
@@ -276,7 +278,7 @@ class Supervisor:
         try:
             return await run_within(timeout, ask(self._connect(engine.process.address)))
         except Exception as error:
-            _log.warning("%s could not be put to sleep or woken: %s", self.name, error or repr(error))
+            _log.warning("%s could not be put to sleep or woken: %s", self.name, error or type(error).__name__)
             return False
 
     def _clear(self, engine: _Engine) -> None:

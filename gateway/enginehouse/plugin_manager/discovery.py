@@ -17,9 +17,10 @@ import pluggy
 from enginehouse import hookspecs
 from enginehouse.config.schema import PluginSettings
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
+from enginehouse.domain.foreign import describe, shown
 from enginehouse.plugin_manager.installed import names_hook, unmet_requirement
 from enginehouse.plugin_manager.kinds import KINDS, Kind, factory_faults
-from enginehouse.plugin_manager.registry import PluginOrigin, Registered, Registry, closest, describe
+from enginehouse.plugin_manager.registry import PluginOrigin, Registered, Registry, closest
 
 GROUP = "enginehouse"
 
@@ -186,7 +187,7 @@ def _call(hook: pluggy.HookCaller, kind: Kind, origin: PluginOrigin) -> Sequence
 
     def register(type: str, factory: Any) -> None:
         if not isinstance(type, str) or not type:
-            raise origin.error(f"the hook '{kind.hook}' must register under a name, got {type!r}")
+            raise origin.error(f"the hook '{kind.hook}' must register under a name, got {shown(type)}")
         if problems := "; ".join(factory_faults(kind, factory)):
             raise origin.error(f"the {kind.name} '{type}' cannot be used: {problems}")
         offered.append(Registered(**msgspec.structs.asdict(origin), kind=kind.name, type=type, factory=factory))
@@ -198,5 +199,5 @@ def _call(hook: pluggy.HookCaller, kind: Kind, origin: PluginOrigin) -> Sequence
             raise
         raise origin.error(f"the hook '{kind.hook}' raised {describe(error)}") from error
     if results:
-        raise origin.error(f"the hook '{kind.hook}' must return nothing, got {results[0]!r}")
+        raise origin.error(f"the hook '{kind.hook}' must return nothing, got {shown(results[0])}")
     return offered

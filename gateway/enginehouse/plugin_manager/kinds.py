@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
+from enginehouse.domain.foreign import shown
 from enginehouse.interfaces.discoverers import Discoverer
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.extractors import Extractor
@@ -80,7 +81,7 @@ def factory_faults(kind: Kind, factory: Any) -> Iterator[str]:
     if isinstance(factory, type):
         yield from faults(kind.interface, factory)
     elif not callable(factory) or isinstance(factory, click.Command):
-        yield f"expected a class, or a function that returns the {kind.name}, got {factory!r}"
+        yield f"expected a class, or a function that returns the {kind.name}, got {shown(factory)}"
     config = getattr(factory, "Config", None)
     if config is not None and not (isinstance(config, type) and issubclass(config, msgspec.Struct)):
         yield "its 'Config' is not a msgspec.Struct"

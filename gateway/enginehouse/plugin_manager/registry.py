@@ -10,6 +10,7 @@ import msgspec
 
 from enginehouse.config.decode import did_you_mean
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
+from enginehouse.domain.foreign import describe
 from enginehouse.plugin_manager.kinds import KINDS, faults
 
 _MISSING = re.compile(r"Object missing required field `(.*)`")
@@ -111,11 +112,6 @@ def closest(name: str, known: Iterable[str], what: str) -> str:
     """The remedy for a name that is not in ``known``; ``what`` introduces the list of known names."""
     names = list(known)
     return f"{did_you_mean(name, names)} {what}: {', '.join(names)}".lstrip()
-
-
-def describe(error: BaseException) -> str:
-    """An exception in one line: its type and its message."""
-    return f"{error.__class__.__name__}: {error}".rstrip(": ")
 
 
 def _arguments(entry: Registered, parameters: Mapping[str, Any], table: str) -> tuple[Any, ...]:

@@ -48,7 +48,9 @@ class GuardedSwapper(Swapper):
         with plugin_errors(self._plugin):
             plan = self._swapper.explain(target, running)
             if not isinstance(plan, SwapPlan):
-                raise wrong_result(self._plugin, f"returned {plan!r} from explain, which is no SwapPlan")
+                raise wrong_result(
+                    self._plugin, f"returned an object of type {type(plan).__name__} from explain instead of a SwapPlan"
+                )
             self._checked("explain", plan.evict, [each for each in running if each != target])
             self._checked("explain", plan.set, [*running, target])
         self._check_pins(target, plan.evict)
@@ -56,8 +58,13 @@ class GuardedSwapper(Swapper):
 
     def _checked(self, method: str, answer: Sequence[str], allowed: Sequence[str]) -> tuple[str, ...]:
         names = () if isinstance(answer, str) else tuple(answer)
-        if isinstance(answer, str) or any(name not in allowed for name in names):
-            raise wrong_result(self._plugin, f"returned {answer!r} from {method}, which may only name {list(allowed)}")
+        if isinstance(answer, str) or any(type(name) is not str for name in names):
+            returned = f"an object of type {type(answer).__name__}"
+            raise wrong_result(self._plugin, f"returned {returned} from {method} instead of a list of replicas")
+        if any(name not in allowed for name in names):
+            raise wrong_result(
+                self._plugin, f"returned {list(names)} from {method}, which may only name {list(allowed)}"
+            )
         return names
 
     def _check_pins(self, target: str, evict: Sequence[str]) -> None:

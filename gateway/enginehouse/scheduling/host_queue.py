@@ -12,6 +12,7 @@ from functools import partial
 from typing import ClassVar
 
 from enginehouse.domain.errors import EnginehouseError, LoadFailed, PluginError, QueueTimeout, RequestError
+from enginehouse.domain.foreign import describe
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.domain.ticket import SwapDone, SwapId, Ticket
@@ -81,7 +82,7 @@ class HostQueue:
         except EnginehouseError:
             raise
         except (Exception, SystemExit) as error:
-            problem = f"the {self._plugin.kind} '{self._plugin.type}' cannot be prepared: {error!r}"
+            problem = f"the {self._plugin.kind} '{self._plugin.type}' cannot be prepared: {describe(error)}"
             raise PluginError(problem, plugin=self._plugin.plugin) from error
 
     # --- events

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
+from typing import TypeVar
 
-from enginehouse.domain.errors import PluginFailed, RequestError
+from enginehouse.domain.errors import EnginehouseError, PluginFailed, RequestError
 from enginehouse.domain.plugin_id import PluginId
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -69,3 +73,37 @@ def plugin_errors(plugin: PluginId) -> Iterator[None]:
         raise
     except BaseException as error:
         raise plugin_failed(plugin, error) from error
+
+
+async def await_plugin(plugin: PluginId, method: Callable[..., Awaitable[T]], *arguments: object) -> T:
+    """Await an asynchronous method of the plugin. Raises ``PluginFailed`` from what it raises.
+
+    Errors of Enginehouse and the cancellation of the calling task pass. asyncio would end the event loop with
+    ``SystemExit`` and ``KeyboardInterrupt``, and take a ``CancelledError`` of the plugin for a cancellation.
+    """
+    try:
+        return await method(*arguments)
+    except EnginehouseError as error:
+        if not _has_text(error):
+            raise plugin_failed(plugin, error) from error
+        raise
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+            raise
+        raise plugin_failed(plugin, error) from error
+
+
+def _has_text(error: Exception) -> bool:
+    """Whether ``str(error)`` works; the error may be of a class of the plugin's own."""
+    try:
+        return isinstance(str(error), str)
+    except BaseException:
+        return False
+
+
+def _is_cancelled() -> bool:
+    """Whether the running task is cancelled. Python 3.10 does not tell, so then it counts as cancelled."""
+    task = asyncio.current_task()
+    return task is None or not hasattr(task, "cancelling") or task.cancelling() > 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 
 import httpx
 import msgspec
@@ -33,12 +34,16 @@ def pages() -> list[BaseRoute]:
     ]
 
 
-def gateway(**sections: object) -> httpx.AsyncClient:
+def made(pages: Callable[[], list[BaseRoute]], **sections: object) -> Gateway:
+    """A gateway with the routes of a plugin."""
     registry = load_plugins(PluginSettings()).registry
     origin = {"entry_point": "extra", "module": "extra", "distribution": "extra", "version": "1"}
     registry.add([Registered(kind="routes", type="extra", factory=pages, **origin)])
-    made = Gateway(msgspec.convert(sections, Config), registry)
-    transport = httpx.ASGITransport(made.application)
+    return Gateway(msgspec.convert(sections, Config), registry)
+
+
+def gateway(**sections: object) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(made(pages, **sections).application)
     return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
 
@@ -59,3 +64,15 @@ async def test_without_keys_a_guarded_page_refuses_pages_of_other_origins() -> N
             assert (await client.post("/closed", headers=headers)).status_code == 403
             assert (await client.get("/open", headers=headers)).status_code == 200
         assert (await client.get("/closed")).status_code == 405
+
+
+@pytest.mark.parametrize("failure", [SystemExit, KeyboardInterrupt])
+async def test_a_page_that_exits_answers_500(failure: type[BaseException]) -> None:
+    async def exits(request: Request) -> Response:
+        raise failure
+
+    transport = httpx.ASGITransport(made(lambda: [Route("/exits", exits)]).application, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        answer = await asyncio.ensure_future(client.get("/exits"))  # from a task, it would end the loop
+    assert answer.status_code == 500
+    assert answer.json()["error"]["code"] == "internal_error"

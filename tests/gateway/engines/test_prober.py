@@ -108,7 +108,7 @@ def test_a_probe_that_resists_its_cancellation_holds_up_nothing(
     [
         (False, "its driver says that it is not healthy"),
         (UpstreamError("Connection refused"), "Connection refused"),
-        (ZeroDivisionError("oops"), "its health check failed: ZeroDivisionError('oops')"),
+        (ZeroDivisionError("oops"), "its health check failed with ZeroDivisionError"),
     ],
 )
 def test_whatever_a_driver_raises_is_a_failure_and_probing_goes_on(

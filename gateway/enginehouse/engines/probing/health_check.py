@@ -57,7 +57,7 @@ class HealthCheck:
             return str(error)
         except Exception as error:
             _log.exception("The health check of %s failed", type(self._driver).__name__)
-            return f"its health check failed: {error!r}"
+            return f"its health check failed with {type(error).__name__}"
         return client.last or "its driver says that it is not healthy"
 
     async def _problem_or_ours(self, engine: EngineClient) -> str | None:

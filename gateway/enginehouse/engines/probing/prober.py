@@ -157,7 +157,7 @@ class _ProbeLoop:
         except TimeoutError:
             self._note(f"no answer within {self._checks.timeout:g} s")
         except Exception as error:
-            self._note(str(error) or repr(error))
+            self._note(str(error) or type(error).__name__)
         else:
             self._discovery_in = _PROBES_PER_DISCOVERY
             self._note("")
@@ -170,7 +170,7 @@ class _ProbeLoop:
         try:
             limit = await run_within(self._checks.timeout, self._driver.concurrency(self._engine))
         except Exception as error:
-            _log.debug("Backend %s does not report its concurrency: %s", self._name, error or repr(error))
+            _log.debug("Backend %s does not report its concurrency: %s", self._name, error or type(error).__name__)
         else:
             self._on_concurrency(limit)
 

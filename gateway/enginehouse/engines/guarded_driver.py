@@ -1,0 +1,84 @@
+"""A driver whose answers the gateway need not check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from enginehouse.domain.errors import EnginehouseError
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.interfaces.drivers import Driver, EngineClient, LaunchSpec, ServedModel
+from enginehouse.telemetry.plugin_failures import await_plugin, plugin_failed, wrong_result
+
+T = TypeVar("T")
+
+
+class GuardedDriver(Driver):
+    """Runs ``driver`` and checks its answers.
+
+    A wrong answer and any exception but an ``EnginehouseError`` become ``PluginFailed``, which names the driver's type
+    and plugin, but nothing of the exception except its class.
+    """
+
+    def __init__(self, plugin: PluginId, driver: Driver) -> None:
+        self.driver = driver
+        self._plugin = plugin
+
+    def command(self, spec: LaunchSpec) -> Sequence[str] | None:
+        words = self._call(self.driver.command, spec)
+        if words is not None and not (isinstance(words, (list, tuple)) and _are_texts(words)):
+            raise self._wrong("command", words, "a list of texts or None")
+        return words
+
+    def environment(self, spec: LaunchSpec) -> Mapping[str, str]:
+        variables = self._call(self.driver.environment, spec)
+        if not isinstance(variables, dict) or not _are_texts([*variables, *variables.values()]):
+            raise self._wrong("environment", variables, "a dict of texts")
+        return variables
+
+    async def healthy(self, engine: EngineClient) -> bool:
+        return self._yes_or_no("healthy", await await_plugin(self._plugin, self.driver.healthy, engine))
+
+    async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
+        served = await await_plugin(self._plugin, self.driver.models, engine)
+        if not isinstance(served, (list, tuple)) or not all(isinstance(each, ServedModel) for each in served):
+            raise self._wrong("models", served, "a list of ServedModels")
+        return served
+
+    async def concurrency(self, engine: EngineClient) -> int | None:
+        limit = await await_plugin(self._plugin, self.driver.concurrency, engine)
+        if limit is not None and type(limit) is not int:
+            raise self._wrong("concurrency", limit, "an int or None")
+        return limit
+
+    async def sleep(self, engine: EngineClient) -> bool:
+        return self._yes_or_no("sleep", await await_plugin(self._plugin, self.driver.sleep, engine))
+
+    async def wake(self, engine: EngineClient) -> bool:
+        return self._yes_or_no("wake", await await_plugin(self._plugin, self.driver.wake, engine))
+
+    def _call(self, method: Callable[[LaunchSpec], T], spec: LaunchSpec) -> T:
+        try:
+            return method(spec)
+        except EnginehouseError:
+            raise
+        except BaseException as error:
+            raise plugin_failed(self._plugin, error) from error
+
+    def _yes_or_no(self, method: str, answer: bool) -> bool:
+        if type(answer) is not bool:
+            raise self._wrong(method, answer, "a bool")
+        return answer
+
+    def _wrong(self, method: str, answer: object, wanted: str) -> Exception:
+        returned = f"an object of type {type(answer).__name__}"
+        return wrong_result(self._plugin, f"returned {returned} from {method} instead of {wanted}")
+
+
+def unguarded(driver: Driver) -> Driver:
+    """The driver behind a guard, for callers who show its errors to the operator who starts the gateway."""
+    return driver.driver if isinstance(driver, GuardedDriver) else driver
+
+
+def _are_texts(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)

@@ -1,0 +1,168 @@
+"""What drivers raise and return: it is logged and blamed on them, and takes nothing down."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+import pytest
+
+from enginehouse import ConfigError, Driver, EngineClient, LaunchSpec, PluginFailed, ServedModel, UpstreamError
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.engines.guarded_driver import GuardedDriver
+from enginehouse.telemetry import plugin_failures
+from tests.support.fake_engines import FakeClient
+from tests.support.unspeakable import Unspeakable, UnspeakableError
+
+SPEC = LaunchSpec(model="m", path="", port=1)
+FAILURES = [KeyError("secret"), SystemExit(3), KeyboardInterrupt(), UnspeakableError()]
+
+
+class Answers(Driver):
+    """Answers every question with ``answer``, or raises it."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def _given(self) -> Any:
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+    def command(self, spec: LaunchSpec) -> Any:
+        return self._given()
+
+    def environment(self, spec: LaunchSpec) -> Any:
+        return self._given()
+
+    async def healthy(self, engine: EngineClient) -> bool:
+        return cast(bool, self._given())
+
+    async def models(self, engine: EngineClient) -> Any:
+        return self._given()
+
+    async def concurrency(self, engine: EngineClient) -> int | None:
+        return cast(int, self._given())
+
+    async def sleep(self, engine: EngineClient) -> bool:
+        return cast(bool, self._given())
+
+    async def wake(self, engine: EngineClient) -> bool:
+        return cast(bool, self._given())
+
+
+def guarded(answer: object) -> GuardedDriver:
+    return GuardedDriver(PluginId("driver", "acme", "acme-engines"), Answers(answer))
+
+
+Ask = Callable[[Driver], Coroutine[Any, Any, object]]
+QUESTIONS: dict[str, Ask] = {
+    "healthy": lambda driver: driver.healthy(FakeClient({})),
+    "models": lambda driver: driver.models(FakeClient({})),
+    "concurrency": lambda driver: driver.concurrency(FakeClient({})),
+    "sleep": lambda driver: driver.sleep(FakeClient({})),
+    "wake": lambda driver: driver.wake(FakeClient({})),
+}
+
+
+@pytest.fixture(autouse=True)
+def unlimited_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin_failures, "_limit", plugin_failures.RateLimit(0.0))
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
+async def test_what_a_driver_raises_names_the_driver_and_no_more(
+    question: str, failure: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(PluginFailed) as told:
+        await asyncio.ensure_future(QUESTIONS[question](guarded(failure)))  # SystemExit ends a loop from a task
+    name = type(failure).__name__
+    assert str(told.value) == f"The driver 'acme' of plugin 'acme-engines' failed with {name}"
+    assert told.value.details == {"kind": "driver", "type": "acme", "plugin": "acme-engines"}
+    [record] = caplog.records
+    assert logging.Formatter().format(record).count("Traceback")
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("healthy", None),
+        ("healthy", Unspeakable()),
+        ("models", None),
+        ("models", ["llama"]),
+        ("concurrency", "4"),
+        ("concurrency", True),
+        ("sleep", 1),
+        ("wake", "yes"),
+    ],
+)
+async def test_a_wrong_answer_is_blamed_on_the_driver(question: str, answer: object) -> None:
+    with pytest.raises(PluginFailed, match=rf"driver 'acme' .* returned an object of type \w+ from {question}"):
+        await QUESTIONS[question](guarded(answer))
+
+
+@pytest.mark.parametrize("answer", [True, False])
+async def test_right_answers_pass(answer: bool) -> None:
+    assert await guarded(answer).healthy(FakeClient({})) is answer
+    assert await guarded([ServedModel("m")]).models(FakeClient({})) == [ServedModel("m")]
+    assert await guarded(4).concurrency(FakeClient({})) == 4
+    assert await guarded(None).concurrency(FakeClient({})) is None
+
+
+async def test_errors_of_enginehouse_pass() -> None:
+    with pytest.raises(UpstreamError, match="connection refused"):
+        await guarded(UpstreamError("connection refused")).healthy(FakeClient({}))
+    with pytest.raises(ConfigError, match="no such path"):
+        guarded(ConfigError("no such path")).command(SPEC)
+
+
+async def test_an_error_of_ours_without_a_text_is_a_failure() -> None:
+    class Speechless(UpstreamError):
+        def __str__(self) -> str:
+            raise ValueError
+
+    with pytest.raises(PluginFailed, match="failed with Speechless"):
+        await guarded(Speechless("")).healthy(FakeClient({}))
+
+
+async def test_the_cancellation_of_a_question_passes() -> None:
+    class Waits(Answers):
+        async def healthy(self, engine: EngineClient) -> bool:
+            asked.set()
+            await asyncio.Event().wait()
+            return True
+
+    asked = asyncio.Event()
+    task = asyncio.ensure_future(GuardedDriver(PluginId("driver", "acme"), Waits(None)).healthy(FakeClient({})))
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.skipif(not hasattr(asyncio.Task, "cancelling"), reason="Python 3.10 does not tell them apart")
+async def test_a_driver_cannot_cancel_who_asks_it() -> None:
+    with pytest.raises(PluginFailed, match="failed with CancelledError"):
+        await guarded(asyncio.CancelledError()).healthy(FakeClient({}))
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
+def test_a_driver_that_cannot_make_its_launch_line(failure: BaseException) -> None:
+    for ask in (guarded(failure).command, guarded(failure).environment):
+        with pytest.raises(PluginFailed, match=f"failed with {type(failure).__name__}"):
+            ask(SPEC)
+
+
+@pytest.mark.parametrize("answer", [1, "engine --port 1", ["engine", 1], Unspeakable()])
+def test_a_launch_line_of_something_else_than_words(answer: object) -> None:
+    with pytest.raises(PluginFailed, match="from command instead of a list of texts or None"):
+        guarded(answer).command(SPEC)
+
+
+@pytest.mark.parametrize("answer", [None, {"A": 1}, ["A"], Unspeakable()])
+def test_an_environment_of_something_else_than_texts(answer: object) -> None:
+    with pytest.raises(PluginFailed, match="from environment instead of a dict of texts"):
+        guarded(answer).environment(SPEC)
