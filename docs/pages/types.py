@@ -41,6 +41,12 @@ _DOOR = {
         "interfaces.migrators",
         "interfaces.discoverers",
     ),
+    "Simulation": (
+        "app.virtual.settings",
+        "app.virtual.virtual_gateway",
+        "app.virtual.virtual_engines",
+        "app.virtual.virtual_request",
+    ),
     "KV cache projection": ("rescheduling.projection", "rescheduling.offload"),
     "Registration and configuration": (
         "hookspecs",

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import typing as _typing
+from importlib import import_module as _import_module
 from importlib.metadata import version as _version
 
 from enginehouse.config.decode import did_you_mean
@@ -83,6 +85,12 @@ from enginehouse.scheduling.kit.state import SchedulingState, SwapObstacle
 from enginehouse.scheduling.kit.swaps import SwapInFlight, SwapsInFlight
 from enginehouse.scheduling.kit.ticket_queue import ReplicaLine, TicketAge, TicketQueue, WaitingTicket
 from enginehouse.scheduling.kit.usage import ReplicaUsage
+
+if _typing.TYPE_CHECKING:
+    from enginehouse.app.virtual.settings import VirtualSettings
+    from enginehouse.app.virtual.virtual_engines import VirtualBackend, VirtualEngines
+    from enginehouse.app.virtual.virtual_gateway import VirtualGateway
+    from enginehouse.app.virtual.virtual_request import VirtualRequest
 
 __version__ = _version("enginehouse")
 
@@ -195,6 +203,11 @@ __all__ = [
     "UpstreamError",
     "UpstreamTimeout",
     "Verdict",
+    "VirtualBackend",
+    "VirtualEngines",
+    "VirtualGateway",
+    "VirtualRequest",
+    "VirtualSettings",
     "Waiting",
     "WaitingTicket",
     "WeightedScorer",
@@ -211,3 +224,20 @@ __all__ = [
     "replica_name",
     "select_requests",
 ]
+
+_LAZY = {
+    "VirtualBackend": "enginehouse.app.virtual.virtual_engines",
+    "VirtualEngines": "enginehouse.app.virtual.virtual_engines",
+    "VirtualGateway": "enginehouse.app.virtual.virtual_gateway",
+    "VirtualRequest": "enginehouse.app.virtual.virtual_request",
+    "VirtualSettings": "enginehouse.app.virtual.settings",
+}
+
+if not _typing.TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Import a name when it is first used: most plugins need no whole gateway."""
+        if name not in _LAZY:
+            raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+        globals()[name] = found = getattr(_import_module(_LAZY[name]), name)
+        return found

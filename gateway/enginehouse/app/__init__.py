@@ -9,6 +9,7 @@
     reload         reads the configuration again, on request or when its file changes
     config_diff    what a new configuration changes
     config_change  prepares such a change, then carries it out in one step
+    virtual/       the gateway's decisions on a virtual clock, for simulations
     watch          detects changes of a file
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import time
@@ -67,12 +67,12 @@ def build_router(config: Config, registry: Registry) -> Router:
     )
 
 
-def build_fleet(config: Config, observers: Observers | None = None) -> Fleet:
+def build_fleet(config: Config, observers: Observers | None = None, clock: Callable[[], float] = time) -> Fleet:
     """The fleet of all configured backends. Remote ones have not been probed; managed ones are stopped."""
     observers = observers or Observers()
     fleet = Fleet(
         config.checks,
-        time,
+        clock,
         on_health=partial(_report_health, observers.callbacks("backend_health")),
         on_replicas=partial(notify, observers.callbacks("replicas_changed")),
     )

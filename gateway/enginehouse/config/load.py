@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,22 +33,35 @@ class LoadedConfig(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def load_config(file: Path | None, environ: Mapping[str, str]) -> LoadedConfig:
+def load_config(
+    file: Path | None, environ: Mapping[str, str], change: Callable[[dict[str, Any]], None] | None = None
+) -> LoadedConfig:
     """Load the configuration of ``file``, or of the file that ``find_config`` finds, with overrides from ``environ``.
 
-    Raises ``ConfigError``, or ``ConfigErrors`` for several problems.
+    ``change`` may change the document before it is checked. Raises ``ConfigError``, or ``ConfigErrors`` for several
+    problems.
     """
     found = find_config(file, environ)
     data = _parse(found) if found else {}
+    if change is not None:
+        change(data)
+    return read_document(data, found, environ)
+
+
+def read_document(data: dict[str, Any], file: Path | None, environ: Mapping[str, str]) -> LoadedConfig:
+    """The configuration of a document, which comes from ``file``, with overrides from ``environ``.
+
+    Raises as ``load_config``.
+    """
     gather_plugin_tables(data)
     overrides = override(data, environ)
-    folder = found.parent if found else Path()
+    folder = file.parent if file else Path()
     decoder = Decoder(lambda text: read_secret(text, folder, environ))
     plain = decoder.read(CONFIG, data)
-    _refuse([*overrides.problems, *decoder.problems], found, overrides)
+    _refuse([*overrides.problems, *decoder.problems], file, overrides)
     config = msgspec.convert(plain, Config)
-    _refuse(rules.problems(config), found, overrides)
-    return LoadedConfig(config, found, (*overrides.warnings, *rules.warnings(config)))
+    _refuse(rules.problems(config), file, overrides)
+    return LoadedConfig(config, file, (*overrides.warnings, *rules.warnings(config)))
 
 
 def _parse(file: Path) -> dict[str, Any]:

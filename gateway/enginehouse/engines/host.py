@@ -15,6 +15,7 @@ from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.domain.ticket import SwapDone
 from enginehouse.engines.engine_pool import EnginePool, ManagedReplica
 from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.host_queues import host_queue
 from enginehouse.engines.idle import IdleKeeper
 from enginehouse.engines.load_request import load
 from enginehouse.engines.ports import Ports
@@ -25,7 +26,6 @@ from enginehouse.interfaces.swappers import HostFacts, Swapper, SwapPlan
 from enginehouse.scheduling.collaborators import QueueListener
 from enginehouse.scheduling.explain import explain_swap
 from enginehouse.scheduling.facts import SchedulingRules, scheduling_rules
-from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.log_ring import LogRing
 
 _log = logging.getLogger(__name__)
@@ -79,8 +79,7 @@ class Host(QueueListener):
         self._rules = scheduling_rules(context.config, name)
         self._facts = self._facts_for(self._rules)
         self._swapper = context.make_swapper(self._facts)
-        self.queue = HostQueue(name, context.make_scheduler(), self.pool, self, context.scheduler)
-        self.queue.prepare(self._swapper, self._facts, self._rules.limits)
+        self.queue = host_queue(name, context, self.pool, self, self._swapper, self._facts, self._rules.limits)
 
     @property
     def empty(self) -> bool:

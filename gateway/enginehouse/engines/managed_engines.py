@@ -53,7 +53,7 @@ class ManagedEngines:
     def build(self, state_file: StateFile, prober: Prober) -> None:
         """Make the hosts. Raises ``ConfigError`` or ``PluginError``. Nothing is started."""
         self._make_host = partial(Host, ports=Ports(), state_file=state_file, prober=prober)
-        names = [*_hosts_of(self._context.config), *(record.host for record in state_file.records.values())]
+        names = [*hosts_of(self._context.config), *(record.host for record in state_file.records.values())]
         self._hosts = {name: self._make_host(name, self._context) for name in dict.fromkeys(names)}
         self.remote.open()
         self._list_queues()
@@ -67,7 +67,7 @@ class ManagedEngines:
     def prepare(self, context: HostContext) -> EngineChange:
         """Prepare a change to the configuration of ``context``. Raises ``ConfigError``."""
         hosts = {name: host for name, host in self._hosts.items() if not host.empty}
-        for name in _hosts_of(context.config):
+        for name in hosts_of(context.config):
             if name not in hosts:
                 hosts[name] = self._make_host(name, context)
         return EngineChange(context, hosts, {name: host.prepare(context) for name, host in hosts.items()})
@@ -187,6 +187,6 @@ class ManagedEngines:
                 host.release_idle()
 
 
-def _hosts_of(config: Config) -> Sequence[str]:
+def hosts_of(config: Config) -> Sequence[str]:
     """The host of each launched model."""
     return [model.host for model in config.models.values() if model.launches]

@@ -23,7 +23,10 @@ def public_names(module: ModuleType) -> set[str]:
 
 
 def test_the_door_offers_exactly_what_it_says() -> None:
+    assert all(getattr(enginehouse, name) is not None for name in enginehouse.__all__)
     assert public_names(enginehouse) == set(enginehouse.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        getattr(enginehouse, "nothing")  # noqa: B009 - mypy knows that there is none
 
 
 def test_what_the_door_offers_is_sorted() -> None:

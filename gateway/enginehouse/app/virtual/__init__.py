@@ -1,0 +1,10 @@
+"""A gateway on a virtual clock, in front of engines that its caller plays: for simulations.
+
+::
+
+    virtual_engines   what the caller plays, and what it is told of each engine
+    virtual_gateway   builds the gateway's decisions: routing, queues, swaps
+    virtual_host      one host, whose engines only have states
+    virtual_request   one request: its route, its place in a queue, its retries
+    settings          changes of the configuration: other values, more instances
+"""

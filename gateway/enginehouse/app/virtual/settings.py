@@ -1,0 +1,102 @@
+"""Changes of a configuration that a simulation tries out."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from enginehouse.app.virtual.virtual_engines import VirtualEngines
+from enginehouse.app.virtual.virtual_gateway import VirtualGateway
+from enginehouse.config.load import LoadedConfig, load_config, read_document
+from enginehouse.domain.errors import ConfigError
+from enginehouse.plugin_manager.discovery import load_plugins
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_LAUNCHING = ("driver", "path", "command")
+
+
+class VirtualSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A configuration, as a simulation changes it.
+
+    ``file``: without one, the gateway has one backend and default values. ``values``: keys such as ``routing.strategy``
+    with their values, both as text. ``instances``: so many engines for each model, instead of those configured; remote
+    backends that serve the same models are repeated in their order.
+    """
+
+    file: Path | None = None
+    values: tuple[tuple[str, str], ...] = ()
+    instances: int | None = None
+
+    def load(self) -> LoadedConfig:
+        """The changed configuration. Raises ``ConfigError``."""
+        if self.file is not None:
+            return load_config(self.file, os.environ, self._change)
+        document = {"backends": {"engine": {"url": "http://engine", "driver": "sim"}}}
+        self._change(document)
+        return read_document(document, None, os.environ)
+
+    def gateway(self, engines: VirtualEngines) -> VirtualGateway:
+        """A virtual gateway with this configuration. Raises ``ConfigError`` or ``PluginError``."""
+        loaded = self.load()
+        try:
+            return VirtualGateway(loaded.config, load_plugins(loaded.config.plugins).registry, engines)
+        except ConfigError as error:
+            raise error.located(str(loaded.file) if loaded.file else "") from None
+
+    def _change(self, document: dict[str, Any]) -> None:
+        for key, text in self.values:
+            _merge(document, _parsed(key, text))
+        if self.instances is not None:
+            _repeat_backends(document, self.instances)
+            for model in _tables(document.get("models")):
+                if any(key in model for key in _LAUNCHING):
+                    model["replicas"] = self.instances
+
+
+def _parsed(key: str, text: str) -> dict[str, Any]:
+    """``key = text`` as a document. A text that is no TOML value is a string."""
+    for value in (text, json.dumps(text)):
+        with suppress(tomllib.TOMLDecodeError):
+            return tomllib.loads(f"{key} = {value}")
+    raise ConfigError("is not the name of a key", key=key, remedy="write it as in the file: routing.strategy")
+
+
+def _merge(document: dict[str, Any], change: dict[str, Any]) -> None:
+    """Put the innermost tables of ``change`` into ``document``."""
+    for key, value in change.items():
+        inner = document.get(key)
+        if isinstance(value, dict) and isinstance(inner, dict):
+            _merge(inner, value)
+        else:
+            document[key] = value
+
+
+def _repeat_backends(document: dict[str, Any], instances: int) -> None:
+    backends = document.get("backends")
+    if not isinstance(backends, dict):
+        return
+    groups: dict[str, list[str]] = {}
+    for name, backend in backends.items():
+        models = backend.get("models") if isinstance(backend, dict) else None
+        groups.setdefault(repr(sorted(models or ())), []).append(name)
+    repeated: dict[str, Any] = {}
+    for names in groups.values():
+        for number in range(instances):
+            name, copy = names[number % len(names)], number // len(names) + 1
+            repeated[f"{name}-{copy}" if copy > 1 else name] = backends[name]
+    document["backends"] = repeated
+
+
+def _tables(tables: Any) -> Iterable[dict[str, Any]]:
+    return [table for table in tables.values() if isinstance(table, dict)] if isinstance(tables, dict) else ()
