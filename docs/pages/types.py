@@ -33,7 +33,13 @@ _DOOR = {
         "scheduling.kit.swaps",
         "scheduling.kit.usage",
     ),
-    "Engines": ("interfaces.drivers", "interfaces.openai_driver", "interfaces.launchers"),
+    "Engines": (
+        "interfaces.drivers",
+        "interfaces.openai_driver",
+        "interfaces.launch_options",
+        "interfaces.model_folder",
+        "interfaces.launchers",
+    ),
     "Rescheduling": (
         "domain.instance",
         "domain.migration",

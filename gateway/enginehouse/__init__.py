@@ -58,11 +58,21 @@ from enginehouse.domain.route import ExplainedCandidate, Explanation, Reason, Ro
 from enginehouse.domain.ticket import Phase, SwapDone, SwapId, Ticket
 from enginehouse.hookspecs import Register, hookimpl
 from enginehouse.interfaces.discoverers import Discoverer, FoundBackend
-from enginehouse.interfaces.drivers import Driver, EngineClient, EngineResponse, LaunchSpec, ServedModel
+from enginehouse.interfaces.drivers import (
+    Driver,
+    EngineClient,
+    EngineOptions,
+    EngineResponse,
+    LaunchSpec,
+    ModelFacts,
+    ServedModel,
+)
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
+from enginehouse.interfaces.launch_options import option_arguments
 from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
 from enginehouse.interfaces.migrators import MigrationMeans, Migrator
+from enginehouse.interfaces.model_folder import missing_folder, read_model_folder
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.openai_driver import OpenAICompatibleDriver, read_json, read_model_list
 from enginehouse.interfaces.rescheduling import ReschedulingPolicy
@@ -113,6 +123,7 @@ __all__ = [
     "DroppedPair",
     "Effects",
     "EngineClient",
+    "EngineOptions",
     "EngineOutput",
     "EngineProcess",
     "EngineResponse",
@@ -147,6 +158,7 @@ __all__ = [
     "Migration",
     "MigrationMeans",
     "Migrator",
+    "ModelFacts",
     "ModelNotFound",
     "NoHealthyBackend",
     "NotEnoughMemory",
@@ -216,10 +228,13 @@ __all__ = [
     "guarded",
     "hookimpl",
     "migration_budget",
+    "missing_folder",
+    "option_arguments",
     "parse_duration",
     "plan_offload",
     "project",
     "read_json",
+    "read_model_folder",
     "read_model_list",
     "replica_name",
     "select_requests",

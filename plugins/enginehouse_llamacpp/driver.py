@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -10,23 +11,45 @@ from enginehouse import (
     Capabilities,
     EngineClient,
     LaunchSpec,
+    ModelFacts,
     OpenAICompatibleDriver,
     ServedModel,
+    option_arguments,
     read_json,
 )
+from enginehouse_llamacpp.model_file import model_facts, renders_tools, shards
+from enginehouse_llamacpp.options import SWITCHES, LlamaCppOptions
 
 
 class LlamaCppDriver(OpenAICompatibleDriver):
     """llama.cpp's ``llama-server``. It is healthy when its model is loaded; ``/props`` has the context per request."""
 
+    Options = LlamaCppOptions
+    how_to_install = "`brew install llama.cpp`, or a build of https://github.com/ggml-org/llama.cpp/releases"
     health_path = "/health"
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
         if not spec.path:
             return None
-        context = ["-c", str(spec.context_length)] if spec.context_length else []
-        where = ["--host", "127.0.0.1", "--port", str(spec.port)]
-        return ["llama-server", "-m", spec.path, "--alias", spec.model, *where, "--metrics", *context]
+        options = spec.options_as(LlamaCppOptions)
+        whole = options.whole_context(spec.context_length)
+        context = ["-c", str(whole)] if whole else []
+        where = ["--host", "127.0.0.1", "--port", str(spec.port), "--metrics"]
+        flags = option_arguments(options, switches=SWITCHES)
+        return ["llama-server", "-m", spec.path, "--alias", spec.model, *where, *context, *flags]
+
+    def why_not(self, spec: LaunchSpec) -> str:
+        """A GGUF file, or a shard of it, that is not there."""
+        options = spec.options_as(LlamaCppOptions)
+        others = [options.mmproj, options.lora, options.model_draft, options.chat_template_file]
+        for file in [*(shards(Path(spec.path)) if spec.path else ()), *(Path(each) for each in others if each)]:
+            if not file.is_file():
+                return f"there is no file {file} (download it, or correct the path)"
+        return ""
+
+    def inspect(self, spec: LaunchSpec) -> ModelFacts:
+        """What the GGUF file tells. Raises ``ConfigError`` for one that cannot be read."""
+        return model_facts(spec) if spec.path else ModelFacts()
 
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
         """The listed models. For a single model, ``/props`` takes precedence over the list.
@@ -58,8 +81,11 @@ class _Properties(msgspec.Struct):
     default_generation_settings: _Settings = msgspec.field(default_factory=_Settings)
     modalities: _Modalities = msgspec.field(default_factory=_Modalities)
     total_slots: int = 0
+    chat_template: str | None = None
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            context_length=self.default_generation_settings.n_ctx or None, vision=self.modalities.vision
+            context_length=self.default_generation_settings.n_ctx or None,
+            vision=self.modalities.vision,
+            tools=renders_tools(self.chat_template),
         )

@@ -13,8 +13,9 @@ _MIB = 1024**2
 class Memory(Swapper):
     """Evicts the least recently used replicas until the target fits, and no more; never a pinned one.
 
-    The size of a replica is the declared one, else the measured one. A replica of unknown size counts as all the memory
-    that pinned replicas leave, so it runs beside those only. Without a budget, no replica is ever evicted.
+    The size of a replica is the declared one, else the measured one, else what its files suggest. A replica of unknown
+    size, or of one that its files alone make too large, counts as all the memory that pinned replicas leave, so it runs
+    beside those only. Without a budget, no replica is ever evicted.
     """
 
     def __init__(self) -> None:
@@ -32,7 +33,7 @@ class Memory(Swapper):
         unpinned = [each for each in running if each not in pinned]
         left = budget - sum(self._size(each) or 0 for each in pinned)
         needed = self._size(target)
-        if needed is None:
+        if needed is None or (needed > left and self._known_size(target) is None):
             return unpinned
         if needed > left:
             raise LoadFailed(self._never(target, needed, budget, pinned))
@@ -43,7 +44,12 @@ class Memory(Swapper):
         pass
 
     def _size(self, replica: str) -> int | None:
-        """The bytes of a replica, ``None`` if they are not known yet."""
+        """The bytes of a replica, ``None`` if nothing is known yet."""
+        known = self._known_size(replica)
+        return self._host.estimated.get(replica) if known is None else known
+
+    def _known_size(self, replica: str) -> int | None:
+        """The bytes of a replica that are declared or were measured."""
         declared = self._host.replicas[replica].memory
         return self._host.measured.get(replica) if declared is None else declared
 

@@ -11,15 +11,22 @@ from enginehouse import (
     Capabilities,
     EngineClient,
     LaunchSpec,
+    ModelFacts,
     OpenAICompatibleDriver,
     ServedModel,
+    missing_folder,
+    option_arguments,
     read_json,
+    read_model_folder,
 )
+from enginehouse_sglang.options import SglangOptions
 
 
 class SglangDriver(OpenAICompatibleDriver):
     """SGLang's server. Its model list has the context length, ``/model_info`` the other capabilities."""
 
+    Options = SglangOptions
+    how_to_install = "`pip install sglang`, or set command to the python that has it"
     health_path = "/health"
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
@@ -28,7 +35,14 @@ class SglangDriver(OpenAICompatibleDriver):
         context = ["--context-length", str(spec.context_length)] if spec.context_length else []
         where = ["--host", "127.0.0.1", "--port", str(spec.port)]
         model = ["--model-path", spec.path, "--served-model-name", spec.model]
-        return ["python", "-m", "sglang.launch_server", *model, *where, *context]
+        options = option_arguments(spec.options_as(SglangOptions), switches=SglangOptions.__struct_fields__)
+        return ["python", "-m", "sglang.launch_server", *model, *where, *context, *options]
+
+    def why_not(self, spec: LaunchSpec) -> str:
+        return missing_folder(spec.path)
+
+    def inspect(self, spec: LaunchSpec) -> ModelFacts:
+        return ModelFacts(capabilities=read_model_folder(spec.path))
 
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
         """The listed models, each with the capabilities of the loaded one."""

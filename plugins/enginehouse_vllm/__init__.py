@@ -2,64 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from enginehouse import Driver, Register, hookimpl
+from enginehouse_vllm.driver import VllmDriver
 
-import msgspec
-
-from enginehouse import (
-    Driver,
-    EngineClient,
-    LaunchSpec,
-    OpenAICompatibleDriver,
-    Register,
-    hookimpl,
-    read_json,
-)
-
-
-class VllmDriver(OpenAICompatibleDriver):
-    """vLLM's OpenAI-compatible server. Its model list has each model's context length."""
-
-    health_path = "/health"
-
-    def command(self, spec: LaunchSpec) -> Sequence[str] | None:
-        if not spec.path:
-            return None
-        context = ["--max-model-len", str(spec.context_length)] if spec.context_length else []
-        sleep = ["--enable-sleep-mode"] if spec.sleep else []
-        where = ["--host", "127.0.0.1", "--port", str(spec.port)]
-        return ["vllm", "serve", spec.path, "--served-model-name", spec.model, *where, *context, *sleep]
-
-    def environment(self, spec: LaunchSpec) -> Mapping[str, str]:
-        """Enable the sleep endpoints, which vLLM serves in development mode only."""
-        return {"VLLM_SERVER_DEV_MODE": "1"} if spec.sleep else {}
-
-    async def sleep(self, engine: EngineClient) -> bool:
-        """Move the weights to main memory and drop the KV cache. Fails on a server without sleep mode."""
-        return (await engine.request("POST", "/sleep?level=1")).status == 200
-
-    async def wake(self, engine: EngineClient) -> bool:
-        return (await engine.request("POST", "/wake_up")).status == 200
-
-    async def concurrency(self, engine: EngineClient) -> int | None:
-        """``max_num_seqs``, which vLLM reports in development mode only (``VLLM_SERVER_DEV_MODE=1``)."""
-        response = await engine.request("GET", "/server_info?config_format=json")
-        if response.status != 200:
-            return None
-        settings = read_json(response, _ServerInfo).vllm_config
-        return settings.scheduler_config.max_num_seqs if isinstance(settings, _VllmConfig) else None
-
-
-class _SchedulerConfig(msgspec.Struct):
-    max_num_seqs: int | None = None
-
-
-class _VllmConfig(msgspec.Struct):
-    scheduler_config: _SchedulerConfig = msgspec.field(default_factory=_SchedulerConfig)
-
-
-class _ServerInfo(msgspec.Struct):
-    vllm_config: _VllmConfig | str = ""  # older servers send a text only
+__all__ = ["VllmDriver"]
 
 
 @hookimpl

@@ -21,11 +21,12 @@ def host_of(
     pinned: tuple[str, ...] = (),
     twins: Mapping[str, str] | None = None,
     measured: Mapping[str, int] | None = None,
+    estimated: Mapping[str, float] | None = None,
     elsewhere: frozenset[str] = frozenset(),
 ) -> HostFacts:
     """A host with one replica of each model, called like the model, and ``twins``: more replicas with their models.
 
-    ``memory`` and ``sizes`` are in GiB, ``measured`` is in bytes.
+    ``memory``, ``sizes`` and ``estimated`` are in GiB, ``measured`` is in bytes.
     """
     sizes = sizes or {}
     model_of = {model: model for model in models} | dict(twins or {})
@@ -40,7 +41,10 @@ def host_of(
     }
     budget = None if memory is None else int(memory * GIB)
     measured = {} if measured is None else measured
-    return HostFacts(name="local", memory=budget, replicas=replicas, measured=measured, elsewhere=elsewhere)
+    likely = {replica: int(size * GIB) for replica, size in (estimated or {}).items()}
+    return HostFacts(
+        name="local", memory=budget, replicas=replicas, measured=measured, estimated=likely, elsewhere=elsewhere
+    )
 
 
 def installed_swapper(type: str, host: HostFacts, **parameters: Any) -> Swapper:

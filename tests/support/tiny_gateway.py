@@ -18,7 +18,8 @@ import uvloop
 
 from enginehouse import Driver, EngineClient, EngineResponse, ReplicaState, ServedModel, UpstreamError
 from enginehouse.config.schema import ModelSettings
-from enginehouse.engines.engine_pool import EnginePool, ManagedReplica
+from enginehouse.engines.engine_pool import EnginePool
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
 from tests.support.launchers import local_launcher

@@ -20,6 +20,7 @@ from enginehouse.config.schema import (
     BackendSettings,
     CapabilitySettings,
     Config,
+    HostSettings,
     ModelSettings,
     ScorerSettings,
     TelemetrySettings,
@@ -34,7 +35,7 @@ from enginehouse.domain.replica import Health, ReplicaState, replica_name
 from enginehouse.engines.guarded_driver import GuardedDriver, unguarded
 from enginehouse.engines.guarded_launcher import GuardedLauncher
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.launch_line import launch_line
+from enginehouse.engines.launch_line import launch_line, why_not
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.drivers import Driver
@@ -161,19 +162,29 @@ def build_drivers(config: Config, registry: Registry, before: Mapping[str, Drive
 
 
 def check_launch_lines(config: Config, drivers: Mapping[str, Driver], registry: Registry) -> None:
-    """Make the launch line of every model, on no port. Raises ``ConfigError``, or ``PluginError`` if a driver fails."""
+    """Make the launch line of every model, on no port. Raises ``ConfigError``, or ``PluginError`` if a driver fails.
+
+    Logs a warning for a model whose program or file is missing on this machine: a load would fail.
+    """
     for name, model in config.models.items():
         if not model.launches:
             continue
         type = driver_of(model)
         try:
-            launch_line(name, model, unguarded(drivers[type]), port=0)
+            line = launch_line(name, model, unguarded(drivers[type]), port=0)
+            if config.hosts.get(model.host, HostSettings()).launcher == HostSettings().launcher:
+                _warn(why_not(name, model, unguarded(drivers[type]), line))
         except EnginehouseError:
             raise
         except (Exception, SystemExit) as error:
             problem = f"the driver '{type}' has no launch line for models.{name}: {describe(error)}"
             raise registry.get("driver", type).error(problem) from error
         launch_line(name, model, drivers[type], port=0)  # the guard checks the driver's answers
+
+
+def _warn(problem: str) -> None:
+    if problem:
+        _log.warning("%s", problem)
 
 
 def check_scheduling(config: Config, registry: Registry) -> None:

@@ -216,6 +216,7 @@ class ModelSettings(CapabilitySettings, frozen=True):
     command: Annotated[
         str, Meta(description="launch line that replaces the driver's; may use `${port}`, `${path}` and `${model}`")
     ] = ""
+    options: Annotated[dict[str, Any], Meta(description="options of the driver, for its own launch line")] = {}
     args: Annotated[list[str], Meta(description="arguments to add to the launch line")] = []
     env: Annotated[dict[str, HiddenText], Meta(description="environment variables of the engine")] = {}
     host: Annotated[str, Meta(description="host that it runs on")] = "local"

@@ -7,20 +7,19 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed, NotEnoughMemory
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines.back_off import BackOff
 from enginehouse.engines.launch_line import fingerprint
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.memory_meter import MemoryMeter
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.recording_launcher import RecordingLauncher
 from enginehouse.engines.state_file import EngineRecord, StateFile
 from enginehouse.engines.supervisor import Supervisor
-from enginehouse.interfaces.drivers import Driver, EngineClient
+from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
 from enginehouse.scheduling.collaborators import EngineControl
 from enginehouse.telemetry.log_ring import LogRing
@@ -33,19 +32,6 @@ _STRAY_STOP_S = 10.0
 _WAITED_OUT_S = 2.0
 """The longest pause after failures that requests wait out instead of being refused."""
 _MEASURE_EVERY_S = 30.0
-
-
-class ManagedReplica(NamedTuple):
-    """A replica that the gateway launches: its backend, its model and the driver of that.
-
-    ``secrets``: the environment variables that hold secrets of the configuration.
-    """
-
-    backend: str
-    model_name: str
-    model: ModelSettings
-    driver: Driver
-    secrets: frozenset[str] = frozenset()
 
 
 class EnginePool(EngineControl):

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.interfaces.drivers import Driver, EngineClient, LaunchSpec, ServedModel
+from enginehouse.interfaces.drivers import Driver, EngineClient, LaunchSpec, ModelFacts, ServedModel
 from enginehouse.telemetry.plugin_failures import await_plugin, plugin_failed, wrong_result
 
 T = TypeVar("T")
@@ -22,6 +22,8 @@ class GuardedDriver(Driver):
 
     def __init__(self, plugin: PluginId, driver: Driver) -> None:
         self.driver = driver
+        self.Options = driver.Options
+        self.how_to_install = driver.how_to_install
         self._plugin = plugin
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
@@ -35,6 +37,18 @@ class GuardedDriver(Driver):
         if not isinstance(variables, dict) or not _are_texts([*variables, *variables.values()]):
             raise self._wrong("environment", variables, "a dict of texts")
         return variables
+
+    def why_not(self, spec: LaunchSpec) -> str:
+        problem = self._call(self.driver.why_not, spec)
+        if not isinstance(problem, str):
+            raise self._wrong("why_not", problem, "a text")
+        return problem
+
+    def inspect(self, spec: LaunchSpec) -> ModelFacts:
+        facts = self._call(self.driver.inspect, spec)
+        if not isinstance(facts, ModelFacts):
+            raise self._wrong("inspect", facts, "ModelFacts")
+        return facts
 
     async def healthy(self, engine: EngineClient) -> bool:
         return self._yes_or_no("healthy", await await_plugin(self._plugin, self.driver.healthy, engine))

@@ -13,15 +13,18 @@ from enginehouse.config.managed import driver_of
 from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, ReplicaLost, RequestError
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.domain.ticket import SwapDone
-from enginehouse.engines.engine_pool import EnginePool, ManagedReplica
+from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_queues import host_queue
 from enginehouse.engines.idle import IdleKeeper
 from enginehouse.engines.load_request import load
+from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.state_file import StateFile
 from enginehouse.engines.status_publisher import StatusPublisher
+from enginehouse.interfaces.drivers import ModelFacts
 from enginehouse.interfaces.swappers import HostFacts, Swapper, SwapPlan
 from enginehouse.scheduling.collaborators import QueueListener
 from enginehouse.scheduling.explain import explain_swap
@@ -76,10 +79,21 @@ class Host(QueueListener):
             on_state=self._note_state,
             on_exited=self._note_exited,
         )
+        self._files = ModelFiles(self._note_facts)
         self._rules = scheduling_rules(context.config, name)
         self._facts = self._facts_for(self._rules)
         self._swapper = context.make_swapper(self._facts)
         self.queue = host_queue(name, context, self.pool, self, self._swapper, self._facts, self._rules.limits)
+
+    def begin(self) -> None:
+        """Begin the background work, on a host where no engine can be left running."""
+        self.pool.begin()
+        self._read_files()
+
+    async def open(self) -> None:
+        """Begin the background work, and take over the engines that an earlier gateway left running here."""
+        self._read_files()
+        await self.pool.open()
 
     @property
     def empty(self) -> bool:
@@ -147,6 +161,7 @@ class Host(QueueListener):
 
     async def close(self, error: RequestError) -> None:
         """Refuse the waiting requests with ``error`` and stop every engine."""
+        self._files.close()
         await self.queue.close(error)
         await self.pool.close()
 
@@ -196,6 +211,7 @@ class Host(QueueListener):
                 self._retire(replica, within)
             elif before.config.checks != change.context.config.checks or not _probed_alike(known.get(replica), managed):
                 self._restart_probes(replica)
+        self._read_files()
 
     def put_rules(self, change: HostChange) -> None:
         """Give the scheduler its new rules."""
@@ -240,8 +256,9 @@ class Host(QueueListener):
             if replica in retiring
         }
         replicas = {**rules.facts.replicas, **old}
+        measured, reported, estimated = self.pool.measured, self.pool.reported, self._files.estimated
         return msgspec.structs.replace(
-            rules.facts, replicas=replicas, measured=self.pool.measured, reported=self.pool.reported
+            rules.facts, replicas=replicas, measured=measured, reported=reported, estimated=estimated
         )
 
     def _kept(self) -> Mapping[str, ManagedReplica]:
@@ -277,6 +294,17 @@ class Host(QueueListener):
             else:
                 self._publisher.not_ready(replica, managed, state, supervisor.problem)
         self._publisher.state(replica, state)
+
+    def _read_files(self) -> None:
+        kept = self._kept()
+        self._files.keep(kept)
+        for replica, managed in kept.items():
+            self._files.put(replica, managed)
+
+    def _note_facts(self, replica: str, facts: ModelFacts) -> None:
+        managed = self._managed[replica]
+        if self.pool.states()[replica] is not ReplicaState.READY:  # its engine knows better
+            self._context.fleet.set_models(managed.backend, {managed.model_name: facts.capabilities})
 
     def _note_exited(self, replica: str) -> None:
         self.queue.exited(replica)

@@ -11,7 +11,7 @@ from enginehouse.config.schema import Config, HostSettings
 from enginehouse.config.secret_variables import secret_variables
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import replica_name
-from enginehouse.engines.engine_pool import ManagedReplica
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.launchers import Launcher

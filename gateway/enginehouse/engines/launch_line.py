@@ -6,15 +6,17 @@ import hashlib
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from enginehouse.config.managed import driver_of
+from enginehouse.config.parameters import decode_parameters
 from enginehouse.config.schema import ModelSettings
 from enginehouse.config.secret_variables import withheld_from
 from enginehouse.domain.errors import ConfigError
-from enginehouse.interfaces.drivers import Driver, LaunchSpec
+from enginehouse.interfaces.drivers import Driver, EngineOptions, LaunchSpec
 from enginehouse.interfaces.launchers import LaunchLine
 
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
@@ -35,10 +37,8 @@ def launch_line(
     Raises ``ConfigError``, naming the key, for an unknown placeholder, an unset variable, a command that cannot be
     split, and a missing ``command`` where the driver has no launch line.
     """
-    path = os.path.expanduser(model.path)
-    sleep = model.idle == "sleep"
-    spec = LaunchSpec(model=name, path=path, port=port, context_length=model.context_length, sleep=sleep)
-    values = {"port": str(port), "path": path, "model": name}
+    spec = launch_spec(name, model, driver, port)
+    values = {"port": str(port), "path": spec.path, "model": name}
     words = _Words(f"models.{name}", values, environ)
     stop_words = _Words(f"models.{name}", {**values, "pid": "${pid}"}, environ)
     return LaunchLine(
@@ -54,6 +54,37 @@ def launch_line(
         port=port,
         stop_command=stop_words.split("stop_command", model.stop_command),
     )
+
+
+def launch_spec(name: str, model: ModelSettings, driver: Driver, port: int = 0) -> LaunchSpec:
+    """What the driver needs to know of a model. Raises ``ConfigError`` for options that the driver does not take."""
+    options = decode_parameters(
+        driver.Options,
+        model.options,
+        table=f"models.{name}.options",
+        owner=f"driver '{driver_of(model)}'",
+        word="option",
+    )
+    return LaunchSpec(
+        model=name,
+        path=os.path.expanduser(model.path),
+        port=port,
+        context_length=model.context_length,
+        sleep=model.idle == "sleep",
+        options=options or EngineOptions(),
+        args=model.args,
+    )
+
+
+def why_not(name: str, model: ModelSettings, driver: Driver, line: LaunchLine) -> str:
+    """Why the engine of ``line`` cannot start on this machine, with the remedy; empty if it may."""
+    program = line.command[0]
+    environ = line.environment_on(os.environ)
+    if shutil.which(program, path=environ.get("PATH")) is None:
+        remedy = f" ({driver.how_to_install})" if driver.how_to_install else ""
+        return f"models.{name}: there is no program '{program}' on the PATH{remedy}"
+    problem = "" if model.command else driver.why_not(launch_spec(name, model, driver))
+    return f"models.{name}.path: {problem}" if problem else ""
 
 
 def fingerprint(line: LaunchLine) -> str:

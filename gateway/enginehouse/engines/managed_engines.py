@@ -60,7 +60,7 @@ class ManagedEngines:
 
     async def open(self) -> None:
         """Take over the engines that an earlier gateway left running, then begin to preload models."""
-        await asyncio.gather(*(host.pool.open() for host in self._hosts.values()))
+        await asyncio.gather(*(host.open() for host in self._hosts.values()))
         self._tasks.start(self._keep_sweeping())
         self._preload(self.models)
 
@@ -165,7 +165,7 @@ class ManagedEngines:
                 self._tasks.start(host.close(ShuttingDown("The host was removed from the configuration")))
         for name, host in hosts.items():
             if self._hosts.get(name) is not host:
-                host.pool.begin()
+                host.begin()
         self._hosts = hosts
 
     def _list_queues(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -36,6 +36,13 @@ class ServedModel(msgspec.Struct, frozen=True):
     capabilities: Capabilities = UNKNOWN
 
 
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The base class of a driver's options: the table ``[models.NAME.options]``. Every field has a default."""
+
+
+OptionsT = TypeVar("OptionsT", bound=EngineOptions)
+
+
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that a driver turns into a launch line."""
 
@@ -49,6 +56,22 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The configured context length in tokens; ``None`` for the engine's default."""
     sleep: bool = False
     """Whether the gateway will put the engine to sleep when it is idle."""
+    options: EngineOptions = EngineOptions()
+    """The configured options, of the driver's type ``Options``."""
+    args: Sequence[str] = ()
+    """The configured arguments, which the gateway appends. They may set anything, so they may make facts uncertain."""
+
+    def options_as(self, type: type[OptionsT]) -> OptionsT:
+        """The options, which are of ``type``; its defaults if none are given."""
+        return self.options if isinstance(self.options, type) else type()
+
+
+class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model's files tell before its engine runs."""
+
+    capabilities: Capabilities = UNKNOWN
+    memory: int | None = None
+    """An estimate of the bytes that its engine will take."""
 
 
 class Driver(ABC):
@@ -56,6 +79,11 @@ class Driver(ABC):
 
     One object serves all backends of its kind, so it keeps no state about any of them.
     """
+
+    Options: type[EngineOptions] = EngineOptions
+    """The options of a launched model. The gateway decodes them strictly when it reads its configuration."""
+    how_to_install: str = ""
+    """How to get the engine's program, for people who lack it: ``brew install llama.cpp``."""
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
         """The launch line of a managed engine, or ``None`` if the model needs a ``command`` in its configuration.
@@ -67,6 +95,17 @@ class Driver(ABC):
     def environment(self, spec: LaunchSpec) -> Mapping[str, str]:
         """Environment variables of a managed engine. The model's ``env`` takes precedence."""
         return {}
+
+    def why_not(self, spec: LaunchSpec) -> str:
+        """Why the engine cannot start, as far as the names of the model's files tell; empty if it may.
+
+        Called when the gateway reads its configuration, for engines on this machine. It must not read files.
+        """
+        return ""
+
+    def inspect(self, spec: LaunchSpec) -> ModelFacts:
+        """Read the headers of the model's files. Called in a thread. Any exception is logged and changes nothing."""
+        return ModelFacts()
 
     @abstractmethod
     async def healthy(self, engine: EngineClient) -> bool:

@@ -33,6 +33,8 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Every replica of the host, by name."""
     measured: Mapping[str, int] = {}
     """The most bytes measured for each replica. Live: it changes while the gateway runs."""
+    estimated: Mapping[str, int] = {}
+    """The bytes that each replica will probably take, by its files. Live: it changes while the gateway runs."""
     reported: Mapping[str, int] = {}
     """How many requests each engine says that it serves at once. Live: it changes while the gateway runs."""
     elsewhere: frozenset[str] = frozenset()

@@ -15,12 +15,13 @@ import msgspec
 import pluggy
 
 from enginehouse import hookspecs
+from enginehouse.config.parameters import closest
 from enginehouse.config.schema import PluginSettings
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
 from enginehouse.domain.foreign import describe, shown
 from enginehouse.plugin_manager.installed import names_hook, unmet_requirement
 from enginehouse.plugin_manager.kinds import KINDS, Kind, factory_faults
-from enginehouse.plugin_manager.registry import PluginOrigin, Registered, Registry, closest
+from enginehouse.plugin_manager.registry import PluginOrigin, Registered, Registry
 
 GROUP = "enginehouse"
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from enginehouse.config.decode import did_you_mean
+from enginehouse.config.parameters import closest, decode_parameters
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
 from enginehouse.domain.foreign import describe
 from enginehouse.plugin_manager.kinds import KINDS, faults
 
-_MISSING = re.compile(r"Object missing required field `(.*)`")
 _INTERFACES = {kind.name: kind.interface for kind in KINDS}
 
 
@@ -108,34 +106,8 @@ class Registry:
         return instance
 
 
-def closest(name: str, known: Iterable[str], what: str) -> str:
-    """The remedy for a name that is not in ``known``; ``what`` introduces the list of known names."""
-    names = list(known)
-    return f"{did_you_mean(name, names)} {what}: {', '.join(names)}".lstrip()
-
-
 def _arguments(entry: Registered, parameters: Mapping[str, Any], table: str) -> tuple[Any, ...]:
     """The factory's arguments: its decoded ``Config``, or none."""
     config = getattr(entry.factory, "Config", None)
-    known = [field.encode_name for field in msgspec.structs.fields(config)] if config else []
-    for name in parameters:
-        if name not in known:
-            remedy = closest(name, known, "known") if known else "it takes no parameters"
-            raise ConfigError(f"unknown parameter '{name}' of the {entry}", key=_join(table, name), remedy=remedy)
-    if config is None:
-        return ()
-    try:
-        return (msgspec.convert(dict(parameters), config),)
-    except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `$.")
-        where = path.rstrip("`")
-        if missing := _MISSING.fullmatch(problem):
-            name = _join(where, missing[1])
-            remedy = f"add '{name}' to [{table}]" if table else ""
-            raise ConfigError(f"is missing; the {entry} needs it", key=_join(table, name), remedy=remedy) from error
-        of = f"parameter '{where}' of" if where else "parameters of"
-        raise ConfigError(f"{of} the {entry}: {problem}", key=_join(table, where)) from error
-
-
-def _join(*parts: str) -> str:
-    return ".".join(part for part in parts if part)
+    decoded = decode_parameters(config, parameters, table=table, owner=str(entry))
+    return () if decoded is None else (decoded,)

@@ -10,10 +10,10 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
+from enginehouse.config.parameters import closest
 from enginehouse.domain.errors import PluginError
 from enginehouse.plugin_manager.kinds import KINDS, Kind
 from enginehouse.plugin_manager.naming import distribution_name, module_name
-from enginehouse.plugin_manager.registry import closest
 
 _TEMPLATES = files("enginehouse.plugin_manager") / "template"
 _FILES = {

@@ -10,7 +10,8 @@ import pytest
 
 from enginehouse import LoadFailed, NotEnoughMemory, ReplicaState, UpstreamError
 from enginehouse.config.schema import ModelSettings
-from enginehouse.engines.engine_pool import EnginePool, ManagedReplica
+from enginehouse.engines.engine_pool import EnginePool
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
 from enginehouse.scheduling.collaborators import EngineControl

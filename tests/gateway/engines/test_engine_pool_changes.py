@@ -11,7 +11,8 @@ import pytest
 
 from enginehouse import LoadFailed, ReplicaState
 from enginehouse.config.schema import ModelSettings
-from enginehouse.engines.engine_pool import EnginePool, ManagedReplica
+from enginehouse.engines.engine_pool import EnginePool
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver

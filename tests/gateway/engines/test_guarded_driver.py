@@ -9,7 +9,16 @@ from typing import Any, cast
 
 import pytest
 
-from enginehouse import ConfigError, Driver, EngineClient, LaunchSpec, PluginFailed, ServedModel, UpstreamError
+from enginehouse import (
+    ConfigError,
+    Driver,
+    EngineClient,
+    LaunchSpec,
+    ModelFacts,
+    PluginFailed,
+    ServedModel,
+    UpstreamError,
+)
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.guarded_driver import GuardedDriver
 from enginehouse.telemetry import plugin_failures
@@ -35,6 +44,12 @@ class Answers(Driver):
         return self._given()
 
     def environment(self, spec: LaunchSpec) -> Any:
+        return self._given()
+
+    def why_not(self, spec: LaunchSpec) -> Any:
+        return self._given()
+
+    def inspect(self, spec: LaunchSpec) -> Any:
         return self._given()
 
     async def healthy(self, engine: EngineClient) -> bool:
@@ -104,12 +119,21 @@ async def test_a_wrong_answer_is_blamed_on_the_driver(question: str, answer: obj
         await QUESTIONS[question](guarded(answer))
 
 
+@pytest.mark.parametrize("question", ["command", "environment", "why_not", "inspect"])
+@pytest.mark.parametrize("answer", [7, KeyError("secret")])
+def test_a_wrong_answer_about_a_launch_is_blamed_too(question: str, answer: object) -> None:
+    with pytest.raises(PluginFailed, match=r"driver 'acme' .* (returned an object of type int from|failed with Key)"):
+        getattr(guarded(answer), question)(SPEC)
+
+
 @pytest.mark.parametrize("answer", [True, False])
 async def test_right_answers_pass(answer: bool) -> None:
     assert await guarded(answer).healthy(FakeClient({})) is answer
     assert await guarded([ServedModel("m")]).models(FakeClient({})) == [ServedModel("m")]
     assert await guarded(4).concurrency(FakeClient({})) == 4
     assert await guarded(None).concurrency(FakeClient({})) is None
+    assert guarded("no file").why_not(SPEC) == "no file"
+    assert guarded(ModelFacts(memory=7)).inspect(SPEC) == ModelFacts(memory=7)
 
 
 async def test_errors_of_enginehouse_pass() -> None:

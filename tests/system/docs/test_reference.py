@@ -78,7 +78,9 @@ def test_every_metric_is_explained(gateway: Gateway) -> None:
 
 def test_the_launch_line_shown_is_the_one_that_runs(tmp_path: Path) -> None:
     [table] = [
-        block for block in re.findall(r"^```toml\n(.*?)^```$", REAL_ENGINES, re.DOTALL | re.M) if "-ngl" in block
+        block
+        for block in re.findall(r"^```toml\n(.*?)^```$", REAL_ENGINES, re.DOTALL | re.M)
+        if "n_gpu_layers" in block
     ]
     file = tmp_path / "enginehouse.toml"
     file.write_text(table, encoding="utf-8")

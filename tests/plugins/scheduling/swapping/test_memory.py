@@ -54,6 +54,22 @@ def test_a_pinned_replica_is_never_evicted() -> None:
     assert it.eviction_for("a", ["b", "c"]) == ["c"]
 
 
+def test_what_files_suggest_counts_until_it_is_measured() -> None:
+    measured: dict[str, int] = {}
+    host = host_of("a", "b", memory=20, sizes={"a": 8}, measured=measured, estimated={"b": 15})
+    it = installed_swapper("memory", host)
+
+    assert it.eviction_for("a", ["b"]) == ["b"]
+    measured["b"] = 10 * GIB
+    assert it.eviction_for("a", ["b"]) == []
+
+
+def test_what_files_suggest_never_refuses_a_target() -> None:
+    host = host_of("a", "b", "c", memory=20, sizes={"b": 1, "c": 1}, pinned=("c",), estimated={"a": 30})
+
+    assert installed_swapper("memory", host).eviction_for("a", ["b", "c"]) == ["b"]
+
+
 def test_a_target_larger_than_the_host_is_refused_with_the_numbers() -> None:
     it = installed_swapper("memory", host_of("big", "b", memory=24, sizes={"big": 30, "b": 1}))
 

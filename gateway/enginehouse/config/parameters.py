@@ -1,0 +1,54 @@
+"""Decodes a table of the configuration into a struct of a plugin."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from enginehouse.config.decode import did_you_mean
+from enginehouse.domain.errors import ConfigError
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_MISSING = re.compile(r"Object missing required field `(.*)`")
+
+
+def decode_parameters(
+    type: type[T] | None, values: Mapping[str, Any], *, table: str, owner: str, word: str = "parameter"
+) -> T | None:
+    """``values`` as a ``type``; ``None`` if that is ``None``, which allows no value.
+
+    ``table``: the key of the table. ``owner``: whose parameters these are. ``word``: what one of them is called. Raises
+    ``ConfigError`` for an unknown name, a missing one, and a wrong value.
+    """
+    known = [field.encode_name for field in msgspec.structs.fields(type)] if type else []
+    for name in values:
+        if name not in known:
+            remedy = closest(name, known, "known") if known else f"it takes no {word}s"
+            raise ConfigError(f"unknown {word} '{name}' of the {owner}", key=_join(table, name), remedy=remedy)
+    if type is None:
+        return None
+    try:
+        return msgspec.convert(dict(values), type)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$.")
+        where = path.rstrip("`")
+        if missing := _MISSING.fullmatch(problem):
+            name = _join(where, missing[1])
+            remedy = f"add '{name}' to [{table}]" if table else ""
+            raise ConfigError(f"is missing; the {owner} needs it", key=_join(table, name), remedy=remedy) from error
+        of = f"{word} '{where}' of" if where else f"{word}s of"
+        raise ConfigError(f"{of} the {owner}: {problem}", key=_join(table, where)) from error
+
+
+def closest(name: str, known: Iterable[str], what: str) -> str:
+    """The remedy for a name that is not in ``known``; ``what`` introduces the list of known names."""
+    names = list(known)
+    return f"{did_you_mean(name, names)} {what}: {', '.join(names)}".lstrip()
+
+
+def _join(*parts: str) -> str:
+    return ".".join(part for part in parts if part)

@@ -1,0 +1,64 @@
+"""What the files of launched models tell before their engines run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+
+from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.engines.launch_line import launch_spec
+from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.interfaces.drivers import ModelFacts
+
+_log = logging.getLogger(__name__)
+
+
+class ModelFiles:
+    """Asks the drivers about the files of one host's models, one file at a time, in a thread.
+
+    ``on_facts`` gets the answer for a replica. ``estimated`` is live: the bytes that each replica will probably take.
+    """
+
+    def __init__(self, on_facts: Callable[[str, ModelFacts], None]) -> None:
+        self.estimated: dict[str, int] = {}
+        self._on_facts = on_facts
+        self._wanted: dict[str, ManagedReplica] = {}
+        self._one_at_a_time = asyncio.Lock()
+        self._tasks = BackgroundTasks()
+
+    def put(self, replica: str, managed: ManagedReplica) -> None:
+        """Read the files of a new replica, or of one whose settings have changed."""
+        if self._wanted.get(replica) != managed:
+            self._wanted[replica] = managed
+            if managed.model.command:  # only its author knows what it loads
+                return
+            self._tasks.start(self._read(replica, managed))
+
+    def keep(self, replicas: Collection[str]) -> None:
+        """Forget all other replicas."""
+        for replica in self._wanted.keys() - set(replicas):
+            del self._wanted[replica]
+            self.estimated.pop(replica, None)
+
+    def close(self) -> None:
+        """Read nothing more."""
+        self._tasks.cancel()
+
+    async def _read(self, replica: str, managed: ManagedReplica) -> None:
+        async with self._one_at_a_time:
+            if self._wanted.get(replica) is not managed:
+                return
+            try:
+                spec = launch_spec(managed.model_name, managed.model, managed.driver)
+                if managed.driver.why_not(spec):  # reported at start, or on another machine
+                    return
+                facts = await asyncio.to_thread(managed.driver.inspect, spec)
+            except Exception as error:
+                _log.warning("The files of model '%s' tell nothing: %s", managed.model_name, error or repr(error))
+                return
+        if self._wanted.get(replica) is managed:
+            self.estimated.pop(replica, None)
+            if facts.memory:
+                self.estimated[replica] = facts.memory
+            self._on_facts(replica, facts)

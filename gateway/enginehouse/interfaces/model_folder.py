@@ -1,0 +1,46 @@
+"""Reads the folder of a Hugging Face model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from enginehouse.domain.capabilities import Capabilities
+from enginehouse.domain.errors import ConfigError
+
+_LOCAL = ("/", "./", "../", "~")
+
+
+def read_model_folder(path: str) -> Capabilities:
+    """What ``config.json`` in the folder ``path`` tells; nothing if ``path`` is the name of a model on a hub.
+
+    The context length is unknown where positions are scaled, because engines do that in different ways. Raises
+    ``ConfigError`` for a file that cannot be read.
+    """
+    file = Path(path) / "config.json"
+    if not file.is_file():
+        return Capabilities()
+    try:
+        config = msgspec.json.decode(file.read_bytes(), type=_ModelConfig)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from None
+    text = config.text_config or config
+    return Capabilities(
+        context_length=None if text.rope_scaling else text.max_position_embeddings,
+        vision=True if config.vision_config else None,
+    )
+
+
+def missing_folder(path: str) -> str:
+    """Why the model at ``path`` cannot be loaded: a path that names no folder; empty if there may be one."""
+    if path.startswith(_LOCAL) and not Path(path).exists():
+        return f"there is no folder {path} (download the model, or correct the path)"
+    return ""
+
+
+class _ModelConfig(msgspec.Struct):
+    max_position_embeddings: int | None = None
+    rope_scaling: dict[str, object] | None = None
+    vision_config: dict[str, object] | None = None
+    text_config: _ModelConfig | None = None

@@ -1,0 +1,73 @@
+"""The driver of vLLM servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from enginehouse import (
+    EngineClient,
+    LaunchSpec,
+    ModelFacts,
+    OpenAICompatibleDriver,
+    missing_folder,
+    option_arguments,
+    read_json,
+    read_model_folder,
+)
+from enginehouse_vllm.options import VllmOptions
+
+
+class VllmDriver(OpenAICompatibleDriver):
+    """vLLM's OpenAI-compatible server. Its model list has each model's context length."""
+
+    Options = VllmOptions
+    how_to_install = "`pip install vllm`"
+    health_path = "/health"
+
+    def command(self, spec: LaunchSpec) -> Sequence[str] | None:
+        if not spec.path:
+            return None
+        context = ["--max-model-len", str(spec.context_length)] if spec.context_length else []
+        sleep = ["--enable-sleep-mode"] if spec.sleep else []
+        where = ["--host", "127.0.0.1", "--port", str(spec.port)]
+        options = option_arguments(spec.options_as(VllmOptions), omit=("sleep_level",))
+        return ["vllm", "serve", spec.path, "--served-model-name", spec.model, *where, *context, *sleep, *options]
+
+    def why_not(self, spec: LaunchSpec) -> str:
+        return missing_folder(spec.path)
+
+    def inspect(self, spec: LaunchSpec) -> ModelFacts:
+        return ModelFacts(capabilities=read_model_folder(spec.path))
+
+    def environment(self, spec: LaunchSpec) -> Mapping[str, str]:
+        """Enable the sleep endpoints, which vLLM serves in development mode only."""
+        return {"VLLM_SERVER_DEV_MODE": "1"} if spec.sleep else {}
+
+    async def sleep(self, engine: EngineClient) -> bool:
+        """Move the weights to main memory and drop the KV cache. Fails on a server without sleep mode."""
+        return (await engine.request("POST", "/sleep?level=1")).status == 200
+
+    async def wake(self, engine: EngineClient) -> bool:
+        return (await engine.request("POST", "/wake_up")).status == 200
+
+    async def concurrency(self, engine: EngineClient) -> int | None:
+        """``max_num_seqs``, which vLLM reports in development mode only (``VLLM_SERVER_DEV_MODE=1``)."""
+        response = await engine.request("GET", "/server_info?config_format=json")
+        if response.status != 200:
+            return None
+        settings = read_json(response, _ServerInfo).vllm_config
+        return settings.scheduler_config.max_num_seqs if isinstance(settings, _VllmConfig) else None
+
+
+class _SchedulerConfig(msgspec.Struct):
+    max_num_seqs: int | None = None
+
+
+class _VllmConfig(msgspec.Struct):
+    scheduler_config: _SchedulerConfig = msgspec.field(default_factory=_SchedulerConfig)
+
+
+class _ServerInfo(msgspec.Struct):
+    vllm_config: _VllmConfig | str = ""  # older servers send a text only

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from enginehouse import Capabilities, LaunchSpec, ModelFacts
+from enginehouse.config.schema import ModelSettings
+from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.engines.model_files import ModelFiles
+from tests.support.fake_engines import ScriptedDriver
+from tests.support.waiting import until
+
+FACTS = ModelFacts(capabilities=Capabilities(context_length=4096), memory=5000)
+
+
+class Inspector(ScriptedDriver):
+    """Tells ``facts``, or raises them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.facts: ModelFacts | Exception = FACTS
+        self.inspected: list[str] = []
+
+    def inspect(self, spec: LaunchSpec) -> ModelFacts:
+        self.inspected.append(spec.path)
+        if isinstance(self.facts, Exception):
+            raise self.facts
+        return self.facts
+
+
+def _managed(driver: Inspector, path: str = "/m", command: str = "") -> ManagedReplica:
+    return ManagedReplica("m", "m", ModelSettings(driver="x", path=path, command=command), driver)
+
+
+async def test_facts_are_passed_on_and_the_size_is_kept() -> None:
+    told: dict[str, ModelFacts] = {}
+    files, driver = ModelFiles(told.__setitem__), Inspector()
+    files.put("m@m", _managed(driver))
+    files.put("m@m", _managed(driver))  # unchanged: not read again
+    await until(lambda: "m@m" in told)
+    assert told == {"m@m": FACTS}
+    assert files.estimated == {"m@m": 5000}
+    assert driver.inspected == ["/m"]
+    files.keep([])
+    assert files.estimated == {}
+
+
+async def test_other_settings_are_read_again() -> None:
+    told: dict[str, ModelFacts] = {}
+    files, driver = ModelFiles(told.__setitem__), Inspector()
+    files.put("m@m", _managed(driver))
+    await until(lambda: "m@m" in told)
+    driver.facts = ModelFacts()
+    files.put("m@m", _managed(driver, "/n"))
+    await until(lambda: told["m@m"] == ModelFacts())
+    assert files.estimated == {}
+
+
+async def test_a_file_that_cannot_be_read_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    told: dict[str, ModelFacts] = {}
+    files, driver = ModelFiles(told.__setitem__), Inspector()
+    driver.facts = OSError("no such file")
+    files.put("m@m", _managed(driver))
+    await until(lambda: "The files of model 'm' tell nothing: no such file" in caplog.text)
+    assert told == {}
+
+
+async def test_a_model_with_a_command_of_its_own_is_not_read() -> None:
+    files, driver = ModelFiles(lambda replica, facts: None), Inspector()
+    files.put("m@m", _managed(driver, command="engine ${port}"))
+    await asyncio.sleep(0)
+    files.close()
+    assert driver.inspected == []

@@ -1,0 +1,134 @@
+"""The options of a launched engine, from the configuration to its launch line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from enginehouse import Capabilities, ConfigError, Driver, LaunchSpec
+from enginehouse.config.schema import ModelSettings
+from enginehouse.engines.launch_line import launch_line, why_not
+from enginehouse_llamacpp import LlamaCppDriver
+from enginehouse_openai import OpenAIDriver
+from enginehouse_sglang import SglangDriver
+from enginehouse_vllm import VllmDriver
+
+
+def _flags(driver: Driver, name: str, options: dict[str, Any], **settings: Any) -> str:
+    model = ModelSettings(driver=name, path="/m", options=options, **settings)
+    return " ".join(launch_line("m", model, driver, 4711).command).partition("--port 4711")[2].strip()
+
+
+@pytest.mark.parametrize(
+    ("options", "flags"),
+    [
+        ({"n_gpu_layers": 99, "parallel": 4}, "--metrics --n-gpu-layers 99 --parallel 4"),
+        ({"n_gpu_layers": "all", "mmap": False, "jinja": True}, "--metrics --n-gpu-layers all --no-mmap --jinja"),
+        ({"embedding": True, "pooling": "mean", "mlock": False}, "--metrics --embedding --pooling mean"),
+        ({"cache_type_k": "q8_0", "flash_attn": "on"}, "--metrics --flash-attn on --cache-type-k q8_0"),
+    ],
+)
+def test_options_of_llamacpp_become_flags(options: dict[str, Any], flags: str) -> None:
+    assert _flags(LlamaCppDriver(), "llamacpp", options) == flags
+
+
+@pytest.mark.parametrize(
+    ("options", "whole"),
+    [({}, 2048), ({"parallel": 4}, 8192), ({"parallel": 4, "kv_unified": True}, 2048)],
+)
+def test_each_slot_of_a_llama_server_has_the_configured_context(options: dict[str, Any], whole: int) -> None:
+    assert f"-c {whole}" in _flags(LlamaCppDriver(), "llamacpp", options, context_length=2048)
+
+
+def test_options_of_vllm_become_flags() -> None:
+    options = {
+        "tensor_parallel_size": 2,
+        "enforce_eager": True,
+        "enable_prefix_caching": False,
+        "lora_modules": ["a=/a", "b=/b"],
+        "kv_transfer_config": {"kv_connector": "NixlConnector", "kv_role": "kv_both"},
+        "sleep_level": 2,
+    }
+    assert _flags(VllmDriver(), "vllm", options) == (
+        "--tensor-parallel-size 2 --no-enable-prefix-caching --enforce-eager --lora-modules a=/a b=/b "
+        '--kv-transfer-config {"kv_connector":"NixlConnector","kv_role":"kv_both"}'
+    )
+
+
+def test_options_of_sglang_have_no_negative_flags() -> None:
+    options = {"tp_size": 2, "enable_metrics": True, "disable_radix_cache": False, "disaggregation_mode": "prefill"}
+    assert _flags(SglangDriver(), "sglang", options) == "--tp-size 2 --enable-metrics --disaggregation-mode prefill"
+
+
+@pytest.mark.parametrize(
+    ("driver", "name", "options", "message"),
+    [
+        (
+            LlamaCppDriver(),
+            "llamacpp",
+            {"n_gpu_layer": 9},
+            r'models.m.options.n_gpu_layer: .*did you mean "n_gpu_layers"',
+        ),
+        (
+            LlamaCppDriver(),
+            "llamacpp",
+            {"parallel": "four"},
+            r"models.m.options.parallel: option 'parallel' of the driver",
+        ),
+        (VllmDriver(), "vllm", {"sleep_level": 3}, r"models.m.options.sleep_level"),
+        (OpenAIDriver(), "openai", {"a": 1}, r"models.m.options.a: unknown option 'a' .*takes no options"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_its_key(driver: Driver, name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        _flags(driver, name, options, command="engine ${port}")
+
+
+def test_a_missing_program_is_told_with_how_to_get_it() -> None:
+    model = ModelSettings(driver="llamacpp", path="/m.gguf", env={"PATH": "/nowhere"})
+    line = launch_line("m", model, LlamaCppDriver(), 1)
+    problem = why_not("m", model, LlamaCppDriver(), line)
+    assert problem.startswith("models.m: there is no program 'llama-server' on the PATH (`brew install llama.cpp`")
+
+
+def test_a_missing_file_is_told_with_its_key(tmp_path: Path) -> None:
+    (tmp_path / "llama-server").touch(mode=0o755)
+    model = ModelSettings(driver="llamacpp", path=f"{tmp_path}/m.gguf", env={"PATH": str(tmp_path)})
+    problem = why_not("m", model, LlamaCppDriver(), launch_line("m", model, LlamaCppDriver(), 1))
+    assert problem == f"models.m.path: there is no file {tmp_path}/m.gguf (download it, or correct the path)"
+    (tmp_path / "m.gguf").touch()
+    assert why_not("m", model, LlamaCppDriver(), launch_line("m", model, LlamaCppDriver(), 1)) == ""
+
+
+@pytest.mark.parametrize("driver", [VllmDriver(), SglangDriver()])
+def test_a_folder_may_be_missing_a_name_on_a_hub_may_not(driver: Driver, tmp_path: Path) -> None:
+    assert "there is no folder" in driver.why_not(LaunchSpec(model="m", path=f"{tmp_path}/gone", port=1))
+    assert driver.why_not(LaunchSpec(model="m", path=str(tmp_path), port=1)) == ""
+    assert driver.why_not(LaunchSpec(model="m", path="Qwen/Qwen3-8B", port=1)) == ""
+
+
+@pytest.mark.parametrize("driver", [VllmDriver(), SglangDriver()])
+@pytest.mark.parametrize(
+    ("config", "capabilities"),
+    [
+        ({"max_position_embeddings": 4096, "rope_scaling": None}, Capabilities(context_length=4096)),
+        ({"max_position_embeddings": 4096, "rope_scaling": {"factor": 4.0}}, Capabilities()),
+        (
+            {"text_config": {"max_position_embeddings": 8192}, "vision_config": {"depth": 24}},
+            Capabilities(context_length=8192, vision=True),
+        ),
+    ],
+)
+def test_a_models_folder_tells_its_capabilities(
+    driver: Driver, config: dict[str, Any], capabilities: Capabilities, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_bytes(msgspec.json.encode(config))
+    assert driver.inspect(LaunchSpec(model="m", path=str(tmp_path), port=1)).capabilities == capabilities
+
+
+@pytest.mark.parametrize("driver", [VllmDriver(), SglangDriver()])
+def test_a_name_on_a_hub_tells_nothing(driver: Driver) -> None:
+    assert driver.inspect(LaunchSpec(model="m", path="Qwen/Qwen3-8B", port=1)).capabilities == Capabilities()

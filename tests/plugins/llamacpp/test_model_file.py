@@ -1,0 +1,143 @@
+"""GGUF files as the driver reads them before a launch."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from enginehouse import Capabilities, LaunchSpec
+from enginehouse_llamacpp import LlamaCppDriver
+from enginehouse_llamacpp.gguf_header import GgufError, read_gguf_header
+from enginehouse_llamacpp.options import LlamaCppOptions
+from tests.support.real_engines import find_llama_server
+
+
+def _text(text: str) -> bytes:
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+def _value(value: Any) -> bytes:
+    """A value with its type (docs/gguf.md of ggml): 4 uint32, 6 float32, 7 bool, 8 string, 9 array."""
+    if isinstance(value, bool):
+        return struct.pack("<I?", 7, value)
+    if isinstance(value, int):
+        return struct.pack("<II", 4, value)
+    if isinstance(value, float):
+        return struct.pack("<If", 6, value)
+    if isinstance(value, str):
+        return struct.pack("<I", 8) + _text(value)
+    items = [_value(item) for item in value]
+    return struct.pack("<I", 9) + items[0][:4] + struct.pack("<Q", len(items)) + b"".join(item[4:] for item in items)
+
+
+def write_gguf(path: Path, size: int = 0, **metadata: Any) -> Path:
+    """A GGUF file of at least ``size`` bytes; a key's ``__`` is a dot."""
+    pairs = [(key.replace("__", "."), value) for key, value in metadata.items()]
+    head = b"GGUF" + struct.pack("<IQQ", 3, 0, len(pairs))
+    path.write_bytes((head + b"".join(_text(key) + _value(value) for key, value in pairs)).ljust(size, b"\0"))
+    return path
+
+
+LLAMA: dict[str, Any] = {
+    "general__architecture": "llama",
+    "llama__context_length": 8192,
+    "llama__block_count": 32,
+    "llama__embedding_length": 4096,
+    "llama__attention__head_count": 32,
+    "llama__attention__head_count_kv": 8,
+    "tokenizer__ggml__tokens": ["a", "long", "list"],
+    "tokenizer__ggml__scores": [0.5] * 2000,
+    "tokenizer__ggml__add_bos_token": True,
+    "tokenizer__chat_template": "{% if tools %}{{ tools }}{% endif %}{{ messages }}",
+}
+KV_BYTES_PER_TOKEN = 32 * 8 * 128 * 2 * 2
+"""Layers, KV heads, their length, a key and a value, two bytes each."""
+
+
+def test_a_header_is_read_and_long_lists_are_stepped_over(tmp_path: Path) -> None:
+    header = read_gguf_header(write_gguf(tmp_path / "m.gguf", **LLAMA))
+    assert header["llama.context_length"] == 8192
+    assert header["tokenizer.ggml.tokens"] is None
+    assert header["tokenizer.ggml.scores"] is None
+    assert header["tokenizer.ggml.add_bos_token"] is True
+    assert str(header["tokenizer.chat_template"]).startswith("{% if tools %}")
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "empty"),
+        (b"GGML" + bytes(20), "does not begin with GGUF"),
+        (b"GGUF" + struct.pack("<IQQ", 9, 0, 0), "version is 9"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 4), "m.gguf cannot be read"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 2**60), "ends within its metadata"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + _text("key") + struct.pack("<I", 99), "m.gguf cannot be read"),
+    ],
+)
+def test_a_file_that_is_broken_says_so(tmp_path: Path, content: bytes, problem: str) -> None:
+    (tmp_path / "m.gguf").write_bytes(content)
+    with pytest.raises(GgufError, match=problem):
+        read_gguf_header(tmp_path / "m.gguf")
+
+
+def test_the_file_tells_the_context_the_tools_and_the_size(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", size=100_000, **LLAMA)
+    facts = LlamaCppDriver().inspect(LaunchSpec(model="m", path=str(path), port=0))
+    assert facts.capabilities == Capabilities(context_length=8192, tools=True)
+    assert facts.memory == 100_000 + 8192 * KV_BYTES_PER_TOKEN
+
+
+def test_a_configured_context_and_smaller_numbers_take_less(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", size=100_000, **LLAMA)
+    options = LlamaCppOptions(cache_type_k="q8_0", cache_type_v="q8_0", parallel=2)
+    spec = LaunchSpec(model="m", path=str(path), port=0, context_length=1024, options=options)
+    facts = LlamaCppDriver().inspect(spec)
+    assert facts.capabilities.context_length == 1024
+    assert facts.memory == 100_000 + 2 * 1024 * KV_BYTES_PER_TOKEN * 34 // 64
+
+
+def test_each_layer_may_have_its_own_number_of_heads(tmp_path: Path) -> None:
+    heads = [0] * 16 + [8] * 16
+    path = write_gguf(tmp_path / "m.gguf", size=100_000, **{**LLAMA, "llama__attention__head_count_kv": heads})
+    facts = LlamaCppDriver().inspect(LaunchSpec(model="m", path=str(path), port=0))
+    assert facts.memory == 100_000 + 8192 * KV_BYTES_PER_TOKEN // 2
+
+
+def test_arguments_make_the_context_uncertain(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", **LLAMA)
+    facts = LlamaCppDriver().inspect(LaunchSpec(model="m", path=str(path), port=0, args=["-c", "131072"]))
+    assert facts.capabilities.context_length is None
+
+
+def test_an_embedding_model_and_a_template_without_tools(tmp_path: Path) -> None:
+    bert: dict[str, Any] = {"general__architecture": "bert", "bert__context_length": 512, "bert__pooling_type": 1}
+    path = write_gguf(tmp_path / "e.gguf", **bert, tokenizer__chat_template="{{ messages }}")
+    facts = LlamaCppDriver().inspect(LaunchSpec(model="e", path=str(path), port=0))
+    assert facts.capabilities == Capabilities(context_length=512, embeddings=True)
+
+
+def test_all_shards_and_the_projector_count(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        write_gguf(tmp_path / f"m-0000{number}-of-00003.gguf", size=1000, **{"general__architecture": "llama"})
+    write_gguf(tmp_path / "mmproj.gguf", size=500)
+    options = LlamaCppOptions(mmproj=str(tmp_path / "mmproj.gguf"))
+    spec = LaunchSpec(model="m", path=str(tmp_path / "m-00001-of-00003.gguf"), port=0, options=options)
+    assert LlamaCppDriver().why_not(spec) == ""
+    facts = LlamaCppDriver().inspect(spec)
+    assert (facts.memory, facts.capabilities.vision) == (3500, True)
+    (tmp_path / "m-00002-of-00003.gguf").unlink()
+    assert "there is no file" in LlamaCppDriver().why_not(spec)
+    assert "m-00002-of-00003.gguf" in LlamaCppDriver().why_not(spec)
+
+
+@pytest.mark.engine
+def test_a_real_file_is_read_as_its_own_library_reads_it() -> None:
+    engine = find_llama_server()
+    if engine is None:
+        pytest.skip("no llama-server is installed: run `make engines`")
+    facts = LlamaCppDriver().inspect(LaunchSpec(model="tiny", path=str(engine.model), port=0))
+    assert facts.capabilities.context_length == 8192
+    assert facts.memory == engine.model.stat().st_size + 8192 * 4 * 2 * 32 * 2 * 2  # layers, KV heads, length
