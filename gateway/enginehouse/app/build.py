@@ -59,10 +59,12 @@ _log = logging.getLogger(__name__)
 def build_router(config: Config, registry: Registry) -> Router:
     """The router that ``[routing]`` describes."""
     routing = config.routing
+    strategy, scorers = _strategy(config, registry)
     return Router(
         extractors=list(create_installed(config, registry, "extractor")),
         filters=list(_filters(config, registry)),
-        strategy=(identity(registry, "strategy", routing.strategy), _strategy(config, registry)),
+        strategy=(identity(registry, "strategy", routing.strategy), strategy),
+        scorers=[each.scorer for each in scorers if isinstance(each.scorer, GuardedScorer)],
         aliases=routing.aliases,
         fallbacks=routing.fallbacks,
     )
@@ -89,7 +91,7 @@ def build_fleet(config: Config, observers: Observers | None = None, clock: Calla
     return fleet
 
 
-def build_swapper(config: Config, registry: Registry, host: HostFacts) -> Swapper:
+def build_swapper(config: Config, registry: Registry, host: HostFacts) -> GuardedSwapper:
     """The configured swapper, guarded and prepared for ``host``.
 
     Raises ``ConfigError`` for rules that do not fit the host, and ``PluginError`` if the swapper fails.
@@ -298,8 +300,8 @@ def _capabilities(card: CapabilitySettings) -> Capabilities:
     return Capabilities(**{name: getattr(card, name) for name in Capabilities.__struct_fields__})
 
 
-def _strategy(config: Config, registry: Registry) -> Strategy:
-    """The configured strategy with its scorers. Raises ``ConfigError`` or ``PluginError``."""
+def _strategy(config: Config, registry: Registry) -> tuple[Strategy, Sequence[WeightedScorer]]:
+    """The configured strategy and its scorers, which it has. Raises ``ConfigError`` or ``PluginError``."""
     routing, type = config.routing, config.routing.strategy
     scorers = routing.scorers
     if type == "smart" or not scorers:
@@ -316,7 +318,7 @@ def _strategy(config: Config, registry: Registry) -> Strategy:
     except (Exception, SystemExit) as error:
         problem = f"the strategy '{type}' does not take its scorers: {describe(error)}"
         raise registry.get("strategy", type).error(problem) from error
-    return strategy
+    return strategy, made
 
 
 def _filters(config: Config, registry: Registry) -> Iterator[tuple[PluginId, Filter]]:

@@ -60,6 +60,7 @@ from enginehouse.telemetry.event_stream import EventStream
 from enginehouse.telemetry.logs import GatewayLog
 from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.observers import Observers
+from enginehouse.telemetry.plugin_times import PluginTimes
 from enginehouse.telemetry.swap_reports import SwapReports
 
 _log = logging.getLogger(__name__)
@@ -81,7 +82,8 @@ class Gateway:
         self.registry = registry
         self.log = log or GatewayLog()
         self.streams = EndlessStreams()
-        self.loop_monitor = LoopMonitor()
+        self.plugin_times = PluginTimes()
+        self.loop_monitor = LoopMonitor(self._sample_plugins)
         self.observers = Observers(observer for _, observer in create_installed(config, registry, "observer"))
         self.fleet = build_fleet(config, self.observers)
         context = build_host_context(
@@ -200,7 +202,7 @@ class Gateway:
             ),
         ]
         if config.telemetry.metrics:
-            routes.append(Route("/metrics", Metrics(self.relay, self.loop_monitor).page))
+            routes.append(Route("/metrics", Metrics(self.relay, self.loop_monitor, self.plugin_times).page))
         routes += self._plugin_routes()
 
         @asynccontextmanager
@@ -210,6 +212,11 @@ class Gateway:
             await self.stop()
 
         return build_application(admission, routes, cors=config.server.cors, lifespan=lifespan)
+
+    def _sample_plugins(self) -> None:
+        """Measure the next call of every plugin, on the path of requests and of loads."""
+        for calls in (self.relay.context.router.sampled, self.engines.sampled, self.observers.sampled):
+            self.plugin_times.sample(calls)
 
     def _plugin_routes(self) -> Iterator[BaseRoute]:
         for plugin, routes in create_installed(self.config, self.registry, "routes"):

@@ -25,11 +25,13 @@ from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.state_file import StateFile
 from enginehouse.engines.status_publisher import StatusPublisher
 from enginehouse.interfaces.drivers import ModelFacts
-from enginehouse.interfaces.swappers import HostFacts, Swapper, SwapPlan
+from enginehouse.interfaces.swappers import HostFacts, SwapPlan
 from enginehouse.scheduling.collaborators import QueueListener
 from enginehouse.scheduling.explain import explain_swap
 from enginehouse.scheduling.facts import SchedulingRules, scheduling_rules
+from enginehouse.scheduling.guarded_swapper import GuardedSwapper
 from enginehouse.telemetry.log_ring import LogRing
+from enginehouse.telemetry.plugin_times import SampledCall
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ class HostChange(NamedTuple):
     managed: Mapping[str, ManagedReplica]
     rules: SchedulingRules
     facts: HostFacts
-    swapper: Swapper | None
+    swapper: GuardedSwapper | None
 
 
 class Host(QueueListener):
@@ -104,6 +106,11 @@ class Host(QueueListener):
     def backends(self) -> Sequence[str]:
         """The backends launched here."""
         return [managed.backend for managed in self._kept().values()]
+
+    @property
+    def sampled(self) -> Sequence[SampledCall]:
+        """The calls of plugins whose times can be sampled."""
+        return [self.queue.sampled, self._swapper.sampled]
 
     def running(self) -> Sequence[RunningEngine]:
         """The engines that are not at rest."""

@@ -16,8 +16,9 @@ from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.schedulers import Scheduler
-from enginehouse.interfaces.swappers import HostFacts, Swapper
+from enginehouse.interfaces.swappers import HostFacts
 from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.scheduling.guarded_swapper import GuardedSwapper
 from enginehouse.telemetry.observers import Observers
 
 
@@ -34,7 +35,7 @@ class HostContext(NamedTuple):
     observers: Observers
     scheduler: PluginId
     make_scheduler: Callable[[], Scheduler]
-    make_swapper: Callable[[HostFacts], Swapper]
+    make_swapper: Callable[[HostFacts], GuardedSwapper]
     make_launcher: Callable[[str, str, Path], Launcher]
 
     def launcher(self, host: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from enginehouse.interfaces.schedulers import Waiting
 from enginehouse.interfaces.swappers import SwapPlan
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.log_ring import LogRing
+from enginehouse.telemetry.plugin_times import SampledCall
 
 _SWEEP_S = 1.0
 
@@ -134,6 +135,12 @@ class ManagedEngines:
         """The waiting requests, by ticket."""
         queues = [*(host.queue for host in self._hosts.values()), *self.remote.queues.values()]
         return {waiting.ticket: waiting for queue in queues for waiting in queue.waiting()}
+
+    @property
+    def sampled(self) -> Iterator[SampledCall]:
+        """The calls of plugins whose times can be sampled."""
+        yield from (call for host in self._hosts.values() for call in host.sampled)
+        yield from (queue.sampled for queue in self.remote.queues.values())
 
     def logs(self) -> Mapping[str, LogRing]:
         """The log of each launched backend. It outlives a restart of the engine."""

@@ -12,6 +12,7 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.filters import Filter
 from enginehouse.routing.guards import GuardedFilter
 from enginehouse.telemetry.plugin_failures import plugin_errors, plugin_failed
+from enginehouse.telemetry.plugin_times import SampledCall
 
 _LISTED_FIRST = ("vision", "tools", "json_mode", "context_length")
 
@@ -30,19 +31,19 @@ class FilterChain:
         self._filters = tuple(
             (plugin, filter if plugin.trusted else GuardedFilter(plugin, filter)) for plugin, filter in filters
         )
-        self._steps = tuple((plugin, filter.keep) for plugin, filter in self._filters)
+        self.steps = tuple(SampledCall(plugin, filter.keep) for plugin, filter in self._filters)
 
     def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         """The candidates that every filter keeps."""
-        for plugin, keep in self._steps:
+        for step in self.steps:
             if not candidates:
                 break
             try:
-                candidates = keep(requirements, candidates)
+                candidates = step.call(requirements, candidates)
             except RequestError:
                 raise
             except BaseException as error:
-                raise plugin_failed(plugin, error) from error
+                raise plugin_failed(step.plugin, error) from error
         return candidates
 
     def drops(self, requirements: Requirements, candidates: Sequence[Candidate]) -> dict[str, Drop]:

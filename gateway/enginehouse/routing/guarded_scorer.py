@@ -10,6 +10,7 @@ from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.scorers import Scorer
 from enginehouse.telemetry.plugin_failures import plugin_failed, wrong_result
+from enginehouse.telemetry.plugin_times import SampledCall
 
 
 class GuardedScorer(Scorer):
@@ -21,11 +22,11 @@ class GuardedScorer(Scorer):
 
     def __init__(self, plugin: PluginId, scorer: Scorer) -> None:
         self._plugin = plugin
-        self._score = scorer.score
+        self.sampled = SampledCall(plugin, scorer.score)
 
     def score(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[float]:
         try:
-            figures = self._score(requirements, candidates)
+            figures = self.sampled.call(requirements, candidates)
             count = len(figures)
             clamped = [0 if figure < 0 else 100 if figure > 100 else figure for figure in figures]
             total = sum(clamped)

@@ -15,19 +15,22 @@ from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.routing.explain import explain
 from enginehouse.routing.filter_chain import FilterChain
+from enginehouse.routing.guarded_scorer import GuardedScorer
 from enginehouse.routing.guards import GuardedExtractor
 from enginehouse.routing.models_to_try import ModelToTry, models_to_try
 from enginehouse.routing.refusals import refusal
 from enginehouse.routing.snapshot import RoutingSnapshot
 from enginehouse.routing.strategy_runner import StrategyRunner
 from enginehouse.telemetry.plugin_failures import plugin_failed
+from enginehouse.telemetry.plugin_times import SampledCall
 
 
 class Router:
     """Routes requests: takes the model's candidates, filters them and lets the strategy pick one.
 
     If no candidate is left, the alias's target and then the fallbacks are tried. Decisions read only the given snapshot
-    and never wait. Plugins are given as pairs of identity and instance.
+    and never wait. Plugins are given as pairs of identity and instance; ``scorers`` are those of other distributions,
+    which the strategy has.
     """
 
     def __init__(
@@ -37,26 +40,34 @@ class Router:
         strategy: tuple[PluginId, Strategy],
         aliases: Mapping[str, str],
         fallbacks: Mapping[str, Sequence[str]],
+        scorers: Sequence[GuardedScorer] = (),
     ) -> None:
         self._extractors = tuple(
-            (plugin, (extractor if plugin.trusted else GuardedExtractor(plugin, extractor)).extract)
+            SampledCall(plugin, (extractor if plugin.trusted else GuardedExtractor(plugin, extractor)).extract)
             for plugin, extractor in extractors
         )
         self._filter_chain = FilterChain(filters)
         self._strategy_runner = StrategyRunner(*strategy)
         self._others = models_to_try(aliases, fallbacks)
+        self.sampled = (
+            *self._extractors,
+            *self._filter_chain.steps,
+            self._strategy_runner.sampled,
+            *(scorer.sampled for scorer in scorers),
+        )
+        """The calls of plugins whose times can be sampled."""
 
     def requirements(self, request: InferenceRequest) -> Requirements:
         """Run the extractors on ``request``. Raises their ``RequestError``, or ``PluginFailed``."""
         body = request.body
         requirements = Requirements(model=body.model, path=request.path, stream=body.stream is True)
-        for plugin, extract in self._extractors:
+        for extractor in self._extractors:
             try:
-                extract(request, requirements)
+                extractor.call(request, requirements)
             except RequestError:  # noqa: PERF203 - free until an extractor raises
                 raise
             except BaseException as error:
-                raise plugin_failed(plugin, error) from error
+                raise plugin_failed(extractor.plugin, error) from error
         return requirements
 
     def route(

@@ -13,6 +13,7 @@ from enginehouse.domain.route import Verdict
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.routing.guards import GuardedStrategy
 from enginehouse.telemetry.plugin_failures import plugin_errors, plugin_failed
+from enginehouse.telemetry.plugin_times import SampledCall
 
 
 class StrategyRunner:
@@ -21,11 +22,11 @@ class StrategyRunner:
     def __init__(self, plugin: PluginId, strategy: Strategy) -> None:
         self._plugin = plugin
         self._strategy = strategy if plugin.trusted else GuardedStrategy(plugin, strategy)
-        self._pick = self._strategy.pick
+        self.sampled = SampledCall(plugin, self._strategy.pick)
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         try:
-            return self._pick(requirements, candidates)
+            return self.sampled.call(requirements, candidates)  # type: ignore[no-any-return]
         except RequestError:
             raise
         except BaseException as error:

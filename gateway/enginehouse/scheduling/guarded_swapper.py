@@ -8,6 +8,7 @@ from enginehouse.domain.errors import LoadFailed
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper, SwapPlan
 from enginehouse.telemetry.plugin_failures import plugin_errors, wrong_result
+from enginehouse.telemetry.plugin_times import SampledCall
 
 
 class GuardedSwapper(Swapper):
@@ -21,6 +22,7 @@ class GuardedSwapper(Swapper):
         self._swapper = swapper
         self._plugin = PluginId("swapper", type, plugin)
         self._host = HostFacts(name="")
+        self.sampled = SampledCall(self._plugin, swapper.eviction_for)
 
     def prepare(self, host: HostFacts) -> None:
         self._host = host
@@ -28,7 +30,7 @@ class GuardedSwapper(Swapper):
 
     def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
         with plugin_errors(self._plugin):
-            answer = self._swapper.eviction_for(target, running)
+            answer = self.sampled.call(target, running)
             evict = self._checked("eviction_for", answer, [each for each in running if each != target])
         self._check_pins(target, evict)
         return evict

@@ -20,6 +20,7 @@ from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits, Waiti
 from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.scheduling.collaborators import EngineControl, QueueListener, TicketHolder
 from enginehouse.telemetry.plugin_failures import log_plugin_failure, plugin_failed
+from enginehouse.telemetry.plugin_times import SampledCall
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class HostQueue:
         self.name = name
         self._scheduler = scheduler
         self._plugin = plugin
+        self.sampled = SampledCall(plugin, scheduler.on_tick)
         self._queue_timeout = 0.0
         self._engines = engines
         self._listener = listener
@@ -259,7 +261,7 @@ class HostQueue:
 
     def _tick(self) -> None:
         self._timer = None
-        self._handle(lambda: self._scheduler.on_tick(self.now()))
+        self._handle(lambda: self.sampled.call(self.now()))
         if self._queue_timeout:
             self._refuse_forgotten(self.now() - self._queue_timeout - _FORGOTTEN_AFTER_S)
 

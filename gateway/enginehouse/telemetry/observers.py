@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.observers import Observer
 from enginehouse.telemetry.plugin_failures import log_plugin_failure
+from enginehouse.telemetry.plugin_times import SampledCall
 
-Callback = Callable[..., None]
-Callbacks = Sequence[Callback]
+Callbacks = Sequence[SampledCall]
 """The observers' methods for one event; empty if no observer overrides it."""
 
 
@@ -18,13 +18,18 @@ class Observers:
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self._observers = list(observers)
-        self._by_event: dict[str, list[Callback]] = {}
+        self._by_event: dict[str, list[SampledCall]] = {}
+
+    @property
+    def sampled(self) -> Iterator[SampledCall]:
+        """The calls whose times can be sampled."""
+        return (callback for callbacks in self._by_event.values() for callback in callbacks)
 
     def callbacks(self, event: str) -> Callbacks:
         """The methods for ``event`` that observers override: always the same list, kept up to date."""
         if event not in self._by_event:
             found = (_override(observer, event) for observer in self._observers)
-            self._by_event[event] = [method for method in found if method is not None]
+            self._by_event[event] = [_sampled(method) for method in found if method is not None]
         return self._by_event[event]
 
     def add(self, observer: Observer) -> None:
@@ -32,14 +37,14 @@ class Observers:
         self._observers.append(observer)
         for event, callbacks in self._by_event.items():
             if (method := _override(observer, event)) is not None:
-                callbacks.append(method)
+                callbacks.append(_sampled(method))
 
     def remove(self, observer: Observer) -> None:
         """Stop notifying ``observer``."""
         self._observers.remove(observer)
         for event, callbacks in self._by_event.items():
-            if (method := _override(observer, event)) is not None:
-                callbacks.remove(method)
+            method = _override(observer, event)
+            callbacks[:] = [callback for callback in callbacks if callback.method != method]
 
 
 def notify(callbacks: Callbacks, *facts: object) -> None:
@@ -48,15 +53,19 @@ def notify(callbacks: Callbacks, *facts: object) -> None:
         _notify_one(callback, facts)
 
 
-def _override(observer: Observer, event: str) -> Callback | None:
+def _override(observer: Observer, event: str) -> Callable[..., None] | None:
     own = getattr(type(observer), event)
     return getattr(observer, event) if own is not getattr(Observer, event) else None
 
 
-def _notify_one(callback: Callback, facts: tuple[object, ...]) -> None:
+def _sampled(method: Callable[..., None]) -> SampledCall:
+    owner = type(getattr(method, "__self__", method))
+    return SampledCall(PluginId("observer", f"{owner.__module__}.{owner.__qualname__}"), method)
+
+
+def _notify_one(callback: SampledCall, facts: tuple[object, ...]) -> None:
     try:
-        callback(*facts)
+        callback.call(*facts)
     except BaseException as error:
-        owner = type(getattr(callback, "__self__", callback))
-        observer = PluginId("observer", f"{owner.__module__}.{owner.__qualname__}")
-        log_plugin_failure(observer, f"failed in {getattr(callback, '__name__', callback)}", error)
+        name = getattr(callback.method, "__name__", "a method")
+        log_plugin_failure(callback.plugin, f"failed in {name}", error)

@@ -190,3 +190,8 @@ def test_a_launch_line_of_something_else_than_words(answer: object) -> None:
 def test_an_environment_of_something_else_than_texts(answer: object) -> None:
     with pytest.raises(PluginFailed, match="from environment instead of a dict of texts"):
         guarded(answer).environment(SPEC)
+
+
+def test_every_method_of_a_driver_is_guarded() -> None:
+    methods = {name for name, value in vars(Driver).items() if callable(value) and not name.startswith("_")}
+    assert methods - {"Options"} <= vars(GuardedDriver).keys()

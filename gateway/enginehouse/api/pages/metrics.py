@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -15,15 +15,22 @@ from enginehouse.domain.replica import Health
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry.counters import BUCKETS, Histogram
 from enginehouse.telemetry.loop_watch import LoopMonitor
+from enginehouse.telemetry.plugin_times import PluginTimes
 
-_BOUNDS = (*(str(bound) for bound in BUCKETS), "+Inf")
+
+def _texts(bounds: Sequence[float]) -> Sequence[str]:
+    return (*map(str, bounds), "+Inf")
+
+
+_BOUNDS = _texts(BUCKETS)
 
 
 class Metrics(Collector):
     """Renders counters that the relay and the fleet keep anyway: a request pays nothing for it."""
 
-    def __init__(self, relay: Relay, loop_monitor: LoopMonitor) -> None:
+    def __init__(self, relay: Relay, loop_monitor: LoopMonitor, plugin_times: PluginTimes) -> None:
         self._relay = relay
+        self._plugin_times = plugin_times
         self._loop_monitor = loop_monitor
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -87,7 +94,12 @@ class Metrics(Collector):
         )
         for plugin, count in list(self._loop_monitor.slow.items()):
             slow.add_metric([plugin], count)
-        yield from (lag, slow)
+        times = HistogramMetricFamily(
+            "enginehouse_plugin_seconds", "Sampled calls of plugins.", labels=["kind", "type", "name"]
+        )
+        for timed, histogram in list(self._plugin_times.by_plugin.items()):
+            times.add_metric([timed.kind, timed.type, timed.name or timed.type], *_buckets(histogram))
+        yield from (lag, slow, times)
 
     def _backends(self) -> Iterator[Metric]:
         pending = GaugeMetricFamily("enginehouse_backend_pending", "Requests at a backend.", labels=["backend"])
@@ -103,4 +115,5 @@ class Metrics(Collector):
 
 
 def _buckets(histogram: Histogram) -> tuple[list[tuple[str, float]], float]:
-    return list(zip(_BOUNDS, accumulate(histogram.counts), strict=True)), histogram.total
+    bounds = _BOUNDS if histogram.bounds is BUCKETS else _texts(histogram.bounds)
+    return list(zip(bounds, accumulate(histogram.counts), strict=True)), histogram.total
