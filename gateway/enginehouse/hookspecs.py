@@ -104,7 +104,7 @@ def register_discoverers(register: Register[Discoverer]) -> None:
 def register_rescheduling_policies(register: Register[ReschedulingPolicy]) -> None:
     """Register rescheduling policies, chosen by ``rescheduling.policies``, in that order.
 
-    Experimental: the gateway does not use rescheduling policies yet.
+    So far only ``enginehouse explain rescheduling`` runs them.
     """
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 
-from enginehouse import EnginehouseError
+from enginehouse import ConfigError, EnginehouseError
 from enginehouse_sim.simulator.core.options import POSITIVE, core_options
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.serve.command import serve
+from enginehouse_sim.simulator.steps.latency_files import first_token_file, output_token_file
+from enginehouse_sim.simulator.steps.profile import load_profile
 
 
 @click.group(name="sim")
@@ -53,6 +57,34 @@ def steps(trace: Path, core: CoreSettings, limit: int | None, as_json: bool) -> 
     from enginehouse_sim.simulator.replay.command import run_steps
 
     _report_errors(run_steps, trace, core, limit, as_json)
+
+
+@sim.command(context_settings={"show_default": True})
+@click.argument("name", metavar="PROFILE")
+@click.option("--ttft", type=click.Path(path_type=Path), required=True, help="The file for times to first token.")
+@click.option("--tpot", type=click.Path(path_type=Path), required=True, help="The file for times per output token.")
+@click.option("--kv-tokens", type=POSITIVE, default=262144, help="Tokens in the KV cache.")
+def profile(name: str, ttft: Path, tpot: Path, kv_tokens: int) -> None:
+    """Write the speed PROFILE as two files that [rescheduling] can predict latencies with.
+
+    PROFILE is a bundled profile or a .toml file; ttft_profile and tpot_profile take the files, which have Llumnix's
+    form.
+    """
+    _report_errors(_write_profile, name, ttft, tpot, kv_tokens)
+
+
+def _write_profile(name: str, ttft: Path, tpot: Path, kv_tokens: int) -> None:
+    found = load_profile(name)
+    metadata = {"model": name, "timestamp": "", "description": f"{found.description}. {found.source}"}
+    _write(ttft, first_token_file(found.steps, metadata))
+    _write(tpot, output_token_file(found.steps, metadata, kv_tokens))
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    try:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror}", file=str(path)) from None
 
 
 def _report_errors(run: Callable[..., None], *arguments: object) -> None:

@@ -4,6 +4,7 @@
 
     gateway        the whole gateway: construction, start and stop
     build          makes the parts of a gateway from its configuration
+    build_rescheduling  makes the planner of migrations
     plugin_instances  makes instances of registered types with their parameters
     rehearsal      builds a gateway and starts nothing
     reload         reads the configuration again, on request or when its file changes
@@ -16,7 +17,8 @@
 from __future__ import annotations
 
 from enginehouse.app.build import build_fleet, build_router, build_swapper
+from enginehouse.app.build_rescheduling import build_planner
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.rehearsal import rehearse_start
 
-__all__ = ["Gateway", "build_fleet", "build_router", "build_swapper", "rehearse_start"]
+__all__ = ["Gateway", "build_fleet", "build_planner", "build_router", "build_swapper", "rehearse_start"]

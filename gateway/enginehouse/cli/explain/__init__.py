@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from enginehouse.cli.explain.rescheduling import rescheduling
 from enginehouse.cli.explain.route import route
 from enginehouse.cli.explain.swap import swap
 
@@ -15,3 +16,4 @@ def explain() -> None:
 
 explain.add_command(route)
 explain.add_command(swap)
+explain.add_command(rescheduling)

@@ -13,12 +13,13 @@ from rich.table import Table
 
 from enginehouse.app import build_fleet, build_router
 from enginehouse.app.build import settle
+from enginehouse.cli.explain.files import read_file
 from enginehouse.cli.explain.state import State, impose, read_state
 from enginehouse.cli.options import config_option
 from enginehouse.cli.output import print_json, warn
 from enginehouse.config.embedded import load_config_or_embedded
 from enginehouse.config.schema import Config
-from enginehouse.domain.errors import ConfigError, RequestError
+from enginehouse.domain.errors import RequestError
 from enginehouse.domain.route import ExplainedCandidate, Explanation
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.routing.body.read import read_request
@@ -45,8 +46,8 @@ def route(config: Path | None, request: Path, state: Path | None, path: str, as_
     loaded = load_config_or_embedded(config, os.environ)
     for warning in loaded.warnings:
         warn(warning)
-    given = read_state(_read(state), str(state)) if state else State()
-    explanation = _explain(loaded.config, given, path, _read(request))
+    given = read_state(read_file(state), str(state)) if state else State()
+    explanation = _explain(loaded.config, given, path, read_file(request))
     if as_json:
         print_json(msgspec.json.encode(explanation))
     else:
@@ -70,15 +71,6 @@ def _explain(config: Config, state: State, path: str, body: bytes) -> Explanatio
     except RequestError as error:
         return explain_unread(error)
     return router.explain(needs, fleet.snapshot)
-
-
-def _read(file: Path) -> bytes:
-    try:
-        with click.open_file(str(file), "rb") as opened:
-            content: bytes = opened.read()
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}", file=str(file)) from None
-    return content
 
 
 def _table(candidates: list[ExplainedCandidate]) -> Table:

@@ -1,0 +1,85 @@
+"""``enginehouse explain rescheduling``: which live requests would move, and which would not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from enginehouse.app import build_planner
+from enginehouse.cli.explain.files import read_file
+from enginehouse.cli.options import config_option
+from enginehouse.cli.output import print_json, warn
+from enginehouse.config.embedded import load_config_or_embedded
+from enginehouse.domain.errors import ConfigError
+from enginehouse.domain.instance import ClusterView
+from enginehouse.domain.migration import Plan
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.rescheduling.recent_moves import RecentMoves
+
+
+@click.command()
+@config_option
+@click.option(
+    "--view",
+    metavar="VIEW.json",
+    type=click.Path(path_type=Path, allow_dash=True),
+    required=True,
+    help="The instances and their figures; - is stdin.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def rescheduling(config: Path | None, view: Path, as_json: bool) -> None:
+    """Show which migrations the policies of [rescheduling] would plan, and which pairs they would drop.
+
+    VIEW.json holds {"now_ms": 0, "instances": [{"id": "gpu-1", "role": "decode", "status": {...}}]}; the names in
+    status are Llumnix's. Nothing has moved before, so no instance rests.
+    """
+    loaded = load_config_or_embedded(config, os.environ)
+    for warning in loaded.warnings:
+        warn(warning)
+    given = _decoded(read_file(view), str(view))
+    planner = build_planner(loaded.config, load_plugins(loaded.config.plugins).registry)
+    plan = planner.plan(given, RecentMoves(0))
+    if as_json:
+        print_json(msgspec.json.encode(_shape(plan)))
+    else:
+        _print(plan)
+
+
+def _decoded(text: bytes, file: str) -> ClusterView:
+    try:
+        view = msgspec.json.decode(text, type=ClusterView)
+    except msgspec.DecodeError as error:
+        expected = '{"now_ms": 0, "instances": [{"id": "gpu-1", "role": "decode", "status": {}}]}'
+        raise ConfigError(f"is not the view of a cluster: {error}", file=file, remedy=f"write {expected}") from None
+    names = [each.id for each in view.instances]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"has the instance '{twice[0]}' twice", file=file, remedy="give each instance its own id")
+    return view
+
+
+def _shape(plan: Plan) -> dict[str, object]:
+    """The plan as promised. ``requests`` only appears where a policy names them."""
+    migrations = [msgspec.to_builtins(each) for each in plan.migrations]
+    for migration in migrations:
+        if not migration["requests"]:
+            del migration["requests"]
+    return {"migrations": migrations, "dropped": plan.dropped}
+
+
+def _print(plan: Plan) -> None:
+    table = Table("policy", "source", "destination", "moves", "why not")
+    for migration in plan.migrations:
+        moves = f"{migration.rule} {migration.order} {migration.value:g}"
+        table.add_row(*map(escape, (migration.policy, migration.source, migration.destination, moves)), "")
+    for pair in plan.dropped:
+        table.add_row(*map(escape, (pair.policy, pair.source, pair.destination)), "", escape(pair.why))
+    if table.row_count:
+        Console().print(table)
+    else:
+        click.echo("nothing moves")

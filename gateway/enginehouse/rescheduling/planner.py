@@ -1,0 +1,72 @@
+"""Runs all policies on one view, and drops pairs that must not be carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from enginehouse.domain.errors import RequestError
+from enginehouse.domain.instance import ClusterView
+from enginehouse.domain.migration import DroppedPair, Migration, Plan
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.interfaces.rescheduling import ReschedulingPolicy
+from enginehouse.rescheduling.pair_rules import PairRules
+from enginehouse.rescheduling.recent_moves import RecentMoves
+from enginehouse.telemetry.plugin_failures import plugin_errors, wrong_result
+
+
+class PreparedPolicy(NamedTuple):
+    """A policy that knows its settings."""
+
+    plugin: PluginId
+    policy: ReschedulingPolicy
+
+
+class Planner:
+    """The configured policies, in order. Pure, but for the log of policies that fail."""
+
+    def __init__(self, policies: Sequence[PreparedPolicy]) -> None:
+        self._policies = policies
+
+    def plan(self, view: ClusterView, recent: RecentMoves) -> Plan:
+        """The migrations to carry out together. ``recent``: what the last migrations moved.
+
+        A policy that fails plans nothing, and the log says so.
+        """
+        rules = PairRules(view, recent)
+        migrations: list[Migration] = []
+        dropped: list[DroppedPair] = []
+        for prepared in self._policies:
+            planned = _run(prepared, view)
+            dropped += planned.dropped
+            for migration in planned.migrations:
+                kept, why = rules.check(migration)
+                if kept is None:
+                    dropped.append(_dropped(migration, why))
+                else:
+                    migrations.append(kept)
+        return Plan(migrations=tuple(migrations), dropped=tuple(dropped))
+
+
+def _run(prepared: PreparedPolicy, view: ClusterView) -> Plan:
+    try:
+        with plugin_errors(prepared.plugin):
+            plan = prepared.policy.plan(view)
+            if problem := next(_wrong(plan), ""):
+                raise wrong_result(prepared.plugin, f"returned {problem} from plan")
+            return plan
+    except RequestError:  # the log has it
+        return Plan()
+
+
+def _wrong(plan: object) -> Iterator[str]:
+    """What is no plan in ``plan``."""
+    if not isinstance(plan, Plan):
+        yield f"{plan!r}, which is no Plan,"
+        return
+    yield from (f"{each!r}, which is no Migration," for each in plan.migrations if not isinstance(each, Migration))
+    yield from (f"{each!r}, which is no DroppedPair," for each in plan.dropped if not isinstance(each, DroppedPair))
+
+
+def _dropped(migration: Migration, why: str) -> DroppedPair:
+    return DroppedPair(policy=migration.policy, source=migration.source, destination=migration.destination, why=why)

@@ -1,0 +1,39 @@
+"""Remembers what moved lately, so that instances rest and requests do not return."""
+
+from __future__ import annotations
+
+from enginehouse.domain.migration import Migrated, Migration
+
+
+class RecentMoves:
+    """The moves of the last ``cool_down`` seconds. Times are in milliseconds."""
+
+    def __init__(self, cool_down: float) -> None:
+        self._cool_down_ms = cool_down * 1000
+        self._instances: dict[str, int] = {}
+        self._left: dict[str, tuple[str, int]] = {}
+
+    def note(self, migration: Migration, migrated: Migrated, now_ms: int) -> None:
+        """Remember a migration that ended at ``now_ms``. One that moved nothing tires nobody."""
+        if not migrated.moved or not self._cool_down_ms:
+            return
+        self._forget(now_ms)
+        self._instances[migration.source] = self._instances[migration.destination] = now_ms
+        for request in migrated.moved:
+            self._left[request] = (migration.source, now_ms)
+
+    def rests(self, instance: str, now_ms: int) -> bool:
+        """Whether the instance sent or received requests too short a time ago."""
+        return self._is_recent(self._instances.get(instance), now_ms)
+
+    def returns(self, request: str, destination: str, now_ms: int) -> bool:
+        """Whether the request has just left ``destination``."""
+        source, when = self._left.get(request, ("", None))
+        return source == destination and self._is_recent(when, now_ms)
+
+    def _is_recent(self, when: int | None, now_ms: int) -> bool:
+        return when is not None and now_ms - when < self._cool_down_ms
+
+    def _forget(self, now_ms: int) -> None:
+        self._instances = {name: when for name, when in self._instances.items() if self._is_recent(when, now_ms)}
+        self._left = {name: left for name, left in self._left.items() if self._is_recent(left[1], now_ms)}

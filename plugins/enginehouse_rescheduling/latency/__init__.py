@@ -1,0 +1,1 @@
+"""Predicts latencies from measured ones, as Llumnix does."""

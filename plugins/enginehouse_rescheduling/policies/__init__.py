@@ -1,0 +1,1 @@
+"""The bundled policies, one module for each purpose."""

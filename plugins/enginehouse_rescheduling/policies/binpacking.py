@@ -1,0 +1,82 @@
+"""``binpacking_mitigation`` and ``binpacking_consolidation``: adaptive disaggregation of prefill and decode.
+
+Both look at the predicted time per output token, whatever the roles of the instances, and move one request at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from enginehouse import ClusterView, InstanceView, Migration, Plan, ReschedulingPolicy, ReschedulingSettings, Role
+from enginehouse_rescheduling.failing import failed_domain
+from enginehouse_rescheduling.float32 import float32
+from enginehouse_rescheduling.latency.predictor import LatencyPredictor
+from enginehouse_rescheduling.metrics import Circumstances, decode_batch_size, predicted_tpot
+from enginehouse_rescheduling.pairs import Loads, Pair, highest, lowest
+
+
+class BinpackingPolicy(ReschedulingPolicy):
+    """What both have in common: thresholds in milliseconds, and candidates with their predicted times."""
+
+    type: ClassVar[str]
+
+    def prepare(self, settings: ReschedulingSettings) -> None:
+        self._settings = settings
+        self._latency = LatencyPredictor.of(settings)
+        self._ceiling = _share(settings, settings.tpot_migrate_out_ceil_threshold)
+        self._limit = _share(settings, settings.tpot_slo_dispatch_threshold)
+        self._floor = _share(settings, settings.tpot_migrate_out_floor_threshold)
+
+    def plan(self, view: ClusterView) -> Plan:
+        failed = failed_domain(view, self._settings.failover_domain, self._settings.instance_staleness)
+        circumstances = Circumstances(view.now_ms, self._latency)
+        instances = [each for each in view.instances if each.reserved is not Role.PREFILL and each.id not in failed]
+        times = {each.id: float32(predicted_tpot(each, circumstances)) for each in instances}
+        pair = self._pair(instances, times, circumstances)
+        return Plan(migrations=(self._migration(pair),)) if pair is not None else Plan()
+
+    def _pair(self, instances: Sequence[InstanceView], times: Loads, circumstances: Circumstances) -> Pair | None:
+        raise NotImplementedError
+
+    def _migration(self, pair: Pair) -> Migration:
+        return Migration(
+            policy=self.type,
+            source=pair.source.id,
+            destination=pair.destination.id,
+            rule="NUM_REQ",
+            order="LCR",
+            value=1,
+        )
+
+
+class BinpackingMitigation(BinpackingPolicy):
+    """Moves from the slowest instance above the ceiling to the fullest one that still takes requests."""
+
+    type = "binpacking_mitigation"
+
+    def _pair(self, instances: Sequence[InstanceView], times: Loads, circumstances: Circumstances) -> Pair | None:
+        source = highest([each for each in instances if times[each.id] >= self._ceiling], times)
+        destinations = [each for each in instances if times[each.id] < self._limit and each is not source]
+        destination = highest(destinations, times)
+        return Pair(source, destination) if source and destination else None
+
+
+class BinpackingConsolidation(BinpackingPolicy):
+    """Moves from the emptiest instance below the floor to the fullest one, or to that reserved for decode."""
+
+    type = "binpacking_consolidation"
+
+    def _pair(self, instances: Sequence[InstanceView], times: Loads, circumstances: Circumstances) -> Pair | None:
+        decoding = [each for each in instances if decode_batch_size(each, circumstances) > 0]
+        destinations = [each for each in decoding if times[each.id] < self._limit]
+        reserved = [each for each in destinations if each.reserved is Role.DECODE]
+        destination = highest(reserved or destinations, times)
+        sources = [each for each in decoding if times[each.id] < self._floor and each.reserved is not Role.DECODE]
+        source = lowest([each for each in sources if each is not destination], times)
+        return Pair(source, destination) if source and destination else None
+
+
+def _share(settings: ReschedulingSettings, share: float) -> float:
+    """A share of the target time per output token, in milliseconds and in single precision."""
+    return float32(float32(settings.tpot_slo * 1000) * float32(share))

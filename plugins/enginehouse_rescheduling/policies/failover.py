@@ -1,0 +1,61 @@
+"""``prefill_failover``, ``decode_failover``, ``neutral_failover``: requests leave instances that fail."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from enginehouse import ClusterView, Migration, Plan, ReschedulingPolicy, ReschedulingSettings, Role
+from enginehouse_rescheduling.failing import failed_domain
+from enginehouse_rescheduling.pairs import round_robin
+
+_EVERYTHING = -1
+
+
+class FailoverPolicy(ReschedulingPolicy):
+    """Moves everything from each failed instance of a role, and from its failure domain, to one outside of it."""
+
+    type: ClassVar[str]
+    role: ClassVar[Role]
+
+    def prepare(self, settings: ReschedulingSettings) -> None:
+        self._settings = settings
+
+    def plan(self, view: ClusterView) -> Plan:
+        failed = failed_domain(view, self._settings.failover_domain, self._settings.instance_staleness)
+        instances = [each for each in view.instances if each.role is self.role]
+        sources = [each for each in instances if each.id in failed]
+        destinations = [each for each in instances if each.id not in failed]
+        return Plan(
+            migrations=tuple(
+                Migration(
+                    policy=self.type,
+                    source=pair.source.id,
+                    destination=pair.destination.id,
+                    rule="NUM_REQ",
+                    order="LR",
+                    value=_EVERYTHING,
+                )
+                for pair in round_robin(sources, destinations)
+            )
+        )
+
+
+class PrefillFailover(FailoverPolicy):
+    """For prefill instances."""
+
+    type = "prefill_failover"
+    role = Role.PREFILL
+
+
+class DecodeFailover(FailoverPolicy):
+    """For decode instances."""
+
+    type = "decode_failover"
+    role = Role.DECODE
+
+
+class NeutralFailover(FailoverPolicy):
+    """For neutral instances."""
+
+    type = "neutral_failover"
+    role = Role.NEUTRAL
