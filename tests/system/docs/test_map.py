@@ -73,7 +73,7 @@ def test_every_room_is_on_the_map() -> None:
 
 def test_the_floors_are_those_of_the_import_contract() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
-    layers = [layer.split(" | ") for layer in contracts[0]["layers"]]
+    layers = [re.split(" [|:] ", layer) for layer in contracts[0]["layers"]]
     contracted = {
         name.removeprefix("enginehouse."): floor for floor, names in enumerate(reversed(layers)) for name in names
     }
