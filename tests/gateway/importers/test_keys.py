@@ -170,6 +170,7 @@ NOTED_OF_A_MODEL = [
     ("timeouts: {idleConn: 1}", "timeouts.idleConn"),
     ("env: [NOTHING]", "env[0]"),
     ("aliases: [{id: n, name: En, unlisted: true}]", "aliases[0]"),
+    ("aliases: ['']", "aliases[0]"),
     ("useModelName: one", "useModelName"),
     ("filters: {setParams: {model: x}}", "filters.setParams.model"),
     ("filters: {setParams: {a: null, b: [1, null]}}", "filters.setParams.b"),

@@ -207,7 +207,9 @@ def _selectors(top: Table, known: Mapping[str, str]) -> dict[str, str]:
         targets = [known[target] for target in table.texts("targets") if target in known]
         strategy = table.text("strategy")
         table.value("settings")
-        if name in known:
+        if not name.strip():
+            table.note("left out: the name is empty")
+        elif name in known:
             table.note("left out: the name is taken")
         elif not targets:
             table.note("left out: none of its targets could be converted")

@@ -62,8 +62,11 @@ class ImportedModel(NamedTuple):
 def read_model(table: Table, id: str, name: str, port: int, defaults: ModelDefaults) -> ImportedModel | None:
     """Convert the model ``id`` to its new ``name``. ``port`` is the value of ``${PORT}`` outside of commands.
 
-    ``None`` if the model has neither a usable command nor a URL.
+    ``None`` if the model has no name, or neither a usable command nor a URL.
     """
+    if not name.strip():
+        table.note("left out: its name is empty")
+        return None
     launch = Macros({"PORT": PORT, "PID": "${pid}", "MODEL_ID": "${model}" if name == id else id})
     _note_names(table, id, name)
     command = one_command(launch.expand(table.text("cmd")))
@@ -99,6 +102,8 @@ def _note_names(table: Table, id: str, name: str) -> None:
     for position, alias in enumerate(table.items("aliases")):
         if isinstance(alias, dict) and len(alias) > 1:
             table.note("only its id is converted", "aliases", position)
+        if not str(alias).strip():
+            table.note("left out: the name is empty", "aliases", position)
     wanted = table.text("useModelName")
     if name != id:
         table.note(f'the model is named "{name}", as its engine expects, and "{id}" is an alias', "useModelName")

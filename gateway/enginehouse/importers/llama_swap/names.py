@@ -36,9 +36,9 @@ class ModelNames:
         return self._names[id]
 
     def aliases(self) -> dict[str, str]:
-        """All aliases, except those that are the name of a model."""
+        """All aliases, except those that are the name of a model, and the empty one, which no request can ask for."""
         taken = set(self._names.values())
-        return {alias: name for alias, name in self._aliases.items() if alias not in taken}
+        return {alias: name for alias, name in self._aliases.items() if alias not in taken and alias.strip()}
 
     def find(self, name: str) -> str | None:
         """The new name of the model with the id or alias ``name``."""

@@ -28,11 +28,19 @@ class Peers(NamedTuple):
 def read_peers(tables: Mapping[str, Table], local: Collection[str], taken: Collection[str]) -> Peers:
     """Read ``peers``. ``local`` are the names of models served otherwise, ``taken`` those of other backends."""
     peers = Peers({}, {}, {})
-    served = {name: table.texts("models") for name, table in tables.items()}
+    served = {name: _named_models(table) for name, table in tables.items()}
     counts = Counter(model for models in served.values() for model in set(models))
     for name, table in tables.items():
         _read_peer(table, name, served[name], {*local, *(m for m in served[name] if counts[m] > 1)}, taken, peers)
     return peers
+
+
+def _named_models(table: Table) -> list[str]:
+    models = table.texts("models")
+    for position, model in enumerate(models):
+        if not model.strip():
+            table.note("left out: the name is empty", "models", position)
+    return [model for model in models if model.strip()]
 
 
 def read_secret(table: Table, *keys: str | int, text: str) -> str:
