@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from enginehouse.relay.upstream.connection import AnswerHead, Connection
 from tests.support.fake_transport import FakeTransport
 from tests.support.h11_peer import Answer
@@ -35,12 +37,19 @@ class IgnoredAnswer:
     def broken(self, why: str, *, stale: bool) -> None: ...
 
 
-def hear(*segments: bytes, ends: bool = True) -> Answer:
-    """Read an engine's answer with the relay, in these segments. With ``ends``, the connection is then lost."""
+def hear(*segments: bytes, ends: bool = True, before: Sequence[bytes] = ()) -> Answer:
+    """Read an engine's answer with the relay, in these segments. With ``ends``, the connection is then lost.
+
+    ``before``: earlier answers on the connection, each whole and fit to keep it.
+    """
     receiver, transport = _Receiver(), FakeTransport()
     idle: list[Connection] = []
     connection = Connection(keep=idle.append, remove=lambda connection: None)
     connection.connection_made(transport)
+    for answer in before:
+        connection.send(IgnoredAnswer(), b"request")
+        connection.data_received(answer)
+        assert idle.pop().usable
     connection.send(receiver, b"request")
     for segment in segments:
         if not transport.closing:

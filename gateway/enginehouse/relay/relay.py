@@ -13,12 +13,11 @@ from enginehouse.relay.context import RelayContext
 from enginehouse.relay.door import Door
 from enginehouse.relay.engine_job import EngineCall, EngineJob
 from enginehouse.relay.exchange import Exchange
+from enginehouse.relay.headers import find_request_id
 from enginehouse.relay.inference_job import InferenceJob
 from enginehouse.relay.live_request import LiveRequest
 from enginehouse.relay.watchdog import Watchdog
 from enginehouse.relay.web_socket import WebSocket
-
-_LONGEST_ID = 128
 
 
 class Relay:
@@ -90,10 +89,7 @@ class Relay:
         self._watchdog.wake()
 
     def _request_id(self, headers: Headers) -> bytes:
-        for name, value in headers:
-            if name == b"x-request-id" and 0 < len(value) <= _LONGEST_ID and value.isascii():
-                return value
-        return b"req-%s%08x" % (self._id_prefix, next(self._ids))
+        return find_request_id(headers) or b"req-%s%08x" % (self._id_prefix, next(self._ids))
 
 
 def _shutting_down() -> ShuttingDown:

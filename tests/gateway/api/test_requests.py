@@ -216,6 +216,24 @@ def test_the_door_passes_on_what_h11_reads_or_hangs_up(
     check(door, stream, read_requests(stream), cuts, patient)
 
 
+HIDING = PLAIN.replace(b": 3", b": %d\r\nX-A: b" % len(PLAIN)).replace(b"abc", PLAIN)
+"""A request whose body is another one."""
+
+
+@profile
+@given(requests(), st.lists(st.one_of(requests(), plain_requests), max_size=3), st.lists(st.integers(0, 400)))
+@example(HIDING, [HIDING, HIDING, PLAIN], [len(HIDING) * n - len(PLAIN) for n in (1, 2, 3, 4)])
+@example(HIDING, [PLAIN, PLAIN, PLAIN, NEXT, PLAIN], [len(HIDING) * n - len(PLAIN) for n in (1, 2, 3)])
+@example(PLAIN, [PLAIN.replace(b"3\r\n\r\nabc", b"0\r\n\r\n"), PLAIN + PLAIN, PLAIN], [])
+def test_a_head_that_comes_again_is_read_as_before(
+    door: FakeDoor, one: bytes, others: list[bytes], cuts: list[int]
+) -> None:
+    sent = [one, one, one, *others, one]
+    ends = [sum(map(len, sent[:count])) for count in range(len(sent))]
+    stream = b"".join(sent)
+    check(door, stream, read_requests(stream), [*ends, *cuts], patient=False)
+
+
 @profile
 @given(
     st.lists(plain_requests, min_size=1, max_size=3),

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.fake_upstream import hear
@@ -192,3 +192,16 @@ def test_an_answer_is_whole_however_it_is_cut(stream: bytes, cuts: list[int]) ->
     whole, cut = hear(stream), hear(*pieces(stream, cuts))
     # What follows the end makes the answer doubtful if it comes with it; afterwards it costs the connection only.
     assert cut == whole or (whole.status is None and not cut.kept) or (stream.endswith(b"\n") and not cut.kept)
+
+
+@profile
+@given(st.one_of(answers(), damaged()), st.one_of(st.none(), answers(), damaged()), st.lists(st.integers(0, 200)))
+@example(PLAIN, PLAIN.replace(b"3\r\n\r\nabc", b"0\r\n\r\n"), [])
+@example(PLAIN, PLAIN + PLAIN, [])
+@example(PLAIN, PLAIN, [len(PLAIN) - 3])
+@example(PLAIN, b"HTTP/1.1 103 Early\r\n\r\n" + PLAIN, [len(b"HTTP/1.1 103 Early\r\n\r\n")])
+def test_a_head_that_comes_again_is_read_as_before(one: bytes, stream: bytes | None, cuts: list[int]) -> None:
+    if not hear(one).kept:
+        return
+    segments = pieces(one if stream is None else stream, cuts)
+    assert hear(*segments, before=[one, one, one]) == hear(*segments)

@@ -22,6 +22,11 @@ INFERENCE_PATHS = (
 _CHECKED = frozenset({b"content-length", b"origin"})
 
 
+def is_from_browser(headers: Headers) -> bool:
+    """Whether a page of a browser sends the request."""
+    return any(name == b"origin" for name, _ in headers)
+
+
 class Admission:
     """Admits requests by their heads: the gateway is open, the key is known, the body is not too large.
 
@@ -59,6 +64,14 @@ class Admission:
                         raise self.too_large()
                 elif caller is None:
                     self.cross_origin.check_origin(headers)
+        return caller
+
+    def admit_again(self, headers: Headers, length: int) -> KeyHolder | None:
+        """As ``admit``, for headers that were admitted before with another length; none of them is ``Origin``."""
+        self.relay.check_open()
+        caller = self.keyring.caller(headers)
+        if length > self.max_body:
+            raise self.too_large()
         return caller
 
     def admit_direct(self, headers: Headers) -> KeyHolder | None:

@@ -10,6 +10,7 @@ import httptools
 import msgspec
 
 from enginehouse.relay.headers import FOR_THE_GATEWAY, without_named
+from enginehouse.relay.known_head import KnownHead
 
 _LARGEST_HEAD = 64 * 1024
 """In bytes, as for clients. It bounds whatever comes between two pieces of body."""
@@ -60,6 +61,7 @@ class Connection(asyncio.Protocol):
         self._remove = remove
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._parser = httptools.HttpResponseParser(self)
+        self._known_head: KnownHead[AnswerHead] = KnownHead()
         self._receiver: Receiver | None = None
         self._served = 0
         self.kept_at = 0.0
@@ -120,7 +122,10 @@ class Connection(asyncio.Protocol):
         if self._receiver is None:
             self._transport.abort()
             return
-        self._began = True
+        first, self._began = not self._began, True
+        if first and not self._head_only and (known := self._known_head.read(data)) is not None:
+            self._answer_known(*known)
+            return
         self._pending += len(data)
         try:
             self._parser.feed_data(data)
@@ -129,7 +134,21 @@ class Connection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._break(f"malformed response: {error.__context__ or error}")
             return
+        if first and self._complete and self._keep_alive and not self._informational and self._known_head.see(data):
+            assert self._head is not None
+            self._known_head.learn(self._head)
         self._deliver()
+
+    def _answer_known(self, head: AnswerHead, body: bytes) -> None:
+        """Deliver a whole answer whose head is known. The parser has seen nothing of it."""
+        receiver, self._receiver = self._receiver, None
+        assert receiver is not None
+        self._served += 1
+        self._began = False
+        self._keep_or_close(True)
+        if len(body) != head.length:
+            head = AnswerHead(head.status, head.lines, len(body), False, head.stream)
+        receiver.answer(head, body, True)
 
     def _deliver(self) -> None:
         head = self._head if self._head_new else None
@@ -148,12 +167,15 @@ class Connection(asyncio.Protocol):
             receiver.answer(head, body, False)
 
     def _release(self) -> None:
-        keep = self._keep_alive and not self._transport.is_closing()
+        keep_alive = self._keep_alive
         self._served += 1
         self._reset()
+        self._keep_or_close(keep_alive)
+
+    def _keep_or_close(self, keep_alive: bool) -> None:
         if self._transport.get_write_buffer_size():
             self._transport.abort()  # the engine answered early and may never read the rest of the request
-        elif keep:
+        elif keep_alive and not self._transport.is_closing():
             self._keep(self)
         else:
             self._transport.close()

@@ -6,14 +6,16 @@ import asyncio
 from typing import Any, cast
 
 import httptools
-import msgspec
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from enginehouse.api.doors.admission import Admission
+from enginehouse.api.doors.admission import Admission, is_from_browser
 from enginehouse.api.doors.fast.idle_sweep import IdleSweep
-from enginehouse.api.doors.fast.inbound import ClientConnection, Inbound, status_line
+from enginehouse.api.doors.fast.inbound import ClientConnection, HotHead, Inbound, last_response
+from enginehouse.api.doors.fast.known_heads import KnownHeads
+from enginehouse.api.doors.fast.request_lines import RequestLines
+from enginehouse.api.doors.fast.slow_reader import SlowReader
 from enginehouse.api.doors.framing import check_framing, head_without_upgrade
 from enginehouse.domain.errors import InvalidRequest
 from enginehouse.relay.attempt import NEVER
@@ -32,7 +34,7 @@ class FastDoor(HttpToolsProtocol):
     pipelines. ``_ready`` is a hot request that waits only for the client to read earlier answers. ``_asgi_cycle`` is a
     request that the application answers while others wait behind it.
 
-    ``_pieces`` is what was received since the last complete head, and ``_line_end`` where its last request line ends.
+    ``_between`` is true when the last request has been received, and nothing since.
 
     ``_patience_used`` grows by the bytes received since the last complete head or piece of a body, and by one KiB for
     each second of waiting for more. So no head is endless, and none takes much longer than a minute.
@@ -60,16 +62,17 @@ class FastDoor(HttpToolsProtocol):
         self._ready: Inbound | None = None
         self._asgi_cycle: Any = None
         self._patience_used = 0
-        self._pieces: list[bytes] = []
-        self._line_end = 0
+        self._lines = RequestLines()
         self._in_head = False
-        self._unread = 0
-        self._unread_since = 0.0
+        self._between = True
+        self._reader = SlowReader()
+        self._known_heads = KnownHeads()
 
     # --- from the parser
 
     def on_message_begin(self) -> None:
         self._in_head = True
+        self._between = False
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
@@ -78,7 +81,7 @@ class FastDoor(HttpToolsProtocol):
         """Keep a hot request; pass any other on to the application."""
         self._patience_used = 0
         self._in_head = False
-        self._check_request_line()
+        self._lines.check(self.parser.get_method(), self.url)
         version = self.parser.get_http_version()
         check_framing(version, self.headers)
         if self.transport.is_closing():
@@ -87,7 +90,7 @@ class FastDoor(HttpToolsProtocol):
             self._check_upgrade()
             return
         path = self.admission.hot_paths.get(self.url)
-        if path is None or self.parser.get_method() != b"POST" or (self._cors and self._from_browser()):
+        if path is None or self.parser.get_method() != b"POST" or (self._cors and is_from_browser(self.headers)):
             self._pass_on()
             self.headers = []  # so that no trailer passes for a header
             return
@@ -102,18 +105,7 @@ class FastDoor(HttpToolsProtocol):
             self._queued_behind(previous)
         inbound.check_head()
         if inbound.expects:
-            self._continue(inbound)
-
-    def _check_request_line(self) -> None:
-        """Refuse extra spaces, which the parser skips: another server may split such a line elsewhere (RFC 9112, 3)."""
-        line = b"%s %s HTTP/" % (self.parser.get_method(), self.url)
-        pieces = self._pieces
-        if self._line_end or not pieces[0].startswith(line):
-            at = b"".join(pieces).find(line, self._line_end)
-            if at < 0:
-                raise InvalidRequest("The request line needs exactly one space on each side of its target")
-            self._line_end = at
-        self._line_end += len(line)
+            inbound.ask_for_body()
 
     def _check_upgrade(self) -> None:
         """Pass on a WebSocket's handshake. ``_feed`` ignores a request to upgrade to any other protocol."""
@@ -126,9 +118,6 @@ class FastDoor(HttpToolsProtocol):
 
     def _should_upgrade(self) -> bool:
         return self.parser.get_method() == b"GET" and super()._should_upgrade()
-
-    def _from_browser(self) -> bool:
-        return any(name == b"origin" for name, _ in self.headers)
 
     def _pass_on(self) -> None:
         url, headers, expects = self.url, self.headers, self.expect_100_continue
@@ -152,11 +141,6 @@ class FastDoor(HttpToolsProtocol):
         else:
             self.flow.pause_reading()
 
-    def _continue(self, inbound: Inbound) -> None:
-        """Ask the client for the body, if it is wanted and the request's turn has come (RFC 9110, 10.1.1)."""
-        if not inbound.waits and not inbound.whole:
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
     def on_body(self, body: bytes) -> None:
         cycle = self.cycle
         if isinstance(cycle, Inbound):
@@ -172,6 +156,7 @@ class FastDoor(HttpToolsProtocol):
             if self.parser.should_upgrade():
                 return
             self.cycle.keep_alive = self.cycle.keep_alive and self.parser.should_keep_alive()
+        self._between = True
         if isinstance(self.cycle, Inbound):
             self.cycle.received()
         else:
@@ -219,7 +204,7 @@ class FastDoor(HttpToolsProtocol):
         if inbound.whole:
             self.arrived(inbound)
         elif inbound.expects:
-            self._continue(inbound)
+            inbound.ask_for_body()
 
     # --- from the transport
 
@@ -233,20 +218,39 @@ class FastDoor(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self.idle_since = NEVER
-        self._patience_used += len(data)
-        self._pieces.append(data)
         self._unset_keepalive_if_required()
+        if self._awaits_hot() and (known := self._known_heads.read(data)) is not None:
+            self._receive_known(*known)
+            return
+        between = self._between
+        self._patience_used += len(data)
+        self._lines.add(data)
         try:
             self._feed(data)
         except httptools.HttpParserError as error:
             cause = error.__context__
             self._refuse(cause if isinstance(cause, InvalidRequest) else InvalidRequest(f"This is not HTTP: {error}"))
             return
+        if between and self._between and isinstance(self.cycle, Inbound):
+            self._known_heads.learn(data, self.cycle)
         if not self._in_head:
-            self._pieces.clear()
-            self._line_end = 0
+            self._lines.clear()
         if self._patience_used > _PATIENCE:
             self._refuse(InvalidRequest(f"More than {_PATIENCE} bytes of head"))
+
+    def _awaits_hot(self) -> bool:
+        """Whether the last request was hot and is answered, and nothing has been received since."""
+        cycle = self.cycle
+        answered = isinstance(cycle, Inbound) and cycle.response_complete and not self.pipeline
+        return answered and self._between and not self.transport.is_closing()
+
+    def _receive_known(self, head: HotHead, body: bytes) -> None:
+        """Begin a request whose head is known. The parser sees nothing of it."""
+        headers = head.headers.with_length(len(body))
+        self.cycle = inbound = Inbound(self._client, head.path, headers, True, True)
+        inbound.check_known_head(len(body))
+        inbound.receive(body)
+        inbound.received()
 
     def _feed(self, data: bytes) -> None:
         """Parse ``data``. Requests to upgrade to another protocol than WebSocket are parsed again without ``Upgrade``.
@@ -265,7 +269,7 @@ class FastDoor(HttpToolsProtocol):
                     return
                 rest = memoryview(rest)[upgrade.args[0] :]
             version = self.parser.get_http_version()
-            self._line_end = 0
+            self._lines.read_again()
             self.parser.feed_data(head_without_upgrade(self.parser.get_method(), self.url, version, self.headers))
 
     def eof_received(self) -> None:
@@ -310,12 +314,7 @@ class FastDoor(HttpToolsProtocol):
             return
         if self.cycle is not None and not isinstance(self.cycle, Inbound):
             self.cycle.disconnected = True
-        body = msgspec.json.encode(error.envelope())
-        self.transport.write(
-            status_line(400)
-            + b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-            + body
-        )
+        self.transport.write(last_response(error))
         self.transport.close()
 
     def _answering(self) -> bool:
@@ -331,21 +330,14 @@ class FastDoor(HttpToolsProtocol):
 
     def check_silence(self, now: float) -> None:
         """Close the connection if the client has been silent for too long. Called every second."""
-        self._check_reader(now)
+        if self._reader.has_stalled(self.transport.get_write_buffer_size(), now, self.admission.client_timeout):
+            self.transport.abort()
         if now - self.idle_since > self.timeout_keep_alive:
             self.transport.close()
         elif self._waits_for_client():
             self._patience_used += _A_SECOND
             if self._patience_used > _PATIENCE:
                 self.transport.abort()
-
-    def _check_reader(self, now: float) -> None:
-        """Break the connection if the client has read nothing of an answer for ``timeouts.client``."""
-        unread, limit = self.transport.get_write_buffer_size(), self.admission.client_timeout
-        if not unread or unread != self._unread:
-            self._unread, self._unread_since = unread, now
-        elif limit and now - self._unread_since > limit:
-            self.transport.abort()
 
     def _waits_for_client(self) -> bool:
         """Whether a request has begun to arrive and the gateway waits for the rest of it."""

@@ -7,7 +7,9 @@ import socket
 import struct
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import NamedTuple
 
+import msgspec
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 
 from enginehouse.api.doors.admission import Admission
@@ -16,6 +18,7 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.relay.door import Caller
 from enginehouse.relay.exchange import Exchange
+from enginehouse.relay.headers import RepeatedHeaders
 
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
@@ -23,6 +26,13 @@ _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".en
 def status_line(status: int) -> bytes:
     """The first line of a response, with its line break."""
     return _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+
+
+def last_response(error: RequestError) -> bytes:
+    """The whole response with ``error`` after which the connection closes."""
+    body = msgspec.json.encode(error.envelope())
+    framing = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+    return status_line(error.status) + framing + body
 
 
 class ClientConnection:
@@ -48,6 +58,13 @@ class ClientConnection:
         self.flow = flow
         self.arrived = arrived
         self.answered = answered
+
+
+class HotHead(NamedTuple):
+    """What a head for an inference endpoint means."""
+
+    path: str
+    headers: RepeatedHeaders
 
 
 class Inbound:
@@ -78,6 +95,14 @@ class Inbound:
         self.whole = False
         self.response_complete = False
 
+    @property
+    def may_repeat(self) -> bool:
+        """Whether the same head may come again: the connection stays open, and the body comes unasked."""
+        return self.keep_alive and self._chunks and not self.expects
+
+    def head(self) -> HotHead:
+        return HotHead(self._path, RepeatedHeaders(self._headers))
+
     # --- from the client
 
     def check_head(self) -> None:
@@ -86,6 +111,18 @@ class Inbound:
             self._caller = self._connection.admission.admit(self._headers)
         except RequestError as error:
             self._refuse(error)
+
+    def check_known_head(self, length: int) -> None:
+        """As ``check_head``, for a head that was checked when it came before."""
+        try:
+            self._caller = self._connection.admission.admit_again(self._headers, length)
+        except RequestError as error:
+            self._refuse(error)
+
+    def ask_for_body(self) -> None:
+        """Let the client send the body, if it is wanted and the request's turn has come (RFC 9110, 10.1.1)."""
+        if not self.waits and not self.whole:
+            self._connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def receive(self, body: bytes) -> None:
         """Keep a piece of the body."""

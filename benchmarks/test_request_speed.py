@@ -1,0 +1,89 @@
+"""What a whole request costs in the gateway's own code: from the client's bytes to the answer's, without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+from uvicorn import Config as UvicornConfig
+from uvicorn.server import ServerState
+
+from enginehouse.api.doors.fast import fast_door
+from enginehouse.app import Gateway
+from enginehouse.config.schema import Config, PluginSettings
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.relay.upstream.connection import Connection
+
+BODY = b'{"model":"bench","messages":[{"role":"user","content":"Hello, world"}],"max_tokens":16}'
+REQUEST = (
+    b"POST /v1/chat/completions HTTP/1.1\r\nHost: gateway:8080\r\nAccept: application/json\r\n"
+    b"Content-Type: application/json\r\nUser-Agent: bench/1.0\r\n%sContent-Length: %d\r\n\r\n"
+)
+ANSWER = (
+    b"HTTP/1.1 200 OK\r\nserver: engine\r\ncontent-type: application/json\r\ncontent-length: 200\r\n\r\n" + b"x" * 200
+)
+
+
+class Wire(asyncio.Transport):
+    """Takes everything at once."""
+
+    def write(self, data: bytes) -> None:  # type: ignore[override]
+        self.last = data
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def repeated() -> Iterator[bytes]:
+    """Requests of a client that repeats its head but for the length."""
+    for n in itertools.count():
+        body = BODY if n % 2 else BODY + b" "
+        yield REQUEST % (b"", len(body)) + body
+
+
+def unique() -> Iterator[bytes]:
+    """Requests whose heads differ in a trace's id."""
+    for n in itertools.count():
+        yield REQUEST % (b"Traceparent: 00-%032x-%016x-00\r\n" % (n + 1, n + 1), len(BODY)) + BODY
+
+
+@pytest.mark.parametrize("requests", [repeated, unique])
+def test_a_request(benchmark: BenchmarkFixture, requests: Callable[[], Iterator[bytes]]) -> None:
+    async def main() -> None:
+        backends = {name: {"url": "http://127.0.0.1:9", "models": ["bench"]} for name in ("a", "b", "c")}
+        gateway = Gateway(msgspec.convert({"backends": backends}, Config), load_plugins(PluginSettings()).registry)
+        engines, loop = [], asyncio.get_running_loop()
+        for name, upstream in gateway.relay.context.upstreams.items():
+            gateway.fleet.succeeded(name)
+            engine = Connection(upstream.pool._keep, upstream.pool._remove)
+            engine.connection_made(Wire())
+            upstream.pool._keep(engine)
+            engines.append(engine)
+        settings = UvicornConfig(gateway.application, log_config=None, access_log=False, lifespan="off")
+        client, wire = fast_door(gateway.admission, cors=False)(settings, ServerState(), {}, loop), Wire()
+        client.connection_made(wire)
+        prepared = itertools.cycle(list(itertools.islice(requests(), 10_000)))
+
+        def request() -> None:
+            client.data_received(next(prepared))
+            for engine in engines:
+                if not engine.usable:
+                    engine.data_received(ANSWER)
+
+        benchmark(request)
+        assert wire.last.startswith(b"HTTP/1.1 200 OK")
+        assert not gateway.relay.live
+        gateway.relay.close()
+
+    asyncio.run(main())

@@ -1,0 +1,71 @@
+"""Heads that come again on a connection, and are not parsed again."""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple, TypeVar
+
+_LENGTH_NAMES = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
+_MOST_DIGITS = 15
+
+Meaning = TypeVar("Meaning")
+
+
+class _Head(NamedTuple):
+    """What precedes and what follows the digits of a Content-Length."""
+
+    before: bytes
+    after: bytes
+
+
+class KnownHead(Generic[Meaning]):
+    """Learns a head, with what it means, when it comes for the second time in a row.
+
+    A head is known if every byte but the digits of its Content-Length is equal, and the body arrived with it, whole and
+    with nothing behind it. So what the parser and the checks found of it still holds, and unique heads cost only the
+    comparison.
+    """
+
+    __slots__ = ("_learned", "_meaning", "_seen")
+
+    def __init__(self) -> None:
+        self._seen: _Head | None = None
+        self._learned: _Head | None = None
+        self._meaning: Meaning
+
+    def read(self, data: bytes) -> tuple[Meaning, bytes] | None:
+        """What the head of ``data`` means, and the body; ``None`` unless the head is known."""
+        head = self._learned
+        if head is None:
+            return None
+        before, after = head
+        start = len(before)
+        end = data.find(b"\r", start, start + _MOST_DIGITS)
+        if end <= start or not data.startswith(after, end) or not data.startswith(before):
+            return None
+        digits, body = data[start:end], data[end + len(after) :]
+        return (self._meaning, body) if digits.isdigit() and int(digits) == len(body) else None
+
+    def see(self, data: bytes) -> bool:
+        """Note that ``data`` was one whole message; whether its head came again, so that its meaning may be learned."""
+        head = _sized_head(data)
+        again = head is not None and head == self._seen
+        self._seen, self._learned = head, None
+        return again
+
+    def learn(self, meaning: Meaning) -> None:
+        """The head seen last means ``meaning``."""
+        self._learned, self._meaning = self._seen, meaning
+
+
+def _sized_head(data: bytes) -> _Head | None:
+    """The head of ``data`` if a Content-Length frames all that follows."""
+    end = data.find(b"\r\n\r\n") + 4
+    for name in _LENGTH_NAMES:
+        at = data.find(name, 0, end)
+        if at >= 0:
+            start = at + len(name)
+            stop = data.find(b"\r", start)
+            digits = data[start:stop]
+            framed = digits.isdigit() and int(digits) == len(data) - end
+            return _Head(data[:start], data[stop:end]) if framed else None
+    return None
