@@ -19,6 +19,7 @@ BODY = b'{"model":"bench","messages":[{"role":"user","content":"Hello, world"}],
 PLAIN = AnswerHead(200, b"content-type: application/json\r\n", 200, False, False)
 STREAM = AnswerHead(200, b"content-type: text/event-stream\r\n", None, False, True)
 EVENT = b'data: {"id":"c","choices":[{"index":0,"delta":{"content":" token"},"finish_reason":null}]}\n\n'
+LAST = b"data: [DONE]\n\n"
 
 
 class Silent:
@@ -79,7 +80,7 @@ def test_a_stream_of_100_pieces(benchmark: BenchmarkFixture) -> None:
             receiver.answer(STREAM, b"", False)
             for _ in range(100):
                 receiver.answer(None, EVENT, False)
-            receiver.answer(None, b"", True)
+            receiver.answer(None, LAST, True)
 
         benchmark(request)
         assert not gateway.relay.live

@@ -19,8 +19,8 @@ STREAMING = frozenset(PATHS) - {"/v1/embeddings"}
 LAST_EVENTS = {
     "/v1/chat/completions": b"data: [DONE]",
     "/v1/completions": b"data: [DONE]",
-    "/v1/messages": b"message_stop",
-    "/v1/responses": b"response.completed",
+    "/v1/messages": b'data: {"type": "message_stop"}',
+    "/v1/responses": b'data: {"type": "response.completed"}',
 }
 
 

@@ -167,7 +167,7 @@ class Engine:
             return self._probe(), None
         self._served += 1
         serving = Serving(f"{self.name}/{self._served}", self.name, nonce[0], head.target, body)
-        path = head.target.decode().partition("?")[0]
+        path = head.target.decode().partition("?")[0].removeprefix("/prefix")
         answer = make_answer(self._rng, path, b'"stream": true' in body, serving.id)
         if not self._bench.calm and self._rng.random() < self.fault_rate:
             serving.fault = self._rng.choice(list(FAULTS))

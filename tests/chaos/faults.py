@@ -11,6 +11,8 @@ from tests.chaos.answers import Answer, Ending, chunked, refusal, whole
 Fault = Callable[[random.Random, Answer, str], Answer]
 LONG_S = 30.0
 """Longer than any time limit of the bench's configurations."""
+OWN_ERROR = b'data: {"error": {"message": "no"}}\n\n'
+NO_JSON = b"data: {nonsense\n\n"
 
 
 def _cut(answer: Answer, at: int, ending: Ending) -> Answer:
@@ -162,8 +164,8 @@ FAULTS: dict[str, Fault] = {
     "informational": _informational,
     "long head": _long_head,
     "no last event": _events(lambda events: events[:-1]),
-    "an error event of its own": _events(lambda events: [*events[:-1], b'data: {"error": {"message": "no"}}\n\n']),
-    "an event that is no JSON": _events(lambda events: [*events[:-1], b"data: {nonsense\n\n", events[-1]]),
+    "an error event of its own": _events(lambda events: [*events[:-1], OWN_ERROR]),
+    "an event that is no JSON": _events(lambda events: [*events[:-1], NO_JSON, events[-1]]),
     "gzip": _gzipped,
     "garbage after the answer": _garbage_after,
     "closes afterwards": _closes_afterwards,

@@ -207,8 +207,7 @@ class Exchange:
         return True
 
     def _finish(self, attempt: Attempt, body: bytes) -> None:
-        head = attempt.head
-        problem = self._reply.finish(body, head is not None and head.until_close)
+        problem = self._reply.finish(body)
         if problem is not None:
             self._spoil(attempt, problem)
         else:

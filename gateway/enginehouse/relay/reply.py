@@ -73,10 +73,10 @@ class Reply:
         self._door.write(body)
         return None
 
-    def finish(self, body: bytes, until_close: bool) -> BrokenStream | None:
+    def finish(self, body: bytes) -> BrokenStream | None:
         """Pass on the last piece of the body, or what is good of it and then return the problem of a stream."""
         body = self._held + body if self._held else body
-        if self._check is not None and (problem := self._check.end(body, until_close)) is not None:
+        if self._check is not None and (problem := self._check.end(body)) is not None:
             return self._write_good(body, problem)
         self._door.finish(body)
         return None
@@ -134,7 +134,7 @@ class MismatchedReply(Reply):
         self._body = (self._body + body)[:_MOST_KEPT]
         return None
 
-    def finish(self, body: bytes, until_close: bool) -> BrokenStream | None:
+    def finish(self, body: bytes) -> BrokenStream | None:
         self.write(body)
         status, details = self._answered, _decoded(self._body)
         how = "answered" if status >= 400 else "did not stream but answered"

@@ -17,7 +17,7 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class Event(NamedTuple):
-    """An event that ends at ``end`` in its piece of a stream. ``data`` is ``None`` for a comment."""
+    """An event that ends at ``end`` in its piece of a stream. ``data`` is ``None`` if clients ignore it."""
 
     end: int
     name: str
@@ -63,4 +63,4 @@ def _event(text: bytes, end: int) -> Event:
             data.append(value.removeprefix(b" "))
         elif field == b"event":
             name = value.removeprefix(b" ")
-    return Event(end, name.decode(errors="replace"), b"\n".join(data) if data else None)
+    return Event(end, name.decode(errors="replace"), b"\n".join(data) or None)

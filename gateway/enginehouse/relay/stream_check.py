@@ -1,4 +1,4 @@
-"""Checks that a stream is whole: no event is an error, and the last one is there."""
+"""Checks that a stream is whole: every event is a JSON object, none is an error, and the last one is there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from enginehouse.relay.sse import ENDS, LARGEST_HELD, Event, read_events
+from enginehouse.relay.sse import ENDS, LARGEST_HELD, Event, read_events, whole_events
 from enginehouse.relay.stream_form import StreamForm
 
 
@@ -64,14 +64,14 @@ class StreamCheck:
                 return None
         return self._look_at_each(piece)
 
-    def end(self, rest: bytes, until_close: bool) -> BrokenStream | None:
-        """Look at the last piece, whose last event may lack its blank line.
-
-        A stream that lasts until the connection closes must have had its last event.
-        """
+    def end(self, rest: bytes) -> BrokenStream | None:
+        """Look at the last piece, whose last event may lack its blank line. The last event must have passed."""
         problem = self.look(rest) if rest and not self.ended else None
-        if problem is None and until_close and not self.ended:
-            problem = BrokenStream("closed its stream before the end", len(rest) if rest.endswith(ENDS) else 0)
+        if self.ended:
+            return None
+        good = len(whole_events(rest)[0])
+        if problem is None or (problem.error is None and problem.good >= good):
+            return BrokenStream("ended its stream before the last event", good)
         return problem
 
     def _are_plain(self, events: list[bytes]) -> bool:
@@ -105,8 +105,10 @@ class StreamCheck:
             return None
         try:
             event = _decode(data)
-        except (ValueError, RecursionError):
+        except RecursionError:
             return None
+        except ValueError:
+            return BrokenStream("sent an event that is no JSON object", good)
         kind, error = event.type, event.error
         if error is None and isinstance(event.response, dict):
             error = event.response.get("error")

@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from tests.support.scripted_engine import StartEngine
+from tests.support.scripted_engine import StartEngine, chunk
 from tests.support.served_gateway import OpenGateway, ServedGateway
+from tests.support.stream_events import DONE, event
 
 LEAVE = ["close", "reset"]
 
@@ -35,11 +36,11 @@ async def test_leaving_before_the_answer_frees_the_engine(house: OpenGateway, en
 async def test_leaving_in_mid_stream_frees_the_engine(house: OpenGateway, engine: StartEngine, leave: str) -> None:
     served = await engine()
     gateway = await house(served)
-    served.streams(b"data: 1\n\n", asyncio.Event())
+    served.streams(event(), asyncio.Event())
     client = await gateway.client()
     client.send(gateway.post(stream=True))
     await client.head()
-    assert await client.chunk() == b"data: 1\n\n"
+    assert await client.chunk() == event()
     getattr(client, leave)()
     await served.calls[0].closed.wait()
     await gateway.quiet()
@@ -124,7 +125,7 @@ async def test_leaving_ends_a_cold_request_before_a_waiting_one(
 ) -> None:
     served = await engine()
     gateway = await house(served)
-    served.streams(b"data: 1\n\n", asyncio.Event())
+    served.streams(event(), asyncio.Event())
     client = await gateway.client()
     cold = gateway.post(path="/v1/chat/completions?cold", stream=True)
     client.send(cold + gateway.post())
@@ -152,7 +153,7 @@ async def test_an_engine_that_answers_a_disconnected_client_hears_nothing_more(
 
 
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-EVENT = b"9\r\ndata: 1\n\n\r\n"
+EVENT, LAST = chunk(event()), chunk(DONE)
 
 
 async def abort(gateway: ServedGateway, dice: random.Random, door: str) -> None:
@@ -201,8 +202,8 @@ async def test_nothing_is_left_when_engines_and_clients_break_at_random(
     for each in engines[:2]:
         each.otherwise(
             (each.answer(),), (each.answer(b"{}", 503),), (each.answer(b"{}", 500)[:-1],), (each.RESET,),
-            (STREAM, EVENT, EVENT, each.END), (STREAM, EVENT, each.RESET), (STREAM, each.CLOSE), (b"nonsense\r\n\r\n",),
-            (each.answer()[:-3], each.CLOSE), (each.answer(), each.CLOSE), dice=dice,
+            (STREAM, EVENT, LAST, each.END), (STREAM, EVENT, each.RESET), (STREAM, each.CLOSE),
+            (b"nonsense\r\n\r\n",), (each.answer()[:-3], each.CLOSE), (each.answer(), each.CLOSE), dice=dice,
         )  # fmt: skip
     for _ in range(20):
         await asyncio.gather(*(abort(gateway, dice, door) for _ in range(25)))

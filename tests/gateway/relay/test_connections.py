@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
+from tests.support.stream_events import DONE, event
 
 
 async def test_a_connection_is_kept_for_further_requests(house: OpenGateway, engine: StartEngine) -> None:
@@ -150,14 +151,14 @@ async def test_pipelined_requests_are_answered_in_order(
 async def test_a_pipelined_stream_is_whole_before_the_next_answer(house: OpenGateway, engine: StartEngine) -> None:
     served, gate = await engine(), asyncio.Event()
     gateway = await house(served)
-    served.streams(b"data: 1\n\n", gate, b"data: 2\n\n", served.END)
+    served.streams(event(1), gate, DONE, served.END)
     client = await gateway.client()
     client.send(gateway.post(stream=True) + gateway.post())
     await client.head()
-    assert await client.chunk() == b"data: 1\n\n"
+    assert await client.chunk() == event(1)
     assert len(served.calls) == 1
     gate.set()
-    assert [await client.chunk(), await client.chunk()] == [b"data: 2\n\n", b""]
+    assert [await client.chunk(), await client.chunk()] == [DONE, b""]
     assert (await client.reply()).status == 200
 
 

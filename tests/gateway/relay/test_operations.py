@@ -8,6 +8,7 @@ import msgspec
 from tests.support.raw_client import RawResponse
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
+from tests.support.stream_events import DONE, event
 
 
 def read(reply: RawResponse) -> Any:
@@ -68,7 +69,7 @@ async def test_all_requests_of_an_id_are_cancelled(house: OpenGateway, engine: S
 async def test_a_stream_can_be_cancelled(house: OpenGateway, engine: StartEngine) -> None:
     served = await engine()
     gateway = await house(served)
-    served.streams(b"data: 1\n\n", asyncio.Event())
+    served.streams(event(), asyncio.Event())
     client = await gateway.client()
     client.send(gateway.post(None, b"x-request-id: mine", stream=True))
     await client.head()
@@ -82,7 +83,7 @@ async def test_a_stream_can_be_cancelled(house: OpenGateway, engine: StartEngine
 async def test_new_requests_are_refused_while_live_ones_finish(house: OpenGateway, engine: StartEngine) -> None:
     served, gate = await engine(), asyncio.Event()
     gateway = await house(served)
-    served.streams(b"data: 1\n\n", gate, b"data: 2\n\n", served.END)
+    served.streams(event(), gate, DONE, served.END)
     client = await gateway.client()
     client.send(gateway.post(stream=True))
     await client.head()
@@ -94,13 +95,13 @@ async def test_new_requests_are_refused_while_live_ones_finish(house: OpenGatewa
     assert (await gateway.ask(gateway.get("/ready"))).status == 503
     assert (await gateway.ask(gateway.get("/health"))).status == 200
     gate.set()
-    assert [await client.chunk(), await client.chunk()] == [b"data: 2\n\n", b""]
+    assert [await client.chunk(), await client.chunk()] == [DONE, b""]
 
 
 async def test_requests_that_still_run_at_the_end_are_cancelled(house: OpenGateway, engine: StartEngine) -> None:
     served = await engine()
     gateway = await house(served)
-    served.streams(b"data: 1\n\n", asyncio.Event())
+    served.streams(event(), asyncio.Event())
     served.plays(asyncio.Event())
     streaming, waiting = await gateway.client(), await gateway.client()
     streaming.send(gateway.post(stream=True))
@@ -135,14 +136,14 @@ async def test_a_server_that_stops_closes_idle_connections_and_finishes_the_rest
     gateway = await house(served)
     fresh, idle, busy = [await gateway.client() for _ in range(3)]
     await idle.ask(gateway.post())
-    served.streams(b"data: 1\n\n", gate, b"data: 2\n\n", served.END)
+    served.streams(event(), gate, DONE, served.END)
     busy.send(gateway.post(stream=True))
     await busy.head()
     await busy.chunk()
     gateway.shut_down()
     assert [await fresh.rest(), await idle.rest()] == [b"", b""]
     gate.set()
-    assert [await busy.chunk(), await busy.chunk()] == [b"data: 2\n\n", b""]
+    assert [await busy.chunk(), await busy.chunk()] == [DONE, b""]
     assert await busy.rest() == b""
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
+from tests.support.stream_events import event
 
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "SEARCH"]
 REPEATABLE, ONCE = ["GET", "PUT", "DELETE", "OPTIONS"], ["POST", "PATCH"]
@@ -319,9 +320,9 @@ async def test_compressed_events_are_passed_on_as_they_come(house: OpenGateway, 
 async def test_an_answer_that_breaks_never_looks_whole(house: OpenGateway, engine: StartEngine) -> None:
     served = await engine()
     gateway = await house(served)
-    served.streams(b"data: 1\n\n", served.CLOSE)
+    served.streams(event(), served.CLOSE)
     reply = await gateway.ask(request("GET", "/upstream/m/events"))
-    assert (reply.status, reply.body, reply.whole) == (200, b"data: 1\n\n", False)
+    assert (reply.status, reply.body, reply.whole) == (200, event(), False)
 
 
 # --- retries

@@ -9,6 +9,7 @@ import pytest
 from enginehouse.relay.exchange import Exchange
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
+from tests.support.stream_events import DONE, long_event
 
 PIECE = b"x" * (1 << 18)
 PIECES = 128  # 32 MiB
@@ -21,8 +22,8 @@ async def test_a_slow_client_slows_its_engine(house: OpenGateway, engine: StartE
     served = await engine()
     gateway = await house(served)
     if stream:
-        piece = b"data: " + PIECE + b"\n\n"
-        served.streams(*[piece] * PIECES, served.END)
+        piece = long_event(1 << 18)
+        served.streams(*[piece] * PIECES, DONE, served.END)
     else:
         piece = PIECE
         served.plays(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (len(piece) * PIECES), *[piece] * PIECES)
@@ -34,7 +35,7 @@ async def test_a_slow_client_slows_its_engine(house: OpenGateway, engine: StartE
     assert call.sent < BOUND
     reply = await client.reply()
     assert reply.whole
-    assert reply.body == piece * PIECES
+    assert reply.body == piece * PIECES + (DONE if stream else b"")
 
 
 async def test_a_slow_client_that_leaves_frees_its_engine(house: OpenGateway, engine: StartEngine) -> None:
@@ -53,7 +54,7 @@ async def test_a_slow_client_that_leaves_frees_its_engine(house: OpenGateway, en
 async def test_a_slow_client_gets_the_error_event_of_a_broken_stream(house: OpenGateway, engine: StartEngine) -> None:
     served = await engine()
     gateway = await house(served)
-    served.streams(*[b"data: " + PIECE + b"\n\n"] * PIECES)
+    served.streams(*[long_event(1 << 18)] * PIECES)
     client = await gateway.client()
     client.send(gateway.post(stream=True))
     await gateway.congested(served)

@@ -16,9 +16,9 @@ from tests.support.launched_engine import Launch, LaunchedEngine
 from tests.support.raw_client import RawClient
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
+from tests.support.stream_events import DONE, event, long_event
 
-EVENTS = b'data: {"n": 0}\n\ndata: {"n": 1}\n\n'
-DONE = b"data: [DONE]\n\n"
+EVENTS = event(0) + event(1)
 ORIGIN = b": x-enginehouse-backend: a\n: x-enginehouse-model: m\n: x-enginehouse-reason: match\n\n"
 REPORTED = {"progress": "comments"}
 
@@ -329,7 +329,7 @@ async def test_a_client_that_leaves_takes_its_ticket_along_and_the_load_for_it_a
 
 async def test_a_client_that_reads_nothing_gets_no_reports_and_slows_its_engine(waiting: WaitingStream) -> None:
     gateway, served, managed, client = await waiting()
-    piece = b"data: " + b"x" * (1 << 18) + b"\n\n"
+    piece = long_event(1 << 18)
     served.streams(*[piece] * 128, DONE, served.END)
     gateway.wait_for(6)
     [exchange] = gateway.relay.live

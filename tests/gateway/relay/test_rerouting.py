@@ -13,6 +13,7 @@ from tests.support.launched_engine import Launch, LaunchedEngine
 from tests.support.raw_client import RawClient
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
+from tests.support.stream_events import event
 
 Alone = Callable[..., Awaitable[tuple[ServedGateway, ScriptedEngine, LaunchedEngine]]]
 
@@ -50,7 +51,7 @@ async def test_requests_that_wait_for_room_are_routed_again(
     managed = launched(gateway, "a", concurrency=1)
     managed.state = ReplicaState.READY
     gate = asyncio.Event()
-    first.streams(b"data: 1\n\n", gate, first.CLOSE)
+    first.streams(event(), gate, first.CLOSE)
     streaming = await gateway.client()
     streaming.send(gateway.post(stream=True))
     await first.call()

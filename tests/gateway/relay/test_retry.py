@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from tests.support.scripted_engine import ScriptedEngine, StartEngine
+from tests.support.scripted_engine import ScriptedEngine, StartEngine, chunk
 from tests.support.served_gateway import OpenGateway, ServedGateway
+from tests.support.stream_events import event
 
 MALFORMED = {
     "no status line": b"<html>\r\n\r\n",
@@ -266,11 +267,11 @@ async def test_a_stream_that_becomes_malformed_ends_with_an_error_event(
     gateway = await house(served)
     seen = asyncio.Event()
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-    served.plays(head + b"9\r\ndata: 1\n\n\r\n", seen, b"not a chunk\r\n")
+    served.plays(head + chunk(event()), seen, b"not a chunk\r\n")
     client = await gateway.client()
     client.send(gateway.post(stream=True))
     await client.head()
-    assert await client.chunk() == b"data: 1\n\n"
+    assert await client.chunk() == event()
     seen.set()
     last = await client.chunk()
     assert last.startswith(b"event: error")

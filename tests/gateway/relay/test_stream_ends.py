@@ -11,9 +11,9 @@ import pytest
 from tests.support.raw_client import RawResponse
 from tests.support.scripted_engine import END, Cut, StartEngine, Step, chunk
 from tests.support.served_gateway import OpenGateway
+from tests.support.stream_events import DONE, event
 
-DONE = b"data: [DONE]\n\n"
-EVENT = b'data: {"n": 1}\n\n'
+EVENT = event()
 LAST = {
     "/v1/chat/completions": [DONE, b"data:[DONE]\n\n", b"data: [DONE]"],
     "/v1/completions": [DONE],
@@ -56,15 +56,31 @@ async def test_a_stream_with_its_last_event_is_whole(
     assert gateway.relay.context.counters.series("a", "m").requests == {200: 1}
 
 
+@pytest.mark.parametrize("how", ENDS)
 @pytest.mark.parametrize("path", LAST)
-async def test_a_stream_until_close_without_its_last_event_ends_with_an_error_event(
-    house: OpenGateway, engine: StartEngine, path: str
+@pytest.mark.parametrize("half", [b"", b"data: {", b"data: [DO", b": comment"])
+async def test_a_stream_without_its_last_event_ends_with_an_error_event(
+    house: OpenGateway, engine: StartEngine, path: str, how: str, half: bytes
 ) -> None:
     served = await engine()
     gateway = await house(served)
-    served.plays(*framed(EVENT, "close"))
+    served.plays(*framed(EVENT + half, how))
     said = error_of(await gateway.ask(gateway.post(path=path, stream=True)), EVENT)
-    assert "before the end" in said["error"]["message"]
+    assert "before the last event" in said["error"]["message"]
+    assert gateway.relay.context.counters.series("a", "m").requests == {502: 1}
+    assert "'a'" in str(gateway.fleet.backends()[0].last_error)
+
+
+@pytest.mark.parametrize("path", LAST)
+@pytest.mark.parametrize("data", [b"{nonsense", b"1", b"[]", b"hello", b"{}\ndata: {}", b"null"])
+async def test_an_event_that_is_no_json_object_breaks_a_stream(
+    house: OpenGateway, engine: StartEngine, path: str, data: bytes
+) -> None:
+    served = await engine()
+    gateway = await house(served)
+    served.streams(EVENT, b"data: " + data + b"\n\n", LAST[path][0], served.END)
+    said = error_of(await gateway.ask(gateway.post(path=path, stream=True)), EVENT)
+    assert "no JSON object" in said["error"]["message"]
     assert gateway.relay.context.counters.series("a", "m").requests == {502: 1}
     assert "'a'" in str(gateway.fleet.backends()[0].last_error)
 
@@ -121,7 +137,7 @@ async def test_an_error_event_for_the_request_does_not_blame_the_engine(
 async def test_events_of_several_lines_and_comments_pass(house: OpenGateway, engine: StartEngine) -> None:
     served = await engine()
     gateway = await house(served)
-    events = b': hello\n\nid: 1\ndata: {"n":\ndata: 1}\n\ndata:{"error": null}\n\n\n' + DONE
+    events = b': hello\n\nid: 1\ndata: {"n":\ndata: 1}\n\ndata:{"error": null}\n\n\ndata:\n\n' + DONE
     served.streams(events, served.END)
     reply = await gateway.ask(gateway.post(stream=True))
     assert (reply.body, reply.whole) == (events, True)
@@ -189,9 +205,12 @@ async def test_errors_of_messages_have_anthropics_shape(
     assert said["error"]["message"]
 
 
-async def test_a_stream_of_another_endpoint_needs_no_last_event(house: OpenGateway, engine: StartEngine) -> None:
+@pytest.mark.parametrize("how", ENDS)
+async def test_a_stream_of_another_endpoint_needs_no_last_event(
+    house: OpenGateway, engine: StartEngine, how: str
+) -> None:
     served = await engine()
     gateway = await house(served)
-    served.plays(*framed(b"data: 1\n\n", "close"))
+    served.plays(*framed(b"data: 1\n\n", how))
     reply = await gateway.ask(gateway.post(path="/v1/audio/speech", stream=True))
     assert (reply.body, reply.whole) == (b"data: 1\n\n", True)

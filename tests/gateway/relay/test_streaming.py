@@ -8,13 +8,9 @@ import pytest
 
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
+from tests.support.stream_events import DONE, event, long_event
 
 UNTIL_CLOSE = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
-DONE = b"data: [DONE]\n\n"
-
-
-def event(number: int) -> bytes:
-    return b'data: {"n": %d}\n\n' % number
 
 
 def error_in(body: bytes) -> Any:
@@ -59,7 +55,8 @@ async def test_what_arrives_together_leaves_together(house: OpenGateway, engine:
 async def test_an_event_is_never_sent_in_part(house: OpenGateway, engine: StartEngine, end: bytes) -> None:
     served = await engine()
     gateway = await house(served)
-    events = [b"data: one" + end, b"event: x" + end[: len(end) // 2] + b"data: two" + end, b"data: three" + end]
+    line = end[: len(end) // 2]
+    events = [b'data: {"n": 1}' + end, b"event: x" + line + b'data: {"n": 2}' + end, b"data: [DONE]" + end]
     gates = [asyncio.Event() for _ in range(3)]
     whole = b"".join(events)
     steps: list[bytes | asyncio.Event] = []
@@ -98,7 +95,8 @@ async def test_a_huge_event_is_not_held_for_ever(house: OpenGateway, engine: Sta
     served = await engine()
     gateway = await house(served)
     held = asyncio.Event()
-    served.streams(b"data: " + b"x" * (2 << 20), held, b"\n\n", served.END)
+    huge = long_event(2 << 20)
+    served.streams(huge[:-3], held, huge[-3:] + DONE, served.END)
     client = await gateway.client()
     client.send(gateway.post(stream=True))
     await client.head()
@@ -107,7 +105,7 @@ async def test_a_huge_event_is_not_held_for_ever(house: OpenGateway, engine: Sta
     held.set()
     while piece := await client.chunk():
         received += piece
-    assert received == b"data: " + b"x" * (2 << 20) + b"\n\n"
+    assert received == huge + DONE
 
 
 async def test_a_stream_of_known_length_is_relayed(house: OpenGateway, engine: StartEngine) -> None:

@@ -14,6 +14,7 @@ from enginehouse.relay.watchdog import Watchdog
 from tests.support.raw_client import RawClient
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
+from tests.support.stream_events import DONE, event
 from tests.support.waiting import Signal
 
 LIMITS = {"connect": 5, "first_byte": 600, "stall": 120, "total": 3600}
@@ -84,10 +85,10 @@ async def test_an_engine_that_cannot_be_reached_in_time_is_cancelled(house: Open
 async def test_a_stream_that_stalls_ends_with_an_error_event(house: OpenGateway, engine: StartEngine) -> None:
     served = await engine()
     gateway = await house(served, timeouts=LIMITS)
-    served.streams(b"data: 1\n\n", asyncio.Event())
+    served.streams(event(), asyncio.Event())
     client = await sent(gateway, served, stream=True)
     await client.head()
-    assert await client.chunk() == b"data: 1\n\n"
+    assert await client.chunk() == event()
     gateway.pass_time(119)
     assert gateway.relay.live
     gateway.pass_time(121)
@@ -112,7 +113,7 @@ async def test_an_answer_that_stalls_never_looks_whole(house: OpenGateway, engin
 async def test_every_piece_gives_a_stream_new_time(house: OpenGateway, engine: StartEngine) -> None:
     served, more = await engine(), asyncio.Event()
     gateway = await house(served, timeouts=LIMITS)
-    served.streams(b"data: 1\n\n", more, b"data: 2\n\n", served.END)
+    served.streams(event(), more, event(2), DONE, served.END)
     client = await sent(gateway, served, stream=True)
     await client.head()
     await client.chunk()
@@ -120,7 +121,7 @@ async def test_every_piece_gives_a_stream_new_time(house: OpenGateway, engine: S
     before = attempt.deadline
     more.set()
     await gateway.until(lambda: not gateway.relay.live or attempt.deadline > before)
-    assert await client.chunk() == b"data: 2\n\n"
+    assert await client.chunk() == event(2)
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -128,7 +129,7 @@ async def test_the_whole_answer_has_a_limit_too(house: OpenGateway, engine: Star
     served, other = await engine(), await engine()
     gateway = await house(served, other, timeouts={**LIMITS, "stall": 0, "first_byte": 0})
     if stream:
-        served.streams(b"data: 1\n\n", asyncio.Event())
+        served.streams(event(), asyncio.Event())
     else:
         served.plays(asyncio.Event())
     client = await sent(gateway, served, stream=stream)

@@ -10,6 +10,7 @@ import trustme
 
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
+from tests.support.stream_events import DONE, event
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +49,8 @@ async def test_a_certificate_is_not_looked_at_where_that_is_wanted(
 ) -> None:
     served = await engine(tls=certified)
     gateway = await house(served, backend={"verify_tls": False})
-    served.streams(b"data: 1\n\n", b"data: [DONE]\n\n", served.END)
-    assert (await gateway.ask(gateway.post(stream=True))).body == b"data: 1\n\ndata: [DONE]\n\n"
+    served.streams(event(), DONE, served.END)
+    assert (await gateway.ask(gateway.post(stream=True))).body == event() + DONE
     assert (await gateway.ask()).status == 200
     assert len(served.connections) == 1
 
