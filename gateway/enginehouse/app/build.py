@@ -23,7 +23,6 @@ from enginehouse.config.schema import (
     HostSettings,
     ModelSettings,
     ScorerSettings,
-    TelemetrySettings,
     TimeoutSettings,
 )
 from enginehouse.config.shape import dotted
@@ -227,10 +226,6 @@ def _unusable_strategy(config: Config, registry: Registry) -> str:
 
 def _keys_without_effect(config: Config) -> Iterator[str]:
     """Keys that are set but belong to parts of the gateway that are not built yet."""
-    telemetry, default = config.telemetry, TelemetrySettings()
-    for key in ("traces", "endpoint", "sample_ratio"):
-        if getattr(telemetry, key) != getattr(default, key):
-            yield f"telemetry.{key}"
     for path in differences(ReschedulingSettings(), config.rescheduling):
         yield dotted(("rescheduling", *path))
     for name in config.discovery:

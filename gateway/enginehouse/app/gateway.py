@@ -42,6 +42,7 @@ from enginehouse.app.build import (
 from enginehouse.app.config_change import CurrentConfig, Parts
 from enginehouse.app.plugin_instances import check_parameters, create_installed, skip_or_raise
 from enginehouse.app.reload import ConfigSource, Reloader
+from enginehouse.app.tracing import build_exporter
 from enginehouse.config.load import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import PluginError, ShuttingDown
@@ -62,6 +63,7 @@ from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.observers import Observers
 from enginehouse.telemetry.plugin_times import PluginTimes
 from enginehouse.telemetry.swap_reports import SwapReports
+from enginehouse.telemetry.tracer import Tracer
 
 _log = logging.getLogger(__name__)
 
@@ -97,6 +99,7 @@ class Gateway:
         check_launch_lines(config, context.drivers, registry)
         self.engines = ManagedEngines(context)
         check_scheduling(config, registry)
+        self.exporter = build_exporter(config.telemetry)
         self.relay = Relay(
             RelayContext(
                 build_router(config, registry),
@@ -107,6 +110,7 @@ class Gateway:
                 queues=self.engines.queues,
                 progress_reports=ProgressReports(config.models, config.scheduling, self.engines.queues),
                 observers=self.observers,
+                tracer=Tracer(config.telemetry, self.exporter.add) if self.exporter is not None else None,
             )
         )
         self.admission = Admission(
@@ -150,6 +154,8 @@ class Gateway:
         Returns after every remote backend was probed once, or after ``checks.timeout``.
         """
         self.log.open()
+        if self.exporter is not None:
+            self.exporter.start()
         checks, prober, context = self.config.checks, self._prober, self.current.context
         for name, backend in self.config.backends.items():
             client = Client(context.upstreams[name], checks.timeout)
@@ -180,6 +186,8 @@ class Gateway:
         await self.engines.close(ShuttingDown("The gateway is shutting down; send the request again"))
         if self._state_file is not None:
             self._state_file.close()
+        if self.exporter is not None:
+            await self.exporter.close()
 
     def _application(self) -> Starlette:
         config, admission = self.config, self.admission

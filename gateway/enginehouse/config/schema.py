@@ -76,12 +76,44 @@ class TelemetrySettings(Section, frozen=True):
     """Traces, metrics and logs."""
 
     traces: Annotated[
-        Literal["off", "otlp", "console"], Meta(description="where to send spans; no effect in this version")
+        Literal["off", "otlp", "console"],
+        Meta(description="where to send spans; `console` prints them to standard error"),
     ] = "off"
-    endpoint: Annotated[str, Meta(description="OTLP/HTTP endpoint for traces; no effect in this version")] = (
-        "http://127.0.0.1:4318/v1/traces"
-    )
-    sample_ratio: Annotated[Share, Meta(description="share of requests to trace; no effect in this version")] = 0.01
+    endpoint: Annotated[
+        str,
+        Meta(
+            description="base URL of the OTLP collector, such as `http://127.0.0.1:4318`; by default the one of "
+            "`OTEL_EXPORTER_OTLP_ENDPOINT`, else this machine"
+        ),
+    ] = ""
+    protocol: Annotated[
+        Literal["http", "grpc"] | None,
+        Meta(
+            description="how to speak to the collector; by default as `OTEL_EXPORTER_OTLP_PROTOCOL` says, else `http`. "
+            '`grpc` needs `pip install "enginehouse[otlp-grpc]"`'
+        ),
+    ] = None
+    headers: Annotated[dict[str, SecretText], Meta(description="headers for the collector, such as its key")] = {}
+    service_name: Annotated[
+        str, Meta(description="`service.name` of spans and metrics; by default `OTEL_SERVICE_NAME`, else `enginehouse`")
+    ] = ""
+    sample_ratio: Annotated[
+        Share, Meta(description="share of requests to trace, where the client's `traceparent` does not decide")
+    ] = 0.01
+    keep_slow: Annotated[
+        Duration, Meta(description="requests that take longer are traced all the same; 0: no matter how long")
+    ] = 10
+    keep_failed: Annotated[bool, Meta(description="trace all requests that end with a 5xx")] = True
+    propagators: Annotated[
+        list[Literal["tracecontext"]],
+        Meta(description="how the trace of a client is read and an engine told of it; `[]` for not at all"),
+    ] = field(default_factory=lambda: ["tracecontext"])
+    capture_content: Annotated[
+        bool, Meta(description="put prompts and answers into spans; whoever reads traces then reads them too")
+    ] = False
+    flush_timeout: Annotated[
+        Duration, Meta(description="how long a stopping gateway waits for its last spans to be sent")
+    ] = 5
     metrics: Annotated[bool, Meta(description="serve `/metrics`")] = True
     log_format: Annotated[Literal["text", "json"], Meta(description="plain lines, or one JSON object per line")] = (
         "text"

@@ -19,6 +19,15 @@ class Reason(str, Enum):
     RETRY = "retry"
 
 
+class RouteDetails(msgspec.Struct, frozen=True):
+    """How a decision came about. ``dropped``: how many of the candidates each filter dropped."""
+
+    strategy: str
+    candidates: int
+    dropped: dict[str, int] = {}
+    score: float | None = None
+
+
 class Route(msgspec.Struct, frozen=True):
     """The routing decision for one request."""
 
@@ -29,6 +38,8 @@ class Route(msgspec.Struct, frozen=True):
     reason: Reason
     attempted: tuple[str, ...]
     """The models considered, in order. The last one is the chosen replica's."""
+    details: RouteDetails | None = None
+    """Only of traced requests."""
 
     @property
     def model(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from enginehouse.domain.errors import RequestError, Unauthorized
 from enginehouse.domain.requirements import Requirements
@@ -11,6 +12,7 @@ from enginehouse.domain.route import Route
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.relay.live_request import LiveRequest
 from enginehouse.relay.progress_reports import ProgressReports
+from enginehouse.relay.request_record import request_record
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.filters import FiltersByName
 from enginehouse.routing.router import Router
@@ -18,6 +20,11 @@ from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.decisions import Decisions
 from enginehouse.telemetry.observers import Observers, notify
+from enginehouse.telemetry.record import Ending
+from enginehouse.telemetry.tracer import Tracer
+
+if TYPE_CHECKING:
+    from enginehouse.relay.job import Job
 
 
 class RelayContext:
@@ -38,6 +45,7 @@ class RelayContext:
         queues: Mapping[str, HostQueue],
         progress_reports: ProgressReports,
         observers: Observers,
+        tracer: Tracer | None = None,
     ) -> None:
         self.router = router
         self.filters = filters
@@ -46,6 +54,7 @@ class RelayContext:
         self.queues = queues
         self.progress_reports = progress_reports
         self.max_retries = max_retries
+        self.tracer = tracer
         self.live: set[LiveRequest] = set()
         self.counters = Counters()
         self.decisions = Decisions()
@@ -71,12 +80,13 @@ class RelayContext:
         if not isinstance(error, Unauthorized):
             self.decisions.refused(request_id, requirements.model if requirements else "", error)
 
-    def ended(self, request: LiveRequest, status: int) -> None:
-        """Remove a live request, whose attempts have all ended, and count it."""
+    def ended(self, request: LiveRequest, job: Job, ending: Ending) -> None:
+        """Remove a live request, whose attempts have all ended, count and trace it."""
         self.live.discard(request)
-        attempts = request.attempts
+        attempts, status = request.attempts, ending.status
         last = attempts[-1] if attempts else None
-        duration = (last.ended if last is not None else perf_counter()) - request.began
+        ended = last.ended if last is not None else perf_counter()
+        duration = ended - job.began
         if last is not None:
             chosen = last.route.chosen
             series = self.counters.series(chosen.backend, chosen.model)
@@ -84,6 +94,8 @@ class RelayContext:
             series.duration.observe(duration)
             if last.first_byte:
                 series.first_byte.observe(last.first_byte - last.sent)
+        if self.tracer is not None and (job.trace is not None or self.tracer.keeps(duration, status)):
+            self.tracer.add(request_record(job, attempts, ended, ending))
         if self._on_finished:
             replica = last.route.chosen.replica if last is not None else ""
             notify(self._on_finished, request.request_id.decode(), replica, status, duration * 1000)

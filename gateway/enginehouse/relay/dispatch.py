@@ -122,6 +122,8 @@ class Dispatch:
         job, chosen = self._job, route.chosen
         context, requirements = job.context, job.requirements
         assert requirements is not None
+        if job.trace is not None:
+            job.trace.attempt = len(self.attempts)
         self._body = body
         upstream, queue = context.upstreams[chosen.backend], context.queues.get(chosen.backend)
         self.attempt = attempt = Attempt(route, upstream, job.began if queue is None else NEVER)

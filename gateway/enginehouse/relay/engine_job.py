@@ -54,13 +54,14 @@ class EngineJob(Job):
         assert self.requirements is not None
         snapshot = self.context.fleet.snapshot
         allowed = snapshot if self.caller is None else _AllowedEngines(snapshot, self.caller)
-        return self.context.router.route(self.requirements, allowed, failed, fallbacks=False)
+        traced = self.trace is not None
+        return self.context.router.route(self.requirements, allowed, failed, fallbacks=False, detailed=traced)
 
     def body_for(self, route: Route) -> bytes:
         return self.body
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:
-        return upstream.call(self.method, self.call.target, self.headers, self.request_id, body)
+        return upstream.call(self.method, self.call.target, self.engine_headers, self.request_id, body)
 
     def judge(self, route: Route, status: int, first_byte: float, suspects: tuple[str, ...]) -> tuple[str, ...]:
         """An error may be the right answer to such a call, so none counts against the backend."""

@@ -11,6 +11,7 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.relay.attempt import Attempt
+from enginehouse.relay.captured_door import CapturedDoor
 from enginehouse.relay.dispatch import Dispatch
 from enginehouse.relay.door import Caller, Door
 from enginehouse.relay.headers import origin_lines
@@ -20,7 +21,7 @@ from enginehouse.relay.retries import Outcome
 from enginehouse.relay.stream_check import BrokenStream
 from enginehouse.relay.stream_form import stream_form
 from enginehouse.relay.upstream.connection import AnswerHead
-from enginehouse.telemetry.record import AttemptRecord
+from enginehouse.telemetry.record import AttemptRecord, Ending
 
 _log = logging.getLogger("enginehouse.relay")
 _CLIENT_CLOSED_REQUEST = 499  # nginx's status for its log; the client sees none
@@ -35,14 +36,17 @@ class Exchange:
     begun the reply.
     """
 
-    __slots__ = ("_dispatch", "_job", "_overhead", "_reply", "_status", "_suspects", "_unread")
+    __slots__ = ("_dispatch", "_job", "_message", "_overhead", "_reply", "_status", "_suspects", "_unread")
 
     def __init__(self, job: Job, door: Door) -> None:
         self._job = job
+        if job.trace is not None and job.trace.captured is not None:
+            door = CapturedDoor(door, job.trace.captured)
         self._reply = Reply(door, stream_form(job.path))
         self._dispatch = Dispatch(job, self, self._fail)
         self._suspects: tuple[str, ...] = ()
         self._overhead = 0.0
+        self._message = ""
         self._status = 0
         self._unread = 0
 
@@ -227,6 +231,7 @@ class Exchange:
 
     def _fail(self, error: RequestError) -> None:
         job = self._job
+        self._message = error.message
         if not self._reply.begun:
             job.context.refused(job.request_id, job.requirements, error)
         self._reply.fail(error, job.request_id)
@@ -238,4 +243,5 @@ class Exchange:
         if job.caller is not None:
             job.caller.release()
         self._dispatch.end(outcome)
-        job.context.ended(self, status)
+        sent, events, tokens = self._reply.measure()
+        job.context.ended(self, job, Ending(status, outcome, self._message, tokens, sent, events))

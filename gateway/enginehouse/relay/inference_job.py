@@ -30,7 +30,8 @@ class InferenceJob(Job):
 
     def route(self, failed: tuple[str, ...]) -> Route:
         assert self.requirements is not None
-        return self.context.router.route(self.requirements, self.context.fleet.snapshot, failed)
+        traced = self.trace is not None
+        return self.context.router.route(self.requirements, self.context.fleet.snapshot, failed, detailed=traced)
 
     def body_for(self, route: Route) -> bytes:
         """The body with the model's filters applied, and with the name that the engine has for the model."""
@@ -40,7 +41,8 @@ class InferenceJob(Job):
         return body if model == route.requested else replace_model(body, model)
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:
-        return upstream.post(self.path, self.headers, self.request_id, body)
+        headers = self.headers if self.trace is None else self.engine_headers
+        return upstream.post(self.path, headers, self.request_id, body)
 
     def judge(self, route: Route, status: int, first_byte: float, suspects: tuple[str, ...]) -> tuple[str, ...]:
         fleet, chosen = self.context.fleet, route.chosen

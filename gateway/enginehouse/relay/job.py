@@ -20,9 +20,10 @@ class Job(ABC):
     ``began``: when the request was whole, in ``perf_counter`` seconds. ``method``: HTTP's. ``repeatable``: the request
     may reach an engine twice. ``retry_statuses``: answers that are a reason to ask another replica. ``raw``: the answer
     passes as it comes, head first; otherwise a stream passes in whole events, and the head waits for the body.
+    ``trace``: set from the beginning if the request is sampled.
     """
 
-    __slots__ = ("began", "body", "caller", "context", "headers", "path", "request_id", "requirements")
+    __slots__ = ("began", "body", "caller", "context", "headers", "path", "request_id", "requirements", "trace")
 
     method: str
     repeatable: bool
@@ -37,7 +38,13 @@ class Job(ABC):
         self.body = b""
         self.caller: Caller | None = None
         self.requirements: Requirements | None = None
+        self.trace = context.tracer.begin(headers) if context.tracer is not None else None
         self.began = perf_counter()
+
+    @property
+    def engine_headers(self) -> Headers:
+        """The client's headers, with the trace that an engine is told of."""
+        return self.headers if self.trace is None else self.trace.for_engine(self.headers)
 
     @property
     def priority(self) -> int:

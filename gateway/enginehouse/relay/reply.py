@@ -12,6 +12,8 @@ from enginehouse.relay.sse import ENDS, comment, whole_events
 from enginehouse.relay.stream_check import BrokenStream, StreamCheck
 from enginehouse.relay.stream_form import StreamForm
 from enginehouse.relay.upstream.connection import AnswerHead
+from enginehouse.telemetry.answer_meter import AnswerMeter, read_tokens
+from enginehouse.telemetry.record import Tokens
 
 _MOST_KEPT = 64 * 1024
 _ERROR_FIELDS = ("message", "type", "param", "code")
@@ -24,7 +26,7 @@ class Reply:
     the engine's answer has begun. ``status``: of the head; 0 until the door has it. ``paused``: the client is slow.
     """
 
-    __slots__ = ("_check", "_door", "_form", "_held", "_stream", "begun", "paused", "status")
+    __slots__ = ("_check", "_door", "_form", "_held", "_meter", "_stream", "_whole", "begun", "paused", "status")
 
     def __init__(self, door: Door, form: StreamForm) -> None:
         self._door = door
@@ -32,6 +34,8 @@ class Reply:
         self._held = b""
         self._check: StreamCheck | None = None
         self._stream = False
+        self._meter: AnswerMeter | None = None
+        self._whole = b""
         self.begun = self.paused = False
         self.status = 0
 
@@ -70,6 +74,9 @@ class Reply:
             check = self._check
             if check is not None and (problem := check.look(body)) is not None:
                 return self._write_good(body, problem)
+        if self._meter is None:
+            self._meter = AnswerMeter(self._stream)
+        self._meter.add(body)
         self._door.write(body)
         return None
 
@@ -78,6 +85,10 @@ class Reply:
         body = self._held + body if self._held else body
         if self._check is not None and (problem := self._check.end(body)) is not None:
             return self._write_good(body, problem)
+        if self._meter is None:
+            self._whole = body
+        else:
+            self._meter.add(body)
         self._door.finish(body)
         return None
 
@@ -94,6 +105,12 @@ class Reply:
             self._door.finish(self._form.error_event(error.status, error.envelope()))
         else:
             self._door.abort()
+
+    def measure(self) -> tuple[int, int, Tokens]:
+        """The bytes, the events and the tokens of the engine's answer, as far as it has passed."""
+        if self._meter is None:
+            return len(self._whole), 0, read_tokens(self._whole)
+        return self._meter.total()
 
     def unread(self) -> int:
         """How many bytes the client has not taken yet."""

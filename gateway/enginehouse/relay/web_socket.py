@@ -19,7 +19,7 @@ from enginehouse.relay.headers import origin_lines, read_lines
 from enginehouse.relay.upstream.web_socket import headers_for_client
 from enginehouse.relay.web_socket_dispatch import WebSocketDispatch
 from enginehouse.relay.web_socket_pipe import WebSocketPipe
-from enginehouse.telemetry.record import AttemptRecord
+from enginehouse.telemetry.record import AttemptRecord, Ending
 
 _SWITCHING_PROTOCOLS = 101
 _CLIENT_CLOSED_REQUEST = 499  # nginx's status for its log; the client sees none
@@ -41,6 +41,7 @@ class WebSocket:
         self._pipe: WebSocketPipe | None = None
         self._stop: asyncio.Future[RequestError] = asyncio.get_running_loop().create_future()
         self._status = 0
+        self._message = ""
         self.ended = asyncio.Event()
 
     @property
@@ -99,7 +100,7 @@ class WebSocket:
             if answer is not None:
                 status, outcome = await self._answer(door, answer)
         except RequestError as error:
-            status, outcome = error.status, error.code
+            status, outcome, self._message = error.status, error.code, error.message
             self._job.context.refused(self.request_id, self.requirements, error)
             raise
         finally:
@@ -151,5 +152,5 @@ class WebSocket:
         if self._job.caller is not None:
             self._job.caller.release()
         self._dispatch.end(outcome)
-        self._job.context.ended(self, status)
+        self._job.context.ended(self, self._job, Ending(status, outcome, self._message))
         self.ended.set()

@@ -53,7 +53,12 @@ class WebSocketAttempt:
         upstream = job.context.upstreams[chosen.backend]
         try:
             answer = await open_web_socket(
-                upstream, job.call.target, job.headers, job.request_id, subprotocols=subprotocols, largest=largest
+                upstream,
+                job.call.target,
+                job.engine_headers,
+                job.request_id,
+                subprotocols=subprotocols,
+                largest=largest,
             )
         except UpstreamError:
             if self.slot is not None:

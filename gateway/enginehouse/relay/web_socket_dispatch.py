@@ -43,6 +43,8 @@ class WebSocketDispatch:
         assert requirements is not None
         route = job.route(())
         while True:
+            if job.trace is not None:
+                job.trace.attempt = len(self.attempts)
             self.attempt = attempt = WebSocketAttempt(job, route)
             context.routed(job.request_id, requirements, route)
             try:

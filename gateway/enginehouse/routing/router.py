@@ -9,7 +9,7 @@ from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import InferenceRequest
 from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Explanation, Reason, Route
+from enginehouse.domain.route import Explanation, Reason, Route, RouteDetails
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.strategies import Strategy
@@ -77,14 +77,19 @@ class Router:
         exclude: Collection[str] = (),
         *,
         fallbacks: bool = True,
+        detailed: bool = False,
     ) -> Route:
         """Choose the replica for a request with these requirements.
 
         ``exclude`` names replicas that have just failed the request. Without ``fallbacks``, only the requested model
-        and its alias's target are tried. Raises ``ModelNotFound``, ``NoHealthyBackend``, ``CapabilityMismatch`` or
-        ``FallbackExhausted`` if no replica can serve, and ``PluginFailed`` if a plugin fails.
+        and its alias's target are tried. A ``detailed`` route says how the decision came about.
+
+        Raises ``ModelNotFound``, ``NoHealthyBackend``, ``CapabilityMismatch`` or ``FallbackExhausted`` if no replica
+        can serve, and ``PluginFailed`` if a plugin fails.
         """
         model = requirements.model
+        if detailed:
+            return self._detailed(requirements, snapshot, exclude, fallbacks)
         candidates = self._candidates(model, requirements, snapshot, exclude)
         if not candidates:
             others = self._others.get(model, ())
@@ -98,6 +103,17 @@ class Router:
         """Explain what ``route`` would do now, without changing anything. An error is part of the explanation."""
         others = self._others.get(requirements.model, ())
         return explain(requirements, snapshot, others, self._filter_chain, self._strategy_runner)
+
+    def _detailed(
+        self, requirements: Requirements, snapshot: RoutingSnapshot, exclude: Collection[str], fallbacks: bool
+    ) -> Route:
+        model = requirements.model
+        route = self.route(requirements, snapshot, exclude, fallbacks=fallbacks)
+        offered = [each for each in snapshot.candidates(route.attempted[-1]) if each.replica not in exclude]
+        kept, dropped = self._filter_chain.count_drops(requirements, offered)
+        runner = self._strategy_runner
+        details = RouteDetails(runner.type, len(offered), dropped, runner.score(requirements, kept, route.chosen))
+        return Route(model, route.chosen, route.reason, route.attempted, details)
 
     def _candidates(
         self, model: str, requirements: Requirements, snapshot: RoutingSnapshot, exclude: Collection[str]

@@ -24,6 +24,11 @@ class StrategyRunner:
         self._strategy = strategy if plugin.trusted else GuardedStrategy(plugin, strategy)
         self.sampled = SampledCall(plugin, self._strategy.pick)
 
+    @property
+    def type(self) -> str:
+        """The strategy's type."""
+        return self._plugin.type
+
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         try:
             return self.sampled.call(requirements, candidates)  # type: ignore[no-any-return]
@@ -43,6 +48,14 @@ class StrategyRunner:
             verdicts = self._strategy.explain(requirements, candidates)
             by_replica = {each.replica: verdict for each, verdict in zip(candidates, verdicts, strict=True)}
             return self._copy().pick(requirements, candidates), by_replica
+
+    def score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> float | None:
+        """The strategy's score of ``chosen`` among ``candidates``; ``None`` if it has none."""
+        try:
+            verdicts = self._strategy.explain(requirements, candidates)
+            return next(v.score for each, v in zip(candidates, verdicts, strict=True) if each is chosen)
+        except Exception:
+            return None  # a trace is no reason to fail a request
 
     def _copy(self) -> Strategy:
         try:

@@ -2,12 +2,17 @@
 
 ::
 
-    record        what is kept of a request: its attempts
-    counters      counters and histograms of finished requests
-    decisions     the last routes
-    observers     notifies observers of events
-    event_stream  events and snapshots for operators' browsers
-    logs          the gateway's own log
-    log_ring      the last lines of one log, the gateway's or an engine's
-    log_reader    several logs, read and followed as one
+    record            what is kept of a request: its attempts, its tokens, how it ended
+    answer_meter      counts an answer while it passes
+    tracer            decides which requests are traced
+    trace_context     the trace of a client, and the one that engines are told of
+    exporter_process  starts the exporter and sends it records
+    exporter/         the exporter: makes spans and sends them to a collector
+    counters          counters and histograms of finished requests
+    decisions         the last routes
+    observers         notifies observers of events
+    event_stream      events and snapshots for operators' browsers
+    logs              the gateway's own log
+    log_ring          the last lines of one log, the gateway's or an engine's
+    log_reader        several logs, read and followed as one
 """

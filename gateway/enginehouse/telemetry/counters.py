@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 
 from enginehouse.domain.errors import shortened
+from enginehouse.telemetry.record import SwapRecord
+
+_LAST_SWAPS = 64
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """Upper bounds of the histograms' buckets, in seconds."""
@@ -50,6 +53,7 @@ class Counters:
         self.refused: defaultdict[str, int] = defaultdict(int)
         self.swaps: defaultdict[tuple[str, str], Histogram] = defaultdict(Histogram)
         """The durations of swaps, by target and outcome: ``ready`` or ``failed``."""
+        self.last_swaps: deque[SwapRecord] = deque(maxlen=_LAST_SWAPS)
         self.retries: defaultdict[str, int] = defaultdict(int)
         self.stale: defaultdict[str, int] = defaultdict(int)
 

@@ -1,4 +1,4 @@
-"""What is known of a request once it has ended: its figures and its trace are made from it."""
+"""What is known of a request once it has ended: its figures, its log line and its trace are made from it."""
 
 from __future__ import annotations
 
@@ -25,3 +25,40 @@ class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
     sent: float = 0.0
     first_byte: float = 0.0
     status: int = 0
+
+
+class SwapRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One swap. Times are in ``perf_counter`` seconds. ``outcome``: ``ready`` or ``failed``."""
+
+    target: str
+    evicted: tuple[str, ...]
+    began: float
+    ended: float
+    outcome: str
+
+
+class Tokens(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A request's tokens. ``source``: ``usage`` if the engine counted them, ``chunks`` if the events of a stream were
+    counted instead, empty if they are unknown.
+    """
+
+    input: int = 0
+    output: int = 0
+    source: str = ""
+
+
+NO_TOKENS = Tokens()
+
+
+class Ending(msgspec.Struct, frozen=True, gc=False):
+    """How a request ended. ``status``: what the client got, or would have got. ``outcome``: the last attempt's, or the
+    code of the error that no attempt caused. ``message``: the error's. ``sent_bytes``: of the body, to the client.
+    ``events``: of a stream.
+    """
+
+    status: int
+    outcome: str
+    message: str = ""
+    tokens: Tokens = NO_TOKENS
+    sent_bytes: int = 0
+    events: int = 0

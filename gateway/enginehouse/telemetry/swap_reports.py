@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from time import monotonic
+from time import perf_counter
 
 from enginehouse.domain.ticket import SwapDone
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.swappers import SwapPlan
 from enginehouse.telemetry.counters import Counters
+from enginehouse.telemetry.record import SwapRecord
 
 _log = logging.getLogger(__name__)
 
@@ -29,12 +30,14 @@ class SwapReports(Observer):
             rule += f", cost {plan.cost}" if plan.cost is not None else ""
         except Exception:
             rule = ""  # only the explanation failed
-        self._begun[target] = (monotonic(), evict, rule)
+        self._begun[target] = (perf_counter(), evict, rule)
 
     def swap_done(self, done: SwapDone) -> None:
-        began, evict, rule = self._begun.pop(done.target, (monotonic(), (), ""))
-        duration = monotonic() - began
+        ended = perf_counter()
+        began, evict, rule = self._begun.pop(done.target, (ended, (), ""))
+        duration = ended - began
         outcome = "ready" if done.error is None else "failed"
+        self._counters.last_swaps.append(SwapRecord(done.target, evict, began, ended, outcome))
         self._counters.swaps[done.target, outcome].observe(duration)
         evicted = ", ".join(evict) or "nothing"
         _log.info("Swap of %s: %s after %.2f s, evicted %s%s", done.target, outcome, duration, evicted, rule)

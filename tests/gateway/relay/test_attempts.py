@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from enginehouse.domain.errors import LoadFailed
+from enginehouse.relay.job import Job
 from enginehouse.relay.live_request import LiveRequest
-from enginehouse.telemetry.record import AttemptRecord
+from enginehouse.telemetry.record import AttemptRecord, Ending
 from tests.support.launched_engine import Launch
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
@@ -22,9 +23,9 @@ class Watched:
         self.ended: list[LiveRequest] = []
         count = gateway.relay.context.ended
 
-        def ended(request: LiveRequest, status: int) -> None:
+        def ended(request: LiveRequest, job: Job, ending: Ending) -> None:
             self.ended.append(request)
-            count(request, status)
+            count(request, job, ending)
 
         monkeypatch.setattr(gateway.relay.context, "ended", ended)
 

@@ -1,0 +1,105 @@
+"""Counts an answer while it passes: its bytes, its events, and its tokens."""
+
+from __future__ import annotations
+
+import msgspec
+
+from enginehouse.telemetry.record import NO_TOKENS, Tokens
+
+_TAIL = 4096
+"""How much of the end of an answer is searched for ``usage``, in bytes."""
+_MOST_PIECES = 16
+_KEY = b'"usage"'
+_MOST_TRIES = 4
+"""``usage`` may be in an event of a stream, and two objects deep."""
+
+
+class _Usage(msgspec.Struct, gc=False):
+    """OpenAI's counts, and those of its Responses and of Anthropic."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+class _Answer(msgspec.Struct, gc=False):
+    usage: _Usage | None = None
+
+
+_read = msgspec.json.Decoder(_Answer).decode
+
+
+class AnswerMeter:
+    """Counts what has passed of one answer that comes in pieces. Those of a ``stream`` are counted several at once."""
+
+    __slots__ = ("_events", "_first", "_pieces", "_sent", "_stream", "_tail")
+
+    def __init__(self, stream: bool) -> None:
+        self._stream = stream
+        self._pieces: list[bytes] = []
+        self._sent = self._events = 0
+        self._first = self._tail = b""
+
+    def add(self, piece: bytes) -> None:
+        """Count a piece of the answer."""
+        pieces = self._pieces
+        pieces.append(piece)
+        if len(pieces) >= _MOST_PIECES or not self._stream:
+            self._count()
+
+    def _count(self) -> None:
+        joined = b"".join(self._pieces)
+        self._pieces.clear()
+        self._sent += len(joined)
+        self._tail = (self._tail + joined)[-_TAIL:]
+        if self._stream:
+            self._events += joined.count(b"\n\n")
+            self._first = self._first or joined[:_TAIL]
+
+    def total(self) -> tuple[int, int, Tokens]:
+        """All bytes, all events and the tokens of the answer, as it is now.
+
+        The tokens are those that the engine counted; else an event of a stream counts as one. The last event has none.
+        """
+        if self._pieces:
+            self._count()
+        tokens = read_tokens(self._tail, self._first)
+        if tokens is NO_TOKENS and self._events > 1:
+            tokens = Tokens(0, self._events - 1, "chunks")
+        return self._sent, self._events, tokens
+
+
+def read_tokens(tail: bytes, first: bytes = b"") -> Tokens:
+    """The tokens in the last ``usage`` of an answer's end, found without decoding the rest.
+
+    Anthropic's streams tell the prompt's tokens at their beginning, in ``first``.
+    """
+    usage = _last_usage(tail)
+    if usage is None:
+        return NO_TOKENS
+    prompt = usage.prompt_tokens or usage.input_tokens
+    if not prompt and first and (began := _last_usage(first)) is not None:
+        prompt = began.input_tokens
+    return Tokens(prompt, usage.completion_tokens or usage.output_tokens, "usage")
+
+
+def _last_usage(text: bytes) -> _Usage | None:
+    """The object after the last key ``usage``. In the texts of an answer the quotes are escaped, so it is a key."""
+    at = text.rfind(_KEY, -_TAIL)
+    if at < 0:
+        return None
+    rest = b"{" + text[at:]
+    for _ in range(_MOST_TRIES):
+        if (usage := _decoded(rest)) is not None:
+            return usage
+        rest = rest.rstrip()
+        rest = rest[: rest.find(b"\n")] if b"\n" in rest else rest[:-1]
+    return None
+
+
+def _decoded(text: bytes) -> _Usage | None:
+    try:
+        return _read(text).usage
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,13 @@
+"""The exporter: a process of its own that makes spans of records and sends them with OpenTelemetry's exporters.
+
+::
+
+    messages      what the gateway tells the exporter, and back
+    framing       how messages follow each other on a pipe
+    export_loop   the exporter's loop: reads messages, exports, reports
+    destinations  OpenTelemetry's exporters, as the configuration and OTEL_* variables say
+    spans         the spans of one request
+    attributes    their attributes
+    content       prompts and answers, only with telemetry.capture_content
+    metrics       the gateway's metrics in OpenTelemetry's form
+"""

@@ -1,0 +1,45 @@
+"""``python -m enginehouse.telemetry.exporter``: the gateway starts it and writes messages to its standard input."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from contextlib import suppress
+
+import msgspec
+
+from enginehouse.telemetry.exporter.framing import read_frame
+from enginehouse.telemetry.exporter.messages import ExportSettings, Report
+
+_NICER = 10
+
+
+def main() -> None:
+    """Export until the end of standard input. It ends the process ``flush_timeout`` after SIGTERM or that end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the gateway too, which then closes the pipe
+    with suppress(OSError):
+        os.nice(_NICER)  # it shares the gateway's CPUs
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    settings = read_frame(sys.stdin.buffer)
+    if not isinstance(settings, ExportSettings):
+        return
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(1))
+    signal.signal(signal.SIGTERM, lambda *_: _leave_within(settings.flush_timeout))
+    from enginehouse.telemetry.exporter.export_loop import ExportLoop
+
+    ExportLoop(settings, _report).run(sys.stdin.buffer)
+
+
+def _leave_within(seconds: float) -> None:
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+
+
+def _report(report: Report) -> None:
+    with suppress(BrokenPipeError):  # the gateway is gone
+        os.write(sys.stdout.fileno(), msgspec.json.encode(report) + b"\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""The exporter's loop: reads messages, exports them, reports."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import BinaryIO
+
+from opentelemetry.sdk.metrics.export import MetricExportResult
+from opentelemetry.sdk.trace.export import SpanExportResult
+
+from enginehouse.telemetry.exporter.destinations import metric_exporter, resource, span_exporter
+from enginehouse.telemetry.exporter.framing import read_frame
+from enginehouse.telemetry.exporter.messages import ExportSettings, MetricBatch, Report, RequestBatch
+from enginehouse.telemetry.exporter.metrics import metrics_data
+from enginehouse.telemetry.exporter.spans import SpanMaker
+
+_log = logging.getLogger(__name__)
+
+
+class ExportLoop:
+    """Exports what arrives, one message at a time.
+
+    It reads no faster than the collector takes, so the pipe fills and the gateway drops what does not fit: that bounds
+    the memory of both.
+    """
+
+    def __init__(self, settings: ExportSettings, report: Callable[[Report], None]) -> None:
+        self._report = report
+        self._resource = resource(settings)
+        self._version = settings.version
+        self._maker = SpanMaker(self._resource, settings.version)
+        self._spans = span_exporter(settings)
+        self._metrics = metric_exporter(settings)
+
+    def run(self, pipe: BinaryIO) -> None:
+        """Export every message until the pipe ends."""
+        while (message := read_frame(pipe)) is not None:
+            if isinstance(message, RequestBatch):
+                self._export_requests(message)
+            elif isinstance(message, MetricBatch):
+                self._export_metrics(message)
+        self._spans.shutdown()
+        self._metrics.shutdown()
+
+    def _export_requests(self, batch: RequestBatch) -> None:
+        spans = [span for record in batch.records for span in self._maker.spans(record, batch.epoch_ns)]
+        try:
+            sent = self._spans.export(spans) is SpanExportResult.SUCCESS
+        except Exception:
+            _log.exception("Spans cannot be exported")
+            sent = False
+        self._report(Report(len(batch.records), len(spans) if sent else 0, 0 if sent else len(spans)))
+
+    def _export_metrics(self, batch: MetricBatch) -> None:
+        try:
+            data = metrics_data(batch, self._resource, self._version)
+            if self._metrics.export(data) is not MetricExportResult.SUCCESS:
+                _log.warning("Metrics could not be exported")
+        except Exception:
+            _log.exception("Metrics cannot be exported")

@@ -1,0 +1,125 @@
+"""What the gateway tells the exporter, and what it hears back."""
+
+from __future__ import annotations
+
+import msgspec
+
+from enginehouse.telemetry.record import NO_TOKENS, SwapRecord, Tokens
+
+
+class RoutingRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A routing decision. ``dropped``: how many candidates each filter dropped."""
+
+    strategy: str
+    reason: str
+    attempted: tuple[str, ...] = ()
+    candidates: int = 0
+    dropped: dict[str, int] = {}
+    score: float | None = None
+
+
+class UpstreamRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One attempt, as ``AttemptRecord`` has it. ``address``: the host and port of the engine, if known."""
+
+    backend: str
+    replica: str
+    model: str
+    address: str
+    routing: RoutingRecord
+    outcome: str
+    began: float
+    ended: float
+    queued: bool
+    granted: float
+    sent: float
+    first_byte: float
+    status: int
+
+
+class RequestRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A traced request. Times are in ``perf_counter`` seconds of the gateway; they begin when the request was whole.
+
+    ``root``: the id of its own span. ``parent``: the client's span id, empty without one. ``link``: the trace and the
+    span that the client told, if the trace does not continue them. ``question`` and ``answer``: the bodies, only with
+    ``telemetry.capture_content``.
+    """
+
+    trace_id: str
+    root: int
+    parent: str
+    link: tuple[str, str]
+    state: str
+    request_id: str
+    path: str
+    method: str
+    requested: str
+    stream: bool
+    began: float
+    ended: float
+    status: int
+    outcome: str
+    message: str = ""
+    tokens: Tokens = NO_TOKENS
+    sent_bytes: int = 0
+    events: int = 0
+    attempts: tuple[UpstreamRecord, ...] = ()
+    swaps: tuple[SwapRecord, ...] = ()
+    question: bytes = b""
+    answer: bytes = b""
+
+
+class ExportSettings(msgspec.Struct, frozen=True, tag="settings"):
+    """The first message: ``[telemetry]`` as far as the exporter needs it. Empty texts leave it to ``OTEL_*``."""
+
+    traces: str
+    endpoint: str
+    protocol: str
+    headers: dict[str, str]
+    service_name: str
+    version: str
+    flush_timeout: float
+
+
+class RequestBatch(msgspec.Struct, frozen=True, tag="requests"):
+    """Traced requests. ``epoch_ns``: the time of day, in nanoseconds, when ``perf_counter`` was 0."""
+
+    epoch_ns: int
+    records: list[RequestRecord]
+
+
+class Point(msgspec.Struct, frozen=True, array_like=True):
+    """One series of a metric. ``buckets``: the counts of a histogram, with ``value`` as the sum."""
+
+    labels: dict[str, str]
+    value: float
+    buckets: tuple[int, ...] = ()
+
+
+class MetricRecord(msgspec.Struct, frozen=True, array_like=True):
+    """One metric. ``kind``: ``counter``, ``gauge`` or ``histogram``; ``bounds``: of its buckets."""
+
+    name: str
+    kind: str
+    text: str
+    unit: str
+    points: list[Point]
+    bounds: tuple[float, ...] = ()
+
+
+class MetricBatch(msgspec.Struct, frozen=True, tag="metrics"):
+    """All metrics at ``now_ns``, counted since ``since_ns``; both are times of day in nanoseconds."""
+
+    now_ns: int
+    since_ns: int
+    metrics: list[MetricRecord]
+
+
+Message = ExportSettings | RequestBatch | MetricBatch
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What the exporter did since its last report: ``records`` it dealt with, ``spans`` sent and ``failed`` ones."""
+
+    records: int
+    spans: int
+    failed: int

@@ -1,0 +1,176 @@
+"""The exporter process, as the gateway sees it: records go in through a pipe that nothing ever waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Awaitable, Callable
+from time import perf_counter, time_ns
+
+import msgspec
+
+from enginehouse.telemetry.exporter.framing import frame
+from enginehouse.telemetry.exporter.messages import (
+    ExportSettings,
+    Message,
+    MetricBatch,
+    Report,
+    RequestBatch,
+    RequestRecord,
+)
+
+_log = logging.getLogger(__name__)
+
+_BATCH = 256
+_BATCH_EVERY_S = 0.25
+_MOST_WAITING_BYTES = 4 * 1024 * 1024
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 30.0
+_LIVED_WELL_S = 10.0
+_read_report = msgspec.json.Decoder(Report).decode
+COMMAND = (sys.executable, "-m", "enginehouse.telemetry.exporter")
+
+
+class ExportCounters:
+    """What became of traced requests. ``dropped``: records, by why: ``full`` pipe, or lost when the exporter ``died``.
+
+    ``failed``: spans that the collector did not take.
+    """
+
+    def __init__(self) -> None:
+        self.spans = 0
+        self.failed = 0
+        self.dropped = {"full": 0, "died": 0}
+        self.restarts = 0
+
+
+class ExporterProcess:
+    """Starts the exporter, and starts it again with growing pauses when it ends.
+
+    ``most_bytes``: how much may wait in the gateway's memory; what does not fit is dropped and counted. ``command``: of
+    the process.
+    """
+
+    def __init__(
+        self,
+        settings: ExportSettings,
+        *,
+        most_bytes: int = _MOST_WAITING_BYTES,
+        command: tuple[str, ...] = COMMAND,
+        pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self.counters = ExportCounters()
+        self._settings = settings
+        self._most_bytes = most_bytes
+        self._command = command
+        self._pause = pause
+        self._records: list[RequestRecord] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._process: Process | None = None
+        self._unreported = 0
+        self._keeper: asyncio.Task[None] | None = None
+        self._closing = False
+
+    def start(self) -> None:
+        """Start the process, on the running event loop."""
+        self._keeper = asyncio.ensure_future(self._keep_running())
+
+    def add(self, record: RequestRecord) -> None:
+        """Send ``record``, with those that follow soon."""
+        self._records.append(record)
+        if len(self._records) >= _BATCH:
+            self._send_records()
+        elif self._timer is None and self._keeper is not None:
+            self._timer = asyncio.get_running_loop().call_later(_BATCH_EVERY_S, self._send_records)
+
+    def send_metrics(self, batch: MetricBatch) -> None:
+        """Send all metrics; a batch that does not fit is left out, for the next one tells the same and more."""
+        self._send(batch)
+
+    async def close(self) -> None:
+        """Send what waits and end the process; after ``flush_timeout`` seconds, kill it."""
+        self._send_records()
+        self._closing = True
+        keeper, process = self._keeper, self._process
+        if keeper is None:
+            return
+        if process is None or process.stdin is None:
+            keeper.cancel()
+        else:
+            process.stdin.close()
+            await asyncio.wait([keeper], timeout=self._settings.flush_timeout)
+            if self._process is not None:
+                process.kill()
+        await asyncio.wait([keeper])
+
+    def _send_records(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        records, self._records = self._records, []
+        if not records:
+            return
+        batch = RequestBatch(time_ns() - int(perf_counter() * 1e9), records)
+        if self._process is None:
+            self.counters.dropped["died"] += len(records)
+        elif self._send(batch):
+            self._unreported += len(records)
+        else:
+            self.counters.dropped["full"] += len(records)
+
+    def _send(self, message: Message) -> bool:
+        """Whether the message fits."""
+        stdin = self._process.stdin if self._process is not None else None
+        if stdin is None or stdin.transport.is_closing():
+            return False
+        data = frame(message)
+        waiting: int = stdin.transport.get_write_buffer_size()
+        if waiting + len(data) > self._most_bytes:
+            return False
+        stdin.write(data)
+        return True
+
+    # --- the process
+
+    async def _keep_running(self) -> None:
+        pause = _FIRST_PAUSE_S
+        while not self._closing:
+            began = perf_counter()
+            try:
+                await self._run_once()
+            except OSError as error:
+                _log.warning("The exporter of traces does not start: %s", error)
+            self.counters.dropped["died"] += self._unreported
+            self._unreported = 0
+            if self._closing:
+                return
+            self.counters.restarts += 1
+            pause = _FIRST_PAUSE_S if perf_counter() - began > _LIVED_WELL_S else min(pause * 2, _LONGEST_PAUSE_S)
+            _log.warning("The exporter of traces has ended; it is started again in %.1f s", pause)
+            await self._pause(pause)
+
+    async def _run_once(self) -> None:
+        self._process = process = await asyncio.create_subprocess_exec(*self._command, stdin=PIPE, stdout=PIPE)
+        assert process.stdout is not None
+        try:
+            self._send(self._settings)
+            async for line in process.stdout:
+                self._take(line)
+            await process.wait()
+        finally:
+            if process.stdin is not None:
+                process.stdin.close()
+            if process.returncode is None:
+                process.kill()
+            self._process = None
+
+    def _take(self, line: bytes) -> None:
+        try:
+            report = _read_report(line)
+        except ValueError:
+            return  # not ours: something printed on the exporter's standard output
+        self._unreported -= report.records
+        self.counters.spans += report.spans
+        self.counters.failed += report.failed

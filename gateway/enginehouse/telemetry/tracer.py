@@ -1,0 +1,68 @@
+"""Decides which requests are traced, and hands those that have ended to the exporter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import random
+
+from enginehouse.config.schema import TelemetrySettings
+from enginehouse.domain.request import Headers
+from enginehouse.telemetry.exporter.messages import RequestRecord
+from enginehouse.telemetry.trace_context import Parent, Trace, read_traceparent
+
+_FAILED = 500
+
+
+class Tracer:
+    """Draws once per request whether it is traced; a client that sends ``traceparent`` has decided already.
+
+    A request that was slow or failed is traced all the same, from its end. ``add`` takes the record of a traced
+    request.
+    """
+
+    def __init__(self, settings: TelemetrySettings, add: Callable[[RequestRecord], None]) -> None:
+        self.add = add
+        self._captures = settings.capture_content
+        self.propagates = "tracecontext" in settings.propagators
+        self._ratio = settings.sample_ratio
+        self._slow = settings.keep_slow or float("inf")
+        self._failed = _FAILED if settings.keep_failed else float("inf")
+
+    def begin(self, headers: Headers) -> Trace | None:
+        """The trace of a request with these headers; ``None`` if it is not sampled."""
+        if self.propagates:
+            for name, _ in headers:
+                if name == b"traceparent":
+                    return self._continue(headers)
+        return self._draw()
+
+    def keeps(self, seconds: float, status: int) -> bool:
+        """Whether a request that was not sampled is traced because it took so long, or ended with ``status``."""
+        return seconds >= self._slow or status >= self._failed
+
+    def begin_late(self, headers: Headers) -> Trace:
+        """A trace of a request that has ended. It is linked to the client's span: that one was not sampled."""
+        return Trace(link=_parent(headers) if self.propagates else None)
+
+    def _continue(self, headers: Headers) -> Trace | None:
+        parent = _parent(headers)
+        if parent is None:
+            return self._draw()
+        if not parent.sampled:
+            return None
+        state = b",".join(value for name, value in headers if name == b"tracestate")
+        return self._capturing(Trace(parent, state=state.decode("latin-1")))
+
+    def _draw(self) -> Trace | None:
+        return self._capturing(Trace()) if random() < self._ratio else None
+
+    def _capturing(self, trace: Trace) -> Trace:
+        if self._captures:
+            trace.captured = bytearray()
+        return trace
+
+
+def _parent(headers: Headers) -> Parent | None:
+    """The client's span, if it is told once and well."""
+    values = [value for name, value in headers if name == b"traceparent"]
+    return read_traceparent(values[0]) if len(values) == 1 else None

@@ -1,0 +1,178 @@
+"""What becomes of a traced request: its record, and the spans made from it. The collector is in tests/system."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+
+import pytest
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+
+from enginehouse.domain.errors import LoadFailed
+from enginehouse.telemetry.exporter.framing import frame, read_frame
+from enginehouse.telemetry.exporter.messages import RequestBatch, RequestRecord
+from enginehouse.telemetry.exporter.spans import SpanMaker
+from tests.support.launched_engine import Launch
+from tests.support.scripted_engine import ScriptedEngine, StartEngine
+from tests.support.served_gateway import OpenGateway, ServedGateway
+from tests.support.waiting import until
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+SAMPLED = b"traceparent: 00-%s-b7ad6b7169203331-01" % TRACE.encode()
+UNSAMPLED = SAMPLED[:-2] + b"00"
+EVENT = b'data: {"choices":[{"delta":{"content":"planted answer"}}]}\n\n'
+DONE = b"data: [DONE]\n\n"
+PROMPT = {"model": "m", "messages": [{"role": "user", "content": "planted prompt"}]}
+
+
+class Records:
+    """The records of a gateway's traced requests."""
+
+    def __init__(self, gateway: ServedGateway) -> None:
+        self.taken: list[RequestRecord] = []
+        assert gateway.relay.context.tracer is not None
+        gateway.relay.context.tracer.add = self.taken.append
+
+    async def spans(self) -> list[ReadableSpan]:
+        """The spans of the only request, as the exporter makes them."""
+        await until(lambda: self.taken)
+        (record,) = self.taken
+        return list(SpanMaker(Resource({}), "0").spans(record, 0))
+
+    async def by_name(self) -> dict[str, ReadableSpan]:
+        return {span.name: span for span in await self.spans()}
+
+
+def telemetry(**more: object) -> dict[str, object]:
+    return {"traces": "otlp", "sample_ratio": 0.0, **more}
+
+
+def attribute(span: ReadableSpan, name: str) -> object:
+    return (span.attributes or {}).get(name)
+
+
+async def test_an_unsampled_request_goes_on_as_it_came(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(served := await engine(), telemetry=telemetry())
+    records = Records(gateway)
+    await gateway.ask(gateway.post(None, UNSAMPLED, b"tracestate: a=b", b"baggage: k=v"))
+    (call,) = served.calls
+    assert call.header(b"traceparent") == [UNSAMPLED.partition(b": ")[2]]
+    assert (call.header(b"tracestate"), call.header(b"baggage")) == ([b"a=b"], [b"k=v"])
+    await gateway.quiet()
+    assert records.taken == []
+
+
+async def test_a_sampled_request_tells_its_engine_of_the_upstream_span(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(served := await engine(), telemetry=telemetry())
+    records = Records(gateway)
+    await gateway.ask(gateway.post(None, SAMPLED, b"tracestate: a=b", b"baggage: k=v"))
+    spans = await records.by_name()
+    upstream = spans["upstream"].context
+    assert served.calls[0].header(b"traceparent") == [b"00-%s-%016x-01" % (TRACE.encode(), upstream.span_id)]
+    assert served.calls[0].header(b"tracestate") == [b"a=b"]
+    assert served.calls[0].header(b"baggage") == [b"k=v"]
+    assert upstream.trace_state.to_header() == "a=b"
+
+
+async def test_each_attempt_has_a_span_of_its_own_that_its_engine_knows(
+    house: OpenGateway, engine: StartEngine
+) -> None:
+    busy, served = await engine(), await engine()
+    gateway = await house(busy, served, telemetry=telemetry())
+    records = Records(gateway)
+    busy.says(b"{}", 503)
+    await gateway.ask(gateway.post(None, SAMPLED))
+    told = [each.calls[0].header(b"traceparent") for each in (busy, served)]
+    spans = [span for span in await records.spans() if span.name == "upstream"]
+    assert told == [[b"00-%s-%016x-01" % (TRACE.encode(), span.context.span_id)] for span in spans]
+    assert [attribute(span, "enginehouse.outcome") for span in spans] == ["answered", "served"]
+
+
+async def test_a_decision_tells_its_filters_and_its_score(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine(), await engine(), telemetry=telemetry())
+    records = Records(gateway)
+    for _ in range(3):
+        gateway.fleet.failed("a", "gone")
+    await gateway.ask(gateway.post(None, SAMPLED))
+    route = (await records.by_name())["route"]
+    assert attribute(route, "enginehouse.candidates") == 2
+    assert attribute(route, "enginehouse.dropped.health") == 1
+    assert attribute(route, "enginehouse.score") == 100
+    assert attribute(route, "enginehouse.replica") == "m@b"
+
+
+async def test_a_failed_request_is_kept_and_linked_to_its_client(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(broken := await engine(), telemetry=telemetry(), routing={"max_retries": 0})
+    records = Records(gateway)
+    broken.plays(ScriptedEngine.CLOSE)
+    await gateway.ask(gateway.post(None, UNSAMPLED))
+    root, *_ = await records.spans()
+    assert root.parent is None
+    assert [f"{link.context.trace_id:032x}" for link in root.links] == [TRACE]
+    assert f"{root.context.trace_id:032x}" != TRACE
+    assert (attribute(root, "error.type"), root.status.is_ok) == ("upstream_error", False)
+    assert "'a' broke off" in str(root.status.description)
+
+
+async def test_a_refused_request_has_a_trace_without_attempts(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine(), telemetry=telemetry())
+    records = Records(gateway)
+    await gateway.ask(gateway.post({"model": "nowhere"}, SAMPLED))
+    (root,) = await records.spans()
+    assert (root.name, attribute(root, "error.type")) == ("chat nowhere", "model_not_found")
+
+
+async def test_a_request_that_its_client_leaves_says_so(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(slow := await engine(), telemetry=telemetry())
+    records = Records(gateway)
+    slow.plays(asyncio.Event())
+    client = await gateway.client()
+    client.send(gateway.post(None, SAMPLED))
+    await slow.call()
+    client.close()
+    root, *_ = await records.spans()
+    assert attribute(root, "error.type") == "client_left"
+
+
+async def test_a_load_that_fails_is_a_schedule_without_an_upstream(
+    house: OpenGateway, engine: StartEngine, launched: Launch
+) -> None:
+    gateway = await house(await engine(), telemetry=telemetry())
+    records, cold = Records(gateway), launched(gateway, "a")
+    client = await gateway.client()
+    client.send(gateway.post(None, SAMPLED))
+    await cold.does_not_start(LoadFailed("no"))
+    await client.reply()
+    spans = await records.by_name()
+    assert "upstream" not in spans
+    assert spans["schedule"].parent == spans["chat m"].context
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_prompts_and_answers_are_kept_only_if_asked_for(
+    house: OpenGateway, engine: StartEngine, stream: bool
+) -> None:
+    for captures in (False, True):
+        gateway = await house(served := await engine(), telemetry=telemetry(capture_content=captures))
+        records = Records(gateway)
+        if stream:
+            served.streams(EVENT, EVENT, DONE, served.END)
+        else:
+            served.says(b'{"choices":[{"message":{"role":"assistant","content":"planted answer"}}]}')
+        await gateway.ask(gateway.post(PROMPT, SAMPLED, stream=stream))
+        root, *_ = await records.spans()
+        shown = root.to_json()
+        assert ("planted prompt" in shown) == captures
+        assert ("planted answer" in shown) == captures
+
+
+async def test_a_record_survives_the_pipe(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine(), telemetry=telemetry())
+    records = Records(gateway)
+    await gateway.ask(gateway.post(None, SAMPLED))
+    await until(lambda: records.taken)
+    batch = RequestBatch(5, records.taken)
+    pipe = io.BytesIO(frame(batch) + frame(batch)[:-1])
+    assert read_frame(pipe) == batch
+    assert read_frame(pipe) is None

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+
+from enginehouse.telemetry.answer_meter import AnswerMeter, read_tokens
+from enginehouse.telemetry.record import NO_TOKENS, Tokens
+
+OPENAI = (
+    b'"usage":{"prompt_tokens":12,"completion_tokens":9,"total_tokens":21,"prompt_tokens_details":{"cached_tokens":3}}'
+)
+CHUNK = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+BODIES = {
+    "last": b'{"choices":[],' + OPENAI + b"}",
+    "in the middle": b'{"choices":[],' + OPENAI + b',"system_fingerprint":null}',
+    "spaced": b'{\n  "choices": [],\n  "usage" : {\n    "prompt_tokens" : 12,\n    "completion_tokens": 9\n  }\n}\n',
+    "after a long text": b'{"text":"' + b"x" * 9999 + b'",' + OPENAI + b"}",
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
+def test_usage_is_found_at_the_end_of_a_body(body: bytes) -> None:
+    assert read_tokens(body) == Tokens(12, 9, "usage")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not json",
+        b'{"usage": null}',
+        b'{"usage": "a lot"}',
+        b'{"usage": {"prompt_tokens": "12"}}',
+        b'{"text": "he said \\"usage\\": {\\"prompt_tokens\\": 5}"}',
+        b'{"usage": {"prompt_tokens": 12',
+    ],
+)
+def test_no_usage_is_no_tokens(body: bytes) -> None:
+    assert read_tokens(body) is NO_TOKENS
+
+
+def test_usage_of_embeddings_has_no_answer() -> None:
+    assert read_tokens(b'{"data":[],"usage":{"prompt_tokens":5,"total_tokens":5}}') == Tokens(5, 0, "usage")
+
+
+def metered(*pieces: bytes, stream: bool = True) -> tuple[int, int, Tokens]:
+    meter = AnswerMeter(stream)
+    for piece in pieces:
+        meter.add(piece)
+    return meter.total()
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 100])
+def test_events_of_a_stream_count_as_tokens_where_the_engine_tells_none(count: int) -> None:
+    pieces = [CHUNK] * count + [b"data: [DONE]\n\n"]
+    assert metered(*pieces) == (sum(map(len, pieces)), count + 1, Tokens(0, count, "chunks"))
+
+
+def test_the_usage_that_a_client_asked_for_is_read_from_a_stream() -> None:
+    event = b'data: {"choices":[],' + OPENAI + b"}\n\n"
+    assert metered(CHUNK, CHUNK, event, b"data: [DONE]\n\n")[2] == Tokens(12, 9, "usage")
+
+
+def test_an_anthropic_stream_tells_its_tokens_at_both_ends() -> None:
+    usage = b'{"usage":{"input_tokens":7,"output_tokens":1}}'
+    start = b'event: message_start\ndata: {"type":"message_start","message":%s}\n\n' % usage
+    delta = b'event: message_delta\ndata: {"type":"message_delta","usage":{"output_tokens":30}}\n\n'
+    stop = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+    assert metered(start, *[CHUNK] * 40, delta, stop)[2] == Tokens(7, 30, "usage")
+
+
+def test_a_stream_of_responses_tells_its_tokens_inside_the_last_event() -> None:
+    response = b'{"usage":{"input_tokens":3,"output_tokens":4},"user":null}'
+    last = b'event: response.completed\ndata: {"type":"response.completed","response":%s}\n\n' % response
+    assert metered(CHUNK, last)[2] == Tokens(3, 4, "usage")
+
+
+def test_a_body_in_pieces_is_read_across_their_borders() -> None:
+    body = BODIES["last"]
+    assert metered(body[:30], body[30:], stream=False) == (len(body), 0, Tokens(12, 9, "usage"))
+
+
+def test_no_more_than_the_end_of_a_large_body_is_kept() -> None:
+    assert metered(b"x" * 1_000_000, b"{" + OPENAI + b"}", stream=False)[2] == Tokens(12, 9, "usage")

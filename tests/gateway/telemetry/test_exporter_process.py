@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from enginehouse.telemetry.exporter.messages import ExportSettings, RequestRecord
+from enginehouse.telemetry.exporter_process import ExporterProcess
+from tests.support.waiting import until
+
+SETTINGS = ExportSettings("otlp", "", "", {}, "", "0", 0.1)
+BATCH = 256
+READ = "import sys; read = sys.stdin.buffer.read; size = lambda: int.from_bytes(read(4), 'big'); "
+REPORT = 'print(\'{"records": 256, "spans": 512, "failed": 0}\', flush=True)'
+
+
+def record() -> RequestRecord:
+    return RequestRecord("0" * 31 + "1", 1, "", ("", ""), "", "id", "/", "POST", "m", False, 0.0, 1.0, 200, "served")
+
+
+@asynccontextmanager
+async def exporter(script: str, most_bytes: int = 1 << 20) -> AsyncIterator[ExporterProcess]:
+    async def pause(seconds: float) -> None:
+        await asyncio.sleep(0)
+
+    process = ExporterProcess(SETTINGS, most_bytes=most_bytes, command=(sys.executable, "-c", script), pause=pause)
+    process.start()
+    await until(lambda: process._process is not None)
+    try:
+        yield process
+    finally:
+        await process.close()
+
+
+def add_batches(process: ExporterProcess, count: int) -> None:
+    for _ in range(count * BATCH):
+        process.add(record())
+
+
+async def test_what_the_exporter_reports_is_counted() -> None:
+    async with exporter(READ + "read(size()); read(size()); " + REPORT + "; read()") as process:
+        add_batches(process, 1)
+        await until(lambda: process.counters.spans)
+        assert (process.counters.spans, process.counters.dropped) == (512, {"full": 0, "died": 0})
+
+
+async def test_what_does_not_fit_is_dropped_and_counted_and_memory_is_bounded() -> None:
+    async with exporter("import time; time.sleep(600)", most_bytes=200_000) as process:
+        add_batches(process, 50)
+        assert process.counters.dropped["full"] > 0
+        stdin = process._process.stdin if process._process is not None else None
+        assert stdin is not None
+        assert stdin.transport.get_write_buffer_size() <= 200_000
+        assert process._records == []
+
+
+async def test_an_exporter_that_dies_is_started_again_and_the_loss_is_counted() -> None:
+    async with exporter(READ + "read(size()); read(size()); sys.exit(1)") as process:
+        first = process._process
+        add_batches(process, 1)
+        await until(lambda: process.counters.restarts and process._process not in (None, first))
+        assert process.counters.dropped["died"] == BATCH
+
+
+async def test_an_exporter_that_cannot_be_started_costs_nothing_but_its_records() -> None:
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await asyncio.sleep(0)
+
+    process = ExporterProcess(SETTINGS, command=("/nowhere/to/be/found",), pause=pause)
+    process.start()
+    await until(lambda: len(pauses) > 9)
+    add_batches(process, 1)
+    await process.close()
+    assert process.counters.dropped["died"] == BATCH
+    assert pauses[:3] == [0.2, 0.4, 0.8]
+    assert max(pauses) == 30
+
+
+async def test_records_that_wait_are_sent_at_the_end() -> None:
+    """The exporter prints a report only if the pipe brings a second message."""
+
+    async with exporter(READ + "read(size()); read(size()) and " + REPORT) as process:
+        process.add(record())
+    assert process.counters.spans == 512

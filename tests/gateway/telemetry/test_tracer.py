@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from enginehouse.config.schema import TelemetrySettings
+from enginehouse.domain.request import Headers
+from enginehouse.telemetry.exporter.messages import RequestRecord
+from enginehouse.telemetry.trace_context import (
+    SPANS_PER_ATTEMPT,
+    UPSTREAM,
+    Parent,
+    Trace,
+    read_traceparent,
+    span_number,
+)
+from enginehouse.telemetry.tracer import Tracer
+
+TRACE, SPAN = b"0af7651916cd43dd8448eb211c80319c", b"b7ad6b7169203331"
+YES, NO = b"00-%s-%s-01" % (TRACE, SPAN), b"00-%s-%s-00" % (TRACE, SPAN)
+PARENT = Parent(TRACE.decode(), SPAN.decode(), True)
+
+
+def tracer(**settings: object) -> Tracer:
+    added: list[RequestRecord] = []
+    return Tracer(msgspec.convert(settings, TelemetrySettings), added.append)
+
+
+def told(value: bytes, *more: tuple[bytes, bytes]) -> Headers:
+    return [(b"host", b"x"), (b"traceparent", value), *more]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"00",
+        b"00-%s-%s" % (TRACE, SPAN),
+        b"ff-%s-%s-01" % (TRACE, SPAN),
+        b"00-%s-%s-01-x" % (TRACE, SPAN),
+        b"00-%s-%s-01" % (b"0" * 32, SPAN),
+        b"00-%s-%s-01" % (TRACE, b"0" * 16),
+        YES.upper(),
+        b" " + YES,
+    ],
+)
+def test_a_malformed_traceparent_is_ignored(value: bytes) -> None:
+    assert read_traceparent(value) is None
+
+
+def test_a_later_version_may_have_more_fields() -> None:
+    assert read_traceparent(b"01-%s-%s-01-more" % (TRACE, SPAN)) == PARENT
+
+
+def test_the_client_decides_whether_its_request_is_traced() -> None:
+    never, always = tracer(sample_ratio=0.0), tracer(sample_ratio=1.0)
+    trace = never.begin(told(YES))
+    assert trace is not None
+    assert (trace.trace_id, trace.parent) == (TRACE.decode(), PARENT)
+    assert always.begin(told(NO)) is None
+
+
+def test_without_a_valid_traceparent_the_ratio_decides() -> None:
+    for headers in ([], told(b"nonsense"), [*told(YES), *told(YES)]):
+        assert tracer(sample_ratio=0.0).begin(headers) is None
+        trace = tracer(sample_ratio=1.0).begin(headers)
+        assert trace is not None
+        assert trace.parent is None
+
+
+def test_without_propagators_the_client_is_not_heard() -> None:
+    assert tracer(sample_ratio=0.0, propagators=[]).begin(told(YES)) is None
+
+
+def test_slow_and_failed_requests_are_kept() -> None:
+    kept = tracer(keep_slow=2.0, keep_failed=True)
+    assert (kept.keeps(2.0, 200), kept.keeps(0.1, 502), kept.keeps(1.9, 499)) == (True, True, False)
+    dropped = tracer(keep_slow=0.0, keep_failed=False)
+    assert (dropped.keeps(9999.0, 200), dropped.keeps(0.1, 502)) == (False, False)
+
+
+def test_a_trace_that_begins_late_links_to_the_client() -> None:
+    trace = tracer().begin_late(told(NO))
+    assert trace.parent is None
+    assert trace.link == PARENT._replace(sampled=False)
+    assert trace.trace_id != TRACE.decode()
+
+
+def test_an_engine_is_told_of_its_own_span() -> None:
+    trace = Trace(PARENT)
+    headers = told(YES, (b"tracestate", b"a=b"), (b"baggage", b"k=v"))
+    first = trace.for_engine(headers)
+    trace.attempt = 1
+    second = trace.for_engine(headers)
+    assert [name for name, _ in first] == [b"host", b"tracestate", b"baggage", b"traceparent"]
+    assert dict(first)[b"traceparent"] == b"00-%s-%016x-01" % (TRACE, span_number(trace.root, 0, UPSTREAM))
+    assert dict(first)[b"traceparent"] != dict(second)[b"traceparent"]
+
+
+def test_a_trace_of_the_gateways_own_takes_no_state_from_a_client() -> None:
+    assert dict(Trace().for_engine(told(b"nonsense", (b"tracestate", b"a=b")))).keys() == {b"host", b"traceparent"}
+
+
+def test_ids_are_valid_and_differ() -> None:
+    traces = [Trace() for _ in range(100)]
+    assert len({trace.trace_id for trace in traces}) == 100
+    for trace in traces:
+        numbers = [span_number(trace.root, attempt, at) for attempt in range(100) for at in range(SPANS_PER_ATTEMPT)]
+        assert len({trace.root, *numbers}) == 801
+        assert all(0 < number < 1 << 64 for number in (trace.root, *numbers))
