@@ -14,10 +14,12 @@ from enginehouse.config.rescheduling import ReschedulingSettings
 from enginehouse.config.schema import GroupSettings, MatrixSettings
 from enginehouse.config.units import parse_duration
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
+from enginehouse.domain.continuation import Continuation, PartialAnswer, StreamTraits
 from enginehouse.domain.errors import (
     AliasCycle,
     BodyTooLarge,
     Cancelled,
+    CannotContinue,
     CapabilityMismatch,
     ConfigError,
     EnginehouseError,
@@ -57,6 +59,7 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import ExplainedCandidate, Explanation, Reason, Route, Verdict
 from enginehouse.domain.ticket import Phase, SwapDone, SwapId, Ticket
 from enginehouse.hookspecs import Register, hookimpl
+from enginehouse.interfaces.continuing import add_field, continue_answer, continue_ids, continue_text
 from enginehouse.interfaces.discoverers import Discoverer, FoundBackend
 from enginehouse.interfaces.drivers import (
     Driver,
@@ -114,10 +117,12 @@ __all__ = [
     "BodyTooLarge",
     "Cancelled",
     "Candidate",
+    "CannotContinue",
     "Capabilities",
     "CapabilityMismatch",
     "ClusterView",
     "ConfigError",
+    "Continuation",
     "Discoverer",
     "Driver",
     "DroppedPair",
@@ -169,6 +174,7 @@ __all__ = [
     "OpenAICompatibleDriver",
     "Overloaded",
     "Part",
+    "PartialAnswer",
     "Phase",
     "Plan",
     "PluginError",
@@ -201,6 +207,7 @@ __all__ = [
     "ShuttingDown",
     "StarvationClaims",
     "Strategy",
+    "StreamTraits",
     "SwapDone",
     "SwapId",
     "SwapInFlight",
@@ -224,6 +231,10 @@ __all__ = [
     "WaitingTicket",
     "WeightedScorer",
     "WorstCaseProjection",
+    "add_field",
+    "continue_answer",
+    "continue_ids",
+    "continue_text",
     "did_you_mean",
     "guarded",
     "hookimpl",

@@ -2,11 +2,54 @@
 
 from __future__ import annotations
 
-from enginehouse import Driver, OpenAICompatibleDriver, Register, hookimpl
+from typing import Literal
+
+import msgspec
+
+from enginehouse import (
+    CannotContinue,
+    Continuation,
+    Driver,
+    OpenAICompatibleDriver,
+    PartialAnswer,
+    Register,
+    StreamTraits,
+    add_field,
+    continue_answer,
+    continue_text,
+    hookimpl,
+)
+
+
+class OpenAIConfig(msgspec.Struct, frozen=True):
+    """``[plugins.openai]``: what all servers of this driver can do.
+
+    ``continues``: ``nothing``; ``text``: they continue an open last message (``continue_final_message``); ``ids``: they
+    also know ``return_token_ids`` and prompts of token ids, as vLLM does.
+    """
+
+    continues: Literal["nothing", "text", "ids"] = "nothing"
 
 
 class OpenAIDriver(OpenAICompatibleDriver):
     """Any OpenAI-compatible server. It is healthy if it lists its models."""
+
+    Config = OpenAIConfig
+    streams = StreamTraits(added=("token_ids",), default_max_tokens=16)
+
+    def __init__(self, config: OpenAIConfig | None = None) -> None:
+        self._continues = (config or OpenAIConfig()).continues
+
+    def continuable(self, path: str, body: bytes) -> bytes:
+        return add_field(body, "return_token_ids", b"true") if self._continues == "ids" else body
+
+    def continuation(self, answer: PartialAnswer) -> Continuation:
+        """As ``[plugins.openai]`` says; a server may do anything with fields that it does not know."""
+        if self._continues == "ids":
+            return continue_answer(answer, default_max_tokens=16, return_token_ids=True)
+        if self._continues == "text":
+            return continue_text(answer, default_max_tokens=16)
+        raise CannotContinue("[plugins.openai] does not say that its servers can continue a text ('continues')")
 
 
 @hookimpl

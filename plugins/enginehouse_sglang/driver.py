@@ -8,12 +8,19 @@ import msgspec
 
 from enginehouse import (
     UNKNOWN,
+    CannotContinue,
     Capabilities,
+    Continuation,
     EngineClient,
     LaunchSpec,
     ModelFacts,
     OpenAICompatibleDriver,
+    PartialAnswer,
     ServedModel,
+    StreamTraits,
+    add_field,
+    continue_ids,
+    continue_text,
     missing_folder,
     option_arguments,
     read_json,
@@ -28,6 +35,7 @@ class SglangDriver(OpenAICompatibleDriver):
     Options = SglangOptions
     how_to_install = "`pip install sglang`, or set command to the python that has it"
     health_path = "/health"
+    streams = StreamTraits(added=("token_ids",), default_max_tokens=16, caches_prefixes=True)
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
         if not spec.path:
@@ -56,6 +64,31 @@ class SglangDriver(OpenAICompatibleDriver):
             if response.status == 200:
                 return read_json(response, _ModelInformation).capabilities()
         return UNKNOWN
+
+    def continuable(self, path: str, body: bytes) -> bytes:
+        """Older servers ignore the field, and their streams tell no tokens."""
+        return add_field(body, "return_token_ids", b"true")
+
+    async def fill_in(self, engine: EngineClient, answer: PartialAnswer) -> PartialAnswer:
+        """Have the engine count the tokens of a text that came without them."""
+        if answer.tokens is not None:
+            return answer
+        question = msgspec.json.encode({"prompt": answer.text, "add_special_tokens": False})
+        counted = read_json(await engine.request("POST", "/tokenize", question), _Tokenized)
+        return msgspec.structs.replace(answer, tokens=counted.count)
+
+    def continuation(self, answer: PartialAnswer) -> Continuation:
+        """By token ids if the whole answer has a limit, which ``/v1/completions`` needs; else by text."""
+        try:
+            if b"_tokens" in answer.body or answer.path == "/v1/completions":
+                return continue_ids(answer, default_max_tokens=16, return_token_ids=True)
+        except CannotContinue:
+            pass
+        return continue_text(answer, default_max_tokens=16, return_token_ids=True)
+
+
+class _Tokenized(msgspec.Struct):
+    count: int
 
 
 class _ModelInformation(msgspec.Struct):

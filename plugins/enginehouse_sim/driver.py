@@ -7,13 +7,27 @@ from collections.abc import Sequence
 
 import msgspec
 
-from enginehouse import Capabilities, EngineClient, LaunchSpec, OpenAICompatibleDriver, ServedModel, read_json
+from enginehouse import (
+    CannotContinue,
+    Capabilities,
+    Continuation,
+    EngineClient,
+    LaunchSpec,
+    OpenAICompatibleDriver,
+    PartialAnswer,
+    ServedModel,
+    StreamTraits,
+    add_field,
+    continue_answer,
+    read_json,
+)
 
 
 class SimDriver(OpenAICompatibleDriver):
     """The driver of the simulated engine, whose model list publishes the models' capabilities."""
 
     health_path = "/health"
+    streams = StreamTraits(added=("token_ids",), withholds_stop=True, default_max_tokens=16, caches_prefixes=True)
 
     def command(self, spec: LaunchSpec) -> Sequence[str]:
         """Launch a simulated engine with one model. ``spec.path`` is ignored."""
@@ -37,6 +51,18 @@ class SimDriver(OpenAICompatibleDriver):
         """The listed models. Capabilities that the engine does not publish are unknown."""
         listed = read_json(await engine.request("GET", "/v1/models"), _SimModelList).data
         return [ServedModel(model.id, model.capabilities()) for model in listed]
+
+    def continuable(self, path: str, body: bytes) -> bytes:
+        return add_field(body, "return_token_ids", b"true")
+
+    def continuation(self, answer: PartialAnswer) -> Continuation:
+        """By token ids, as with vLLM; without them by text.
+
+        The default of a chat's ``max_tokens`` depends on the engine's settings, so such a chat cannot be continued.
+        """
+        if answer.path == "/v1/chat/completions" and b"_tokens" not in answer.body:
+            raise CannotContinue("A chat without 'max_tokens' cannot be continued at a simulated engine")
+        return continue_answer(answer, default_max_tokens=16, return_token_ids=True)
 
 
 class _SimModel(msgspec.Struct):

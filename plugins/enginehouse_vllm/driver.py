@@ -7,10 +7,15 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from enginehouse import (
+    Continuation,
     EngineClient,
     LaunchSpec,
     ModelFacts,
     OpenAICompatibleDriver,
+    PartialAnswer,
+    StreamTraits,
+    add_field,
+    continue_answer,
     missing_folder,
     option_arguments,
     read_json,
@@ -25,6 +30,7 @@ class VllmDriver(OpenAICompatibleDriver):
     Options = VllmOptions
     how_to_install = "`pip install vllm`"
     health_path = "/health"
+    streams = StreamTraits(added=("token_ids",), withholds_stop=True, default_max_tokens=16, caches_prefixes=True)
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
         if not spec.path:
@@ -59,6 +65,13 @@ class VllmDriver(OpenAICompatibleDriver):
             return None
         settings = read_json(response, _ServerInfo).vllm_config
         return settings.scheduler_config.max_num_seqs if isinstance(settings, _VllmConfig) else None
+
+    def continuable(self, path: str, body: bytes) -> bytes:
+        return add_field(body, "return_token_ids", b"true")
+
+    def continuation(self, answer: PartialAnswer) -> Continuation:
+        """By token ids, chats too; without them by text."""
+        return continue_answer(answer, default_max_tokens=16, return_token_ids=True)
 
 
 class _SchedulerConfig(msgspec.Struct):

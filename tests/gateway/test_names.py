@@ -21,7 +21,7 @@ WORDS = {
     "Swap": None,
     "Relay": "relay/relay.py",
     "Instance": None,
-    "Continuation": None,
+    "Continuation": "domain/continuation.py",
     "Migration": "domain/migration.py",
 }
 """Each of the field's words, and the module whose class bears it alone, if there is one."""

@@ -17,6 +17,7 @@
         ├── Forbidden              403  forbidden
         ├── ModelNotFound          404  model_not_found
         ├── NotFound               404  not_found
+        ├── CannotContinue         409  cannot_continue
         ├── RateLimited            429  rate_limited
         ├── QueueFull              429  queue_full
         ├── Cancelled              499  cancelled
@@ -219,6 +220,14 @@ class NotFound(RequestError):
 
     status = 404
     code = "not_found"
+    type = "invalid_request_error"
+
+
+class CannotContinue(RequestError):
+    """A live stream cannot go on at another engine; the message says why."""
+
+    status = 409
+    code = "cannot_continue"
     type = "invalid_request_error"
 
 

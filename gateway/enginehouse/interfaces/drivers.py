@@ -9,6 +9,8 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
+from enginehouse.domain.continuation import Continuation, PartialAnswer, StreamTraits
+from enginehouse.domain.errors import CannotContinue
 
 
 class EngineResponse(msgspec.Struct, frozen=True):
@@ -84,6 +86,8 @@ class Driver(ABC):
     """The options of a launched model. The gateway decodes them strictly when it reads its configuration."""
     how_to_install: str = ""
     """How to get the engine's program, for people who lack it: ``brew install llama.cpp``."""
+    streams: StreamTraits = StreamTraits()
+    """How the engine's streams are made."""
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
         """The launch line of a managed engine, or ``None`` if the model needs a ``command`` in its configuration.
@@ -130,3 +134,25 @@ class Driver(ABC):
     async def wake(self, engine: EngineClient) -> bool:
         """Wake a sleeping engine. ``False`` if it cannot. The engine is ready when ``healthy`` is true again."""
         return False
+
+    def continuable(self, path: str, body: bytes) -> bytes:
+        """``body`` with what makes a stream tell its tokens, so that another engine can continue it.
+
+        ``streams.added`` names what that adds to the events. The body as it is, if nothing need be added.
+        """
+        return body
+
+    async def fill_in(self, engine: EngineClient, answer: PartialAnswer) -> PartialAnswer:
+        """Add to ``answer`` what the stream did not tell; ``engine`` is the one that shall continue it.
+
+        Raises ``UpstreamError`` if the engine does not tell either.
+        """
+        return answer
+
+    def continuation(self, answer: PartialAnswer) -> Continuation:
+        """The request that makes the engine go on where ``answer`` ends.
+
+        If the engine refuses it and it was exact, this is called once more with ``ids`` as ``None``. Raises
+        ``CannotContinue`` with the reason.
+        """
+        raise CannotContinue("The driver of its engine cannot continue streams")

@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from enginehouse import Driver, EngineClient, LaunchSpec, OpenAICompatibleDriver, ServedModel
+from enginehouse import (
+    Continuation,
+    Driver,
+    EngineClient,
+    LaunchSpec,
+    OpenAICompatibleDriver,
+    PartialAnswer,
+    ServedModel,
+)
 from enginehouse.testing import FakeEngineClient, check_driver
 
 
@@ -90,9 +98,21 @@ class WholeAddress(Plain):
         return []
 
 
+class DropsFields(Plain):
+    def continuable(self, path: str, body: bytes) -> bytes:
+        return b'{"model":"m"}'
+
+
+class AsksForAllAgain(Plain):
+    def continuation(self, answer: PartialAnswer) -> Continuation:
+        return Continuation(path=answer.path, body=answer.body, tokens=answer.tokens or 0)
+
+
 @pytest.mark.parametrize(
     ("broken", "rule"),
     [
+        (DropsFields, "continuable must keep all fields"),
+        (AsksForAllAgain, "after 3 of 32 tokens, a continuation must ask for the rest, got 32"),
         (NoPort, "must contain the port 8001"),
         (OneText, "command must return a sequence"),
         (Numbers, "command must list texts"),

@@ -8,6 +8,7 @@ from typing import Any
 
 from enginehouse.domain.errors import RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.interfaces.drivers import Driver, LaunchSpec, ServedModel
+from enginehouse.testing.checks.continuations import check_continuations
 from enginehouse.testing.checks.expect import expect, expect_sequence
 from enginehouse.testing.checks.speed import warn_if_slow
 from enginehouse.testing.fake_engine import FakeEngineClient
@@ -25,12 +26,14 @@ def check_driver(factory: Callable[[], Driver]) -> None:
     - ``models`` returns ``ServedModel`` objects, or raises ``UpstreamError``, whatever the engine answers.
     - ``concurrency`` returns a number above 0 or ``None``.
     - ``sleep`` and ``wake`` return a ``bool`` or raise a ``RequestError``.
+    - ``continuable`` only adds fields; ``continuation`` asks for the rest of an answer, or raises ``CannotContinue``.
     - It keeps no state about an engine.
     """
     it = factory()
     for spec in _specs():
         _check_launch(it, spec)
     warn_if_slow("command", lambda: it.command(next(_specs())))
+    check_continuations(it)
     asyncio.run(_check_questions(it))
 
 

@@ -1,0 +1,128 @@
+"""Makes continuations, for drivers of engines with OpenAI's endpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from enginehouse.domain.continuation import Continuation, PartialAnswer
+from enginehouse.domain.errors import CannotContinue
+
+COMPLETIONS = "/v1/completions"
+CHAT = "/v1/chat/completions"
+
+_Fields = dict[str, Any]
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_value = msgspec.json.decode
+_encode = msgspec.json.encode
+_OF_CHATS = frozenset(
+    {
+        *("messages", "tools", "tool_choice", "parallel_tool_calls", "functions", "function_call", "response_format"),
+        *("max_completion_tokens", "modalities", "reasoning_effort", "include_reasoning", "documents", "logprobs"),
+        *("top_logprobs", "add_generation_prompt", "continue_final_message", "chat_template", "chat_template_kwargs"),
+    }
+)
+"""The fields of a chat that are used up once its prompt is tokens."""
+
+
+def add_field(body: bytes, name: str, value: bytes) -> bytes:
+    """``body`` with one more field, or as it is if a field of that name may be there. ``value`` is JSON."""
+    if b'"%s"' % name.encode() in body:
+        return body
+    end = body.rindex(b"}")
+    comma = b"" if body[:end].rstrip().endswith(b"{") else b","
+    return b'%s%s"%s":%s}' % (body[:end], comma, name.encode(), value)
+
+
+def continue_answer(answer: PartialAnswer, *, default_max_tokens: int | None = None, **more: Any) -> Continuation:
+    """Continue by token ids, or by text if that cannot be. Raises ``CannotContinue`` if neither can be."""
+    try:
+        return continue_ids(answer, default_max_tokens=default_max_tokens, **more)
+    except CannotContinue:
+        return continue_text(answer, default_max_tokens=default_max_tokens, **more)
+
+
+def continue_ids(answer: PartialAnswer, *, default_max_tokens: int | None = None, **more: Any) -> Continuation:
+    """Continue with ``POST /v1/completions`` after the tokens of the prompt and the answer.
+
+    ``default_max_tokens``: of the request's own endpoint. ``more``: fields to set. Raises ``CannotContinue`` if the
+    tokens are unknown, or if the prompt has more than text.
+    """
+    if answer.ids is None or answer.prompt_ids is None:
+        raise CannotContinue("The tokens of the stream are unknown")
+    fields: _Fields = dict(_fields(answer.body))
+    if answer.path == CHAT:
+        if _has_more_than_text(fields):
+            raise CannotContinue("The conversation has more than text")
+        limit = fields.get("max_completion_tokens", fields.get("max_tokens"))
+        fields = {name: value for name, value in fields.items() if name not in _OF_CHATS}
+        fields["max_tokens"] = limit
+    _limit(fields, len(answer.ids), answer, default_max_tokens)
+    prompt, ids = bytes(answer.prompt_ids).strip()[1:-1], _encode(answer.ids)[1:-1]
+    fields["prompt"] = msgspec.Raw(b"[" + b",".join(part for part in (prompt, ids) if part) + b"]")
+    body = _encode({**fields, **more})
+    return Continuation(path=COMPLETIONS, body=body, tokens=len(answer.ids), skip=answer.skip, exact=True)
+
+
+def continue_text(
+    answer: PartialAnswer, *, default_max_tokens: int | None = None, repeats: bool = False, **more: Any
+) -> Continuation:
+    """Continue at the same endpoint after the text: an open last message of a chat, or a longer prompt.
+
+    ``repeats``: the engine's answer to a chat begins with the open message. ``more``: fields to set. Raises
+    ``CannotContinue`` if the number of tokens is unknown, or if the prompt of a completion is no text.
+    """
+    if answer.tokens is None:
+        raise CannotContinue("How many tokens the answer has so far is unknown")
+    if not answer.text:
+        return Continuation(path=answer.path, body=answer.body, tokens=0)
+    fields: _Fields = dict(_fields(answer.body))
+    if answer.path == CHAT:
+        fields["messages"] = [*_open_messages(fields, answer.text)]
+        fields |= {"continue_final_message": True, "add_generation_prompt": False}
+    else:
+        prompt = _value(fields.get("prompt", b"null"))
+        if not isinstance(prompt, str):
+            raise CannotContinue("The prompt is no text")
+        fields["prompt"] = prompt + answer.text
+    _limit(fields, answer.tokens, answer, default_max_tokens)
+    skip = len(answer.text) if repeats and answer.path == CHAT else 0
+    return Continuation(path=answer.path, body=_encode({**fields, **more}), tokens=answer.tokens, skip=skip)
+
+
+def _open_messages(fields: _Fields, text: str) -> list[Any]:
+    """The messages, with the answer as the last one. A message that was open already is continued."""
+    messages = _value(fields["messages"])
+    if _value(fields.get("continue_final_message", b"false")) is True and isinstance(messages[-1].get("content"), str):
+        return [*messages[:-1], {**messages[-1], "content": messages[-1]["content"] + text}]
+    return [*messages, {"role": "assistant", "content": text}]
+
+
+def _limit(fields: _Fields, made: int, answer: PartialAnswer, default: int | None) -> None:
+    """Take the tokens that were made off the limits of the whole answer."""
+    name = "max_completion_tokens" if fields.get("max_completion_tokens") is not None else "max_tokens"
+    limit = _number(fields.get(name))
+    if limit is None and answer.path == COMPLETIONS:
+        limit = default
+    if limit is not None:
+        if limit <= made:
+            raise CannotContinue("The answer has all the tokens that it may have")
+        fields[name] = limit - made
+    least = _number(fields.pop("min_tokens", None))
+    if least is not None and least > made:
+        fields["min_tokens"] = least - made
+
+
+def _number(raw: Any) -> int | None:
+    value = None if raw is None else _value(raw)
+    return value if isinstance(value, int) else None
+
+
+def _has_more_than_text(fields: _Fields) -> bool:
+    messages = _value(fields.get("messages", b"[]"))
+    return any(
+        part.get("type", "text") != "text"
+        for message in messages
+        for part in (message.get("content") if isinstance(message.get("content"), list) else [])
+    )

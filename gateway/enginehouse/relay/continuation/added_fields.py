@@ -1,0 +1,98 @@
+"""Cuts out of a stream what was added to its request so that it can be continued."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from enginehouse.relay.sse import read_events
+
+Cut = Callable[[bytes], bytes]
+"""Makes the client's events of an engine's events."""
+
+_IDS = b',"token_ids":['
+_MARK = b'token_ids":'
+_LIST = rb"(?:\[[0-9,\s]*\]|null)"
+_ALL_IDS = re.compile(
+    rb',\s*"(?:prompt_)?token_ids"\s*:\s*' + _LIST + rb'|"(?:prompt_)?token_ids"\s*:\s*' + _LIST + rb"\s*,?"
+)
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+
+
+def cut_ids(piece: bytes) -> bytes:
+    """``piece`` without ``token_ids`` and ``prompt_token_ids``.
+
+    A quoted key cannot be part of a text, whose quotes are escaped. Nearly every piece is one event with one list.
+    """
+    at = piece.find(_IDS)
+    if at >= 0:
+        end = piece.find(b"]", at) + 1
+        if piece.find(_MARK, end) < 0 and piece.rfind(_MARK, 0, at) < 0:
+            return piece[:at] + piece[end:]
+    return _ALL_IDS.sub(b"", piece) if _MARK in piece else piece
+
+
+def _cut_field(piece: bytes, name: bytes) -> bytes:
+    """``piece`` without the fields ``name`` whose values are objects."""
+    key = b',"%s":{' % name
+    at = piece.find(key)
+    while at >= 0:
+        end = _end_of_object(piece, at + len(key) - 1)
+        piece = piece[:at] + piece[end:]
+        at = piece.find(key, at)
+    return piece
+
+
+def _end_of_object(piece: bytes, start: int) -> int:
+    depth = 0
+    for token in _TOKEN.finditer(piece, start):
+        sign = token[0]
+        if sign in (b"{", b"["):
+            depth += 1
+        elif sign in (b"}", b"]"):
+            depth -= 1
+            if not depth:
+                return token.end()
+    return len(piece)
+
+
+def _cut_usage(piece: bytes) -> bytes:
+    """``piece`` without the event that has nothing but the usage, and without ``usage`` in other events."""
+    if b'"usage":{' not in piece:
+        return piece
+    kept, start = [], 0
+    for event in read_events(piece):
+        if b'"choices":[]' not in piece[start : event.end]:
+            kept.append(_cut_field(piece[start : event.end], b"usage"))
+        start = event.end
+    return b"".join(kept)
+
+
+@lru_cache(maxsize=64)
+def cutter(fields: Sequence[str]) -> Cut | None:
+    """What cuts ``fields`` out: ``token_ids``, ``usage``, or the name of another object. ``None`` for no fields."""
+    cuts: list[Cut] = []
+    for name in fields:
+        if name == "token_ids":
+            cuts.append(cut_ids)
+        elif name == "usage":
+            cuts.append(_cut_usage)
+        else:
+            cuts.append(_object_cutter(name.encode()))
+    if len(cuts) < 2:
+        return cuts[0] if cuts else None
+
+    def cut_all(piece: bytes) -> bytes:
+        for cut in cuts:
+            piece = cut(piece)
+        return piece
+
+    return cut_all
+
+
+def _object_cutter(name: bytes) -> Cut:
+    def cut(piece: bytes) -> bytes:
+        return _cut_field(piece, name)
+
+    return cut

@@ -1,0 +1,95 @@
+"""Makes the events of a continuation events of the stream that it continues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from enginehouse.domain.continuation import Continuation, StreamTraits
+from enginehouse.relay.continuation.added_fields import cut_ids
+from enginehouse.relay.continuation.chunk_writer import DONE, ChunkWriter
+from enginehouse.relay.continuation.chunks import ChunkChoice, StreamChunk, choices_of, read_chunks
+from enginehouse.relay.continuation.delivered import Delivered
+from enginehouse.relay.continuation.progress import AnswerDiffers
+from enginehouse.relay.continuation.restrictions import number
+
+
+class Joint:
+    """Translates the answer to ``continuation`` for the client, who notices only a gap.
+
+    ``closed``: something new for the client has come, so the joint holds. Until then ``delivered`` is as it was.
+    """
+
+    __slots__ = ("_delivered", "_progress", "_traits", "_writer", "closed", "continuation")
+
+    def __init__(self, delivered: Delivered, continuation: Continuation, traits: StreamTraits) -> None:
+        self.continuation = continuation
+        self.closed = False
+        self._delivered = delivered
+        self._traits = traits
+        self._progress = delivered.progress.copy()
+        self._progress.resume(continuation.tokens, continuation.skip, exact=continuation.exact)
+        self._writer = ChunkWriter(delivered.common or {}, chat=delivered.chat)
+
+    def translate(self, piece: bytes) -> bytes:
+        """The client's events for whole events of the new engine.
+
+        Raises ``AnswerDiffers`` if they do not go on where the client's text ends, and ``ValueError`` for an event that
+        cannot be understood.
+        """
+        return b"".join(
+            [self._end() if chunk is None else self._event(chunk, data) for chunk, data in read_chunks(piece)]
+        )
+
+    def _event(self, chunk: StreamChunk, data: bytes) -> bytes:
+        usage = None if chunk.usage is None else self._usage(chunk.usage)
+        if not chunk.choices:
+            return self._writer.usage(usage) if usage is not None and self._delivered.wants_usage else b""
+        [choice] = chunk.choices
+        self._progress.learn_prompt(chunk.prompt_token_ids)
+        self._progress.learn_prompt(choice.prompt_token_ids)
+        if choice.delta is not None and (other := choice.delta.other):
+            return self._pass_on(other, data)
+        return self._choice(choice, usage if self._delivered.wants_usage_always else None)
+
+    def _choice(self, choice: ChunkChoice, usage: Mapping[str, Any] | None) -> bytes:
+        progress, finish = self._progress, choice.finish_reason
+        text, ids = progress.add(choice.shown, choice.ids)
+        if finish is not None and progress.behind:
+            raise AnswerDiffers
+        shown_ids = ids if progress.shows_ids else None
+        if not (text or shown_ids or finish):
+            return b""
+        self._close()
+        self._delivered.finish = finish
+        return self._writer.text(text, shown_ids, finish, choice.stop_reason, usage)
+
+    def _pass_on(self, other: str, data: bytes) -> bytes:
+        """Pass on what has no text, if the client has all the text before it."""
+        if self._progress.behind or self.continuation.tokens:
+            raise AnswerDiffers
+        self._close()
+        self._delivered.give_up(f"its answer has {other}")
+        return cut_ids(self._writer.choices(choices_of(data)))
+
+    def _usage(self, usage: Mapping[str, Any]) -> dict[str, Any]:
+        """The usage of the whole answer, after that of its last part."""
+        before, delivered = self.continuation.tokens, self._delivered
+        made = before + (number(usage, "completion_tokens") or 0)
+        self._progress.counted = made
+        prompt = delivered.prompt_tokens
+        if prompt is None:
+            prompt = max(0, (number(usage, "prompt_tokens") or 0) - before)
+        return delivered.usage_of_whole(usage, prompt, made)
+
+    def _end(self) -> bytes:
+        if not self.closed:
+            raise AnswerDiffers
+        self._delivered.ended = True
+        return DONE
+
+    def _close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._delivered.progress = self._progress
+            self._delivered.traits = self._traits

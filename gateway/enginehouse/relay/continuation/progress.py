@@ -1,0 +1,168 @@
+"""How far an answer is: its text, its tokens, and which tokens the client has seen in full."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+_STEPS_KEPT = 256
+_MOST_CHARACTERS = 4 << 20
+
+
+class AnswerDiffers(Exception):
+    """A continuation does not begin with the text that the client has already."""
+
+
+class AnswerProgress:
+    """Collects the text and the tokens of an answer, from one engine after the other.
+
+    ``chars``: the length of the client's text. ``ids``: the tokens after ``prompt_ids``, ``None`` if an engine does not
+    send them; ``base``: how many tokens of the answer are part of ``prompt_ids``. ``prompt_tokens``: the length of the
+    client's own prompt. ``counted``: the number of tokens by the engine's own count. ``shows_ids``: the client gets the
+    tokens too.
+    """
+
+    __slots__ = (
+        "_anchor",
+        "_position",
+        "_seen",
+        "_start",
+        "_steps",
+        "_texts",
+        "base",
+        "chars",
+        "counted",
+        "ids",
+        "prompt_ids",
+        "prompt_tokens",
+        "shows_ids",
+    )
+
+    def __init__(self, *, shows_ids: bool = False) -> None:
+        self.shows_ids = shows_ids
+        self._texts: list[str] = []
+        self.chars = 0
+        self._position = 0
+        self.base = 0
+        self.ids: list[int] | None = []
+        self._seen: list[int] = []
+        self._start = 0
+        self._anchor = (0, 0)
+        self._steps: deque[tuple[int, int]] = deque(maxlen=_STEPS_KEPT)
+        self.prompt_ids: msgspec.Raw | None = None
+        self.prompt_tokens: int | None = None
+        self.counted: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The client's text."""
+        if len(self._texts) > 1:
+            self._texts = ["".join(self._texts)]
+        return self._texts[0] if self._texts else ""
+
+    @property
+    def behind(self) -> bool:
+        """Whether the engine has not made all of the client's text yet."""
+        return self._position < self.chars
+
+    @property
+    def too_long(self) -> bool:
+        """Whether the answer is longer than what is worth keeping."""
+        return self.chars > _MOST_CHARACTERS
+
+    def add(self, text: str, ids: list[int] | None) -> tuple[str, list[int]]:
+        """Take the next piece of the engine's answer; returns the text and the tokens that are new to the client.
+
+        Raises ``AnswerDiffers`` if it does not repeat what the client has.
+        """
+        new_text = self._add_text(text) if text else ""
+        new_ids = self._add_ids(ids, text)
+        if text and self.ids is not None:
+            self._steps.append((len(self.ids), self._position))
+        return new_text, new_ids
+
+    def _add_text(self, text: str) -> str:
+        start = self._position
+        self._position = end = start + len(text)
+        if start < self.chars:
+            known = min(len(text), self.chars - start)
+            if self.text[start : start + known] != text[:known]:
+                raise AnswerDiffers
+            text = text[known:]
+        if end > self.chars:
+            self._texts.append(text)
+            self.chars = end
+        return text
+
+    def _add_ids(self, ids: list[int] | None, text: str) -> list[int]:
+        if ids is None:
+            if text:
+                self.ids = None
+            return []
+        if self.ids is None:
+            return []
+        self.ids += ids
+        if not self._seen:
+            return ids
+        known = self._seen[: len(ids)]
+        if known != ids[: len(known)]:
+            raise AnswerDiffers
+        self._seen = self._seen[len(ids) :]
+        return ids[len(known) :]
+
+    def tokens(self) -> int | None:
+        """How many tokens the engines made, if that is known."""
+        return self.counted if self.ids is None else self.base + len(self.ids)
+
+    def resume_point(self, withheld: int, undecided: int, min_tokens: int) -> tuple[int, int]:
+        """How many of ``ids`` the client has seen in full, and how many characters it has seen after them.
+
+        An engine withholds text while it may be part of a stop string, and characters that are split between tokens.
+        ``withheld``: how many characters this engine's text is behind its tokens. ``undecided``: the length of the end
+        of the text that a stop string may begin with; the tokens before it are meant. Up to ``min_tokens`` engines
+        differ in what they withhold, so these tokens are not relied on.
+        """
+        limit = self.chars - undecided
+        for count, position in reversed(self._steps):
+            if withheld and self.base + count <= min_tokens:
+                break
+            if position + withheld <= limit:
+                return count, self.chars - position - withheld
+        count, position = self._anchor
+        return (count, self.chars - position) if position <= limit else (0, self.chars - self._start)
+
+    def resume(self, tokens: int, skip: int, *, exact: bool) -> None:
+        """Go on with an engine that was given the answer's first ``tokens``; ``exact``: by their ids, else as text.
+
+        Its answer begins with the last ``skip`` characters of the client's text.
+        """
+        self._steps.clear()
+        self._position = self.chars - skip
+        self.counted = None
+        if exact and self.ids is not None:
+            count = tokens - self.base
+            if self.shows_ids:
+                self._seen = self.ids[count:] + self._seen
+            del self.ids[count:]
+            self._anchor = (count, self._position)
+        else:
+            self.prompt_ids = None
+            self.ids, self._seen, self.base = [], [], tokens
+            self._start = self.chars if tokens else self._position
+            self._anchor = (0, self._start)
+
+    def learn_prompt(self, ids: msgspec.Raw) -> None:
+        """Take the tokens that an engine read as its prompt, unless they are known; ``ids`` may be no list."""
+        if self.prompt_ids is None and bytes(memoryview(ids)[:1]) == b"[":
+            self.prompt_ids = ids.copy()
+
+    def copy(self) -> AnswerProgress:
+        """An independent copy."""
+        twin = AnswerProgress()
+        for name in AnswerProgress.__slots__:
+            setattr(twin, name, getattr(self, name))
+        twin._texts, twin._seen = [self.text], list(self._seen)
+        twin._steps = deque(self._steps, maxlen=_STEPS_KEPT)
+        twin.ids = None if self.ids is None else list(self.ids)
+        return twin

@@ -1,0 +1,65 @@
+"""Which requests cannot be continued, and what a stop string leaves undecided."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from enginehouse.relay.continuation.restrictions import (
+    undecided_characters,
+    why_not,
+    why_not_again,
+    withheld_characters,
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"n": 2}, "'n'"),
+        ({"best_of": 3}, "'best_of'"),
+        ({"prompt": ["a", "b"]}, "several prompts"),
+        ({"prompt": [[1], [2]]}, "several prompts"),
+        ({"logprobs": True}, "'logprobs'"),
+        ({"logprobs": 0}, "'logprobs'"),
+        ({"response_format": {"type": "json_object"}}, "grammar"),
+        ({"guided_regex": "a+"}, "grammar"),
+        ({"tools": [{}]}, "tools"),
+        ({"modalities": ["text", "audio"]}, "audio"),
+        ({"presence_penalty": 0.5}, "'presence_penalty'"),
+        ({"seed": 7}, "'seed'"),
+        ({"echo": True}, "'echo'"),
+    ],
+)
+def test_what_cannot_be_continued_says_why(fields: dict[str, Any], reason: str) -> None:
+    assert reason in why_not(fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"n": 1, "prompt": [1, 2, 3], "logprobs": False, "logit_bias": {"5": 1}, "repetition_penalty": 1.1},
+        {"tools": [{}], "tool_choice": "none", "response_format": {"type": "text"}, "presence_penalty": 0},
+        {"seed": 7, "temperature": 0},
+    ],
+)
+def test_what_can_be_continued_gives_no_reason(fields: dict[str, Any]) -> None:
+    assert why_not(fields) == ""
+
+
+def test_grammars_penalties_and_tools_can_still_be_asked_anew() -> None:
+    assert why_not_again({"seed": 7, "tools": [{}], "response_format": {"type": "json_object"}}) == ""
+    assert "'n'" in why_not_again({"n": 2})
+
+
+def test_vllm_withholds_one_character_less_than_the_longest_stop_string_has() -> None:
+    assert withheld_characters({"stop": ["ab", "abcd"]}) == 3
+    assert withheld_characters({"stop": "abcd", "include_stop_str_in_output": True}) == 0
+    assert withheld_characters({}) == 0
+
+
+@pytest.mark.parametrize(("text", "length"), [("xab", 2), ("xa", 1), ("abc", 0), ("", 0), ("b", 0)])
+def test_the_end_of_a_text_may_begin_a_stop_string(text: str, length: int) -> None:
+    assert undecided_characters(text, {"stop": ["abc", "aa"]}) == length

@@ -1,0 +1,161 @@
+"""How each bundled driver continues a stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from enginehouse import CannotContinue, Driver, PartialAnswer
+from enginehouse_llamacpp import LlamaCppDriver
+from enginehouse_openai import OpenAIConfig, OpenAIDriver
+from enginehouse_sglang import SglangDriver
+from enginehouse_sim import SimDriver
+from enginehouse_vllm import VllmDriver
+from tests.support.fake_engines import FakeClient
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+SAID = "Once upon"
+PROMPT = msgspec.Raw(b"[7, 8]")
+BY_IDS = [VllmDriver(), SimDriver(), SglangDriver(), OpenAIDriver(OpenAIConfig(continues="ids"))]
+
+
+def chat(**fields: Any) -> bytes:
+    messages = [{"role": "user", "content": "Tell"}]
+    return msgspec.json.encode({"model": "m", "messages": messages, "stream": True, "max_tokens": 10, **fields})
+
+
+def completion(**fields: Any) -> bytes:
+    return msgspec.json.encode({"model": "m", "prompt": "Tell", "stream": True, **fields})
+
+
+def partial(path: str, body: bytes, **known: Any) -> PartialAnswer:
+    return PartialAnswer(path=path, body=body, text=SAID, **{"tokens": 3, **known})
+
+
+def asked(driver: Driver, answer: PartialAnswer) -> tuple[str, dict[str, Any]]:
+    made = driver.continuation(answer)
+    return made.path, msgspec.json.decode(made.body)
+
+
+@pytest.mark.parametrize("driver", BY_IDS)
+def test_a_chat_with_known_tokens_goes_on_as_a_completion_of_tokens(driver: Driver) -> None:
+    body = chat(min_tokens=5, stop=["x"], temperature=0.5, tool_choice="none", tools=[{}])
+    answer = partial(CHAT, body, ids=[1, 2, 3], prompt_ids=PROMPT, skip=2)
+    made = driver.continuation(answer)
+    assert (made.path, made.tokens, made.skip, made.exact) == (COMPLETIONS, 3, 2, True)
+    assert msgspec.json.decode(made.body) == {
+        "model": "m",
+        "stream": True,
+        "max_tokens": 7,
+        "min_tokens": 2,
+        "stop": ["x"],
+        "temperature": 0.5,
+        "prompt": [7, 8, 1, 2, 3],
+        "return_token_ids": True,
+    }
+
+
+@pytest.mark.parametrize("driver", BY_IDS)
+def test_a_chat_without_tokens_goes_on_as_an_open_message(driver: Driver) -> None:
+    path, body = asked(driver, partial(CHAT, chat()))
+    assert path == CHAT
+    assert body["messages"][-1] == {"role": "assistant", "content": SAID}
+    assert (body["continue_final_message"], body["add_generation_prompt"], body["max_tokens"]) == (True, False, 7)
+
+
+@pytest.mark.parametrize("driver", BY_IDS)
+def test_a_completion_without_max_tokens_has_sixteen_in_all(driver: Driver) -> None:
+    path, body = asked(driver, partial(COMPLETIONS, completion()))
+    assert (path, body["prompt"], body["max_tokens"]) == (COMPLETIONS, "Tell" + SAID, 13)
+
+
+def test_a_chat_of_vllm_without_max_tokens_has_the_rest_of_the_context() -> None:
+    body = msgspec.json.encode({"model": "m", "messages": [], "stream": True})
+    path, fields = asked(VllmDriver(), partial(CHAT, body, ids=[1], prompt_ids=PROMPT))
+    assert (path, fields["max_tokens"]) == (COMPLETIONS, None)
+
+
+def test_the_rest_of_a_chat_goes_into_the_limit_that_the_client_used() -> None:
+    body = chat(max_completion_tokens=20)
+    assert asked(VllmDriver(), partial(CHAT, body))[1]["max_completion_tokens"] == 17
+    assert asked(VllmDriver(), partial(CHAT, body, ids=[1], prompt_ids=PROMPT))[1]["max_tokens"] == 19
+
+
+def test_a_conversation_with_images_goes_on_as_a_conversation() -> None:
+    image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}
+    answer = partial(CHAT, chat(messages=[image]), ids=[1], prompt_ids=PROMPT)
+    path, body = asked(VllmDriver(), answer)
+    assert (path, body["messages"][0]) == (CHAT, image)
+
+
+def test_a_message_that_was_open_stays_one_message() -> None:
+    open_message = {"role": "assistant", "content": "So: "}
+    body = chat(messages=[open_message], continue_final_message=True)
+    assert asked(VllmDriver(), partial(CHAT, body))[1]["messages"] == [{"role": "assistant", "content": "So: " + SAID}]
+
+
+@pytest.mark.parametrize("driver", [*BY_IDS, LlamaCppDriver()])
+def test_nothing_is_guessed(driver: Driver) -> None:
+    with pytest.raises(CannotContinue, match="unknown"):
+        driver.continuation(partial(CHAT, chat(), tokens=None))
+    with pytest.raises(CannotContinue, match="all the tokens"):
+        driver.continuation(partial(CHAT, chat(max_tokens=3)))
+    with pytest.raises(CannotContinue, match="no text"):
+        driver.continuation(partial(COMPLETIONS, completion(prompt=[1])))
+
+
+@pytest.mark.parametrize("driver", BY_IDS)
+def test_a_stream_is_asked_for_its_tokens_unless_the_client_says_otherwise(driver: Driver) -> None:
+    assert msgspec.json.decode(driver.continuable(CHAT, b"{ }")) == {"return_token_ids": True}
+    assert msgspec.json.decode(driver.continuable(CHAT, chat())) == msgspec.json.decode(chat(return_token_ids=True))
+    mine = chat(return_token_ids=False)
+    assert driver.continuable(CHAT, mine) is mine
+
+
+def test_a_simulated_chat_without_max_tokens_cannot_be_continued() -> None:
+    body = msgspec.json.encode({"model": "m", "messages": [], "stream": True})
+    with pytest.raises(CannotContinue, match="max_tokens"):
+        SimDriver().continuation(partial(CHAT, body, ids=[1], prompt_ids=PROMPT))
+
+
+def test_a_server_of_an_unknown_kind_continues_what_its_table_says() -> None:
+    answer = partial(CHAT, chat(), ids=[1], prompt_ids=PROMPT)
+    body = chat()
+    assert OpenAIDriver().continuable(CHAT, body) is body
+    with pytest.raises(CannotContinue, match=r"\[plugins\.openai\]"):
+        OpenAIDriver().continuation(answer)
+    assert asked(OpenAIDriver(OpenAIConfig(continues="text")), answer)[0] == CHAT
+
+
+class TestLlamaCpp:
+    driver = LlamaCppDriver()
+
+    def test_log_probabilities_tell_the_tokens(self) -> None:
+        fields = msgspec.json.decode(self.driver.continuable(CHAT, chat()))
+        assert (fields["logprobs"], fields["top_logprobs"]) == (True, 1)
+        assert msgspec.json.decode(self.driver.continuable(COMPLETIONS, completion()))["logprobs"] == 1
+        with_tools = chat(tools=[{}])
+        assert self.driver.continuable(CHAT, with_tools) is with_tools
+
+    async def test_the_engine_tokenizes_the_prompt(self) -> None:
+        engine = FakeClient({"/apply-template": {"prompt": "<user>Tell"}, "/tokenize": {"tokens": [7, 8]}})
+        answer = await self.driver.fill_in(engine, partial(CHAT, chat(), ids=[1, 2, 3]))
+        assert engine.asked == ["/apply-template", "/tokenize"]
+        assert asked(self.driver, answer)[1]["prompt"] == [7, 8, 1, 2, 3]
+
+    async def test_the_engine_counts_a_text_without_tokens(self) -> None:
+        engine = FakeClient({"/tokenize": {"tokens": [5, 6]}})
+        answer = await self.driver.fill_in(engine, partial(COMPLETIONS, completion(), tokens=None))
+        assert answer.tokens == 2
+
+    def test_the_answer_to_an_open_message_repeats_it(self) -> None:
+        made = self.driver.continuation(partial(CHAT, chat()))
+        assert (made.path, made.skip, made.tokens) == (CHAT, len(SAID), 3)
+        assert self.driver.continuation(partial(COMPLETIONS, completion())).skip == 0
+
+
+async def test_sglang_counts_a_text_without_tokens() -> None:
+    answer = await SglangDriver().fill_in(FakeClient({"/tokenize": {"count": 4}}), partial(CHAT, chat(), tokens=None))
+    assert answer.tokens == 4
