@@ -17,9 +17,9 @@ from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.replay.report import Report, report
+from enginehouse_sim.simulator.replay.figures.report import Report, report
 from enginehouse_sim.simulator.replay.simulate import Replay
-from enginehouse_sim.simulator.replay.trace import TraceRequest
+from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
 _STEPS = 400
 

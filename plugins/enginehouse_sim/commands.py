@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from enginehouse import ConfigError, EnginehouseError
-from enginehouse_sim.simulator.core.options import POSITIVE, core_options
+from enginehouse import ConfigError, EnginehouseError, VirtualSettings
+from enginehouse_sim.simulator.core.options import POSITIVE, core_options, duration_option
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.serve.command import serve
 from enginehouse_sim.simulator.steps.latency_files import first_token_file, output_token_file
@@ -27,6 +28,11 @@ sim.add_command(serve)
 
 _trace = click.argument("trace", type=click.Path(path_type=Path))
 _limit = click.option("--limit", type=POSITIVE, help="Only so many requests of the trace.")
+_format = click.option(
+    "--format",
+    type=click.Choice(["azure", "bailian", "mooncake", "plain"]),
+    help="Format of the trace; by default its fields tell.",
+)
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -34,29 +40,68 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_trace
 @core_options
 @_limit
+@_format
 @_json
 @click.option("--plot", "picture", type=click.Path(path_type=Path), help="Draw the figures: an .svg or .png file.")
-def replay(trace: Path, core: CoreSettings, limit: int | None, as_json: bool, picture: Path | None) -> None:
-    """Run the requests of TRACE through the engine on a virtual clock, and report latencies and throughput.
+@click.option("--slo", help="Objectives: ttft=2s,tpot=50ms,latency=1m.")
+@click.option("--config", type=click.Path(path_type=Path), help="Replay through the gateway of this file.")
+@click.option("--set", "changes", multiple=True, metavar="KEY=A,B", help="Compare values of a key of the file.")
+@click.option("--instances", type=POSITIVE, help="So many engines for each model.")
+@duration_option("--load-time", default="5s", help="Time in which an engine loads a model.")
+@click.option("--model", default="", help="Model of requests whose trace names none; default: the first one served.")
+def replay(
+    trace: Path,
+    core: CoreSettings,
+    limit: int | None,
+    format: str | None,
+    as_json: bool,
+    picture: Path | None,
+    slo: str | None,
+    config: Path | None,
+    changes: Sequence[str],
+    instances: int | None,
+    load_time: float,
+    model: str,
+) -> None:
+    """Run the requests of TRACE on a virtual clock, and report latencies and throughput.
 
-    TRACE is a CSV or JSON lines file with arrival (seconds), input_length, output_length and optionally prefix_ids, or
-    an Azure or Mooncake trace as published.
+    Without --config, --set and --instances they go to one engine. With them they go through the routing, the queues and
+    the swaps of a gateway; each combination of the values of --set is replayed, and all are reported side by side.
+
+    TRACE is a CSV or JSON lines file with arrival (seconds), input_length, output_length and optionally prefix_ids and
+    model, or a trace of Azure, Bailian or Mooncake as published.
     """
-    from enginehouse_sim.simulator.replay.command import run_replay
+    from enginehouse_sim.simulator.replay.command import run_comparison, run_replay
+    from enginehouse_sim.simulator.replay.figures.slo import Slo
+    from enginehouse_sim.simulator.replay.gateway_replay import Setting
+    from enginehouse_sim.simulator.replay.variants import TraceFile, choice_of
 
-    _report_errors(run_replay, trace, core, limit, as_json, picture)
+    def run() -> None:
+        file = TraceFile(path=trace, limit=limit, format=format or "")
+        objectives = Slo.parse(slo) if slo else None
+        if config is None and instances is None and not changes:
+            run_replay(file, core, objectives, as_json, picture)
+            return
+        gateway = VirtualSettings(file=config, instances=instances)
+        setting = Setting(gateway=gateway, core=core, load_time=load_time, model=model, slo=objectives)
+        run_comparison(file, setting, [choice_of(change) for change in changes], as_json, picture)
+
+    _report_errors(run)
 
 
 @sim.command(context_settings={"show_default": True})
 @_trace
 @core_options
 @_limit
+@_format
 @_json
-def steps(trace: Path, core: CoreSettings, limit: int | None, as_json: bool) -> None:
+def steps(trace: Path, core: CoreSettings, limit: int | None, format: str | None, as_json: bool) -> None:
     """Print what the scheduler plans for each step of TRACE; with --json the whole plan, one object in each line."""
     from enginehouse_sim.simulator.replay.command import run_steps
+    from enginehouse_sim.simulator.replay.variants import TraceFile
 
-    _report_errors(run_steps, trace, core, limit, as_json)
+    file = TraceFile(path=trace, limit=limit, format=format or "")
+    _report_errors(run_steps, file, core, as_json)
 
 
 @sim.command(context_settings={"show_default": True})
@@ -85,6 +130,51 @@ def _write(path: Path, content: dict[str, Any]) -> None:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
     except OSError as error:
         raise ConfigError(f"cannot be written: {error.strerror}", file=str(path)) from None
+
+
+@sim.command(context_settings={"show_default": True})
+@click.option("--requests", type=POSITIVE, default=1000, help="Number of requests.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), default=8.0, help="Mean arrivals in a second.")
+@click.option("--lengths", default="azure-conversation", help="Tokens in and out: a public trace, or IN:OUT.")
+@click.option("--prefix-sharing", type=click.FloatRange(0, 1), default=0.0, help="Share of prompts that is common.")
+@click.option("--models", default="", metavar="A,B", help="Models, each equally likely.")
+@click.option("--seed", type=int, default=0, help="Equal seeds make equal traces.")
+def trace(requests: int, rate: float, lengths: str, prefix_sharing: float, models: str, seed: int) -> None:
+    """Print a made-up trace, as JSON lines.
+
+    Arrivals are independent of each other. Lengths are those of azure-conversation, azure-code, mooncake-conversation
+    or mooncake-toolagent, or IN:OUT, each 512, 200-800 (any equally likely), 1020~1155 (log-normal with this median and
+    mean) or ~8596 (exponential with this mean).
+    """
+    from enginehouse_sim.simulator.replay.traces.workload import Workload, write
+
+    names = [name.strip() for name in models.split(",") if name.strip()]
+    workload = Workload(rate=rate, lengths=lengths, prefix_sharing=prefix_sharing, models=names, seed=seed)
+    _report_errors(lambda: write(workload.requests(requests), sys.stdout.buffer))
+
+
+@sim.command(context_settings={"show_default": True})
+@click.option("--gpu", default="h100", help="h100, h200, a100, l40s, l4 or a10g.")
+@click.option("--model", default="llama-3-8b", help="llama-3-8b, or the config.json of a dense model.")
+@click.option("--flops-share", type=click.FloatRange(0, 1, min_open=True), default=0.5, help="Operations reached.")
+@click.option("--bandwidth-share", type=click.FloatRange(0, 1, min_open=True), default=0.8, help="Bandwidth reached.")
+def roofline(gpu: str, model: str, flops_share: float, bandwidth_share: float) -> None:
+    """Print a speed profile, computed from the data sheet of a GPU: save it as a .toml file, and use it as --profile.
+
+    A step takes as long as its arithmetic, or as reading the weights and the cache, whichever is longer. Engines reach
+    a share of the data sheet's figures only.
+    """
+    import tomli_w
+
+    from enginehouse_sim.simulator.steps.hardware import gpu_called, model_of
+    from enginehouse_sim.simulator.steps.roofline import computed_profile
+
+    def run() -> None:
+        shares = {"flops_share": flops_share, "bandwidth_share": bandwidth_share}
+        made = computed_profile(msgspec.structs.replace(gpu_called(gpu), **shares), model_of(model))
+        click.echo(tomli_w.dumps(msgspec.to_builtins(made)), nl=False)
+
+    _report_errors(run)
 
 
 def _report_errors(run: Callable[..., None], *arguments: object) -> None:

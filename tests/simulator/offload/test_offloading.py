@@ -8,9 +8,9 @@ from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestStatus
 from enginehouse_sim.simulator.offload.settings import OffloadSettings
-from enginehouse_sim.simulator.replay.report import Report, report
+from enginehouse_sim.simulator.replay.figures.report import Report, report
 from enginehouse_sim.simulator.replay.simulate import Replay
-from enginehouse_sim.simulator.replay.trace import TraceRequest
+from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 from tests.support.core_engine import NewEngine
 from tests.support.hypothesis_profiles import TIMING_CHECKS
 

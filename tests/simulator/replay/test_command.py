@@ -101,6 +101,118 @@ def test_an_invalid_trace_is_reported_in_one_line(tmp_path: Path) -> None:
     assert "line 2" in result.output
 
 
+def test_refused_requests_are_counted_apart(tmp_path: Path) -> None:
+    path = tmp_path / "two.csv"
+    path.write_text("arrival,input_length,output_length\n0,100,11\n1,9000,1\n")
+    figures = json.loads(invoke("replay", str(path), "--json", "--slo", "ttft=1s,tpot=1s,latency=1m"))
+    assert (figures["requests"], figures["rejected"], figures["slo_attainment"]) == (1, 1, 0.5)
+    assert figures["rejections"] == {"invalid_request": 1}
+    assert figures["ttft_ms"]["p50"] > 0
+    assert "1 requests were rejected" in invoke("replay", str(path))
+
+
+# --- variants
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> str:
+    path = tmp_path / "gateway.toml"
+    path.write_text('[backends.gpu]\ndriver = "sim"\nurl = "http://127.0.0.1:1"\nmodels = ["m"]\n')
+    return str(path)
+
+
+def test_variants_stand_side_by_side(trace: str, gateway: str, tmp_path: Path) -> None:
+    picture = tmp_path / "out.svg"
+    strategies = ("--set", "routing.strategy=round_robin,priority_only")
+    command = ("replay", trace, "--config", gateway, "--instances", "2", *strategies)
+    found = json.loads(invoke(*command, "--json", "--plot", str(picture)))
+    assert list(found) == ["variants"]
+    turns, first = found["variants"]
+    assert (turns["name"], first["name"]) == ("routing.strategy=round_robin", "routing.strategy=priority_only")
+    assert [each["requests"] for each in turns["per_instance"]] == [6, 6]
+    assert [each["requests"] for each in first["per_instance"]] == [12, 0]
+    alone = json.loads(invoke("replay", trace, "--json"))
+    assert alone.keys() | {"name"} == turns.keys()
+    assert "round_robin" in picture.read_text(encoding="utf-8")
+    table = invoke(*command)
+    assert "priority_only" in table
+    assert "ttft p99" in table
+
+
+def test_variants_are_the_product_of_all_choices(trace: str) -> None:
+    choices = ("--set", "routing.strategy=smart,random", "--set", "routing.max_retries=1,2")
+    found = json.loads(invoke("replay", trace, "--limit", "2", "--json", *choices))
+    assert [each["name"] for each in found["variants"]] == [
+        f"routing.strategy={strategy}, routing.max_retries={retries}"
+        for strategy in ("smart", "random")
+        for retries in (1, 2)
+    ]
+
+
+def test_one_configuration_is_one_variant(trace: str, gateway: str) -> None:
+    [only] = json.loads(invoke("replay", trace, "--config", gateway, "--json"))["variants"]
+    assert only["name"] == "as configured"
+    assert "12 requests" in invoke("replay", trace, "--instances", "2")
+
+
+def test_tables_and_lists_are_values_too(trace: str) -> None:
+    weights = "{priority = 0, load = 100, latency = 0}"
+    found = json.loads(invoke("replay", trace, "--json", "--set", f"routing.weights={weights}"))
+    assert [each["name"] for each in found["variants"]] == [f"routing.weights={weights}"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--set", "routing.strategy"), "write KEY=A,B"),
+        (("--set", "routing.strateg=smart"), 'did you mean "strategy"?'),
+        (("--set", "scheduling.swapper=group,nothing"), "nothing"),
+        (("--config", "none.toml"), "there is no such file"),
+        (("--slo", "speed=1s"), "has no figure 'speed'"),
+        (("--slo", "ttft=soon"), "ttft"),
+    ],
+)
+def test_errors_are_reported_in_one_line(trace: str, arguments: tuple[str, ...], told: str) -> None:
+    result = CliRunner().invoke(sim, ["replay", trace, *arguments])
+    assert result.exit_code == 1
+    assert told in result.output
+    assert "Traceback" not in result.output
+
+
+# --- made traces and profiles
+
+
+def test_a_made_trace_can_be_replayed(tmp_path: Path) -> None:
+    path = tmp_path / "made.jsonl"
+    path.write_text(invoke("trace", "--requests", "20", "--rate", "50", "--lengths", "40:3", "--models", "a,b"))
+    file = tmp_path / "gateway.toml"
+    file.write_text('[backends.x]\nurl = "http://x"\nmodels = ["a"]\n[backends.y]\nurl = "http://x"\nmodels = ["b"]\n')
+    [only] = json.loads(invoke("replay", str(path), "--config", str(file), "--json"))["variants"]
+    assert only["output_tokens"] == 60
+    assert all(each["requests"] for each in only["per_instance"])
+
+
+def test_a_computed_profile_can_be_used(trace: str, tmp_path: Path) -> None:
+    model = tmp_path / "config.json"
+    sizes = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
+    model.write_text(json.dumps({**sizes, "vocab_size": 1000, "num_key_value_heads": 2, "model_type": "tiny"}))
+    made = invoke("roofline", "--gpu", "l4", "--model", str(model))
+    assert "tiny in 16 bit on one NVIDIA L4" in made
+    path = tmp_path / "tiny.toml"
+    path.write_text(made)
+    tiny = json.loads(invoke("replay", trace, "--json", "--profile", str(path)))
+    path.write_text(invoke("roofline", "--gpu", "l4"))
+    larger = json.loads(invoke("replay", trace, "--json", "--profile", str(path)))
+    assert 0 < tiny["ttft_ms"]["p50"] < larger["ttft_ms"]["p50"]
+
+
+@pytest.mark.parametrize("arguments", [("--gpu", "h10"), ("--model", "none.json")])
+def test_what_has_no_data_is_an_error(arguments: tuple[str, str]) -> None:
+    result = CliRunner().invoke(sim, ["roofline", *arguments])
+    assert result.exit_code == 1
+    assert arguments[1] in result.output
+
+
 def test_an_unknown_profile_is_named(trace: str) -> None:
     result = CliRunner().invoke(sim, ["replay", trace, "--profile", "h1000"])
     assert result.exit_code == 1

@@ -15,6 +15,7 @@ from enginehouse_sim.simulator.kv.source import KvSource
 from enginehouse_sim.simulator.kv.source_connector import SourceConnector
 from enginehouse_sim.simulator.kv.transfer_worker import TransferWorker
 from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
+from enginehouse_sim.simulator.model.timing import TimingRunner
 from enginehouse_sim.simulator.offload.offloading import Offloading
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.steps.models import ConstantSteps, SpedUp, StepModel
@@ -26,10 +27,13 @@ def build_core(
     settings: CoreSettings,
     on_kv_events: Callable[[Sequence[KvEvent]], None] | None = None,
     sources: Sequence[KvSource] = (),
+    *,
+    makes_text: bool = True,
 ) -> EngineCore:
     """Build a core. ``on_kv_events`` gets the prefix cache's events with each step.
 
-    ``sources``: sources of keys and values, besides the host memory of the settings.
+    ``sources``: sources of keys and values, besides the host memory of the settings. Without ``makes_text``, requests
+    get tokens without a meaning, and none ends by itself: that is faster, and takes the same virtual time.
 
     Raises ``ConfigError`` for a profile that cannot be used.
     """
@@ -47,9 +51,10 @@ def build_core(
     all_sources = [*sources, tier] if tier is not None else sources
     connector = SourceConnector(hasher, all_sources) if all_sources else None
     scheduler = BatchScheduler(constants, kv_cache, connector, GrammarManager())
+    drafts = constants.use_spec_decode  # are accepted or not by the text that follows
     return EngineCore(
         scheduler,
-        ModelRunner(runner),
+        ModelRunner(runner) if makes_text or drafts else TimingRunner(constants.token_capacity),
         _steps(settings),
         transfer_worker=TransferWorker() if connector is not None else None,
         before_step=Offloading(scheduler, tier, settings.offload).before_step if tier is not None else None,

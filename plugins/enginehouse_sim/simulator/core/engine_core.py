@@ -12,6 +12,7 @@ from enginehouse_sim.simulator.domain.outputs import EngineCoreOutputs, ModelRun
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.kv.transfer_worker import TransferWorker
 from enginehouse_sim.simulator.model.runner import ModelRunner
+from enginehouse_sim.simulator.model.timing import TimingRunner
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.scheduler.staging_thread import StagingThread
 from enginehouse_sim.simulator.steps.load import StepLoad
@@ -49,7 +50,7 @@ class EngineCore:
     def __init__(
         self,
         scheduler: BatchScheduler,
-        runner: ModelRunner,
+        runner: ModelRunner | TimingRunner,
         steps: StepModel,
         *,
         transfer_worker: TransferWorker | None = None,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any
 
 import click
 import msgspec
 
-from enginehouse import parse_duration
+from enginehouse import ConfigError, parse_duration
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.steps.profile import profile_names
@@ -80,3 +80,33 @@ def core_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_OPTIONS):
         with_core = option(with_core)
     return with_core
+
+
+def with_flags(core: CoreSettings, flags: Sequence[str]) -> CoreSettings:
+    """``core`` as an engine changes it that is started with ``flags``; those of its server are ignored.
+
+    Raises ``ConfigError``.
+    """
+    settings = msgspec.to_builtins(core)
+    durations = {name: f"{settings[name]}s" for name in ("ttft", "tpot")}
+    defaults = {**settings, **settings["constants"], **durations}
+    try:
+        context = _core_of_flags.make_context("sim", list(flags), default_map=defaults)
+        changed: CoreSettings = _core_of_flags.invoke(context)
+    except click.ClickException as error:
+        raise ConfigError(error.format_message(), key="args") from error
+    return msgspec.structs.replace(
+        changed, offload=core.offload, constants=msgspec.structs.replace(core.constants, **_given(changed.constants))
+    )
+
+
+def _given(constants: SchedulerConstants) -> dict[str, Any]:
+    """The limits that have an option."""
+    options = {parameter.name for parameter in _core_of_flags.params}
+    return {name: getattr(constants, name) for name in constants.__struct_fields__ if name in options}
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@core_options
+def _core_of_flags(core: CoreSettings) -> CoreSettings:
+    return core

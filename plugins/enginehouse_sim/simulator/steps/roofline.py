@@ -1,6 +1,6 @@
 """Computes a profile from data sheets.
 
-``python -m enginehouse_sim.simulator.steps.roofline`` prints the bundled one.
+``enginehouse sim roofline`` prints the bundled one.
 
 The roofline model: a step takes as long as its arithmetic, or as reading the weights and the cache, whichever is
 longer. Real engines reach a share of the data sheet's figures; the profile's ``source`` names the share assumed.
@@ -9,7 +9,6 @@ longer. Real engines reach a share of the data sheet's figures; the profile's ``
 from __future__ import annotations
 
 import msgspec
-import tomli_w
 
 from enginehouse_sim.simulator.steps.models import DecodeTable, PrefillTable
 from enginehouse_sim.simulator.steps.profile import TableProfile
@@ -110,7 +109,3 @@ def _compute_ms(gpu: Gpu, flops: float) -> float:
 
 def _reading_ms(gpu: Gpu, size: float) -> float:
     return 1000 * size / (gpu.bandwidth * gpu.bandwidth_share)
-
-
-if __name__ == "__main__":
-    print(tomli_w.dumps(msgspec.to_builtins(computed_profile(H100, LLAMA_3_8B))), end="")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import Any
 
-from enginehouse_sim.simulator.replay.trace import TraceRequest
+from enginehouse_sim.simulator.replay.traces.formats.row import Row
+from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
 _FRACTION = re.compile(r"\.(\d+)")
 
@@ -15,13 +15,17 @@ _FRACTION = re.compile(r"\.(\d+)")
 class Azure:
     """CSV with a timestamp and two lengths. The timestamps have seven decimal places."""
 
-    name = "Azure"
+    name = "azure"
     wants = "TIMESTAMP, ContextTokens, GeneratedTokens"
+    units = "dates"
 
-    def fits(self, row: Mapping[str, Any]) -> bool:
+    def fits(self, row: Row) -> bool:
         return {"TIMESTAMP", "ContextTokens", "GeneratedTokens"} <= row.keys()
 
-    def request(self, row: Mapping[str, Any]) -> TraceRequest:
+    def doubt(self, rows: Sequence[Row]) -> str:
+        return ""
+
+    def request(self, row: Row) -> TraceRequest:
         return TraceRequest(
             arrival=_seconds(row["TIMESTAMP"]),
             input_length=int(row["ContextTokens"]),

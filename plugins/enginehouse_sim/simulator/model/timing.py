@@ -1,0 +1,71 @@
+"""A model runner that makes no text: for replays, where only time counts."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from enginehouse_sim.simulator.domain.outputs import (
+    CachedRequestData,
+    ModelRunnerOutput,
+    NewRequestData,
+    SchedulerOutput,
+)
+from enginehouse_sim.simulator.steps.load import StepLoad
+
+_TOKEN = 1
+_SAMPLED = (_TOKEN,)
+_NOTHING: tuple[int, ...] = ()
+
+
+class TimingRunner:
+    """Samples the same token again and again for every request, without drafts, grammars and ends.
+
+    Loads, and therefore times, are those of ``ModelRunner``.
+    """
+
+    def __init__(self, total_kv_tokens: int) -> None:
+        self.load = StepLoad()
+        self._total_kv_tokens = total_kv_tokens
+        self._requests: dict[str, list[int]] = {}  # the tokens known, and those of the prompt
+
+    def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
+        """Execute one step."""
+        requests, scheduled = self._requests, output.num_scheduled_tokens
+        for request_id in output.finished_req_ids:
+            requests.pop(request_id, None)
+        prefill = pairs = first = decodes = active = 0
+        ids: list[str] = []
+        sampled: list[tuple[int, ...]] = []
+        for new in output.new_requests:
+            prompt = len(new.prompt_token_ids)
+            requests[new.request_id] = [prompt + len(new.output_token_ids), prompt]
+        for cached in output.cached_requests:
+            if cached.resumed_from_preemption:
+                requests[cached.request_id][0] = len(cached.token_ids)
+        parts: tuple[NewRequestData | CachedRequestData, ...] = (*output.new_requests, *output.cached_requests)
+        for data in parts:
+            request_id, computed = data.request_id, data.num_computed_tokens
+            length = requests[request_id]
+            known = length[0]
+            if computed + 1 >= known > length[1]:
+                decodes += 1
+                active += known
+                whole = True
+            else:
+                tokens = scheduled[request_id]
+                prefill += tokens
+                pairs += tokens * computed
+                whole = computed + tokens >= known
+                first += whole
+            ids.append(request_id)
+            sampled.append(_SAMPLED if whole else _NOTHING)
+            length[0] += whole
+        self.load = StepLoad(
+            prefill_tokens=prefill,
+            prefill_pairs=pairs,
+            first_tokens=first,
+            decodes=decodes,
+            active_kv_tokens=active,
+            total_kv_tokens=self._total_kv_tokens,
+        )
+        return ModelRunnerOutput(req_ids=ids, req_id_to_index=dict(zip(ids, count())), sampled_token_ids=sampled)

@@ -1,0 +1,1 @@
+"""What a replay reports: figures, tables and plots."""

@@ -1,0 +1,187 @@
+"""Replays as plots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from enginehouse import ConfigError
+from enginehouse_sim.simulator.replay.figures.curves import Curve, Curves
+from enginehouse_sim.simulator.replay.figures.record import Moment
+from enginehouse_sim.simulator.replay.figures.report import Report
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_COLOURS = ("#0f6cbd", "#d1590f", "#1f8a5b", "#a8478f", "#c79a00", "#4fb0d8", "#5b5b66", "#8f5b34")
+"""Distinguishable for colour-blind readers, and in this order also in grey."""
+_STRETCHES = 60
+"""About so many separate values are in a line over time."""
+_INK, _FAINT, _GRID = "#22262e", "#737a86", "#e7e9ee"
+_STYLE: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#c3c7cf",
+    "axes.grid": True,
+    "axes.labelcolor": _FAINT,
+    "axes.labelsize": 9,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlecolor": _INK,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 10,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "font.family": "DejaVu Sans",
+    "grid.color": _GRID,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "lines.solid_capstyle": "round",
+    "svg.hashsalt": "enginehouse",
+    "xtick.color": _FAINT,
+    "xtick.labelsize": 8.5,
+    "ytick.color": _FAINT,
+    "ytick.labelsize": 8.5,
+}
+
+
+class Shown(NamedTuple):
+    """One replay in a plot."""
+
+    name: str
+    figures: Report
+    curves: Curves
+
+
+def plot_one(shown: Shown, path: Path) -> None:
+    """Draw one replay into ``path``; its suffix decides the format. Raises ``ConfigError``."""
+    with _panels(path) as axes:
+        _distribution(axes[0], "Time to first token", [shown], lambda curves: curves.ttft, "ttft")
+        _distribution(axes[1], "Time between tokens", [shown], lambda curves: curves.itl)
+        _distribution(axes[2], "Whole answer", [shown], lambda curves: curves.latency, "latency")
+        _requests(axes[3], shown.curves.moments)
+        _over_time(axes[4], "KV cache in use", "% of blocks", [shown], lambda moment: 100 * moment.kv_use)
+        axes[4].set_ylim(0, 100)
+        _over_time(axes[5], "Preemptions so far", "requests", [shown], lambda moment: moment.preemptions)
+
+
+def plot_all(shown: Sequence[Shown], path: Path) -> None:
+    """Draw replays of one trace side by side into ``path``. Raises ``ConfigError``."""
+    with _panels(path, [each.name for each in shown]) as axes:
+        _distribution(axes[0], "Time to first token", shown, lambda curves: curves.ttft, "ttft")
+        _distribution(axes[1], "Mean time between tokens", shown, lambda curves: curves.tpot, "tpot")
+        _distribution(axes[2], "Whole answer", shown, lambda curves: curves.latency, "latency")
+        waiting: Callable[[Moment], float] = lambda moment: moment.waiting + moment.queued  # noqa: E731
+        _over_time(axes[3], "Requests that wait", "requests", shown, waiting)
+        _over_time(axes[4], "At the busiest engine", "requests", shown, lambda moment: moment.busiest)
+        _shares(axes[5], shown)
+
+
+@contextmanager
+def _panels(path: Path, names: Sequence[str] = ()) -> Iterator[Sequence[Axes]]:
+    """Six panels, saved at the end. ``names``: of the lines, for a legend."""
+    try:
+        import matplotlib
+    except ImportError:
+        remedy = "install it: pip install 'enginehouse[plot]'"
+        raise ConfigError("A picture needs matplotlib", key="--plot", remedy=remedy) from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from matplotlib.lines import Line2D
+
+    with pyplot.rc_context(_STYLE):
+        spacing = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12, wspace=0.02, hspace=0.04)
+        figure, grid = pyplot.subplots(2, 3, figsize=(13, 7.4), layout=spacing)
+        try:
+            yield list(grid.flat)
+            if names:
+                lines = [Line2D([], [], color=_colour(at), linewidth=3) for at in range(len(names))]
+                figure.legend(lines, names, loc="outside upper left", ncols=min(4, len(names)), fontsize=10)
+            figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=130)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"The picture cannot be written: {error}", key="--plot") from error
+        finally:
+            pyplot.close(figure)
+
+
+def _distribution(
+    axes: Axes, title: str, shown: Sequence[Shown], curve_of: Callable[[Curves], Curve], limit: str = ""
+) -> None:
+    """Cumulative distributions. ``limit``: the objective to mark, if there is one."""
+    from matplotlib.ticker import LogLocator
+
+    lowest = 1.0
+    for at, each in enumerate(shown):
+        curve = curve_of(each.curves)
+        axes.step([ms for ms, _ in curve], [share for _, share in curve], where="post", color=_colour(at))
+        lowest = min([lowest, *(ms for ms, _ in curve[:1])])
+    slo = shown[0].curves.slo
+    seconds = getattr(slo, limit) if slo is not None and limit else None
+    if seconds is not None:
+        axes.axvline(seconds * 1000, color=_INK, linewidth=1, linestyle=(0, (4, 3)))
+        axes.text(seconds * 1000, 3, "objective", rotation=90, ha="right", va="bottom", color=_INK, fontsize=8.5)
+    axes.set(title=title, ylabel="% of requests" if title != "Time between tokens" else "% of tokens", ylim=(0, 101))
+    if lowest > 0:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
+        axes.xaxis.set_major_formatter(_duration)
+        axes.xaxis.set_minor_formatter(lambda *_: "")
+
+
+def _requests(axes: Axes, moments: Sequence[Moment]) -> None:
+    times = [moment.time for moment in moments]
+    for at, (name, values) in enumerate(
+        (("running", [m.running for m in moments]), ("waiting", [m.waiting + m.queued for m in moments]))
+    ):
+        axes.step(times, values, where="post", color=_colour(at), linewidth=1.2, label=name)
+    axes.set(title="Requests at the engine", xlabel="virtual time, s", ylabel="requests", ylim=(0, None))
+    axes.legend(loc="upper right", ncols=2, fontsize=9)
+
+
+def _over_time(axes: Axes, title: str, unit: str, shown: Sequence[Shown], value_of: Callable[[Moment], float]) -> None:
+    """A figure of each moment, smoothed where there are many."""
+    for at, each in enumerate(shown):
+        moments = each.curves.moments
+        values = _smoothed([value_of(moment) for moment in moments], max(1, len(moments) // _STRETCHES))
+        axes.plot([moment.time for moment in moments], values, color=_colour(at), linewidth=1.4)
+    _, top = axes.get_ylim()
+    axes.set(title=title, xlabel="virtual time, s", ylabel=unit, ylim=(0, max(1, top)))
+
+
+def _smoothed(values: Sequence[float], width: int) -> list[float]:
+    """The mean of ``width`` values up to each one."""
+    sums = [0.0, *accumulate(values)]
+    return [(sums[at] - sums[max(0, at - width)]) / min(at, width) for at in range(1, len(sums))]
+
+
+def _shares(axes: Axes, shown: Sequence[Shown]) -> None:
+    """Shares of all requests and tokens, as bars."""
+    rows: Mapping[str, Callable[[Report], float | None]] = {
+        "within the objectives": lambda figures: figures.slo_attainment,
+        "input from the cache": lambda figures: figures.cache_hit_ratio,
+        "rejected": lambda figures: figures.rejected / max(1, figures.rejected + figures.requests),
+    }
+    kept = {name: value for name, value in rows.items() if any(value(each.figures) for each in shown)}
+    height = 0.74 / max(1, len(shown))
+    for row, value_of in enumerate(kept.values()):
+        for at, each in enumerate(shown):
+            share = 100 * (value_of(each.figures) or 0.0)
+            place = row + (at - (len(shown) - 1) / 2) * height
+            axes.barh(place, share, height * 0.86, color=_colour(at))
+            axes.text(share + 1.2, place, f"{share:.1f}", va="center", fontsize=8.5, color=_INK)
+    for row, name in enumerate(kept):
+        axes.text(0, row - 0.44, name, va="bottom", fontsize=9, color=_FAINT)
+    axes.set(title="Shares", xlabel="%", xlim=(0, 112), ylim=(len(kept) - 0.55, -0.75), yticks=())
+    axes.grid(visible=False, axis="y")
+
+
+def _duration(ms: float, _: object = None) -> str:
+    """``2 ms``, ``0.5 s``."""
+    return f"{ms:g} ms" if ms < 1000 else f"{ms / 1000:g} s"
+
+
+def _colour(at: int) -> str:
+    return _COLOURS[at % len(_COLOURS)]

@@ -1,0 +1,124 @@
+"""What happened during a replay, in bounded memory: three numbers for each request, counts for all else."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from enginehouse_sim.simulator.replay.figures.slo import Slo
+
+_SAMPLES = 600
+
+
+class RequestRecord:
+    """One request while it is live; times are seconds on the virtual clock. ``subject``: its owner's own."""
+
+    __slots__ = ("arrival", "cached_tokens", "first_token", "input_length", "last_token", "output_tokens", "subject")
+
+    def __init__(self, arrival: float, input_length: int, subject: Any = None) -> None:
+        self.arrival = arrival
+        self.input_length = input_length
+        self.subject = subject
+        self.first_token = -1.0
+        self.last_token = arrival
+        self.output_tokens = 0
+        self.cached_tokens = 0
+
+
+class InstanceRecord(msgspec.Struct, kw_only=True):
+    """What one engine did. ``busy``: the seconds of its steps. ``peak_kv_use``: the largest sampled share of blocks."""
+
+    name: str
+    requests: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    preemptions: int = 0
+    steps: int = 0
+    batches: int = 0
+    busy: float = 0.0
+    peak_kv_use: float = 0.0
+
+
+class Moment(msgspec.Struct, frozen=True, gc=False):
+    """The state of all engines at one time: requests running, at engines waiting, in queues of the gateway waiting.
+
+    ``busiest``: the most requests at one engine. ``kv_use``: the mean share of blocks in use. ``preemptions``: so far.
+    """
+
+    time: float
+    running: int
+    waiting: int
+    queued: int
+    busiest: int
+    kv_use: float
+    preemptions: int
+
+
+class Record:
+    """All requests, steps and engines.
+
+    ``times_to_first``, ``means`` (the mean gap between tokens) and ``durations``: of each answered request, in seconds;
+    a request with one token has no mean. ``gaps``: how often two outputs of a request were so many microseconds apart.
+    ``costs``: for each batch size the number of its steps and their real seconds. ``rejected``: by error code.
+    ``attained``: the requests within ``slo``. ``ended``: the virtual end. ``real_seconds``: of the whole replay.
+    """
+
+    def __init__(self, slo: Slo | None = None) -> None:
+        self.slo = slo
+        self.instances: list[InstanceRecord] = []
+        self.requests = 0
+        self.input_tokens = 0
+        self.output_tokens = 0
+        self.cached_tokens = 0
+        self.rejected: Counter[str] = Counter()
+        self.attained = 0
+        self.times_to_first = array("d")
+        self.means = array("d")
+        self.durations = array("d")
+        self.gaps: Counter[int] = Counter()
+        self.costs: dict[int, list[float]] = {}
+        self.moments = Moments()
+        self.swaps = 0
+        self.ended = 0.0
+        self.real_seconds = 0.0
+
+    def reject(self, code: str) -> None:
+        """Count a request that was refused: by the gateway, or by its engine."""
+        self.rejected[code] += 1
+
+    def finish(self, request: RequestRecord) -> None:
+        """Count a request whose answer is whole."""
+        first, duration = request.first_token - request.arrival, request.last_token - request.arrival
+        self.requests += 1
+        self.input_tokens += request.input_length
+        self.cached_tokens += request.cached_tokens
+        self.output_tokens += request.output_tokens
+        self.times_to_first.append(first)
+        self.durations.append(duration)
+        mean = 0.0
+        if request.output_tokens > 1:
+            mean = (request.last_token - request.first_token) / (request.output_tokens - 1)
+            self.means.append(mean)
+        if self.slo is not None and self.slo.is_met(first, mean, duration):
+            self.attained += 1
+
+
+class Moments:
+    """Samples of the state over time: fewer and fewer of them, so that their number is bounded."""
+
+    def __init__(self) -> None:
+        self.samples: list[Moment] = []
+        self.due = 0.0
+        self._every = 0.05
+
+    def add(self, moment: Moment) -> None:
+        """Add a sample. The next one is ``due`` later."""
+        self.samples.append(moment)
+        if len(self.samples) >= _SAMPLES:
+            self._every *= 2
+            del self.samples[1::2]
+        self.due = moment.time + self._every

@@ -1,0 +1,211 @@
+"""The figures of a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from enginehouse_sim.simulator.replay.figures.record import InstanceRecord, Moment, Record
+
+
+class Distribution(msgspec.Struct, frozen=True, kw_only=True):
+    """The distribution of a figure, in milliseconds."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Distribution:
+        """The distribution of durations in seconds; all zero if there are none."""
+        if not seconds:
+            return cls(mean=0, p50=0, p90=0, p99=0, max=0)
+        ordered = sorted(seconds)
+        p50, p90, p99 = (ordered[_place(len(ordered), share)] for share in (0.5, 0.9, 0.99))
+        mean = sum(ordered) / len(ordered)
+        return cls(mean=_ms(mean), p50=_ms(p50), p90=_ms(p90), p99=_ms(p99), max=_ms(ordered[-1]))
+
+    @classmethod
+    def of_counts(cls, microseconds: Mapping[int, int]) -> Distribution:
+        """The distribution of durations that were counted."""
+        if not microseconds:
+            return cls.of(())
+        ordered = sorted(microseconds.items())
+        total = sum(microseconds.values())
+        places = iter([_place(total, share) for share in (0.5, 0.9, 0.99)])
+        found: list[float] = []
+        place, passed = next(places), 0
+        for duration, count in ordered:
+            passed += count
+            while place < passed:
+                found.append(duration / 1000)
+                place = next(places, total)
+        mean = sum(duration * count for duration, count in ordered) / total
+        p50, p90, p99 = found
+        return cls(mean=round(mean / 1000, 3), p50=p50, p90=p90, p99=p99, max=ordered[-1][0] / 1000)
+
+
+class StepCost(msgspec.Struct, frozen=True, kw_only=True):
+    """The real cost of steps with ``batch_from`` to ``batch_to`` requests, in microseconds."""
+
+    batch_from: int
+    batch_to: int
+    steps: int
+    mean_us: float
+    mean_us_per_request: float
+
+
+class InstanceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of one engine. ``busy``: the share of the replay in which it computed."""
+
+    name: str
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    cache_hit_ratio: float
+    preemptions: int
+    steps: int
+    mean_batch: float
+    busy: float
+    peak_kv_use: float
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of one replay.
+
+    ``requests``: those answered; their tokens, and ``cached_tokens`` of their prompts. ``rejected``: those refused, by
+    error code in ``rejections``. ``slo_attainment``: the share of all requests that were answered within the
+    objectives; ``None`` without any. ``imbalance``: the requests at the busiest engine over those at the mean one, on
+    average over time.
+    ``speed``: virtual seconds in each real one.
+    """
+
+    requests: int
+    rejected: int
+    rejections: dict[str, int]
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cache_hit_ratio: float
+    preemptions: int
+    swaps: int
+    slo_attainment: float | None
+    imbalance: float
+    steps: int
+    mean_batch: float
+    virtual_seconds: float
+    requests_per_second: float
+    output_tokens_per_second: float
+    ttft_ms: Distribution
+    itl_ms: Distribution
+    tpot_ms: Distribution
+    latency_ms: Distribution
+    real_seconds: float
+    speed: float
+    step_costs: list[StepCost]
+    per_instance: list[InstanceReport]
+
+
+class VariantReport(Report, frozen=True, kw_only=True):
+    """The figures of one variant of the configuration. ``name``: what it sets."""
+
+    name: str
+
+
+def report(record: Record, name: str | None = None) -> Report:
+    """The figures of a complete ``record``; with a ``name``, a ``VariantReport``."""
+    duration, rejected = record.ended, sum(record.rejected.values())
+    instances = record.instances
+    steps = sum(instance.steps for instance in instances)
+    figures = Report(
+        requests=record.requests,
+        rejected=rejected,
+        rejections=dict(record.rejected),
+        input_tokens=record.input_tokens,
+        output_tokens=record.output_tokens,
+        cached_tokens=record.cached_tokens,
+        cache_hit_ratio=_round(_share(record.cached_tokens, record.input_tokens)),
+        preemptions=sum(instance.preemptions for instance in instances),
+        swaps=record.swaps,
+        slo_attainment=None if record.slo is None else _round(_share(record.attained, record.requests + rejected)),
+        imbalance=_imbalance(record.moments.samples, len(instances)),
+        steps=steps,
+        mean_batch=_round(_share(sum(instance.batches for instance in instances), steps)),
+        virtual_seconds=_round(duration),
+        requests_per_second=_round(_share(record.requests, duration)),
+        output_tokens_per_second=_round(_share(record.output_tokens, duration)),
+        ttft_ms=Distribution.of(record.times_to_first),
+        itl_ms=Distribution.of_counts(record.gaps),
+        tpot_ms=Distribution.of(record.means),
+        latency_ms=Distribution.of(record.durations),
+        real_seconds=_round(record.real_seconds),
+        speed=_round(_share(duration, record.real_seconds)),
+        step_costs=_step_costs(record),
+        per_instance=[_instance(instance, duration) for instance in instances],
+    )
+    if name is None:
+        return figures
+    fields = {field: getattr(figures, field) for field in Report.__struct_fields__}
+    return VariantReport(name=name, **fields)
+
+
+def _instance(instance: InstanceRecord, duration: float) -> InstanceReport:
+    return InstanceReport(
+        name=instance.name,
+        requests=instance.requests,
+        input_tokens=instance.input_tokens,
+        output_tokens=instance.output_tokens,
+        cache_hit_ratio=_round(_share(instance.cached_tokens, instance.input_tokens)),
+        preemptions=instance.preemptions,
+        steps=instance.steps,
+        mean_batch=_round(_share(instance.batches, instance.steps)),
+        busy=_round(_share(instance.busy, duration)),
+        peak_kv_use=_round(instance.peak_kv_use),
+    )
+
+
+def _step_costs(record: Record) -> list[StepCost]:
+    """Steps grouped by their requests: 1, 2 to 3, 4 to 7, and so on; without those in which only time passed."""
+    groups: dict[int, list[tuple[int, float, float]]] = {}
+    for batch, (steps, wall) in sorted(record.costs.items()):
+        if batch:
+            groups.setdefault(batch.bit_length(), []).append((batch, steps, wall))
+    return [_step_cost(bits, costs) for bits, costs in groups.items()]
+
+
+def _step_cost(bits: int, costs: Sequence[tuple[int, float, float]]) -> StepCost:
+    steps = sum(number for _, number, _ in costs)
+    wall = sum(seconds for _, _, seconds in costs)
+    return StepCost(
+        batch_from=1 << bits - 1,
+        batch_to=(1 << bits) - 1,
+        steps=int(steps),
+        mean_us=round(wall / steps * 1e6, 1),
+        mean_us_per_request=round(wall / sum(batch * number for batch, number, _ in costs) * 1e6, 2),
+    )
+
+
+def _imbalance(samples: Sequence[Moment], engines: int) -> float:
+    """Weighted by the requests: it counts most when there are many."""
+    live = sum(moment.running + moment.waiting for moment in samples)
+    return _round(_share(engines * sum(moment.busiest for moment in samples), live)) or 1.0
+
+
+def _place(count: int, share: float) -> int:
+    """The index of the smallest value with at least ``share`` of all values not above it."""
+    return max(0, -(-int(share * 10000) * count // 10000) - 1)
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)
+
+
+def _round(value: float) -> float:
+    return round(value, 3)

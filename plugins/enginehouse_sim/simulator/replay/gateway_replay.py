@@ -1,0 +1,212 @@
+"""Replays a trace through the decisions of a gateway, over simulated engines."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from time import perf_counter
+from typing import Any
+
+import msgspec
+
+from enginehouse import (
+    Body,
+    Capabilities,
+    InferenceRequest,
+    RequestError,
+    ServedModel,
+    VirtualBackend,
+    VirtualEngines,
+    VirtualGateway,
+    VirtualRequest,
+    VirtualSettings,
+)
+from enginehouse_sim.simulator.core.build import build_core
+from enginehouse_sim.simulator.core.options import with_flags
+from enginehouse_sim.simulator.core.settings import CoreSettings
+from enginehouse_sim.simulator.replay.figures.record import Record, RequestRecord
+from enginehouse_sim.simulator.replay.figures.slo import Slo
+from enginehouse_sim.simulator.replay.played_engine import PlayedEngine, moment_of
+from enginehouse_sim.simulator.replay.simulate import TOO_LONG
+from enginehouse_sim.simulator.replay.traces.trace import TraceRequest, prompt_of
+from enginehouse_sim.simulator.replay.virtual_loop import VirtualLoop
+
+PATH = "/v1/completions"
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """What is simulated: a gateway, and engines with ``core``; flags of launched ``sim`` models win over it.
+
+    ``load_time``: the seconds that an engine takes to load. ``model``: of requests whose trace names none.
+    """
+
+    gateway: VirtualSettings
+    core: CoreSettings = CoreSettings()
+    load_time: float = 5.0
+    model: str = ""
+    slo: Slo | None = None
+
+
+class TracedRequest(InferenceRequest):
+    """A request of a trace as a client would send it: a completion of token ids."""
+
+    def __init__(self, trace: TraceRequest, number: int, model: str) -> None:
+        self.path = PATH
+        self.headers = []
+        self.body = Body(model=model, prompt=list[Any](prompt_of(trace, number)), stream=True)
+        self._max_tokens = max(1, trace.output_length)
+
+    @cached_property
+    def raw(self) -> bytes:  # type: ignore[override]
+        """The body, written only for plugins that read it."""
+        body = self.body
+        return msgspec.json.encode(
+            {"model": body.model, "prompt": body.prompt, "max_tokens": self._max_tokens, "stream": True}
+        )
+
+
+class _Asked(msgspec.Struct, gc=False):
+    """A request of the trace with its number, and its record once its engine has it."""
+
+    trace: TraceRequest
+    number: int
+    arrival: float
+    record: RequestRecord | None = None
+
+
+class GatewayReplay(VirtualEngines):
+    """Plays the engines of a virtual gateway, which gets the requests of a trace.
+
+    ``on_routed`` is called with the number of each request and its backend. ``record`` is complete after ``run``.
+    """
+
+    def __init__(
+        self, trace: Iterable[TraceRequest], setting: Setting, on_routed: Callable[[int, str], None] | None = None
+    ) -> None:
+        self.record = Record(setting.slo)
+        self._setting = setting
+        self._trace = enumerate(trace)
+        self._on_routed = on_routed
+        self._next: tuple[int, TraceRequest] | None = None
+        self._began = 0.0
+        self._model = ""
+        self._live = 0
+        self._engines: dict[str, PlayedEngine] = {}
+        self._steps: list[tuple[float, int, PlayedEngine]] = []
+        self._loop: VirtualLoop
+        self._gateway: VirtualGateway
+        self._end: asyncio.Future[None]
+
+    def run(self) -> Record:
+        """Run the whole trace. Raises ``EnginehouseError``."""
+        began = perf_counter()
+        self._loop = loop = VirtualLoop()
+        try:
+            loop.run_until_complete(self._run())
+        finally:
+            loop.close()
+        self.record.real_seconds = perf_counter() - began
+        return self.record
+
+    async def _run(self) -> None:
+        self._gateway = gateway = self._setting.gateway.gateway(self)
+        try:
+            for backend in gateway.backends:
+                self._engines[backend.name] = self._engine(backend)
+            await gateway.open()
+            self._end = self._loop.create_future()
+            self._began = self._loop.time()
+            self._model = self._setting.model or next(iter(gateway.models), "")
+            self._next = next(self._trace, None)
+            self._loop.world = self
+            await self._end
+            self.record.ended = self._loop.time() - self._began
+            self.record.swaps = gateway.swaps
+        finally:
+            gateway.close()
+            await asyncio.sleep(0)  # tasks see that they were cancelled
+
+    # --- as the world of the loop
+
+    def next_at(self) -> float:
+        step = self._steps[0][0] if self._steps else math.inf
+        return min(step, self._began + self._next[1].arrival) if self._next is not None else step
+
+    def advance(self) -> None:
+        now, arrival = self._loop.time(), self._next
+        if arrival is not None and self._began + arrival[1].arrival <= now:
+            self._next = next(self._trace, None)
+            self._submit(*arrival)
+        else:
+            _, _, engine = heapq.heappop(self._steps)
+            engine.end_step()
+            self._begin_step(engine)
+        if now >= self.record.moments.due:
+            self.record.moments.add(moment_of(now - self._began, list(self._engines.values()), self._gateway.waiting))
+        if not self._live and self._next is None and not self._end.done():
+            self._end.set_result(None)
+
+    # --- as the engines of the gateway
+
+    def probe(self, backend: VirtualBackend) -> tuple[Sequence[ServedModel], int | None]:
+        constants = self._core(backend).constants
+        models = backend.models or (self._setting.model or "sim",)
+        limits = Capabilities(context_length=constants.max_model_len)
+        return [ServedModel(model, limits) for model in models], constants.max_num_seqs
+
+    def serve(self, request: VirtualRequest) -> None:
+        assert request.route is not None
+        asked: _Asked = request.subject
+        engine = self._engines[request.route.chosen.backend]
+        record = RequestRecord(asked.arrival, asked.trace.input_length, request)
+        if self._on_routed is not None:
+            self._on_routed(asked.number, engine.instance.name)
+        if engine.add(asked.trace, asked.number, record, self._loop.time()):
+            self._begin_step(engine)
+        else:
+            request.answered()
+            request.ended(400)
+            self._reject(TOO_LONG)
+
+    def refuse(self, request: VirtualRequest, error: RequestError) -> None:
+        self._reject(error.code)
+
+    async def load(self, backend: VirtualBackend) -> None:
+        await asyncio.sleep(self._setting.load_time)
+        self._engines[backend.name].restart()
+
+    # --- inside
+
+    def _engine(self, backend: VirtualBackend) -> PlayedEngine:
+        core = build_core(self._core(backend), makes_text=False)
+        return PlayedEngine(backend.name, core, self.record, _answered, self._ended)
+
+    def _core(self, backend: VirtualBackend) -> CoreSettings:
+        core = self._setting.core
+        return with_flags(core, backend.args) if backend.launched and backend.driver == "sim" else core
+
+    def _begin_step(self, engine: PlayedEngine) -> None:
+        if engine.busy and not engine.is_stepping:
+            heapq.heappush(self._steps, (engine.begin_step(), engine.index, engine))
+
+    def _submit(self, number: int, trace: TraceRequest) -> None:
+        self._live += 1
+        asked = _Asked(trace, number, self._loop.time())
+        self._gateway.submit(TracedRequest(trace, number, trace.model or self._model), asked)
+
+    def _ended(self, record: RequestRecord) -> None:
+        request: VirtualRequest = record.subject
+        request.ended()
+        self._live -= 1
+
+    def _reject(self, code: str) -> None:
+        self.record.reject(code)
+        self._live -= 1
+
+
+def _answered(record: RequestRecord) -> None:
+    request: VirtualRequest = record.subject
+    request.answered()

@@ -1,0 +1,178 @@
+"""One engine core on the clock of a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+
+from enginehouse_sim.simulator.core.engine_core import EngineCore
+from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
+from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.replay.figures.record import InstanceRecord, Moment, Record, RequestRecord
+from enginehouse_sim.simulator.replay.traces.trace import TraceRequest, block_hashes_of, prompt_of
+from enginehouse_sim.simulator.scheduler.admission import never_fits
+
+
+def _ignore(request: RequestRecord) -> None:
+    pass
+
+
+class PlayedEngine:
+    """Runs requests on an engine core, and records what happens.
+
+    The owner calls ``begin_step`` while the engine is ``busy``, and ``end_step`` at the time that it returned.
+    ``on_first_token`` and ``on_end`` are called for each request.
+    """
+
+    __slots__ = (
+        "_began",
+        "_core",
+        "_last_end",
+        "_live",
+        "_on_end",
+        "_on_first_token",
+        "_record",
+        "index",
+        "instance",
+        "is_stepping",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        core: EngineCore,
+        record: Record,
+        on_first_token: Callable[[RequestRecord], None] = _ignore,
+        on_end: Callable[[RequestRecord], None] = _ignore,
+    ) -> None:
+        self.instance = InstanceRecord(name=name)
+        self.index = len(record.instances)
+        self.is_stepping = False
+        self._core = core
+        self._record = record
+        self._live: dict[str, RequestRecord] = {}
+        self._on_first_token = on_first_token
+        self._on_end = on_end
+        self._began = 0.0
+        self._last_end = -1.0
+        record.instances.append(self.instance)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has requests."""
+        return bool(self._live)
+
+    @property
+    def now(self) -> float:
+        """Its clock: the end of its last step, or its last request."""
+        return self._core.now
+
+    def add(self, asked: TraceRequest, number: int, request: RequestRecord, at: float) -> bool:
+        """Add the request ``asked``, which is the ``number``-th, at a time. ``False`` if it can never run."""
+        state = self._core.scheduler.state
+        constants = state.constants
+        prompt = prompt_of(asked, number)
+        wanted = RequestState(
+            request_id=str(number),
+            prompt_token_ids=prompt,
+            max_tokens=max(1, asked.output_length),
+            ignore_eos=True,
+            arrival_time=at,
+        )
+        if asked.input_length + wanted.max_tokens > constants.max_model_len or never_fits(state, wanted):
+            return False
+        wanted.block_hashes = block_hashes_of(asked, number, constants.block_size)
+        if not self._live:
+            self._core.now = max(self._core.now, at)
+        self._live[wanted.request_id] = request
+        self._core.add_request(wanted)
+        return True
+
+    def begin_step(self) -> float:
+        """Begin a step; the time of its end."""
+        core = self._core
+        began = perf_counter()
+        seconds = core.begin_step()
+        self._began = perf_counter() - began
+        self.is_stepping = True
+        return core.now + seconds
+
+    def end_step(self) -> SchedulerOutput:
+        """End the step that was begun."""
+        core, record, live = self._core, self._record, self._live
+        began = perf_counter()
+        scheduled, outputs, seconds, _ = core.end_step()
+        wall = self._began + perf_counter() - began
+        now, last_end = core.now, self._last_end
+        self._last_end = now
+        self._count(scheduled, seconds, wall)
+        regular = 0
+        for client in outputs.values():
+            for output in client.outputs:
+                request = live[output.request_id]
+                if request.last_token == last_end and request.output_tokens:
+                    regular += 1
+                elif request.output_tokens:
+                    record.gaps[round((now - request.last_token) * 1e6)] += 1
+                else:
+                    request.first_token = now
+                    request.cached_tokens = output.num_cached_tokens
+                    self._on_first_token(request)
+                request.last_token = now
+                request.output_tokens += len(output.new_token_ids)
+                if output.finish_reason is not None:
+                    self._end(output.request_id)
+        if regular:
+            record.gaps[round((now - last_end) * 1e6)] += regular
+        if not live:
+            core.end_all_steps()
+        self.is_stepping = False
+        return scheduled
+
+    def restart(self) -> None:
+        """Forget the prefix cache, as a new process has none."""
+        self._core.scheduler.reset_prefix_cache()
+
+    def moment(self) -> tuple[int, int, float]:
+        """The requests that run and that wait, and the share of blocks in use."""
+        counts = self._core.scheduler.get_request_counts()
+        kv_use = self._core.scheduler.state.kv_cache.usage
+        self.instance.peak_kv_use = max(self.instance.peak_kv_use, kv_use)
+        return counts.running, counts.waiting, kv_use
+
+    def _count(self, scheduled: SchedulerOutput, seconds: float, wall: float) -> None:
+        instance, batch = self.instance, len(scheduled.num_scheduled_tokens)
+        instance.steps += 1
+        instance.batches += batch
+        instance.preemptions += len(scheduled.preempted_req_ids)
+        if batch:
+            instance.busy += seconds
+        cost = self._record.costs.get(batch)
+        if cost is None:
+            self._record.costs[batch] = [1, wall]
+        else:
+            cost[0] += 1
+            cost[1] += wall
+
+    def _end(self, request_id: str) -> None:
+        request, instance = self._live.pop(request_id), self.instance
+        instance.requests += 1
+        instance.input_tokens += request.input_length
+        instance.cached_tokens += request.cached_tokens
+        instance.output_tokens += request.output_tokens
+        self._record.finish(request)
+        self._on_end(request)
+
+
+def moment_of(now: float, engines: list[PlayedEngine], queued: int) -> Moment:
+    """The state of all ``engines``."""
+    states = [engine.moment() for engine in engines]
+    return Moment(
+        now,
+        sum(running for running, _, _ in states),
+        sum(waiting for _, waiting, _ in states),
+        queued,
+        max((running + waiting for running, waiting, _ in states), default=0),
+        sum(kv_use for _, _, kv_use in states) / max(1, len(states)),
+        sum(engine.instance.preemptions for engine in engines),
+    )

@@ -1,0 +1,40 @@
+"""The Mooncake traces (https://github.com/kvcache-ai/Mooncake)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from enginehouse_sim.simulator.replay.traces.formats.row import Row, doubt_blocks
+from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+
+_BLOCK = 512
+_MOST_PER_MS = 1.0
+_ENOUGH_ROWS = 20
+
+
+class Mooncake:
+    """JSON lines with whole milliseconds, two lengths, and a hash id for each 512 tokens of the prompt."""
+
+    name = "mooncake"
+    wants = "timestamp, input_length, output_length, hash_ids"
+    units = f"whole milliseconds, {_BLOCK} tokens for each hash id"
+
+    def fits(self, row: Row) -> bool:
+        return {"timestamp", "input_length", "output_length", "hash_ids"} <= row.keys() and "chat_id" not in row
+
+    def doubt(self, rows: Sequence[Row]) -> str:
+        times = [row["timestamp"] for row in rows if isinstance(row.get("timestamp"), int | float)]
+        if any(time % 1 for time in times):
+            return f"a timestamp of {next(time for time in times if time % 1)} looks like seconds"
+        if len(times) >= _ENOUGH_ROWS and len(times) > _MOST_PER_MS * (max(times) - min(times)):
+            return f"{len(times)} requests in {max(times) - min(times)} ms are too many: the timestamps may be seconds"
+        return doubt_blocks(rows, _BLOCK)
+
+    def request(self, row: Row) -> TraceRequest:
+        return TraceRequest(
+            arrival=float(row["timestamp"]) / 1000,
+            input_length=int(row["input_length"]),
+            output_length=int(row["output_length"]),
+            prefix_ids=tuple(int(each) for each in row["hash_ids"]),
+            prefix_tokens=_BLOCK,
+        )

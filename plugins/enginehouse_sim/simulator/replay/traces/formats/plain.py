@@ -1,0 +1,37 @@
+"""The plain format: one row per request, as CSV or JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from enginehouse_sim.simulator.replay.traces.formats.row import Row
+from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+
+
+class Plain:
+    """Arrival in seconds, lengths in tokens, optional prefix ids (in CSV separated by spaces) and model."""
+
+    name = "plain"
+    wants = "arrival (seconds), input_length, output_length and perhaps prefix_ids, prefix_tokens, model"
+    units = "seconds"
+
+    def fits(self, row: Row) -> bool:
+        return {"arrival", "input_length", "output_length"} <= row.keys()
+
+    def doubt(self, rows: Sequence[Row]) -> str:
+        return ""
+
+    def request(self, row: Row) -> TraceRequest:
+        return TraceRequest(
+            arrival=float(row["arrival"]),
+            input_length=int(row["input_length"]),
+            output_length=int(row["output_length"]),
+            prefix_ids=_ids(row.get("prefix_ids") or ()),
+            prefix_tokens=max(1, int(row.get("prefix_tokens") or 512)),
+            model=str(row.get("model") or ""),
+        )
+
+
+def _ids(value: str | Sequence[Any]) -> Sequence[int]:
+    return tuple(int(each) for each in (value.split() if isinstance(value, str) else value))

@@ -1,0 +1,114 @@
+"""Makes traces: arrivals, lengths and common prefixes drawn from distributions."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import BinaryIO
+
+import msgspec
+
+from enginehouse import ConfigError
+from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+
+SHAPES = {
+    "azure-conversation": "1020~1155:129~211",
+    "azure-code": "1500~2048:13~28",
+    "mooncake-conversation": "~12035:~343",
+    "mooncake-toolagent": "~8596:~182",
+}
+"""Lengths of public traces, by name. Of the Azure traces of 2023: the medians that Splitwise (ISCA 2024) reports, and
+the means of the files. Of the Mooncake traces: the means that its paper (FAST 2025) reports."""
+
+_PREFIX_TOKENS = 64
+_GROUPS = 64
+_LONGEST = 1 << 20
+_LENGTH = re.compile(r"(?:(\d+)([-~])|(~)?)(\d+)")
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """What requests are like.
+
+    ``rate``: the mean number of arrivals in a second, independent of each other. ``lengths``: of input and output, a
+    name of ``SHAPES`` or ``IN:OUT``, each ``512``, ``200-800`` (any equally likely), ``1020~1155`` (log-normal with
+    this median and mean) or ``~8596`` (exponential with this mean). ``prefix_sharing``: the share of each prompt that
+    it has in common with those of its group; there are 64 groups, the n-th with a share of requests in proportion to
+    1/n. ``models``: each equally likely.
+    """
+
+    rate: float
+    lengths: str = "azure-conversation"
+    prefix_sharing: float = 0.0
+    models: Sequence[str] = ()
+    seed: int = 0
+
+    def requests(self, number: int) -> Iterator[TraceRequest]:
+        """So many requests. Equal workloads make equal requests. Raises ``ConfigError`` for unreadable lengths."""
+        draw_input, draw_output = lengths_of(self.lengths)
+        arrivals, sizes, sharing = (random.Random(f"{self.seed}/{part}") for part in ("arrival", "size", "prefix"))
+        weights = list(accumulate(1 / rank for rank in range(1, _GROUPS + 1)))
+        now = 0.0
+        for _ in range(number):
+            input_length = draw_input(sizes)
+            group = sharing.choices(range(_GROUPS), cum_weights=weights)[0]
+            ids = int(input_length * self.prefix_sharing) // _PREFIX_TOKENS
+            yield TraceRequest(
+                arrival=round(now, 6),
+                input_length=input_length,
+                output_length=draw_output(sizes),
+                prefix_ids=[group * _LONGEST + place for place in range(ids)],
+                prefix_tokens=_PREFIX_TOKENS,
+                model=sharing.choice(self.models) if self.models else "",
+            )
+            now += arrivals.expovariate(self.rate)
+
+
+Draw = Callable[[random.Random], int]
+
+
+def lengths_of(text: str) -> tuple[Draw, Draw]:
+    """The distributions of input and output. Raises ``ConfigError``."""
+    given, colon, wanted = SHAPES.get(text, text).partition(":")
+    if not colon:
+        raise ConfigError(
+            f"{text!r} is no lengths",
+            key="--lengths",
+            remedy=f"write IN:OUT, such as 200-800:1020~1155, or one of {', '.join(SHAPES)}",
+        )
+    return _draw(given), _draw(wanted)
+
+
+def _draw(text: str) -> Draw:
+    found = _LENGTH.fullmatch(text.strip())
+    if found is None or not int(found[4]):
+        remedy = "write 512, 200-800, 1020~1155 (median and mean) or ~8596 (mean)"
+        raise ConfigError(f"{text!r} is no length", key="--lengths", remedy=remedy)
+    last = int(found[4])
+    first = int(found[1] or last)
+    if not 1 <= first <= last:
+        raise ConfigError(f"{text!r} is no length: the first number is 0 or too large", key="--lengths")
+    if found[3]:
+        return lambda chance: _bounded(chance.expovariate(1 / last))
+    if found[2] == "~":
+        spread = math.sqrt(2 * math.log(last / first))  # the mean is exp(mu + spread^2 / 2), the median exp(mu)
+        return lambda chance: _bounded(chance.lognormvariate(math.log(first), spread))
+    return lambda chance: chance.randint(first, last)
+
+
+def _bounded(length: float) -> int:
+    return max(1, min(_LONGEST, round(length)))
+
+
+def write(requests: Iterable[TraceRequest], out: BinaryIO) -> None:
+    """Write a trace in the plain format, as JSON lines."""
+    encoder = msgspec.json.Encoder()
+    for request in requests:
+        fields = msgspec.structs.asdict(request)
+        if not request.prefix_ids:
+            del fields["prefix_ids"], fields["prefix_tokens"]
+        if not request.model:
+            del fields["model"]
+        out.write(encoder.encode(fields) + b"\n")

@@ -1,0 +1,136 @@
+"""Replays of one trace under several configurations, side by side, on all cores."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
+from itertools import product
+from multiprocessing.sharedctypes import SynchronizedArray
+from pathlib import Path
+
+import msgspec
+
+from enginehouse import ConfigError, EnginehouseError
+from enginehouse_sim.simulator.replay.figures.curves import Curves, curves_of
+from enginehouse_sim.simulator.replay.figures.report import VariantReport, report
+from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
+from enginehouse_sim.simulator.replay.traces.reader import Trace
+
+_REPORT_EVERY_S = 0.2
+
+
+class TraceFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace to read: at most ``limit`` requests, in this ``format``. Without these, all; and the fields tell."""
+
+    path: Path
+    limit: int | None = None
+    format: str = ""
+
+    def open(self) -> Trace:
+        return Trace(self.path, self.limit, self.format)
+
+
+class Variant(msgspec.Struct, frozen=True):
+    """One configuration to replay."""
+
+    name: str
+    setting: Setting
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of one variant: its figures, and what a plot shows."""
+
+    figures: VariantReport
+    curves: Curves
+
+
+def choice_of(text: str) -> tuple[str, list[str]]:
+    """``routing.strategy=smart,random`` as a key and its values. Commas in brackets or quotes do not separate.
+
+    Raises ``ConfigError``.
+    """
+    key, equals, values = text.partition("=")
+    if not equals or not key.strip() or not values:
+        raise ConfigError(f"{text!r} is no choice", key="--set", remedy="write KEY=A,B: routing.strategy=smart,random")
+    found, depth, quoted = [""], 0, ""
+    for character in values:
+        if character in "\"'" and quoted in ("", character):
+            quoted = "" if quoted else character
+        elif not quoted:
+            depth += (character in "[{") - (character in "]}")
+        if character == "," and not depth and not quoted:
+            found.append("")
+        else:
+            found[-1] += character
+    return key.strip(), [value.strip() for value in found]
+
+
+def variants_of(setting: Setting, choices: Sequence[tuple[str, Sequence[str]]]) -> list[Variant]:
+    """The product of all ``choices``: keys of the configuration, each with the values to try."""
+    keys = [key for key, _ in choices]
+    made = []
+    for values in product(*(values for _, values in choices)):
+        pairs = tuple(zip(keys, values, strict=True))
+        gateway = msgspec.structs.replace(setting.gateway, values=pairs)
+        name = ", ".join(f"{key}={value}" for key, value in pairs) or "as configured"
+        made.append(Variant(name, msgspec.structs.replace(setting, gateway=gateway)))
+    return made
+
+
+def run_variants(trace: TraceFile, variants: Sequence[Variant], on_progress: Callable[[float], None]) -> list[Outcome]:
+    """Replay every variant, each in a process of its own if there are several.
+
+    ``on_progress`` gets the share that is done, 0 to 1. Raises ``EnginehouseError``.
+    """
+    for variant in variants:
+        variant.setting.gateway.load()  # so that an error is reported before the first replay
+    if len(variants) == 1:
+        return [_replay(trace, variants[0], on_progress)]
+    context = multiprocessing.get_context("spawn")
+    shares = context.Array("d", len(variants))
+    workers = min(len(variants), os.cpu_count() or 1)
+    with ProcessPoolExecutor(workers, context, _share_progress, (shares,)) as pool:
+        jobs = [pool.submit(_replay_apart, trace, variant, number) for number, variant in enumerate(variants)]
+        waiting = set(jobs)
+        while waiting:
+            _, waiting = wait(waiting, _REPORT_EVERY_S)
+            on_progress(sum(shares[:]) / len(variants))
+        return [_outcome(job.result()) for job in jobs]
+
+
+_shares: SynchronizedArray[float] | None = None
+
+
+def _share_progress(shares: SynchronizedArray[float]) -> None:
+    global _shares
+    _shares = shares
+
+
+def _outcome(result: Outcome | str) -> Outcome:
+    if isinstance(result, str):
+        raise EnginehouseError(result)
+    return result
+
+
+def _replay_apart(trace: TraceFile, variant: Variant, number: int) -> Outcome | str:
+    """As ``_replay``; an error comes back as its message, because not every error can be pickled."""
+    assert _shares is not None
+    shares = _shares
+
+    def note(share: float) -> None:
+        shares[number] = share
+
+    try:
+        return _replay(trace, variant, note)
+    except EnginehouseError as error:
+        return str(error)
+
+
+def _replay(trace: TraceFile, variant: Variant, on_progress: Callable[[float], None]) -> Outcome:
+    opened = trace.open()
+    record = GatewayReplay(opened.watched(on_progress), variant.setting).run()
+    figures = report(record, variant.name)
+    assert isinstance(figures, VariantReport)
+    return Outcome(figures, curves_of(record))
