@@ -21,6 +21,7 @@ from enginehouse.app.build import (
     time_limits,
 )
 from enginehouse.app.config_diff import diff_configs, differences
+from enginehouse.app.continuations import continuation_rules
 from enginehouse.app.plugin_instances import check_parameters
 from enginehouse.config.managed import driver_of
 from enginehouse.config.plugin_tables import plugin_table
@@ -42,6 +43,8 @@ _log = logging.getLogger(__name__)
 
 _KEPT_KINDS = ("observer", "launcher", "scheduler", "driver", "routes", "discoverer", "migrator", "rescheduling_policy")
 """Kinds of plugins whose instances live as long as the gateway."""
+_OF_THE_RELAY = frozenset({"max_retries", "broken_stream", "max_continuations"})
+"""The keys of ``[routing]`` that no router reads."""
 _ROUTING_KINDS = ("extractor", "filter", "scorer", "strategy")
 
 
@@ -128,6 +131,7 @@ class ConfigChange:
         relay.filters = FiltersByName(config.models, config.routing.aliases)
         relay.progress_reports.configure(config.models, config.scheduling)
         relay.max_retries = config.routing.max_retries
+        relay.continuation = continuation_rules(config, self.context.drivers)
         before, relay.upstreams = relay.upstreams, self.context.upstreams
         for name, limits in time_limits(config).items():
             self.context.upstreams[name].timeouts = limits
@@ -166,4 +170,4 @@ def _needs_new_router(old: Config, new: Config, registry: Registry) -> bool:
     """Whether a new router is needed. An old one keeps the state of its plugins."""
     types = [(kind, type) for kind in _ROUTING_KINDS for type in registry.types(kind)]
     before, after = ([plugin_table(config.plugins, *each) for each in types] for config in (old, new))
-    return before != after or any(path != ("max_retries",) for path in differences(old.routing, new.routing))
+    return before != after or any(path[0] not in _OF_THE_RELAY for path in differences(old.routing, new.routing))

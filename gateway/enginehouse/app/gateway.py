@@ -40,6 +40,7 @@ from enginehouse.app.build import (
     settle,
 )
 from enginehouse.app.config_change import CurrentConfig, Parts
+from enginehouse.app.continuations import continuation_rules
 from enginehouse.app.plugin_instances import check_parameters, create_installed, skip_or_raise
 from enginehouse.app.reload import ConfigSource, Reloader
 from enginehouse.app.tracing import build_exporter
@@ -106,6 +107,7 @@ class Gateway:
                 self.fleet,
                 context.upstreams,
                 max_retries=config.routing.max_retries,
+                continuation=continuation_rules(config, context.drivers),
                 filters=FiltersByName(config.models, config.routing.aliases),
                 queues=self.engines.queues,
                 progress_reports=ProgressReports(config.models, config.scheduling, self.engines.queues),

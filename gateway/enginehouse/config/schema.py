@@ -8,6 +8,7 @@ from msgspec import Meta, field
 
 from enginehouse.config.rescheduling import ReschedulingSettings
 from enginehouse.config.section import (
+    BrokenStreamRule,
     ByteSize,
     Count,
     Duration,
@@ -149,6 +150,14 @@ class RoutingSettings(Section, frozen=True):
     max_retries: Annotated[
         Count, Meta(description="how often a request is retried before the first byte of an answer")
     ] = 2
+    broken_stream: Annotated[
+        BrokenStreamRule,
+        Meta(
+            description="what follows when an engine breaks a stream off: another goes on, or is asked anew and what "
+            "the client has is skipped, or an error; each falls back to the next"
+        ),
+    ] = "continue"
+    max_continuations: Annotated[Count, Meta(description="how often one stream is continued after breaks")] = 3
     weights: WeightSettings = WeightSettings()
     filters: Annotated[
         list[str] | None, Meta(description="filters to run, in order; all installed ones by default")
@@ -274,6 +283,7 @@ class ModelSettings(CapabilitySettings, frozen=True):
         Count, Meta(description="most concurrent requests, others wait; 0: the engine's own limit, if it reports one")
     ] = 0
     progress: Annotated[ProgressForm | None, Meta(description="overrides `scheduling.progress` for this model")] = None
+    broken_stream: Annotated[BrokenStreamRule | None, Meta(description="overrides `routing.broken_stream`")] = None
     timeouts: Annotated[
         TimeoutSettings | None, Meta(description="time limits that replace the common `[timeouts]`")
     ] = None

@@ -21,6 +21,7 @@ Positive = Annotated[int, Meta(ge=1)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Weight = Annotated[int, Meta(ge=0, le=100)]
 ProgressForm = Literal["off", "comments", "reasoning"]
+BrokenStreamRule = Literal["continue", "restart", "error"]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
+from enginehouse.domain.continuation import Continuation, PartialAnswer
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.drivers import Driver, EngineClient, LaunchSpec, ModelFacts, ServedModel
 from enginehouse.telemetry.plugin_failures import await_plugin, plugin_failed, wrong_result
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -22,6 +24,7 @@ class GuardedDriver(Driver):
 
     def __init__(self, plugin: PluginId, driver: Driver) -> None:
         self.driver = driver
+        self.streams = driver.streams
         self.Options = driver.Options
         self.how_to_install = driver.how_to_install
         self._plugin = plugin
@@ -71,9 +74,27 @@ class GuardedDriver(Driver):
     async def wake(self, engine: EngineClient) -> bool:
         return self._yes_or_no("wake", await await_plugin(self._plugin, self.driver.wake, engine))
 
-    def _call(self, method: Callable[[LaunchSpec], T], spec: LaunchSpec) -> T:
+    def continuable(self, path: str, body: bytes) -> bytes:
+        added = self._call(self.driver.continuable, path, body)
+        if type(added) is not bytes:
+            raise self._wrong("continuable", added, "bytes")
+        return added
+
+    async def fill_in(self, engine: EngineClient, answer: PartialAnswer) -> PartialAnswer:
+        filled = await await_plugin(self._plugin, self.driver.fill_in, engine, answer)
+        if not isinstance(filled, PartialAnswer):
+            raise self._wrong("fill_in", filled, "a PartialAnswer")
+        return filled
+
+    def continuation(self, answer: PartialAnswer) -> Continuation:
+        made = self._call(self.driver.continuation, answer)
+        if not isinstance(made, Continuation):
+            raise self._wrong("continuation", made, "a Continuation")
+        return made
+
+    def _call(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return method(spec)
+            return method(*args, **kwargs)
         except EnginehouseError:
             raise
         except BaseException as error:

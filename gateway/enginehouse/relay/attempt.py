@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import perf_counter
 
 from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError, UpstreamTimeout
@@ -14,6 +14,8 @@ from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.telemetry.record import AttemptRecord
 
 NEVER = float("inf")
+Preparation = Callable[[Route], Awaitable[None]]
+"""What must be done before a request is sent along a route."""
 
 
 class Attempt:
@@ -127,6 +129,11 @@ class Attempt:
         self.deadline = NEVER
         self._task = asyncio.ensure_future(self._find_out(report))
 
+    def prepare(self, preparation: Preparation, report: Callable[[RequestError | None], None]) -> None:
+        """Run ``preparation`` before the request is sent, and ``report`` its error."""
+        self.deadline = NEVER
+        self._task = asyncio.ensure_future(self._prepare(preparation, report))
+
     def pause(self) -> None:
         """Read nothing more of the answer. The engine is not blamed for stalling meanwhile."""
         self.await_client()
@@ -189,6 +196,15 @@ class Attempt:
             return
         self._task = None
         self._send_on(connection, receiver, request)
+
+    async def _prepare(self, preparation: Preparation, report: Callable[[RequestError | None], None]) -> None:
+        problem: RequestError | None = None
+        try:
+            await preparation(self.route)
+        except RequestError as error:
+            problem = error.with_traceback(None)
+        self._task = None
+        report(problem)
 
     async def _find_out(self, report: Callable[[bool], None]) -> None:
         assert self.slot is not None

@@ -10,6 +10,7 @@ from enginehouse.domain.errors import RequestError, Unauthorized
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.fleet.fleet import Fleet
+from enginehouse.relay.continuation.rules import ContinuationRules
 from enginehouse.relay.live_request import LiveRequest
 from enginehouse.relay.progress_reports import ProgressReports
 from enginehouse.relay.request_record import request_record
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 class RelayContext:
     """What live requests work with, and what they report to: counters, decisions and observers.
 
-    A reload of the configuration replaces ``router``, ``filters``, ``upstreams`` and ``max_retries``. ``upstreams`` has
-    every backend by name; ``queues`` has those that the gateway launches, and those with a limit.
+    A reload of the configuration replaces ``router``, ``filters``, ``upstreams``, ``max_retries`` and ``continuation``.
+    ``upstreams`` has every backend by name; ``queues`` has those that the gateway launches, and those with a limit.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class RelayContext:
         upstreams: dict[str, Upstream],
         *,
         max_retries: int,
+        continuation: ContinuationRules,
         filters: FiltersByName,
         queues: Mapping[str, HostQueue],
         progress_reports: ProgressReports,
@@ -55,6 +57,7 @@ class RelayContext:
         self.progress_reports = progress_reports
         self.max_retries = max_retries
         self.tracer = tracer
+        self.continuation = continuation
         self.live: set[LiveRequest] = set()
         self.counters = Counters()
         self.decisions = Decisions()
@@ -92,8 +95,13 @@ class RelayContext:
             series = self.counters.series(chosen.backend, chosen.model)
             series.requests[status] += 1
             series.duration.observe(duration)
-            if last.first_byte:
-                series.first_byte.observe(last.first_byte - last.sent)
+            # a stream that was continued has the first byte of its first half
+            first = last if last.status >= 400 else next(each for each in attempts if each.status == last.status)
+            if first.first_byte:
+                first_series = (
+                    series if first is last else self.counters.series(first.route.chosen.backend, chosen.model)
+                )
+                first_series.first_byte.observe(first.first_byte - first.sent)
         if self.tracer is not None and (job.trace is not None or self.tracer.keeps(duration, status)):
             self.tracer.add(request_record(job, attempts, ended, ending))
         if self._on_finished:

@@ -22,19 +22,24 @@ class Dispatch:
     """Routes a job, waits for a queue slot where the backend has a queue, sends the job, and retries it.
 
     ``receiver`` gets the answer; ``fail`` gets the error of a job that no engine answers. ``attempt``: the current one.
-    ``attempts``: those that have ended, in order.
+    ``attempts``: those that have ended, in order. ``job``: what is left to do.
     """
 
-    __slots__ = ("_body", "_fail", "_job", "_receiver", "_state", "attempt", "attempts")
+    __slots__ = ("_body", "_fail", "_receiver", "_state", "attempt", "attempts", "job")
 
     def __init__(self, job: Job, receiver: Receiver, fail: Callable[[RequestError], None]) -> None:
-        self._job = job
+        self.job = job
         self._receiver: Receiver | None = receiver
         self._fail: Callable[[RequestError], None] | None = fail
         self._state = _UNTRIED
         self._body = b""
         self.attempt: Attempt | None = None
         self.attempts: list[AttemptRecord] = []
+
+    @property
+    def retries(self) -> int:
+        """How often the job was sent again."""
+        return self._state.retries
 
     @property
     def phase(self) -> Phase:
@@ -46,8 +51,8 @@ class Dispatch:
 
     def start(self) -> None:
         """Send the job for the first time. Raises ``RequestError`` if it cannot be sent anywhere."""
-        route = self._job.route(())
-        self._send(route, self._job.body_for(route), None)
+        route = self.job.route(())
+        self._send(route, self.job.body_for(route), None)
 
     def retry(self, outcome: Outcome) -> bool:
         """Send the job again because the current attempt had this ``outcome``; whether that was the decision."""
@@ -77,9 +82,37 @@ class Dispatch:
         self._blame(error)
         self._carry_out(Otherwise.FAIL, error)
 
+    def continue_as(self, job: Job, error: RequestError) -> None:
+        """Go on with ``job``, which is what is left after the engine broke its answer off with ``error``."""
+        self.job = job
+        self.lost(error)
+
+    def try_otherwise(self) -> None:
+        """Ask the same engine once more, in the job's next way."""
+        attempt = self._current()
+        attempt.cancel()
+        attempt.head = None
+        self._prepare()
+
     def send(self) -> None:
         """Send the job to the engine of the current attempt."""
-        attempt, job, receiver = self.attempt, self._job, self._receiver
+        if self.job.prepares:
+            self._prepare()
+        else:
+            self._send_now()
+
+    def _prepare(self) -> None:
+        attempt = self._current()
+        attempt.prepare(self.job.prepare, self._prepared)
+
+    def _prepared(self, error: RequestError | None) -> None:
+        if error is None:
+            self._send_now()
+        else:
+            self._carry_out(self._decide(Outcome.UNFIT), error)
+
+    def _send_now(self) -> None:
+        attempt, job, receiver = self.attempt, self.job, self._receiver
         assert attempt is not None
         assert receiver is not None
         reuse = job.repeatable and (
@@ -91,8 +124,8 @@ class Dispatch:
         """Send the job once more, on a new connection: the kept one was stale, which is no failure of the engine."""
         attempt, state = self._current(), self._state
         self._state = state._replace(stale=(*state.stale, attempt.route.chosen.replica))
-        self._job.context.counters.stale[attempt.upstream.name] += 1
-        self.send()
+        self.job.context.counters.stale[attempt.upstream.name] += 1
+        self._send_now()
 
     def cancel(self) -> None:
         """Abort what is under way, without another call of ``receiver`` or ``fail``."""
@@ -119,7 +152,7 @@ class Dispatch:
     # --- inside
 
     def _send(self, route: Route, body: bytes, waiting_since: float | None) -> None:
-        job, chosen = self._job, route.chosen
+        job, chosen = self.job, route.chosen
         context, requirements = job.context, job.requirements
         assert requirements is not None
         if job.trace is not None:
@@ -140,14 +173,14 @@ class Dispatch:
         waiting_since = attempt.waiting_since
         attempt.cancel()
         attempt.release()
-        counts = decision.state.retries > self._state.retries
+        counts = decision.state.retries > self._state.retries and not self.job.prepares
         self._state = decision.state
         self._send(decision.route, decision.body, waiting_since)
         if counts:
-            self._job.context.retried(attempt.upstream.name)
+            self.job.context.retried(attempt.upstream.name)
 
     def _decide(self, outcome: Outcome) -> RetryDecision:
-        attempt, job = self._current(), self._job
+        attempt, job = self._current(), self.job
         failed = FailedAttempt(
             outcome,
             attempt.route.chosen.replica,
@@ -155,7 +188,7 @@ class Dispatch:
             repeatable=job.repeatable,
             launched=attempt.slot is not None and attempt.slot.launched,
         )
-        return decide(failed, self._state, job.context.max_retries, job.find_route)
+        return decide(failed, self._state, job.max_retries, job.find_route)
 
     def _carry_out(self, decision: RetryDecision, error: RequestError) -> None:
         if isinstance(decision, SendAgain):
@@ -171,7 +204,7 @@ class Dispatch:
         self._carry_out(decision, error)
 
     def _blame(self, error: RequestError) -> None:
-        self._job.context.fleet.failed(self._current().upstream.name, error.message)
+        self.job.context.fleet.failed(self._current().upstream.name, error.message)
 
     def _current(self) -> Attempt:
         assert self.attempt is not None

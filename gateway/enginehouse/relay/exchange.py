@@ -12,6 +12,8 @@ from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.relay.attempt import Attempt
 from enginehouse.relay.captured_door import CapturedDoor
+from enginehouse.relay.continuation.job import ContinuationJob
+from enginehouse.relay.continuation.joined_reply import JoinedReply
 from enginehouse.relay.dispatch import Dispatch
 from enginehouse.relay.door import Caller, Door
 from enginehouse.relay.headers import origin_lines
@@ -84,6 +86,8 @@ class Exchange:
     def phase(self) -> Phase:
         if self._status:
             return Phase.DONE if self._status < 400 else Phase.FAILED
+        if isinstance(self._reply, JoinedReply) and not self._reply.begun:
+            return Phase.MIGRATING
         return self._dispatch.phase
 
     @property
@@ -182,9 +186,28 @@ class Exchange:
 
     def _lost(self, error: RequestError) -> None:
         if self._reply.begun:
-            self._dispatch.broke_off(error)
+            self._broke_off(error)
         else:
             self._dispatch.lost(error)
+
+    def _broke_off(self, error: RequestError) -> None:
+        """Have another engine go on with the stream, or end it: with what is left to say, or with the error."""
+        dispatch, delivered = self._dispatch, self._reply.delivered
+        attempt, job = dispatch.attempt, dispatch.job
+        ending = None if delivered is None else delivered.ending()
+        if ending is not None:
+            dispatch.cancel()
+            self._reply.end(ending)
+            self._end(self._reply.status, "served")
+            return
+        if delivered is None or attempt is None or (delivered.stays() and delivered.stays_again()):
+            dispatch.broke_off(error)
+            return
+        if not isinstance(job, ContinuationJob):
+            job = ContinuationJob(job, delivered, attempt.route, dispatch.retries)
+        job.broke(error)
+        self._reply = JoinedReply(self._reply, job.joined)
+        dispatch.continue_as(job, error)
 
     def _commit(self, attempt: Attempt, body: bytes, complete: bool) -> bool:
         """Begin the reply with the engine's answer, unless it is too early or the request is sent again instead."""
@@ -193,6 +216,8 @@ class Exchange:
         assert head is not None
         if not (body or complete or job.raw):
             return False
+        if isinstance(self._reply, JoinedReply):
+            return self._accept(attempt, head, self._reply)
         attempt.answered_at = now = perf_counter()
         self._suspects = job.judge(route, head.status, now - attempt.sent_at, self._suspects)
         if head.status in job.retry_statuses and self._dispatch.retry(Outcome.ANSWERED):
@@ -208,6 +233,22 @@ class Exchange:
             known = complete and job.method != "HEAD"
             length = None if stream else len(body) if known else head.length
             self._reply.begin(head.status, lines, length, stream)
+        if head.stream and head.status == 200:
+            self._reply.delivered = job.delivered
+        return True
+
+    def _accept(self, attempt: Attempt, head: AnswerHead, reply: JoinedReply) -> bool:
+        """Begin with the answer to a continuation, unless it is no stream."""
+        job = self._dispatch.job
+        assert isinstance(job, ContinuationJob)
+        attempt.answered_at = perf_counter()
+        job.judge(attempt.route, head.status, 0.0, ())
+        if head.status != 200 or not head.stream:
+            self._dispatch.try_otherwise()
+            return False
+        reply.accept(job.joint)
+        if reply.paused:
+            attempt.pause()
         return True
 
     def _finish(self, attempt: Attempt, body: bytes) -> None:
@@ -218,22 +259,29 @@ class Exchange:
             self._end(self._reply.status, "served")
 
     def _spoil(self, attempt: Attempt, problem: BrokenStream) -> None:
-        """End a stream that is not whole with an error."""
+        """Have another engine go on with a stream that is not whole, or end it with an error."""
         attempt.cancel()
+        job = self._dispatch.job
+        if problem.differs and isinstance(job, ContinuationJob) and not job.is_joined:
+            self._reply.begun = False
+            self._dispatch.try_otherwise()
+            return
         details = {"error": problem.error} if problem.error is not None else None
         error = UpstreamError(f"Backend '{attempt.upstream.name}' {problem.why}", details=details)
         if problem.is_request:
             self._fail(error)
         else:
-            self._dispatch.broke_off(error)
+            self._broke_off(error)
 
     # --- the end
 
     def _fail(self, error: RequestError) -> None:
         job = self._job
-        self._message = error.message
-        if not self._reply.begun:
+        if isinstance(self._dispatch.job, ContinuationJob):
+            error = self._dispatch.job.failed(error)
+        elif not self._reply.begun:
             job.context.refused(job.request_id, job.requirements, error)
+        self._message = error.message
         self._reply.fail(error, job.request_id)
         self._end(error.status, error.code)
 

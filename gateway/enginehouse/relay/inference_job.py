@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
+from enginehouse.relay.continuation.delivered import Delivered
+from enginehouse.relay.continuation.restrictions import PATHS
 from enginehouse.relay.door import Caller
 from enginehouse.relay.job import Job
 from enginehouse.relay.upstream.upstream import Upstream
@@ -34,11 +36,32 @@ class InferenceJob(Job):
         return self.context.router.route(self.requirements, self.context.fleet.snapshot, failed, detailed=traced)
 
     def body_for(self, route: Route) -> bytes:
-        """The body with the model's filters applied, and with the name that the engine has for the model."""
+        """The body with the model's filters applied, and with the name that the engine has for the model.
+
+        A stream that another engine can continue also tells its tokens.
+        """
         body, filters, model = self.body, self.context.filters, route.chosen.model
         if filters:
             body = filters.apply(body, route.requested, model)
-        return body if model == route.requested else replace_model(body, model)
+        if model != route.requested:
+            body = replace_model(body, model)
+        assert self.requirements is not None
+        return self._continuable(route, body) if self.requirements.stream else body
+
+    def _continuable(self, route: Route, body: bytes) -> bytes:
+        """``body`` with what a stream needs so that another engine can continue it, if there is another one."""
+        context, chosen = self.context, route.chosen
+        self.delivered = None
+        if self.path not in PATHS or context.continuation.of(chosen.model) == "error":
+            return body
+        if len(context.fleet.snapshot.candidates(chosen.model)) < 2:
+            queue = context.queues.get(chosen.backend)
+            if queue is None or not queue.launches:
+                return body
+        driver = context.continuation.drivers[chosen.backend]
+        asked = driver.continuable(self.path, body)
+        self.delivered = Delivered(self.path, body, driver.streams, added=asked is not body)
+        return asked
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:
         headers = self.headers if self.trace is None else self.engine_headers

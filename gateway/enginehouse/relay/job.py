@@ -10,6 +10,7 @@ from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.relay.context import RelayContext
+from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.door import Caller
 from enginehouse.relay.upstream.upstream import Upstream
 
@@ -20,15 +21,28 @@ class Job(ABC):
     ``began``: when the request was whole, in ``perf_counter`` seconds. ``method``: HTTP's. ``repeatable``: the request
     may reach an engine twice. ``retry_statuses``: answers that are a reason to ask another replica. ``raw``: the answer
     passes as it comes, head first; otherwise a stream passes in whole events, and the head waits for the body.
-    ``trace``: set from the beginning if the request is sampled.
+    ``prepares``: each try begins with ``prepare``. ``delivered``: keeps what the client gets of a stream, if it can be
+    continued; ``None`` otherwise. ``trace``: set from the beginning if the request is sampled.
     """
 
-    __slots__ = ("began", "body", "caller", "context", "headers", "path", "request_id", "requirements", "trace")
+    __slots__ = (
+        "began",
+        "body",
+        "caller",
+        "context",
+        "delivered",
+        "headers",
+        "path",
+        "request_id",
+        "requirements",
+        "trace",
+    )
 
     method: str
     repeatable: bool
     raw: bool
     retry_statuses: frozenset[int]
+    prepares = False
 
     def __init__(self, context: RelayContext, path: str, headers: Headers, request_id: bytes) -> None:
         self.context = context
@@ -39,6 +53,7 @@ class Job(ABC):
         self.caller: Caller | None = None
         self.requirements: Requirements | None = None
         self.trace = context.tracer.begin(headers) if context.tracer is not None else None
+        self.delivered: Delivered | None = None
         self.began = perf_counter()
 
     @property
@@ -50,6 +65,14 @@ class Job(ABC):
     def priority(self) -> int:
         """The request's priority in a queue: higher first."""
         return self.caller.priority if self.caller is not None else 0
+
+    @property
+    def max_retries(self) -> int:
+        """How often the request may be sent again."""
+        return self.context.max_retries
+
+    async def prepare(self, route: Route) -> None:
+        """Get ready to be sent along ``route``. Raises ``RequestError`` if that is no use."""
 
     def admit(self, body: bytes, caller: Caller | None) -> None:
         """Take the whole request, within the limits of ``caller``. Raises ``RequestError``."""

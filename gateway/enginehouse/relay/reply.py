@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from enginehouse.domain.errors import RequestError, UpstreamError
+from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.door import Door
 from enginehouse.relay.sse import ENDS, comment, whole_events
 from enginehouse.relay.stream_check import BrokenStream, StreamCheck
@@ -24,18 +25,32 @@ class Reply:
 
     A stream passes in whole events, so that it can be continued or ended with an error event at any time. ``begun``:
     the engine's answer has begun. ``status``: of the head; 0 until the door has it. ``paused``: the client is slow.
+    ``delivered``: keeps what the client gets of a stream that can be continued.
     """
 
-    __slots__ = ("_check", "_door", "_form", "_held", "_meter", "_stream", "_whole", "begun", "paused", "status")
+    __slots__ = (
+        "_check",
+        "_held",
+        "_meter",
+        "_stream",
+        "_whole",
+        "begun",
+        "delivered",
+        "door",
+        "form",
+        "paused",
+        "status",
+    )
 
     def __init__(self, door: Door, form: StreamForm) -> None:
-        self._door = door
-        self._form = form
+        self.door = door
+        self.form = form
         self._held = b""
         self._check: StreamCheck | None = None
         self._stream = False
         self._meter: AnswerMeter | None = None
         self._whole = b""
+        self.delivered: Delivered | None = None
         self.begun = self.paused = False
         self.status = 0
 
@@ -44,15 +59,15 @@ class Reply:
         self.begun = True
         self.status = status
         self._stream = stream
-        if stream and status < 300 and self._form.is_checked:
-            self._check = StreamCheck(self._form)
-        self._door.start(status, lines, length)
+        if stream and status < 300 and self.form.is_checked:
+            self._check = StreamCheck(self.form)
+        self.door.start(status, lines, length)
 
     def open(self, lines: bytes) -> None:
         """Begin a stream before the engine has answered."""
         self.status = 200
         self._stream = True
-        self._door.start(200, lines, None)
+        self.door.start(200, lines, None)
 
     def join(self, head: AnswerHead, note: bytes, backend: str) -> Reply:
         """Begin the answer in an opened stream, after ``note`` as a comment. Returns the reply to go on with."""
@@ -60,8 +75,8 @@ class Reply:
             return MismatchedReply(self, backend, head.status)
         self.begun = True
         self.write(comment(note))
-        if self._form.is_checked:
-            self._check = StreamCheck(self._form)
+        if self.form.is_checked:
+            self._check = StreamCheck(self.form)
         return self
 
     def write(self, body: bytes) -> BrokenStream | None:
@@ -77,7 +92,8 @@ class Reply:
         if self._meter is None:
             self._meter = AnswerMeter(self._stream)
         self._meter.add(body)
-        self._door.write(body)
+        delivered = self.delivered
+        self.door.write(body if delivered is None else delivered.take(body))
         return None
 
     def finish(self, body: bytes) -> BrokenStream | None:
@@ -89,12 +105,17 @@ class Reply:
             self._whole = body
         else:
             self._meter.add(body)
-        self._door.finish(body)
+        self.door.finish(body if self.delivered is None or not body else self.delivered.take(body))
         return None
+
+    def end(self, events: bytes) -> None:
+        """End the stream with events made here."""
+        self.door.finish(events)
 
     def _write_good(self, body: bytes, problem: BrokenStream) -> BrokenStream:
         if problem.good:
-            self._door.write(body[: problem.good])
+            good = body[: problem.good]
+            self.door.write(good if self.delivered is None else self.delivered.take(good))
         return problem
 
     def fail(self, error: RequestError, request_id: bytes) -> None:
@@ -102,9 +123,9 @@ class Reply:
         if not self.status:
             self._refuse(error, request_id)
         elif self._stream:
-            self._door.finish(self._form.error_event(error.status, error.envelope()))
+            self.door.finish(self.form.error_event(error.status, error.envelope()))
         else:
-            self._door.abort()
+            self.door.abort()
 
     def measure(self) -> tuple[int, int, Tokens]:
         """The bytes, the events and the tokens of the engine's answer, as far as it has passed."""
@@ -114,19 +135,19 @@ class Reply:
 
     def unread(self) -> int:
         """How many bytes the client has not taken yet."""
-        return self._door.unread()
+        return self.door.unread()
 
     def abort(self) -> None:
         """Break off."""
-        self._door.abort()
+        self.door.abort()
 
     def _refuse(self, error: RequestError, request_id: bytes) -> None:
-        body = self._form.error_body(error.status, error.envelope())
+        body = self.form.error_body(error.status, error.envelope())
         lines = b"content-type: application/json\r\nx-request-id: %s\r\n" % request_id
         if error.retry_after is not None:
             lines += b"retry-after: %d\r\n" % error.retry_after
-        self._door.start(error.status, lines, len(body))
-        self._door.finish(body)
+        self.door.start(error.status, lines, len(body))
+        self.door.finish(body)
 
 
 class MismatchedReply(Reply):
@@ -139,7 +160,7 @@ class MismatchedReply(Reply):
     __slots__ = ("_answered", "_backend", "_body")
 
     def __init__(self, opened: Reply, backend: str, status: int) -> None:
-        super().__init__(opened._door, opened._form)
+        super().__init__(opened.door, opened.form)
         self.begun = self._stream = True
         self.paused = opened.paused
         self.status = status if status >= 400 else UpstreamError.status
@@ -160,7 +181,7 @@ class MismatchedReply(Reply):
         theirs = details.get("error") if isinstance(details, dict) else None
         if isinstance(theirs, dict):
             envelope["error"] |= {name: theirs[name] for name in _ERROR_FIELDS if name in theirs}
-        self._door.finish(self._form.error_event(self.status, envelope))
+        self.door.finish(self.form.error_event(self.status, envelope))
         return None
 
 

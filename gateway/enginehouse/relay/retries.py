@@ -20,6 +20,7 @@ class Outcome(Enum):
     BROKEN = "the connection broke, or could not be made"
     EXITED = "the connection broke, and the engine has exited"
     REJECTED = "the queue rejected the request"
+    UNFIT = "the engine cannot continue the stream"
     REPLICA_LOST = "the queue rejected the request because its replica was lost"
 
     @classmethod

@@ -22,11 +22,15 @@ _decode = msgspec.json.Decoder(_Read).decode
 
 
 class BrokenStream(NamedTuple):
-    """Why a stream is not whole. ``good``: how many bytes of the piece precede it. ``error``: the engine's own."""
+    """Why a stream is not whole. ``good``: how many bytes of the piece precede it. ``error``: the engine's own.
+
+    ``differs``: it is whole so far, but does not continue what the client has.
+    """
 
     why: str
     good: int
     error: object = None
+    differs: bool = False
 
     @property
     def is_request(self) -> bool:

@@ -57,6 +57,16 @@ class Counters:
         self.retries: defaultdict[str, int] = defaultdict(int)
         self.stale: defaultdict[str, int] = defaultdict(int)
 
+        self.continuations: defaultdict[tuple[str, str, str], int] = defaultdict(int)
+        """Streams that went on at another engine, by its backend, the reason and the outcome."""
+        self.gaps: defaultdict[str, Histogram] = defaultdict(Histogram)
+        """How long clients waited for the next event of such a stream, by the reason."""
+
+    def continued(self, backend: str, reason: str, outcome: str, gap: float) -> None:
+        """Count a stream that goes on at ``backend`` after ``gap`` seconds."""
+        self.continuations[backend, reason, outcome] += 1
+        self.gaps[reason].observe(gap)
+
     def series(self, backend: str, model: str) -> Series:
         """The series of ``model`` on ``backend``; a new one if there is none yet."""
         key = (backend, model)

@@ -128,7 +128,7 @@ async def test_what_follows_the_last_event_is_relayed(house: OpenGateway, engine
 @pytest.mark.parametrize("how", ["CLOSE", "RESET"])
 async def test_a_stream_that_breaks_ends_with_an_error_event(house: OpenGateway, engine: StartEngine, how: str) -> None:
     served, other = await engine(), await engine()
-    gateway = await house(served, other)
+    gateway = await house(served, other, routing={"broken_stream": "error"})
     read = asyncio.Event()
     served.streams(event(0), event(1)[:-1], read, getattr(served, how))
     client = await gateway.client()

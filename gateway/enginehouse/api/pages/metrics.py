@@ -41,6 +41,7 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield all metric families; the Prometheus client library calls this."""
         yield from self._requests()
+        yield from self._continuations()
         yield from self._backends()
         yield from self._loop()
 
@@ -85,6 +86,22 @@ class Metrics(Collector):
         live = GaugeMetricFamily("enginehouse_live_requests", "Requests that have no whole answer yet.")
         live.add_metric([], len(self._relay.live))
         yield from (total, first, duration, refused, retries, stale, live)
+
+    def _continuations(self) -> Iterator[Metric]:
+        counters = self._relay.context.counters
+        total = CounterMetricFamily(
+            "enginehouse_continuations",
+            "Streams that went on at another backend.",
+            labels=["backend", "reason", "outcome"],
+        )
+        for labels, count in counters.continuations.items():
+            total.add_metric(labels, count)
+        gaps = HistogramMetricFamily(
+            "enginehouse_continuation_gap_seconds", "From the cut until the stream went on.", labels=["reason"]
+        )
+        for reason, histogram in counters.gaps.items():
+            gaps.add_metric([reason], *_buckets(histogram))
+        yield from (total, gaps)
 
     def _loop(self) -> Iterator[Metric]:
         lag = HistogramMetricFamily("enginehouse_event_loop_lag_seconds", "How late the event loop turns.")

@@ -28,7 +28,7 @@ def cut_ids(piece: bytes) -> bytes:
     at = piece.find(_IDS)
     if at >= 0:
         end = piece.find(b"]", at) + 1
-        if piece.find(_MARK, end) < 0 and piece.rfind(_MARK, 0, at) < 0:
+        if end and piece.find(_MARK, end) < 0 and piece.rfind(_MARK, 0, at) < 0:
             return piece[:at] + piece[end:]
     return _ALL_IDS.sub(b"", piece) if _MARK in piece else piece
 

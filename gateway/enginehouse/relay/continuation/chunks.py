@@ -93,9 +93,14 @@ def read_chunks(piece: bytes) -> Iterator[tuple[StreamChunk | None, bytes]]:
             yield (None if data.strip() == b"[DONE]" else _decode(data)), data
 
 
-def common_fields(piece: bytes) -> dict[str, msgspec.Raw]:
-    """The fields that all chunks of the answer share, from its first chunk: the id, the time, the model."""
-    data = next(event.data for event in read_events(piece) if event.data is not None)
+def common_fields(piece: bytes) -> dict[str, msgspec.Raw] | None:
+    """The fields that all chunks of the answer share, from its first chunk: the id, the time, the model.
+
+    ``None`` if ``piece`` has comments only.
+    """
+    data = next((event.data for event in read_events(piece) if event.data is not None), None)
+    if data is None:
+        return None
     return {name: value.copy() for name, value in _fields(data).items() if name not in _OF_ONE_CHUNK}
 
 

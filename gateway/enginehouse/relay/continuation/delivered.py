@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from enginehouse.domain.continuation import PartialAnswer, StreamTraits
+from enginehouse.interfaces.drivers import Driver
 from enginehouse.relay.continuation.added_fields import cutter
 from enginehouse.relay.continuation.chunk_writer import DONE, ChunkWriter
 from enginehouse.relay.continuation.chunks import StreamChunk, common_fields, read_chunks
@@ -19,6 +20,7 @@ from enginehouse.relay.continuation.restrictions import (
     why_not_again,
     withheld_characters,
 )
+from enginehouse.relay.sse import ENDS
 
 _MOST_UNREAD = 64 * 1024
 """In bytes: about 250 events, which are read in 0.3 ms."""
@@ -35,7 +37,6 @@ class Delivered:
     """
 
     __slots__ = (
-        "_added",
         "_cut",
         "_fields",
         "_size",
@@ -60,7 +61,6 @@ class Delivered:
         self.why = ""
         self.finish: str | None = None
         self.ended = False
-        self._added = added
         self._cut = cutter(traits.added) if added else None
         self._fields: dict[str, Any] | None = None
         self._unread: list[bytes] = []
@@ -69,11 +69,21 @@ class Delivered:
 
     def take(self, piece: bytes) -> bytes:
         """Keep whole events from the engine; returns them as the client gets them."""
+        if not piece.endswith(ENDS):
+            self.give_up("one of its events is too large")
+            return piece
         self._unread.append(piece)
         self._size += len(piece)
         if self._size > _MOST_UNREAD:
             self.read()
         return self._cut(piece) if self._cut is not None else piece
+
+    def begin_anew(self, driver: Driver) -> bytes:
+        """The request for another engine, while the client has nothing yet."""
+        asked = driver.continuable(self.path, self.body)
+        self.traits = driver.streams
+        self._cut = cutter(driver.streams.added) if asked is not self.body else None
+        return asked
 
     # --- what the client asked for
 
@@ -113,7 +123,7 @@ class Delivered:
         try:
             for piece in pieces:
                 self._read(piece)
-        except (ValueError, RecursionError, StopIteration):
+        except (ValueError, RecursionError):
             self.give_up("an event of its engine cannot be understood")
 
     def give_up(self, why: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from enginehouse.domain.continuation import Continuation, StreamTraits
@@ -31,15 +31,14 @@ class Joint:
         self._progress.resume(continuation.tokens, continuation.skip, exact=continuation.exact)
         self._writer = ChunkWriter(delivered.common or {}, chat=delivered.chat)
 
-    def translate(self, piece: bytes) -> bytes:
+    def translate(self, piece: bytes) -> Iterator[bytes]:
         """The client's events for whole events of the new engine.
 
         Raises ``AnswerDiffers`` if they do not go on where the client's text ends, and ``ValueError`` for an event that
         cannot be understood.
         """
-        return b"".join(
-            [self._end() if chunk is None else self._event(chunk, data) for chunk, data in read_chunks(piece)]
-        )
+        for chunk, data in read_chunks(piece):
+            yield self._end() if chunk is None else self._event(chunk, data)
 
     def _event(self, chunk: StreamChunk, data: bytes) -> bytes:
         usage = None if chunk.usage is None else self._usage(chunk.usage)

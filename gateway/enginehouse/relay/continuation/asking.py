@@ -1,0 +1,28 @@
+"""Asks drivers and engines how a stream goes on."""
+
+from __future__ import annotations
+
+import msgspec
+
+from enginehouse.domain.continuation import Continuation
+from enginehouse.domain.errors import CannotContinue
+from enginehouse.interfaces.drivers import Driver, EngineClient
+from enginehouse.relay.continuation.delivered import Delivered
+
+
+async def continuation_of(
+    delivered: Delivered, driver: Driver, engine: EngineClient, *, exact: bool = True
+) -> Continuation:
+    """How ``engine`` goes on with the stream; ``exact``: by its tokens, if the driver can.
+
+    Raises ``CannotContinue``, or what the driver and the engine raise.
+    """
+    if why := delivered.stays():
+        raise CannotContinue(f"The stream cannot be continued: {why}")
+    answer = delivered.partial(delivered.body)
+    if not exact:
+        answer = msgspec.structs.replace(answer, ids=None)
+    answer = await driver.fill_in(engine, answer)
+    if answer.prompt_ids is not None:
+        delivered.progress.learn_prompt(answer.prompt_ids)
+    return driver.continuation(answer)

@@ -1,0 +1,163 @@
+"""Continues a stream as a job for another engine."""
+
+from __future__ import annotations
+
+from enum import Enum
+from time import perf_counter
+
+import msgspec
+
+from enginehouse.domain.continuation import Continuation
+from enginehouse.domain.errors import CannotContinue, RequestError, UpstreamError
+from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.route import Route
+from enginehouse.relay.continuation.asking import continuation_of
+from enginehouse.relay.continuation.delivered import Delivered
+from enginehouse.relay.continuation.joint import Joint
+from enginehouse.relay.door import Caller
+from enginehouse.relay.job import Job
+from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.upstream.upstream import Upstream
+
+_TIMEOUT_S = 5.0
+"""How long an engine may take to tell what its driver asks."""
+
+
+class Way(str, Enum):
+    """How a stream goes on at another engine."""
+
+    TOKENS = "tokens"
+    TEXT = "text"
+    RESTART = "restart"
+
+
+class ContinuationJob(Job):
+    """What is left of ``job``, whose stream an engine broke off: for another engine of the same model.
+
+    At each engine, the ways are tried in order until one is answered as it should be: after the tokens, after the text,
+    or from the beginning. ``joint`` and ``way`` are those of the current try.
+    """
+
+    __slots__ = ("_body", "_broke_at", "_cause", "_most", "_route", "_stream", "_ways", "_why", "joint", "way")
+
+    method = "POST"
+    repeatable = True
+    raw = False
+    prepares = True
+    retry_statuses: frozenset[int] = frozenset()
+
+    def __init__(self, job: Job, delivered: Delivered, broken: Route, tries_before: int) -> None:
+        super().__init__(job.context, job.path, job.headers, job.request_id)
+        assert job.requirements is not None
+        self.began = job.began
+        self.trace = job.trace
+        self.caller = job.caller
+        self.requirements = msgspec.structs.replace(job.requirements, model=broken.chosen.model)
+        self.delivered = self._stream = delivered
+        self._most = tries_before + job.context.continuation.max_continuations
+        self.joint: Joint | None = None
+        self.way = Way.TOKENS
+        self._route: Route | None = None
+        self._ways: list[Way] = []
+        self._why = ""
+        self._body = b""
+        self._cause: RequestError | None = None
+        self._broke_at = 0.0
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the current try has brought something new for the client."""
+        return self.joint is None or self.joint.closed
+
+    def broke(self, cause: RequestError) -> None:
+        """Note that an engine broke the stream off just now."""
+        self._cause = cause
+        self._broke_at = perf_counter()
+        self._route = None
+
+    def joined(self) -> None:
+        """Count the stream as continued."""
+        assert self._route is not None
+        gap = perf_counter() - self._broke_at
+        self.context.counters.continued(self._route.chosen.backend, "broken", self.way.value, gap)
+
+    def failed(self, error: RequestError) -> RequestError:
+        """Count the stream as broken for good; the error for its client, that ``error`` ends."""
+        cause = self._cause
+        if cause is None or not isinstance(error, CannotContinue):
+            return error
+        return UpstreamError(f"{cause.message}. {error.message}", details=cause.details)
+
+    @property
+    def max_retries(self) -> int:
+        return self._most
+
+    def _needs(self, caller: Caller | None) -> Requirements:
+        raise NotImplementedError  # its client's request was admitted before
+
+    def route(self, failed: tuple[str, ...]) -> Route:
+        """A route to the same model: another one would tell another story."""
+        assert self.requirements is not None
+        context, model = self.context, self.requirements.model
+        route = context.router.route(self.requirements, context.fleet.snapshot, failed, fallbacks=False)
+        if route.chosen.model != model:
+            raise CannotContinue(f"No other backend serves '{model}'")
+        return route
+
+    def body_for(self, route: Route) -> bytes:
+        return b""  # made by ``prepare``, when the engine is ready
+
+    async def prepare(self, route: Route) -> None:
+        """Find the next way in which the engine at the end of ``route`` may go on.
+
+        Raises ``CannotContinue`` when there is none left.
+        """
+        if route is not self._route:
+            self._route = route
+            self._why = ""
+            rule = self.context.continuation.of(route.chosen.model)
+            self._ways = [Way.TOKENS, Way.TEXT, Way.RESTART] if rule == "continue" else [Way.RESTART]
+        while self._ways:
+            self.way = self._ways.pop(0)
+            try:
+                await self._find_way(route)
+            except RequestError as error:
+                self._why = self._why or error.message
+            else:
+                return
+        raise CannotContinue(f"Backend '{route.chosen.backend}' cannot go on with it: {self._why}")
+
+    async def _find_way(self, route: Route) -> None:
+        delivered, backend, way = self._stream, route.chosen.backend, self.way
+        driver = self.context.continuation.drivers[backend]
+        delivered.read()
+        if delivered.common is None and not delivered.why:
+            self.way, self._ways = Way.RESTART, []
+            self._body = delivered.begin_anew(driver)
+            self.joint = None
+            return
+        if way is Way.RESTART:
+            if why := delivered.stays_again():
+                raise CannotContinue(why)
+            body = driver.continuable(delivered.path, delivered.body)
+            continuation = Continuation(path=delivered.path, body=body, tokens=0, skip=delivered.progress.chars)
+        else:
+            client = Client(self.context.upstreams[backend], _TIMEOUT_S)
+            continuation = await continuation_of(delivered, driver, client, exact=way is Way.TOKENS)
+            if way is Way.TOKENS and not continuation.exact:  # the driver knows no tokens: this is the text already
+                self.way = self._ways.pop(0)
+        self.joint = Joint(delivered, continuation, driver.streams)
+
+    def request(self, upstream: Upstream, body: bytes) -> bytes:
+        if self.joint is None:
+            return upstream.post(self.path, self.engine_headers, self.request_id, self._body)
+        continuation = self.joint.continuation
+        return upstream.post(continuation.path, self.engine_headers, self.request_id, continuation.body)
+
+    def judge(self, route: Route, status: int, first_byte: float, suspects: tuple[str, ...]) -> tuple[str, ...]:
+        """Only servers' errors count: the request is the gateway's own, and its time no measure of others."""
+        if status < 500:
+            self.context.fleet.succeeded(route.chosen.backend)
+        else:
+            self.context.fleet.failed(route.chosen.backend, f"answered {status} to a continuation")
+        return suspects

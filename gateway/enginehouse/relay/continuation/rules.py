@@ -1,0 +1,25 @@
+"""Which streams are continued, by the configuration in force."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from enginehouse.config.schema import ModelSettings, RoutingSettings
+from enginehouse.config.section import BrokenStreamRule
+from enginehouse.interfaces.drivers import Driver
+
+
+class ContinuationRules:
+    """What happens to a stream whose engine breaks. ``drivers``: of every backend, by its name."""
+
+    def __init__(
+        self, routing: RoutingSettings, models: Mapping[str, ModelSettings], drivers: Mapping[str, Driver]
+    ) -> None:
+        self.max_continuations = routing.max_continuations
+        self.drivers = drivers
+        self._otherwise = routing.broken_stream
+        self._by_model = {name: model.broken_stream for name, model in models.items() if model.broken_stream}
+
+    def of(self, model: str) -> BrokenStreamRule:
+        """What happens to a stream of ``model``."""
+        return self._by_model.get(model, self._otherwise)

@@ -1,0 +1,256 @@
+"""Streams whose engine breaks go on at another one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from enginehouse.domain.replica import ReplicaState
+from tests.support.launched_engine import Launch
+from tests.support.model_engine import Break, StartModelEngine
+from tests.support.scripted_engine import END, Cut, Step
+from tests.support.seen_stream import SeenStream, read_stream
+from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
+from tests.support.streaming_model import stream
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+VLLM = {"driver": "vllm"}
+FAULTS: dict[str, tuple[Step, ...]] = {
+    "closed": (Cut.CLOSE,),
+    "reset": (Cut.RESET,),
+    "an error event": (b'event: error\ndata: {"error":{"message":"out of memory","code":500}}\n\n',),
+    "no JSON": (b'data: {"id": "broken", "choices": [\n\n',),
+    "half an event": (b'data: {"id": "bro', Cut.CLOSE),
+    "no last event": (END,),
+}
+
+
+def body(path: str = CHAT, **more: Any) -> dict[str, Any]:
+    prompt = {"messages": [{"role": "user", "content": "Tell"}]} if path == CHAT else {"prompt": "Tell"}
+    return {"model": MODEL, **prompt, "stream": True, "max_tokens": 30, **more}
+
+
+def unbroken(path: str, asked: dict[str, Any]) -> SeenStream:
+    return read_stream(b"".join(stream(path, msgspec.json.encode(asked))))
+
+
+async def ask(gateway: ServedGateway, path: str, asked: dict[str, Any]) -> SeenStream:
+    reply = await gateway.ask(gateway.post(asked, path=path))
+    assert (reply.status, reply.whole) == (200, True)
+    return read_stream(reply.body)
+
+
+def continued(gateway: ServedGateway) -> dict[tuple[str, str, str], int]:
+    return dict(gateway.relay.context.counters.continuations)
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_stream_goes_on_elsewhere_whatever_breaks_it(
+    house: OpenGateway, model_engine: StartModelEngine, path: str, fault: str
+) -> None:
+    first, other = await model_engine(), await model_engine()
+    gateway = await house(first, other, backend=VLLM)
+    first.breaks = [Break(9, *FAULTS[fault])]
+    asked = body(path, stream_options={"include_usage": True}, stop=["zz"])
+    seen, whole = await ask(gateway, path, asked), unbroken(path, asked)
+    assert (seen.answer, seen.counts, len(seen.heads)) == (whole.answer, whole.counts, 1)
+    assert continued(gateway) == {("b", "broken", "tokens"): 1}
+    rest = other.asked()
+    assert rest["max_tokens"] < 30
+    assert len(rest["prompt"]) + rest["max_tokens"] == whole.counts["prompt_tokens"] + 30
+    assert "'a'" in str(gateway.fleet.backends()[0].last_error)
+
+
+async def test_a_stalled_stream_goes_on_elsewhere(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    first, other = await model_engine(), await model_engine()
+    gateway = await house(first, other, backend=VLLM)
+    first.breaks = [Break(5, asyncio.Event())]
+    client = await gateway.client()
+    client.send(gateway.post(body()))
+    call = await first.call()
+    await client.head()
+    wire = b""
+    while wire.count(b"data: ") < 5:
+        wire += await client.chunk()
+    gateway.pass_time(121)
+    while not wire.endswith(b"[DONE]\n\n"):
+        wire += await client.chunk()
+    assert read_stream(wire).answer == unbroken(CHAT, body()).answer
+    await call.closed.wait()
+
+
+async def test_a_stream_goes_on_as_often_as_the_configuration_says(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    engines = [await model_engine() for _ in range(6)]
+    gateway = await house(*engines, backend=VLLM, routing={"max_continuations": 3})
+    for engine in engines:
+        engine.breaks = [Break(3, Cut.CLOSE)] * 9
+    seen = await ask(gateway, CHAT, body())
+    assert sum(len(engine.calls) for engine in engines) == 4
+    assert not seen.ended
+    assert seen.error["code"] == "upstream_error"
+    assert unbroken(CHAT, body()).text.startswith(seen.text)
+
+
+@pytest.mark.parametrize("refused", ["prompt", "everything"])
+async def test_what_an_engine_refuses_is_asked_in_another_way(
+    house: OpenGateway, model_engine: StartModelEngine, refused: str
+) -> None:
+    first, other = await model_engine(), await model_engine()
+    gateway = await house(first, other, backend=VLLM)
+    first.breaks = [Break(6, Cut.CLOSE)]
+    other.refuses = {"prompt", *({"continue_final_message"} if refused == "everything" else ())}
+    seen = await ask(gateway, CHAT, body())
+    ways = [set(msgspec.json.decode(call.body)) & {"prompt", "continue_final_message"} for call in other.calls]
+    if refused == "prompt":
+        assert ways == [{"prompt"}, {"continue_final_message"}]
+        assert continued(gateway) == {("b", "broken", "text"): 1}
+        assert seen.ended
+    else:
+        assert ways == [{"prompt"}, {"continue_final_message"}, set()]
+        assert continued(gateway) == {("b", "broken", "restart"): 1}
+        assert seen.answer == unbroken(CHAT, body()).answer
+
+
+async def test_a_request_that_cannot_be_continued_is_asked_anew(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    first, other = await model_engine(), await model_engine()
+    gateway = await house(first, other, backend=VLLM)
+    first.breaks = [Break(6, Cut.CLOSE)]
+    asked = body(seed=7, stream_options={"include_usage": True})
+    seen, whole = await ask(gateway, CHAT, asked), unbroken(CHAT, asked)
+    assert (seen.answer, seen.counts) == (whole.answer, whole.counts)
+    assert other.asked()["messages"] == asked["messages"]
+    assert continued(gateway) == {("b", "broken", "restart"): 1}
+
+
+async def test_another_answer_is_not_passed_on(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    first, other = await model_engine(), await model_engine()
+    gateway = await house(
+        first,
+        other,
+        backends={"b": {"url": other.url, "models": [MODEL], "driver": "vllm"}},
+        backend=VLLM,
+        routing={"broken_stream": "restart"},
+    )
+    first.breaks = [Break(6, Cut.CLOSE)]
+    other.breaks = [Break(1, b'data: {"choices":[{"index":0,"delta":{"content":"Else"},"finish_reason":null}]}\n\n')]
+    seen = await ask(gateway, CHAT, body())
+    assert seen.error["code"] == "upstream_error"
+    assert "cannot go on" in seen.error["message"]
+    assert unbroken(CHAT, body()).text.startswith(seen.text)
+
+
+@pytest.mark.parametrize(
+    "rule", [{"routing": {"broken_stream": "error"}}, {"models": {MODEL: {"broken_stream": "error"}}}]
+)
+async def test_a_broken_stream_may_just_end_with_an_error(
+    house: OpenGateway, model_engine: StartModelEngine, rule: dict[str, Any]
+) -> None:
+    first, other = await model_engine(), await model_engine()
+    gateway = await house(first, other, backend=VLLM, **rule)
+    first.breaks = [Break(6, Cut.CLOSE)]
+    seen = await ask(gateway, CHAT, body())
+    assert seen.error["code"] == "upstream_error"
+    assert other.calls == []
+    assert first.asked() == body(), "nothing is added"
+
+
+@pytest.mark.parametrize("usage", [True, False])
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+async def test_an_answer_that_is_whole_but_for_its_end_is_ended_here(
+    house: OpenGateway, model_engine: StartModelEngine, path: str, usage: bool
+) -> None:
+    first, other = await model_engine(), await model_engine()
+    gateway = await house(first, other, backend=VLLM)
+    asked = body(path, stream_options={"include_usage": usage})
+    events = len(list(stream(path, msgspec.json.encode(asked | {"return_token_ids": True}))))
+    first.breaks = [Break(events - 1 - usage, Cut.CLOSE)]
+    seen, whole = await ask(gateway, path, asked), unbroken(path, asked)
+    assert (seen.answer, seen.counts) == (whole.answer, whole.counts)
+    assert other.calls == []
+
+
+async def test_an_engine_that_breaks_before_its_first_event_is_replaced(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    first, other = await model_engine(), await model_engine()
+    gateway = await house(first, other, backend=VLLM)
+    first.breaks = [Break(0, b": wait\n\n", Cut.CLOSE)]
+    assert (await ask(gateway, CHAT, body())).answer == unbroken(CHAT, body()).answer
+
+
+async def test_clients_never_see_what_was_added(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    first, other = await model_engine(), await model_engine()
+    gateway = await house(first, other, backend=VLLM)
+    reply = await gateway.ask(gateway.post(body()))
+    assert first.asked()["return_token_ids"] is True
+    assert b"token_ids" not in reply.body
+    assert read_stream(reply.body).answer == unbroken(CHAT, body()).answer
+
+
+async def test_nothing_is_added_where_no_other_engine_could_go_on(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    alone = await model_engine()
+    gateway = await house(alone, backend=VLLM)
+    await gateway.ask(gateway.post(body()))
+    assert alone.asked() == body()
+    await gateway.ask(gateway.post(body(stream=False)))
+    assert alone.asked() == body(stream=False)
+
+
+async def test_a_client_that_leaves_meanwhile_frees_everything(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    first, other = await model_engine(), await model_engine()
+    gateway = await house(first, other, backend=VLLM)
+    first.breaks, other.breaks = [Break(4, Cut.CLOSE)], [Break(0, asyncio.Event())]
+    client = await gateway.client()
+    client.send(gateway.post(body()))
+    call = await other.call()
+    client.reset()
+    await call.closed.wait()
+    await gateway.quiet()
+
+
+async def test_a_connection_serves_on_after_a_continued_stream(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    first, other = await model_engine(), await model_engine()
+    gateway = await house(first, other, backend=VLLM)
+    client = await gateway.client()
+    for number in range(3):
+        first.breaks, other.breaks = [Break(number + 2, Cut.CLOSE)], []
+        gateway.fleet.succeeded("a")
+        reply = await client.ask(gateway.post(body()))
+        assert read_stream(reply.body).answer == unbroken(CHAT, body()).answer
+    assert sum(continued(gateway).values()) == 3
+
+
+async def test_an_engine_that_exits_is_launched_again_for_its_stream(
+    house: OpenGateway, model_engine: StartModelEngine, launched: Launch
+) -> None:
+    alone = await model_engine()
+    gateway = await house(alone, backend=VLLM)
+    managed = launched(gateway, "a", concurrency=4)
+    managed.state = ReplicaState.READY
+    exits = asyncio.Event()
+    alone.breaks = [Break(4, exits, Cut.CLOSE)]
+    client = await gateway.client()
+    client.send(gateway.post(body()))
+    await client.head()
+    wire = await client.chunk()
+    exits.set()
+    managed.exits()
+    await managed.gets_ready()
+    while not wire.endswith(b"[DONE]\n\n"):
+        wire += await client.chunk()
+    assert read_stream(wire).answer == unbroken(CHAT, body()).answer
+    assert managed.starts == 1
