@@ -16,7 +16,13 @@ CLIENT_KEYS = ["SECRET-key-alice", "SECRET-key-bob"]
 def make_config(rng: random.Random) -> Table:
     """A configuration whose time limits are a few seconds."""
     config: Table = {
-        "server": {"host": "127.0.0.1", "port": 8080, "drain_timeout": rng.choice(("1s", "4s")), "max_body": "1MiB"},
+        "server": {
+            "host": "127.0.0.1",
+            "port": 8080,
+            "drain_timeout": rng.choice(("1s", "4s")),
+            "max_body": "512KiB",
+            "max_body_memory": rng.choice(("1GiB", "512KiB")),
+        },
         "checks": {
             "interval": rng.choice(("1s", "3s")),
             "timeout": "800ms",

@@ -22,6 +22,8 @@ def leftovers(gateway: Gateway) -> Iterator[str]:
         for replica, count in host._in_flight.items():
             if count:
                 yield f"{count} in flight at {replica}"
+    if held := gateway.admission.body_memory.held:
+        yield f"{held} bytes of bodies held"
     for holder in gateway.admission.keyring._holders.values():
         if holder._running:
             yield f"{holder._running} requests of key {holder.name}"

@@ -65,6 +65,7 @@ def make_schedule(seed: int) -> Schedule:
     length = rng.choice((1.0, 3.0, 6.0))
     if calm:
         config["scheduling"] |= {"max_queue": 1000, "queue_timeout": "60s"}
+        config["server"]["max_body_memory"] = "1GiB"
         config["auth"] = {}
     shutdown = None if calm or rng.random() > 0.12 else rng.uniform(0.2, length)
     return Schedule(

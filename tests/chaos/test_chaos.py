@@ -19,6 +19,7 @@ def chaos(*arguments: str) -> str:
     return ran.stdout
 
 
+@pytest.mark.timeout(300)  # 15 s alone, more beside others
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_nothing_is_lost_whatever_goes_wrong(part: int) -> None:
     count = _SEEDS // _PARTS

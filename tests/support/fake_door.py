@@ -12,6 +12,7 @@ from uvicorn.server import ServerState
 
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.doors.admission import Admission
+from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.doors.fast import FastDoor, fast_door
 from enginehouse.api.keys import Keyring
 from enginehouse.config.schema import BackendSettings, ServerSettings, TimeoutSettings
@@ -115,7 +116,11 @@ class FakeDoor:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.engine = StubRelay()
         admission = Admission(
-            cast(Relay, self.engine), Keyring([]), CrossOriginProtection(ServerSettings()), max_body=1 << 20
+            cast(Relay, self.engine),
+            Keyring([]),
+            CrossOriginProtection(ServerSettings()),
+            max_body=1 << 20,
+            body_memory=BodyMemory(0),
         )
         self._type = fast_door(admission, cors=False)
         self._config = UvicornConfig(

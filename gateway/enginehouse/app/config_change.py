@@ -126,6 +126,7 @@ class ConfigChange:
         parts.admission.keyring.configure(config.auth.keys)
         parts.admission.cross_origin = CrossOriginProtection(config.server)
         parts.admission.max_body = config.server.max_body
+        parts.admission.body_memory.most = config.server.max_body_memory
         parts.admission.client_timeout = config.timeouts.client
         relay.router = self._router
         relay.filters = FiltersByName(config.models, config.routing.aliases)

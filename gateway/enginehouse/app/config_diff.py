@@ -19,6 +19,7 @@ _NAMED: Collection[Path] = (("hosts",), ("backends",), ("models",), PARAMETERS)
 _AT_ONCE: Collection[Path] = (
     ("server", "allowed_hosts"),
     ("server", "max_body"),
+    ("server", "max_body_memory"),
     ("server", "drain_timeout"),
     ("server", "drain_delay"),
     ("server", "watch"),

@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, Route
 from enginehouse.api.application import build_application
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.doors.admission import Admission
+from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.keys import Keyring
 from enginehouse.api.pages.endless import EndlessStreams
 from enginehouse.api.pages.events import Events
@@ -120,6 +121,7 @@ class Gateway:
             Keyring(config.auth.keys),
             CrossOriginProtection(config.server),
             max_body=config.server.max_body,
+            body_memory=BodyMemory(config.server.max_body_memory),
             client_timeout=config.timeouts.client,
         )
         self._prober = Prober(self.fleet, config.checks)
@@ -212,7 +214,8 @@ class Gateway:
             ),
         ]
         if config.telemetry.metrics:
-            routes.append(Route("/metrics", Metrics(self.relay, self.loop_monitor, self.plugin_times).page))
+            metrics = Metrics(self.relay, admission.body_memory, self.loop_monitor, self.plugin_times)
+            routes.append(Route("/metrics", metrics.page))
         routes += self._plugin_routes()
 
         @asynccontextmanager

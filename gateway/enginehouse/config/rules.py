@@ -11,6 +11,7 @@ from enginehouse.config.masks import has_mask
 from enginehouse.config.schema import Config, KeySettings
 from enginehouse.config.secrets import MASK
 from enginehouse.config.shape import PARAMETERS, Path, dotted
+from enginehouse.config.units import format_size
 from enginehouse.domain.errors import AliasCycle
 
 LOCAL_HOST = "local"
@@ -30,6 +31,16 @@ def warnings(config: Config) -> list[str]:
 def _workers(config: Config) -> Iterator[Problem]:
     if config.server.workers > 1:
         yield Problem(("server", "workers"), "more than one serving process is not supported", "set it to 1")
+
+
+def _body_memory(config: Config) -> Iterator[Problem]:
+    server = config.server
+    if 0 < server.max_body_memory < server.max_body:
+        yield Problem(
+            ("server", "max_body_memory"),
+            f"a body of {format_size(server.max_body)} (max_body) could never be held",
+            f"set it to {format_size(server.max_body)} at least",
+        )
 
 
 def _models_named(config: Config) -> Iterator[Problem]:
@@ -204,6 +215,7 @@ def _versioned_urls(config: Config) -> Iterator[str]:
 
 _RULES: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _workers,
+    _body_memory,
     _models_named,
     _weights,
     _alias_cycles,

@@ -31,6 +31,10 @@ class ServerSettings(Section, frozen=True):
     port: Annotated[Port, Meta(description="0 picks a free port")] = 8080
     workers: Annotated[Positive, Meta(description="number of serving processes; only 1 is supported")] = 1
     max_body: Annotated[ByteSize, Meta(description="largest request body accepted")] = 32 * 1024**2
+    max_body_memory: Annotated[
+        ByteSize,
+        Meta(description="bytes of request bodies held at once, over all connections; beyond, 503. 0 is no limit"),
+    ] = 1024**3
     drain_timeout: Annotated[
         Duration, Meta(description="how long live requests may take to finish when the gateway stops")
     ] = 30

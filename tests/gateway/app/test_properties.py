@@ -53,7 +53,9 @@ BACKEND = st.fixed_dictionaries(
 CONFIGS = st.fixed_dictionaries(
     {"models": tables("abc", MODEL), "backends": tables("xyz", BACKEND), "hosts": st.just({})},
     optional={
-        "server": st.fixed_dictionaries({"port": st.integers(0, 3), "max_body": st.integers(1, 9)}),
+        "server": st.fixed_dictionaries(
+            {"port": st.integers(0, 3), "max_body": st.integers(1, 9), "max_body_memory": st.integers(9, 10)}
+        ),
         "routing": st.fixed_dictionaries(
             {"aliases": st.sampled_from([{}, {"q": "a"}]), "max_retries": st.integers(0, 3)}
         ),
@@ -154,4 +156,5 @@ def facts(gateway: Gateway) -> Any:
         },
         "retries": gateway.relay.context.max_retries,
         "max_body": gateway.admission.max_body,
+        "max_body_memory": gateway.admission.body_memory.most,
     }

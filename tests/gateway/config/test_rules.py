@@ -165,3 +165,9 @@ def test_models_that_only_a_backend_can_know_are_one_warning_for_each_table(load
 
 def test_an_unknown_strategy_is_left_to_the_plugins(load: Load) -> None:
     assert load('[routing]\nstrategy = "whatever"').warnings == ()
+
+
+def test_the_largest_body_fits_into_the_memory_for_bodies(refuse: Refuse, load: Load) -> None:
+    error = refuse('[server]\nmax_body = "2MiB"\nmax_body_memory = "1MiB"')
+    assert (error.key, error.remedy) == ("server.max_body_memory", "set it to 2MiB at least")
+    assert load('[server]\nmax_body_memory = "0"').config.server.max_body_memory == 0

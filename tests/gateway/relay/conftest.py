@@ -116,5 +116,6 @@ async def house(door: DoorName, registry: Registry, engine: object) -> AsyncIter
             client.close()
         await made.disconnected()
         await made.quiet()
+        assert made.gateway.admission.body_memory.held == 0
         made.relay.close()
     assert not unhandled, unhandled

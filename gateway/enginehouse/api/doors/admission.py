@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enginehouse.api.cross_origin import CrossOriginProtection
+from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.keys import KeyHolder, Keyring
 from enginehouse.domain.errors import BodyTooLarge
 from enginehouse.domain.request import Headers
@@ -28,7 +29,7 @@ def is_from_browser(headers: Headers) -> bool:
 
 
 class Admission:
-    """Admits requests by their heads: the gateway is open, the key is known, the body is not too large.
+    """Admits requests by their heads: the gateway is open, the key is known, there is room for the body.
 
     Where no keys are set, no web page of another origin gets in. ``client_timeout``: how many seconds a client may
     leave answers unread; 0 is no limit.
@@ -41,27 +42,31 @@ class Admission:
         cross_origin: CrossOriginProtection,
         *,
         max_body: int,
+        body_memory: BodyMemory,
         client_timeout: float = 0.0,
     ) -> None:
         self.relay = relay
         self.keyring = keyring
         self.cross_origin = cross_origin
         self.max_body = max_body
+        self.body_memory = body_memory
         self.client_timeout = client_timeout
         self.hot_paths = {path.encode(): path for path in INFERENCE_PATHS}
 
     def admit(self, headers: Headers) -> KeyHolder | None:
         """Return the caller, or ``None`` where no keys are set.
 
-        Raises ``Unauthorized``, ``Forbidden``, ``BodyTooLarge`` or ``ShuttingDown``.
+        Raises ``Unauthorized``, ``Forbidden``, ``BodyTooLarge``, ``Overloaded`` or ``ShuttingDown``.
         """
         self.relay.check_open()
         caller = self.keyring.caller(headers)
         for name, value in headers:
             if name in _CHECKED:
                 if name == b"content-length":
-                    if int(value) > self.max_body:
+                    size = int(value)
+                    if size > self.max_body:
                         raise self.too_large()
+                    self.body_memory.check(size)
                 elif caller is None:
                     self.cross_origin.check_origin(headers)
         return caller

@@ -8,6 +8,7 @@ from collections import deque
 from starlette.types import Message, Receive, Scope, Send
 
 from enginehouse.api.doors.admission import Admission
+from enginehouse.api.doors.body_memory import BodyShare
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.relay.door import Caller
@@ -137,29 +138,32 @@ class AsgiDoor:
             receiving.cancel()
 
     async def _read(self, exchange: Exchange, caller: Caller | None, receive: Receive) -> None:
-        """Read the body and begin the exchange, then wait until the client disconnects."""
+        """Read the body and begin the exchange, then wait until the client disconnects or has its answer."""
+        share = BodyShare(self._admission.body_memory)
         try:
-            body = await self._body(receive)
-        except RequestError as error:
-            exchange.cancel(error)
-        else:
+            body = await self._body(receive, share)
             if body is None:
                 return
             exchange.begin(body, caller)
-        await _disconnected(receive)
+            await _disconnected(receive)
+        except RequestError as error:
+            share.give_back()
+            exchange.cancel(error)
+            await _disconnected(receive)
+        finally:
+            share.give_back()
 
-    async def _body(self, receive: Receive) -> bytes | None:
-        """Read the body; ``None`` if the client disconnects. Raises ``BodyTooLarge``."""
+    async def _body(self, receive: Receive, share: BodyShare) -> bytes | None:
+        """Read the body; ``None`` if the client disconnects. Raises ``BodyTooLarge`` or ``Overloaded``."""
         pieces: list[bytes] = []
-        length = 0
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return None
             piece = message.get("body", b"")
-            length += len(piece)
-            if length > self._admission.max_body:
+            if share.size + len(piece) > self._admission.max_body:
                 raise self._admission.too_large()
+            share.take(len(piece))
             pieces.append(piece)
             if not message.get("more_body", False):
                 return b"".join(pieces)

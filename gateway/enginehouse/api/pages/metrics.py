@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
+from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.domain.replica import Health
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry.counters import BUCKETS, Histogram
@@ -28,8 +29,11 @@ _BOUNDS = _texts(BUCKETS)
 class Metrics(Collector):
     """Renders counters that the relay and the fleet keep anyway: a request pays nothing for it."""
 
-    def __init__(self, relay: Relay, loop_monitor: LoopMonitor, plugin_times: PluginTimes) -> None:
+    def __init__(
+        self, relay: Relay, body_memory: BodyMemory, loop_monitor: LoopMonitor, plugin_times: PluginTimes
+    ) -> None:
         self._relay = relay
+        self._body_memory = body_memory
         self._plugin_times = plugin_times
         self._loop_monitor = loop_monitor
         self._registry = CollectorRegistry()
@@ -85,7 +89,9 @@ class Metrics(Collector):
         yield swaps
         live = GaugeMetricFamily("enginehouse_live_requests", "Requests that have no whole answer yet.")
         live.add_metric([], len(self._relay.live))
-        yield from (total, first, duration, refused, retries, stale, live)
+        held = GaugeMetricFamily("enginehouse_request_body_bytes", "Bytes of request bodies that are held.")
+        held.add_metric([], self._body_memory.held)
+        yield from (total, first, duration, refused, retries, stale, live, held)
 
     def _continuations(self) -> Iterator[Metric]:
         counters = self._relay.context.counters

@@ -198,6 +198,7 @@ class FastDoor(HttpToolsProtocol):
 
     def _turn_to(self, inbound: Inbound) -> None:
         if self.transport.is_closing():
+            inbound.client_disconnected()
             return
         inbound.waits = False
         self.flow.resume_reading()
@@ -280,7 +281,8 @@ class FastDoor(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._idle_sweep.discard(self.check_silence)
         self._unset_keepalive_if_required()  # uvicorn leaves it set after a reset, and so keeps all this for a minute
-        current, self._current, self._ready = self._current, None, None
+        lost = [self._current, self._ready, self.cycle, *(cycle for cycle, _ in self.pipeline)]
+        self._current = self._ready = None
         if isinstance(self.cycle, Inbound):
             self.cycle = None
         if self._asgi_cycle is not None:
@@ -288,8 +290,9 @@ class FastDoor(HttpToolsProtocol):
             self._asgi_cycle.message_event.set()
         super().connection_lost(exc)
         self.pipeline.clear()
-        if current is not None:
-            current.client_disconnected()
+        for inbound in lost:
+            if isinstance(inbound, Inbound):
+                inbound.client_disconnected()
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -14,6 +14,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.asgi import BODILESS
+from enginehouse.api.doors.body_memory import BodyShare
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.relay.door import Caller
@@ -85,7 +86,7 @@ class Inbound:
         self.until_close = False
         self._head = b""
         self._pieces: list[bytes] = []
-        self._length = 0
+        self._share = BodyShare(connection.admission.body_memory)
         self._error: RequestError | None = None
         self._caller: Caller | None = None
         self.exchange: Exchange | None = None
@@ -126,13 +127,18 @@ class Inbound:
 
     def receive(self, body: bytes) -> None:
         """Keep a piece of the body."""
-        if not self.whole:
-            self._length += len(body)
-            self._pieces.append(body)
-            if self._length > self._connection.admission.max_body:
-                self._refuse(self._connection.admission.too_large())
-            elif self.waits and self._length > HIGH_WATER_LIMIT:
-                self._connection.flow.pause_reading()
+        if self.whole:
+            return
+        try:
+            if self._share.size + len(body) > self._connection.admission.max_body:
+                raise self._connection.admission.too_large()
+            self._share.take(len(body))
+        except RequestError as error:
+            self._refuse(error)
+            return
+        self._pieces.append(body)
+        if self.waits and self._share.size > HIGH_WATER_LIMIT:
+            self._connection.flow.pause_reading()
 
     def received(self) -> None:
         """The body is complete."""
@@ -144,6 +150,7 @@ class Inbound:
         """Answer with ``error`` without reading the rest."""
         self._error = error
         self._pieces.clear()
+        self._share.give_back()
         self.keep_alive = False
         self.received()
 
@@ -160,6 +167,7 @@ class Inbound:
         """The connection is closed."""
         if self.exchange is not None:
             self.exchange.client_disconnected()
+        self._share.give_back()
 
     # --- to the client
 
@@ -197,6 +205,7 @@ class Inbound:
             self._connection.transport.write(head + chunk)
         self.response_complete = True
         self.exchange = None
+        self._share.give_back()
         self._connection.answered(self)
 
     def unread(self) -> int:
@@ -205,6 +214,7 @@ class Inbound:
     def abort(self) -> None:
         """Break the connection."""
         self.response_complete = True
+        self._share.give_back()
         transport = self._connection.transport
         if self.until_close:  # only a reset shows this client that the answer is cut off
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

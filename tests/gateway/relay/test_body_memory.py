@@ -1,0 +1,107 @@
+"""The memory of all request bodies: it is bounded, and given back whatever becomes of a request."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.support.raw_client import RawClient
+from tests.support.scripted_engine import StartEngine
+from tests.support.served_gateway import OpenGateway, ServedGateway
+
+LIMITS = {"max_body": 1000, "max_body_memory": 1500}
+BODY = b'{"model": "m"}'.ljust(1000)
+CHUNK = b"1f4\r\n" + b" " * 500 + b"\r\n"
+
+
+def held(gateway: ServedGateway) -> int:
+    return gateway.gateway.admission.body_memory.held
+
+
+async def half_sent(gateway: ServedGateway, size: int) -> RawClient:
+    """A client whose request has arrived but for its last ``size`` bytes."""
+    client, before = await gateway.client(), held(gateway)
+    client.send(gateway.post(BODY)[:-size])
+    await gateway.until(lambda: held(gateway) == before + len(BODY) - size)
+    return client
+
+
+async def test_a_body_for_which_there_is_no_room_is_refused_by_its_head(
+    house: OpenGateway, engine: StartEngine
+) -> None:
+    served = await engine()
+    gateway = await house(served, server=LIMITS)
+    first = await half_sent(gateway, 100)
+    reply = await gateway.ask(gateway.post(BODY).partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
+    assert (reply.status, reply.code, reply.header("retry-after")) == (503, "overloaded", "1")
+    assert "server.max_body_memory" in reply.error["message"]
+    assert gateway.relay.context.counters.refused == {"overloaded": 1}
+    assert served.calls == []
+    assert (await gateway.ask()).status == 200, "a small one has room"
+    assert (await first.ask(b" " * 100)).status == 200
+    assert (await gateway.ask(gateway.post(BODY))).status == 200
+
+
+async def test_a_chunked_body_is_refused_once_there_is_no_room(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, server=LIMITS)
+    first = await half_sent(gateway, 100)
+    head = gateway.post(b"", b"transfer-encoding: chunked").replace(b"content-length: 0\r\n", b"")
+    reply = await gateway.ask(head + CHUNK * 2)
+    assert (reply.status, reply.code) == (503, "overloaded")
+    await gateway.until(lambda: held(gateway) == 900)
+    assert served.calls == []
+    assert (await first.ask(b" " * 100)).status == 200
+
+
+async def test_the_body_of_a_client_that_leaves_makes_room(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine(), server=LIMITS)
+    first = await half_sent(gateway, 1)
+    first.reset()
+    await gateway.until(lambda: not held(gateway))
+    assert (await gateway.ask(gateway.post(BODY))).status == 200
+
+
+async def test_a_body_is_held_until_the_end_of_its_answer(house: OpenGateway, engine: StartEngine) -> None:
+    served, gate = await engine(), asyncio.Event()
+    gateway = await house(served, server=LIMITS)
+    served.plays(gate, served.answer())
+    client = await gateway.client()
+    client.send(gateway.post(BODY))
+    await served.call()
+    assert held(gateway) == 1000
+    assert (await gateway.ask(gateway.post(BODY))).code == "overloaded"
+    gate.set()
+    assert (await client.reply()).status == 200
+    await gateway.until(lambda: not held(gateway))
+
+
+async def test_bodies_that_wait_for_their_turn_count(house: OpenGateway, engine: StartEngine, only_fast: None) -> None:
+    served = await engine()
+    gateway = await house(served, server={**LIMITS, "max_body_memory": 3000})
+    served.plays(asyncio.Event())
+    client = await gateway.client()
+    client.send(gateway.post(BODY) * 4)
+    await gateway.until(lambda: held(gateway) == 3000)
+    call = await served.call()
+    client.reset()
+    await call.closed.wait()
+    await gateway.until(lambda: not held(gateway))
+
+
+async def test_a_body_for_an_engine_itself_counts(house: OpenGateway, engine: StartEngine) -> None:
+    served, gate = await engine(), asyncio.Event()
+    gateway = await house(served, server=LIMITS)
+    served.plays(gate, served.answer())
+    client = await gateway.client()
+    client.send(gateway.post(BODY, path="/upstream/m/tokenize"))
+    await served.call()
+    assert held(gateway) == 1000
+    assert (await gateway.ask(gateway.post(BODY, path="/upstream/m/tokenize"))).code == "overloaded"
+    gate.set()
+    assert (await client.reply()).status == 200
+
+
+async def test_without_a_limit_every_body_has_room(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine(), server={"max_body": 1000, "max_body_memory": 0})
+    await half_sent(gateway, 1)
+    assert (await gateway.ask(gateway.post(BODY))).status == 200
