@@ -1,81 +1,97 @@
 """Measures the simulated engine on its virtual clock: its speed over real time, and the cost of a step by batch size.
 
-``python benchmarks/replay.py``: 10,000 requests of a made-up trace, then steady decoding in batches of 1 to 256.
+``python benchmarks/replay.py``: a made-up trace on one engine, then steady decoding in batches of 1 to 256.
+``python benchmarks/replay.py --engines 64 --requests 1000000 --rate 500 --lengths azure-code``: through a gateway.
+
+Times are those of the processor; of several rounds, the fastest.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
-from time import perf_counter, process_time
+from resource import RUSAGE_SELF, getrusage
+from time import process_time
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from enginehouse import VirtualSettings
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.replay.figures.report import Report, report
+from enginehouse_sim.simulator.replay.figures.record import Record
+from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.simulate import Replay
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.simulator.replay.traces.workload import Workload
 
-_STEPS = 400
-
-
-def trace(requests: int, rate: float) -> Iterator[TraceRequest]:
-    """Poisson arrivals, ``rate`` per second; prompts of 50 to 1500 tokens, answers of 20 to 400."""
-    chance = random.Random(1)
-    now = 0.0
-    for _ in range(requests):
-        now += chance.expovariate(rate)
-        yield TraceRequest(arrival=now, input_length=chance.randint(50, 1500), output_length=chance.randint(20, 400))
+_STEPS = 200
+_ROUNDS = 5
+_CONSOLE = Console()
 
 
-def replayed(requests: int, rate: float, profile: str) -> tuple[Report, float, float]:
-    """The report, and the real and the processor's seconds of the whole replay."""
-    replay = Replay(list(trace(requests, rate)), build_core(CoreSettings(profile=profile)))
-    began, busy = perf_counter(), process_time()
-    record = replay.run()
-    took, worked = perf_counter() - began, process_time() - busy
-    return report(record), took, worked
+def replayed(workload: Workload, requests: int, engines: int, profile: str) -> tuple[Record, float]:
+    """The record, and the processor's seconds of the whole replay."""
+    core, began = CoreSettings(profile=profile), process_time()
+    if engines == 1:
+        record = Replay(workload.requests(requests), build_core(core, makes_text=False)).run()
+    else:
+        setting = Setting(gateway=VirtualSettings(instances=engines), core=core)
+        record = GatewayReplay(workload.requests(requests), setting).run()
+    return record, process_time() - began
+
+
+def show(record: Record, seconds: float) -> None:
+    """Print the speed of a replay."""
+    steps = sum(instance.steps for instance in record.instances)
+    batches = sum(instance.batches for instance in record.instances)
+    memory = getrusage(RUSAGE_SELF).ru_maxrss / 1024
+    _CONSOLE.print(
+        f"{record.requests:,} requests on {len(record.instances)} engines, {steps:,} steps of {batches / steps:.1f} "
+        f"requests, {record.ended:,.0f} virtual seconds in {seconds:.1f} s: {record.ended / seconds:.0f} times faster; "
+        f"{seconds / record.requests * 1e6:.0f} µs for each request, {seconds / batches * 1e6:.2f} µs for each request "
+        f"and step; {memory:.0f} MiB"
+    )
 
 
 def decode_cost(batch: int) -> float:
-    """Processor microseconds of one step in which ``batch`` requests decode."""
-    core = build_core(CoreSettings(constants=SchedulerConstants(max_num_seqs=batch), profile="polynomial"))
+    """Microseconds of one step in which ``batch`` requests decode."""
+    constants = SchedulerConstants(max_num_seqs=batch)
+    core = build_core(CoreSettings(constants=constants, profile="polynomial"), makes_text=False)
     for number in range(batch):
         prompt = list(range(number * 1000, number * 1000 + 64))
-        core.add_request(RequestState(request_id=str(number), prompt_token_ids=prompt, max_tokens=2 * _STEPS))
+        core.add_request(RequestState(request_id=str(number), prompt_token_ids=prompt, max_tokens=_STEPS * _ROUNDS * 2))
     while any(
         request.num_computed_tokens < request.num_tokens - 1 for request in core.scheduler.state.requests.values()
     ):
         core.step()
-    began = process_time()
-    for _ in range(_STEPS):
-        core.step()
-    return (process_time() - began) / _STEPS * 1e6
+    rounds = []
+    for _ in range(_ROUNDS):
+        began = process_time()
+        for _ in range(_STEPS):
+            core.step()
+        rounds.append(process_time() - began)
+    return min(rounds) / _STEPS * 1e6
 
 
 @click.command()
-@click.option("--requests", default=10_000, show_default=True)
+@click.option("--requests", default=2_000, show_default=True)
 @click.option("--rate", default=4.0, show_default=True, help="Requests in a virtual second.")
+@click.option("--lengths", default="50-1500:20-400", show_default=True)
+@click.option("--engines", default=1, show_default=True)
 @click.option("--profile", default="polynomial", show_default=True)
-def main(requests: int, rate: float, profile: str) -> None:
-    """Print both tables."""
-    console = Console()
-    figures, took, worked = replayed(requests, rate, profile)
-    console.print(
-        f"{figures.requests} requests, {figures.steps} steps of {figures.mean_batch:.1f} requests, "
-        f"{figures.virtual_seconds:,.0f} virtual seconds in {took:.1f} s ({worked:.1f} s of the processor): "
-        f"{figures.virtual_seconds / took:.0f} times as fast ({figures.virtual_seconds / worked:.0f} by the processor)"
-    )
+def main(requests: int, rate: float, lengths: str, engines: int, profile: str) -> None:
+    """Print the speed of a replay, and for one engine the cost of a step by batch size."""
+    workload = Workload(rate=rate, lengths=lengths)
+    rounds = [replayed(workload, requests, engines, profile) for _ in range(_ROUNDS if engines == 1 else 1)]
+    show(*min(rounds, key=lambda pair: pair[1]))
+    if engines > 1:
+        return
     table = Table("requests in a step", "µs for a step", "µs for each request")
-    for batch in (1, 4, 16, 64, 256):
+    for batch in (1, 4, 6, 16, 64, 256):
         cost = decode_cost(batch)
-        table.add_row(str(batch), f"{cost:.0f}", f"{cost / batch:.1f}")
-    console.print(table)
+        table.add_row(str(batch), f"{cost:.0f}", f"{cost / batch:.2f}")
+    _CONSOLE.print(table)
 
 
 if __name__ == "__main__":

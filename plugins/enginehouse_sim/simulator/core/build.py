@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.grammar.manager import GrammarManager
@@ -37,7 +39,7 @@ def build_core(
 
     Raises ``ConfigError`` for a profile that cannot be used.
     """
-    constants = settings.constants
+    constants = settings.constants if makes_text else msgspec.structs.replace(settings.constants, log_stats=False)
     runner = RunnerSettings(
         seed=settings.seed,
         mean_length=settings.mean_length,
@@ -50,7 +52,7 @@ def build_core(
     tier = _host_tier(settings, kv_cache, hasher)
     all_sources = [*sources, tier] if tier is not None else sources
     connector = SourceConnector(hasher, all_sources) if all_sources else None
-    scheduler = BatchScheduler(constants, kv_cache, connector, GrammarManager())
+    scheduler = BatchScheduler(constants, kv_cache, connector, GrammarManager() if makes_text else None)
     drafts = constants.use_spec_decode  # are accepted or not by the text that follows
     return EngineCore(
         scheduler,

@@ -106,20 +106,21 @@ class PlayedEngine:
         now, last_end = core.now, self._last_end
         self._last_end = now
         self._count(scheduled, seconds, wall)
-        regular = 0
+        regular = 0  # outputs that follow those of the step before: nearly all
         for client in outputs.values():
             for output in client.outputs:
                 request = live[output.request_id]
-                if request.last_token == last_end and request.output_tokens:
+                known = request.output_tokens
+                if known and request.last_token == last_end:
                     regular += 1
-                elif request.output_tokens:
+                elif known:
                     record.gaps[round((now - request.last_token) * 1e6)] += 1
                 else:
                     request.first_token = now
                     request.cached_tokens = output.num_cached_tokens
                     self._on_first_token(request)
                 request.last_token = now
-                request.output_tokens += len(output.new_token_ids)
+                request.output_tokens = known + len(output.new_token_ids)
                 if output.finish_reason is not None:
                     self._end(output.request_id)
         if regular:

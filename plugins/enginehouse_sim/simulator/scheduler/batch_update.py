@@ -96,7 +96,14 @@ def _update_part(
                 _reject_drafts(update, request, len(drafts_of[request_id]), len(token_ids) - 1)
             elif request.num_output_placeholders:
                 _fill_placeholder(update, state, request)
-            token_ids, stopped = append_until_stop(request, token_ids)
+            if (
+                len(token_ids) == 1
+                and len(request.all_token_ids) + 1 < request.max_num_tokens
+                and not request.ending_tokens
+            ):
+                request.append(token_ids[0])
+            else:
+                token_ids, stopped = append_until_stop(request, token_ids)
             output = EngineCoreOutput(request_id, token_ids, num_cached_tokens=request.num_cached_tokens)
             if logprobs is not None:
                 output.new_logprobs = logprobs[row][: len(token_ids)]

@@ -126,7 +126,9 @@ def _distribution(
     axes.set(title=title, ylabel="% of requests" if title != "Time between tokens" else "% of tokens", ylim=(0, 101))
     if lowest > 0:
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
+        left, right = axes.get_xlim()
+        subs = (1, 2, 5) if right < 100 * left else (1,)  # more labels than these would overlap
+        axes.xaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
         axes.xaxis.set_major_formatter(_duration)
         axes.xaxis.set_minor_formatter(lambda *_: "")
 
