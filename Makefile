@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: run test chaos lint fix bench docs engines protocols clean
+.PHONY: run test slow chaos lint fix bench docs engines protocols clean
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -15,6 +15,9 @@ run: $(STAMP)  ## start the gateway in front of two simulated models
 
 test: $(STAMP)  ## run the tests
 	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
+
+slow: $(STAMP)  ## run the tests that take minutes
+	$(BIN)/python -m pytest -m slow
 
 chaos: SEEDS ?= 10000
 chaos: FIRST ?= 0

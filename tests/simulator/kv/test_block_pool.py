@@ -27,18 +27,35 @@ def test_a_large_pool_costs_nothing_until_it_is_used() -> None:
     assert pool.num_free == 10**9 - 3
 
 
-def test_a_released_sequence_is_reused_from_its_end_and_after_blocks_never_used() -> None:
+def test_a_released_sequence_with_content_is_reused_from_its_end_and_after_blocks_never_used() -> None:
     pool = BlockPool(6)
-    pool.release(pool.allocate(3))
+    blocks = pool.allocate(3)
+    for block in blocks:
+        pool.store(block, 70 + block)
+    pool.release(blocks)
     assert pool.allocate(5) == [4, 5, 3, 2, 1]
 
 
-def test_what_was_released_first_is_reused_first() -> None:
+def test_content_that_was_released_first_is_reused_first() -> None:
     pool = BlockPool(5)
     first, second = pool.allocate(2), pool.allocate(2)
+    for block in (*first, *second):
+        pool.store(block, 70 + block)
     pool.release(second)
     pool.release(first)
     assert pool.allocate(4) == [4, 3, 2, 1]
+
+
+@pytest.mark.parametrize(("reused_first", "order"), [(True, [4, 3, 2, 5, 1]), (False, [5, 2, 1, 4, 3])])
+def test_blocks_without_content_are_reused_first_and_the_last_released_one_before_others(
+    reused_first: bool, order: list[int]
+) -> None:
+    pool = BlockPool(6, reuse_uncached_first=reused_first)
+    first, second = pool.allocate(2), pool.allocate(2)
+    pool.store(first[0], 77)
+    pool.release(first)
+    pool.release(second)
+    assert pool.allocate(5) == order
 
 
 def test_a_block_is_free_when_its_last_holder_lets_go() -> None:

@@ -131,7 +131,8 @@ def test_blocks_that_must_stay_free_stay_free(new_request: New, new_manager: Man
     assert manager.allocate_slots(request, 8, leave_free=2) is None
     assert manager.allocate_slots(request, 4, leave_free=2) == [1]
     request.num_computed_tokens = 3
-    assert manager.allocate_slots(request, 1, leave_free=3) == ()
+    assert manager.allocate_slots(request, 1, leave_free=2) == ()
+    assert manager.allocate_slots(request, 1, leave_free=3) is None
 
 
 def test_a_request_that_holds_nothing_has_nothing_computed_whatever_its_counter_says(

@@ -74,7 +74,7 @@ class Blocks(RuleBasedStateMachine):
             reserve_tokens=reserve,
             leave_free=spare,
         )
-        assert (blocks is None) == (wanted + revived > max(0, free - spare))
+        assert (blocks is None) == (wanted + revived + spare > free)
         if blocks is None:
             return
         self.waiting.remove(request)
@@ -189,7 +189,7 @@ class Blocks(RuleBasedStateMachine):
         revived = sum(block in self.order for block in hit.block_ids)
         move = self.host.begin_restore(request, leave_free=1)
         wanted = survive // SIZE - len(hit.block_ids) + revived
-        assert (move is None) == (wanted > max(0, len(self.order) - 1))
+        assert (move is None) == (wanted >= len(self.order))
         if move is None:
             self.host.release(request)
             del self.on_host[request.request_id]
@@ -260,7 +260,9 @@ class Blocks(RuleBasedStateMachine):
 
     def freed(self, blocks: Sequence[int]) -> None:
         holders = self.ref_count()
-        self.order.extend(block for block in reversed(blocks) if not holders[block])
+        free = [block for block in reversed(blocks) if not holders[block]]
+        uncached = [block for block in free if block not in self.contents]
+        self.order = [*uncached, *self.order, *(block for block in free if block in self.contents)]
 
     def found_from_now_on(self, request: RequestState, end: int) -> None:
         for index in range(min(end, request.num_tokens) // SIZE):

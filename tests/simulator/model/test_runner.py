@@ -137,6 +137,12 @@ def test_an_answer_ends_after_min_tokens_at_the_earliest() -> None:
     assert made == [*expected(2), EOS]
 
 
+def test_stop_tokens_are_not_sampled_before_min_tokens(runner: ModelRunner) -> None:
+    stop = expected(1)[0]
+    assert sampled(runner.execute(plan({"a": 9}, new(stop_token_ids=frozenset({stop}))))) == [stop]
+    assert sampled(runner.execute(plan({"a": 9}, new(min_tokens=1, stop_token_ids=frozenset({stop}))))) != [stop]
+
+
 def test_a_request_that_ignores_eos_continues() -> None:
     runner = ModelRunner(RunnerSettings(mean_length=1))
     assert sampled(runner.execute(plan({"a": 9}, new(ignore_eos=True)))) == expected(1)

@@ -38,15 +38,15 @@ def test_the_encoder_budget_is_shared_and_a_request_that_gets_nothing_stops_admi
     assert run(scheduler)[0].num_scheduled_tokens == {"a": 1, "b": 10, "c": 10}
 
 
-def test_an_image_is_released_once_the_prompt_is_computed_past_it(
+def test_an_image_is_evicted_for_another_one_once_the_prompt_is_computed_past_it(
     new_scheduler: Schedulers, new_request: Requests, run: Run
 ) -> None:
     scheduler = new_scheduler(encoder_cache_size=8, max_num_batched_tokens=10)
-    scheduler.add_request(new_request(30, mm_inputs=[image(2, 8), image(12, 8)]))
+    scheduler.add_request(new_request(30, mm_inputs=[image(2, 8, "x"), image(12, 8, "y")]))
     steps = [run(scheduler)[0] for _ in range(3)]
     assert [step.scheduled_encoder_inputs for step in steps] == [{"a": (0,)}, {"a": (1,)}, {}]
-    assert [list(step.free_encoder_input_ids) for step in steps] == [[], [("a", 0)], [("a", 1)]]
-    assert scheduler.state.encoder_cache.num_free == 8
+    assert [list(step.free_encoder_mm_hashes) for step in steps] == [[], ["x"], []]
+    assert scheduler.state.encoder_cache.num_evictable == 8
 
 
 def test_an_image_beyond_the_encoder_cache_waits_for_room(
@@ -60,7 +60,7 @@ def test_an_image_beyond_the_encoder_cache_waits_for_room(
     assert run(scheduler)[0].num_scheduled_tokens == {"b": 6}
 
 
-def test_equal_content_is_encoded_once_while_it_is_needed(
+def test_equal_content_is_encoded_once_and_kept_for_later_requests(
     new_scheduler: Schedulers, new_request: Requests, run: Run
 ) -> None:
     scheduler = new_scheduler(encoder_cache_size=8)
@@ -69,7 +69,12 @@ def test_equal_content_is_encoded_once_while_it_is_needed(
     step, _ = run(scheduler)
     assert step.num_scheduled_tokens == {"a": 9, "b": 9}
     assert step.scheduled_encoder_inputs == {"a": (0,)}
-    assert run(scheduler)[0].free_encoder_input_ids == [("a", 0), ("b", 0)]
+    scheduler.add_request(new_request(9, mm_inputs=[image(1, 8, "x")]))
+    assert not run(scheduler)[0].scheduled_encoder_inputs
+    scheduler.add_request(new_request(9, mm_inputs=[image(1, 8, "y")]))
+    step, _ = run(scheduler)
+    assert step.scheduled_encoder_inputs == {"d": (0,)}
+    assert step.free_encoder_mm_hashes == ["x"]
 
 
 def test_an_image_is_not_split_over_steps_if_that_is_asked_for(
@@ -86,5 +91,4 @@ def test_an_aborted_request_lets_go_of_its_images(new_scheduler: Schedulers, new
     scheduler.add_request(request)
     run(scheduler)
     scheduler.finish_requests(["a"], request.status.FINISHED_ABORTED)
-    assert scheduler.state.encoder_cache.num_free == 8
-    assert run(scheduler)[0].free_encoder_input_ids == [("a", 0)]
+    assert scheduler.state.encoder_cache.num_evictable == 8

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.domain.rules import DraftMethod, VllmVersion
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.model.kv_memory import KvMemory
 from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
@@ -23,16 +24,22 @@ AMPLE = SchedulerConstants(block_size=4, total_gpu_blocks=200, max_model_len=60)
 
 limits = st.fixed_dictionaries(
     {
+        "vllm_compat": st.sampled_from(VllmVersion),
         "total_gpu_blocks": st.integers(8, 40),
         "max_model_len": st.integers(40, 60),
         "max_num_seqs": st.integers(1, 6),
         "max_num_batched_tokens": st.integers(5, 60),
         "long_prefill_token_threshold": st.sampled_from([0, 7]),
-        "long_prefill_threshold_when_alone": st.booleans(),
         "chunked_prefill_enabled": st.sampled_from([True, True, False]),
         "enable_prefix_caching": st.booleans(),
         "policy": st.sampled_from(SchedulingPolicy),
-        "pace": st.sampled_from([{}, {"num_spec_tokens": 3}, {"async_scheduling": True}]),
+        "pace": st.sampled_from(
+            [
+                {},
+                {"async_scheduling": True},
+                *({"num_spec_tokens": 3, "draft_method": method} for method in DraftMethod),
+            ]
+        ),
         "watermark": st.sampled_from([0.0, 0.1]),
         "reserve_full_sequence": st.booleans(),
         "prefill_schedule_interval": st.sampled_from([1, 3]),
@@ -120,7 +127,7 @@ def play(constants: SchedulerConstants, coming: list[dict[str, Any]]) -> Story:
             story.take_in(told.outputs)
     assert not core.has_work, "requests are left"
     assert core.scheduler.state.kv_cache.num_free_blocks == constants.total_gpu_blocks - 1
-    assert core.scheduler.state.encoder_cache.num_free == constants.encoder_cache_size
+    assert core.scheduler.state.encoder_cache.num_evictable == constants.encoder_cache_size
     return story
 
 

@@ -3,7 +3,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.support.scheduler_fakes import Requests, Run, Schedulers, stats_of
+from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT
+from enginehouse_sim.simulator.domain.rules import DraftMethod, VllmVersion
+from tests.support.scheduler_fakes import Connectors, Requests, Run, Schedulers, stats_of
 
 
 def test_drafts_are_scheduled_behind_the_last_token(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:
@@ -46,15 +48,52 @@ def test_drafts_are_cut_to_the_budget_and_the_others_dropped(
     assert requests[1].spec_token_ids == []
 
 
-def test_room_for_the_next_drafts_is_made_ahead_but_not_at_admission(
-    new_scheduler: Schedulers, new_request: Requests, run: Run
+@pytest.mark.parametrize(
+    ("version", "method", "blocks"),
+    [
+        (VllmVersion.V0_32, DraftMethod.EAGLE, (3, 4)),
+        (VllmVersion.V0_32, DraftMethod.DRAFT_MODEL, (3, 4)),
+        (VllmVersion.V0_32, DraftMethod.NGRAM, (2, 3)),
+        (VllmVersion.V0_11, DraftMethod.EAGLE, (2, 4)),
+    ],
+)
+def test_drafts_that_have_keys_and_values_get_room_ahead(
+    new_scheduler: Schedulers,
+    new_request: Requests,
+    run: Run,
+    version: VllmVersion,
+    method: DraftMethod,
+    blocks: tuple[int, int],
 ) -> None:
-    scheduler = new_scheduler(num_spec_tokens=4)
+    scheduler = new_scheduler(num_spec_tokens=4, draft_method=method, vllm_compat=version)
     scheduler.add_request(new_request(8))
     step, _ = run(scheduler)
-    assert len(step.new_requests[0].block_ids) == 2
+    assert len(step.new_requests[0].block_ids) == blocks[0]
     run(scheduler)
-    assert len(scheduler.state.kv_cache.get_block_ids("a")) == 4
+    assert len(scheduler.state.kv_cache.get_block_ids("a")) == blocks[1]
+
+
+def test_a_drafting_model_takes_a_place_of_the_budget_for_each_request(
+    new_scheduler: Schedulers, new_request: Requests, run: Run
+) -> None:
+    scheduler = new_scheduler(num_spec_tokens=2, draft_method=DraftMethod.DRAFT_MODEL, max_num_batched_tokens=10)
+    for _ in range(2):
+        scheduler.add_request(new_request(5))
+    assert run(scheduler)[0].num_scheduled_tokens == {"a": 5, "b": 3}
+
+
+def test_a_first_decode_beside_others_is_as_long_as_they_are(
+    new_scheduler: Schedulers, new_request: Requests, run: Run, new_connector: Connectors
+) -> None:
+    scheduler = new_scheduler(connector=new_connector(b=7), num_spec_tokens=3)
+    scheduler.add_request(new_request(8))
+    run(scheduler, spec_token_ids=[[1, 2, 3]])
+    request = new_request(8)
+    scheduler.add_request(request)
+    step, _ = run(scheduler, {"a": [1], "b": [5]}, spec_token_ids=[[], [6, 7, 8]])
+    assert step.num_scheduled_tokens == {"a": 4, "b": 4}
+    assert step.scheduled_spec_decode_tokens == {"a": [1, 2, 3], "b": [PADDING_DRAFT] * 3}
+    assert (request.num_computed_tokens, request.spec_token_ids) == (8, [6, 7, 8])
 
 
 def test_new_drafts_replace_the_old_ones_and_none_clears_them(

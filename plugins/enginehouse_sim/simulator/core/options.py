@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from functools import partial, wraps
 from typing import Any
 
@@ -12,6 +13,7 @@ import msgspec
 from enginehouse import ConfigError, parse_duration
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
+from enginehouse_sim.simulator.domain.rules import DraftMethod, VllmVersion
 from enginehouse_sim.simulator.steps.profile import profile_names
 
 POSITIVE = click.IntRange(min=1)
@@ -34,7 +36,13 @@ _count = partial(click.option, type=click.IntRange(min=0), default=0)
 _ratio = partial(click.option, type=click.FloatRange(min=0), default=1.0)
 _share = partial(click.option, type=click.FloatRange(0, 1))
 _either = partial(click.option, default=True)
-_policy = partial(click.option, type=click.Choice([policy.value for policy in SchedulingPolicy]), default="fcfs")
+
+
+def _one_of(kind: type[Enum]) -> Callable[..., Callable[..., Any]]:
+    return partial(click.option, type=click.Choice([each.value for each in kind]))
+
+
+_policy = partial(_one_of(SchedulingPolicy), default="fcfs")
 
 _OPTIONS = (
     click.option("--profile", default="", help=f"Speed: {', '.join(profile_names())}, or a .toml file."),
@@ -58,11 +66,13 @@ _OPTIONS = (
     ),
     _count("--host-blocks", help="Blocks of host memory to which requests are offloaded."),
     _policy("--policy", help="Order of waiting requests."),
+    _one_of(VllmVersion)("--vllm-compat", default="0.32", help="The version of vLLM whose rules apply."),
     _either("--chunked-prefill/--no-chunked-prefill", "chunked_prefill_enabled", help="Compute prompts in pieces."),
     _either("--prefix-caching/--no-prefix-caching", "enable_prefix_caching", help="Share equal prefixes."),
     _count("--long-prefill-token-threshold", help="Most tokens of one prompt in a step; 0 is no limit."),
     _share("--watermark", default=0.0, help="Share of all blocks that an admission leaves free."),
     _count("--num-spec-tokens", help="Tokens drafted for each step of a request."),
+    _one_of(DraftMethod)("--draft-method", default="eagle", help="Who drafts, which decides what drafts cost."),
     _share("--draft-acceptance", default=0.7, help="Chance of each draft to be accepted."),
 )
 

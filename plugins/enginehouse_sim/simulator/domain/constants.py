@@ -6,6 +6,15 @@ from enum import Enum
 
 import msgspec
 
+from enginehouse_sim.simulator.domain.rules import (
+    DRAFT_RULES,
+    RULES,
+    DraftMethod,
+    DraftRules,
+    SchedulingRules,
+    VllmVersion,
+)
+
 
 class SchedulingPolicy(str, Enum):
     """The order of waiting requests: ``fcfs`` by arrival; ``priority`` by the smaller ``priority``, then by arrival."""
@@ -17,21 +26,22 @@ class SchedulingPolicy(str, Enum):
 class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of one engine, under vLLM's names. Lengths are in tokens, sizes in blocks of ``block_size`` tokens.
 
-    ``long_prefill_token_threshold``: the most tokens of one prompt in a step; 0 is no limit. ``num_spec_tokens``: draft
-    tokens per request and step; 0 disables speculative decoding. ``max_num_encoder_input_tokens``,
+    ``vllm_compat``: the version of vLLM whose rules apply. ``long_prefill_token_threshold``: the most tokens of one
+    prompt in a step while others wait or run; 0 is no limit. ``num_spec_tokens``: draft tokens per request and step, by
+    ``draft_method``; 0 disables speculative decoding. ``max_num_encoder_input_tokens``,
     ``encoder_cache_size``: the encoder's budget for a step, and its cache. ``max_loras``: adapters in one step;
     ``None`` is any number. ``watermark``: the share of all blocks that an admission leaves free.
     ``reserve_full_sequence``: admit a request only if all of its known tokens fit, as vLLM's
     ``scheduler_reserve_full_isl`` does; it prevents thrashing. ``include_finished_set``: report to each client which of
     its requests finished.
 
-    ``long_prefill_threshold_when_alone``: whether that threshold also limits the only request. ``max_num_active_seqs``:
-    admit no request while so many hold blocks, running or not; ``None`` is no limit. ``prefill_schedule_interval``:
+    ``max_num_active_seqs``: admit no request while so many run; ``None`` is no limit. ``prefill_schedule_interval``:
     while requests run, admit others in every so many-th step only. ``async_scheduling``: plan a step before the outcome
     of the previous one is known; not together with drafts. ``staging_block_share``: the share of all blocks that
     waiting requests may pin; ``staging_depth``: how many of them are prepared ahead.
     """
 
+    vllm_compat: VllmVersion = VllmVersion.V0_32
     block_size: int = 16
     total_gpu_blocks: int = 16384
     max_model_len: int = 8192
@@ -45,12 +55,12 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     encoder_cache_size: int = 8192
     policy: SchedulingPolicy = SchedulingPolicy.FCFS
     num_spec_tokens: int = 0
+    draft_method: DraftMethod = DraftMethod.EAGLE
     max_loras: int | None = None
     watermark: float = 0.0
     reserve_full_sequence: bool = True
     include_finished_set: bool = False
     log_stats: bool = True
-    long_prefill_threshold_when_alone: bool = True
     max_num_active_seqs: int | None = None
     prefill_schedule_interval: int = 1
     async_scheduling: bool = False
@@ -63,6 +73,21 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
                 "async_scheduling plans a step before the tokens that num_spec_tokens would guess from are known: "
                 "use one of them"
             )
+
+    @property
+    def rules(self) -> SchedulingRules:
+        """What differs between versions of vLLM."""
+        return RULES[self.vllm_compat]
+
+    @property
+    def draft_rules(self) -> DraftRules:
+        """What the drafts cost; nothing without any."""
+        return DRAFT_RULES[self.draft_method] if self.num_spec_tokens else DraftRules()
+
+    @property
+    def num_lookahead_tokens(self) -> int:
+        """The tokens for which a request needs room beyond those of the step."""
+        return self.num_spec_tokens if self.draft_rules.lookahead else 0
 
     @property
     def token_budget(self) -> int:

@@ -13,6 +13,10 @@ TokenLogprobs = Sequence[tuple[int, float]]
 """(token, logprob) pairs: the sampled token first, then the likeliest others."""
 
 
+PADDING_DRAFT = -1
+"""A draft that is no token and is always rejected."""
+
+
 class NewRequestData(msgspec.Struct, frozen=True):
     """A request that the model runner does not know yet; ``block_ids`` is its whole block table.
 
@@ -28,6 +32,7 @@ class NewRequestData(msgspec.Struct, frozen=True):
     structured_output: str | None = None
     output_token_ids: Sequence[int] = ()
     min_tokens: int = 0
+    stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
     choice: int = 0
     logprobs: int | None = None
@@ -46,6 +51,7 @@ class NewRequestData(msgspec.Struct, frozen=True):
             structured_output=request.structured_output,
             output_token_ids=tuple(request.output_token_ids),
             min_tokens=request.min_tokens,
+            stop_token_ids=request.stop_token_ids,
             ignore_eos=request.ignore_eos,
             choice=request.choice,
             logprobs=request.logprobs,
@@ -72,7 +78,7 @@ class SchedulerOutput(msgspec.Struct, kw_only=True):
 
     ``num_common_prefix_blocks``: leading blocks that all running requests share. ``finished_req_ids``: requests that
     finished since the previous step. ``scheduled_encoder_inputs``: indices of multimodal inputs to encode, by request;
-    ``free_encoder_input_ids``: (request, index) of encodings that are no longer needed.
+    ``free_encoder_mm_hashes``: identifiers of encodings that were evicted.
     ``structured_output_request_ids``: the row of each request in ``grammar_bitmask``.
     """
 
@@ -83,7 +89,7 @@ class SchedulerOutput(msgspec.Struct, kw_only=True):
     total_num_scheduled_tokens: int
     scheduled_spec_decode_tokens: Mapping[str, Sequence[int]] = {}
     scheduled_encoder_inputs: Mapping[str, Sequence[int]] = {}
-    free_encoder_input_ids: Sequence[tuple[str, int]] = ()
+    free_encoder_mm_hashes: Sequence[str] = ()
     num_common_prefix_blocks: int = 0
     finished_req_ids: Sequence[str] = ()
     preempted_req_ids: Sequence[str] = ()

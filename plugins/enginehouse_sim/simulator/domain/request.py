@@ -59,7 +59,8 @@ class RequestState(msgspec.Struct, kw_only=True, eq=False):
     for free text. ``block_hashes``: of the full blocks. ``kv_transfer_params``: the client's message to the KV
     connector. ``choice``: the number of this answer among several to the same prompt. ``logprobs``: how many likely
     tokens come with each sampled one, at least itself; ``None`` for none. ``stale_step``: the last step in flight when
-    the blocks were freed; -1 for none.
+    the blocks were freed; -1 for none. ``is_prefill_chunk``: its
+    last step left known tokens to compute; kept up only with drafts.
 
     The scheduler derives three fields once instead of in every step. ``max_num_tokens``: the length at which the
     request finishes. ``ending_tokens``: the tokens that may finish it. ``fast_path_until``: below this many computed
@@ -96,6 +97,7 @@ class RequestState(msgspec.Struct, kw_only=True, eq=False):
     num_nans_in_logits: int = 0
     num_preemptions: int = 0
     stale_step: int = -1
+    is_prefill_chunk: bool = False
     max_num_tokens: int = 0
     ending_tokens: frozenset[int] = frozenset()
     fast_path_until: int = 0

@@ -12,11 +12,12 @@ class BlockPool:
     """``num_blocks`` blocks with ids from 0; block 0 is vLLM's null block and never handed out.
 
     A block without references is free, but its content can still be found until the block is handed out again. Blocks
-    are reused in the order in which they became free; blocks never used before go first. Blocks never handed out take
-    no memory here. Every operation on one block takes constant time.
+    never used before are handed out first, then freed ones in the order in which they became free. With
+    ``reuse_uncached_first``, freed blocks whose content cannot be found go before all of these, the last one freed
+    first. Blocks never handed out take no memory here. Every operation on one block takes constant time.
     """
 
-    def __init__(self, num_blocks: int, events: KvEvents | None = None) -> None:
+    def __init__(self, num_blocks: int, events: KvEvents | None = None, *, reuse_uncached_first: bool = True) -> None:
         if num_blocks < 2:
             raise ValueError(f"a pool of {num_blocks} blocks has none to hand out: block 0 is kept back, so ask for 2")
         self.num_usable = num_blocks - 1
@@ -24,12 +25,13 @@ class BlockPool:
         self._ref_counts = [0]  # by block id, of the blocks handed out so far
         self._hashes: list[int | None] = [None]
         self._freed: OrderedDict[int, None] = OrderedDict()
+        self._freed_uncached: list[int] | None = [] if reuse_uncached_first else None
         self._by_hash: dict[int, int] = {}
         self._duplicates: dict[int, dict[int, None]] = {}  # further blocks with the content of the one in _by_hash
 
     @property
     def num_free(self) -> int:
-        return self.num_usable - len(self._ref_counts) + 1 + len(self._freed)
+        return self.num_usable - len(self._ref_counts) + 1 + len(self._freed) + len(self._freed_uncached or ())
 
     @property
     def num_cached(self) -> int:
@@ -64,9 +66,10 @@ class BlockPool:
         """
         if count > self.num_free:
             raise ValueError(f"{count} blocks asked for, {self.num_free} are free: compare with num_free first")
+        blocks = self._take_uncached(count)
         never_used = len(self._ref_counts)
-        fresh = range(never_used, min(never_used + count, self.num_usable + 1))
-        blocks = list(fresh)
+        fresh = range(never_used, min(never_used + count - len(blocks), self.num_usable + 1))
+        blocks.extend(fresh)
         self._ref_counts.extend([1] * len(fresh))
         self._hashes.extend([None] * len(fresh))
         while len(blocks) < count:
@@ -86,11 +89,17 @@ class BlockPool:
 
     def release(self, blocks: Sequence[int]) -> None:
         """Remove a reference from each of ``blocks``, last one first: vLLM evicts the tail of a sequence first."""
-        holders = self._ref_counts
+        holders, hashes = self._ref_counts, self._hashes
+        uncached = []
         for block in reversed(blocks):
             holders[block] -= 1
             if not holders[block]:
-                self._freed[block] = None
+                if self._freed_uncached is None or hashes[block] is not None:
+                    self._freed[block] = None
+                else:
+                    uncached.append(block)
+        if uncached and self._freed_uncached is not None:
+            self._freed_uncached.extend(reversed(uncached))
 
     def store(self, block: int, content: int) -> bool:
         """Make ``block`` findable by its content. Return ``True`` if the content is new."""
@@ -111,6 +120,16 @@ class BlockPool:
         if self._events is not None:
             self._events.add(CacheCleared())
         return True
+
+    def _take_uncached(self, count: int) -> list[int]:
+        """Hand out up to ``count`` of the free blocks that are reused first."""
+        freed = self._freed_uncached
+        if not freed:
+            return []
+        blocks = [freed.pop() for _ in range(min(count, len(freed)))]
+        for block in blocks:
+            self._ref_counts[block] = 1
+        return blocks
 
     def _evict(self, block: int) -> None:
         content = self._hashes[block]

@@ -44,7 +44,10 @@ class KvCacheManager:
         self._hasher = BlockHasher(constants.block_size)
         self._tables: dict[str, _BlockTable] = {}
         self._pinned: dict[int, int] = {}  # references that belong to no table
-        self.pool = BlockPool(constants.total_gpu_blocks, events)
+        self._drops_last_block = constants.draft_rules.drops_last_block
+        self.pool = BlockPool(
+            constants.total_gpu_blocks, events, reuse_uncached_first=constants.rules.reuse_uncached_first
+        )
 
     def get_computed_blocks(self, request: RequestState, known: ComputedBlocks = NOTHING_COMPUTED) -> ComputedBlocks:
         """The longest cached prefix in full blocks, without the request's last token. Takes no references.
@@ -61,6 +64,8 @@ class KvCacheManager:
             if block is None:
                 break
             found.append(block)
+        if self._drops_last_block:
+            del found[-1:]
         if not found:
             return known
         return ComputedBlocks((*known.block_ids, *found), known.num_tokens + len(found) * self._block_size)
@@ -90,13 +95,15 @@ class KvCacheManager:
         delay_cache_blocks: bool = False,
         reserve_tokens: int = 0,
         leave_free: int = 0,
+        reserved_blocks: int = 0,
     ) -> Sequence[int] | None:
         """Allocate blocks for ``num_new_tokens`` after the computed, cached and loaded ones; all or nothing.
 
         Return the ids of the new blocks, those of ``computed`` included, or ``None`` if too few are free. ``computed``
         and ``num_external_tokens`` are for a request without blocks. ``num_lookahead_tokens``: room for drafts.
         ``reserve_tokens``: also return ``None`` if this many tokens in all would not fit now. ``leave_free``: blocks
-        that must stay free. ``delay_cache_blocks``: the content arrives later, so other requests must not find it yet.
+        that must stay free. ``reserved_blocks``: so many more must stay free after this allocation, but may be among
+        ``reserve_tokens``. ``delay_cache_blocks``: the content arrives later, so other requests must not find it yet.
 
         The scheduler does not call this for a single token inside a block that the request has (``fast_path_until``).
         Raises ``ValueError`` if blocks of ``computed`` were evicted since the lookup.
@@ -107,13 +114,12 @@ class KvCacheManager:
             end = computed.num_tokens + num_external_tokens + num_new_tokens
         else:
             end = request.num_computed_tokens + num_new_tokens
-            if end < table.caches_at and end + num_lookahead_tokens <= table.num_slots:
+            if not leave_free and end < table.caches_at and end + num_lookahead_tokens <= table.num_slots:
                 return ()
         held = len(table.blocks)
         missing = self._num_blocks(end + num_lookahead_tokens) - held
-        wanted = max(missing, self._num_blocks(reserve_tokens) - held)
-        revived = self.pool.count_free(computed.block_ids)
-        if wanted + revived > 0 and wanted + revived > self.pool.num_free - leave_free:
+        wanted = max(max(missing, 0) + reserved_blocks, self._num_blocks(reserve_tokens) - held, 0)
+        if wanted + self.pool.count_free(computed.block_ids) + leave_free > self.pool.num_free:
             return None
         self.pool.hold(computed.block_ids)
         self._tables[request.request_id] = table
@@ -168,6 +174,11 @@ class KvCacheManager:
     def reset_prefix_cache(self) -> bool:
         """Drop all cached content. Return ``False``, and do nothing, while blocks are in use."""
         return self.pool.reset()
+
+    def num_missing_blocks(self, request_id: str, num_tokens: int) -> int:
+        """The blocks that a request needs for ``num_tokens`` besides those it has."""
+        table = self._tables.get(request_id)
+        return max(0, -(-num_tokens // self._block_size) - (len(table.blocks) if table is not None else 0))
 
     @property
     def num_free_blocks(self) -> int:

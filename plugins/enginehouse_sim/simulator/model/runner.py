@@ -95,10 +95,12 @@ class _CachedRequest:
         return TextSampler.of_tokens(settings.seed, self.tokens, self.data.choice, mean_length)
 
     def sample(self, allowed: frozenset[int] | None) -> int:
+        may_stop = len(self.tokens) - self.prompt_length >= self.data.min_tokens
+        without = frozenset() if may_stop else self.data.stop_token_ids
         if allowed is None:
-            token = self.sampler.next(len(self.tokens) - self.prompt_length >= self.data.min_tokens)
+            token = self.sampler.next(may_stop, without)
         else:
-            token = self.sampler.pick(allowed)
+            token = self.sampler.pick(allowed - without or allowed)
         self.tokens.append(token)
         return token
 

@@ -67,12 +67,16 @@ class TextSampler:
         twin._state, twin._words, twin._end = self._state, self._words, self._end
         return twin
 
-    def next(self, may_end: bool = True) -> int:
-        """Generate the next token of free text. ``may_end``: whether it may be ``EOS``."""
+    def next(self, may_end: bool = True, without: frozenset[int] = frozenset()) -> int:
+        """Generate the next token of free text, none of ``without``. ``may_end``: whether it may be ``EOS``."""
         state = self._state
         if self._end and may_end and state * _FOR_END & _MASK < self._end:
             return EOS
-        token, text = self._words[((state * _FOR_WORD & _MASK) >> 16) % _COUNT]
+        at = (state * _FOR_WORD & _MASK) >> 16
+        token, text = self._words[at % _COUNT]
+        while token in without and len(without) < _COUNT:
+            at += _STRIDE
+            token, text = self._words[at % _COUNT]
         self._state = crc32(text, state)
         self._words = _INSIDE
         return token

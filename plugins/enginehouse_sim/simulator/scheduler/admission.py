@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from enginehouse_sim.simulator.domain.outputs import CachedRequestData, NewRequestData
+from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT, CachedRequestData, NewRequestData
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.kv.computed_blocks import NOTHING_COMPUTED
 from enginehouse_sim.simulator.scheduler.encoder_plan import EncoderPlan, plan_encoder
@@ -36,17 +37,34 @@ def admit(state: SchedulerState, plan: StepPlan, request: RequestState) -> Admis
         return AdmissionResult.SKIPPED
     if delta.load_kind is LoadKind.ASYNC:
         return _begin_load(state, request, delta)
+    constants = state.constants
     computed = delta.num_computed_tokens or request.num_computed_tokens
-    num_new_tokens = under_threshold(state, request.num_tokens - computed)
-    if num_new_tokens > plan.token_budget:
-        if not state.constants.chunked_prefill_enabled:
-            return AdmissionResult.SKIPPED
-        num_new_tokens = plan.token_budget
-    encoder = plan_encoder(state.encoder_cache, state.constants, request, computed, num_new_tokens, plan.encoder_budget)
-    if encoder.num_new_tokens <= 0 or not _allocate(state, request, encoder.num_new_tokens, delta):
+    num_drafts = _num_padding_drafts(constants, plan, request, computed)
+    if num_drafts >= plan.available:
         return AdmissionResult.STOP
-    _run(state, plan, request, computed, encoder)
+    num_new_tokens = under_threshold(state, request.num_tokens - computed + num_drafts)
+    if num_new_tokens > plan.available:
+        if not constants.chunked_prefill_enabled:
+            return AdmissionResult.SKIPPED if constants.rules.overtake_unchunked else AdmissionResult.STOP
+        num_new_tokens = plan.available
+    encoder = plan_encoder(state.encoder_cache, constants, request, computed, num_new_tokens, plan.encoder_budget)
+    if encoder.num_new_tokens <= 0:
+        return AdmissionResult.STOP
+    if not _allocate(state, request, encoder.num_new_tokens, delta):
+        state.encoder_cache.release_all(request)
+        return AdmissionResult.STOP
+    _run(state, plan, request, computed, encoder, num_drafts)
     return AdmissionResult.SCHEDULED
+
+
+def _num_padding_drafts(constants: SchedulerConstants, plan: StepPlan, request: RequestState, computed: int) -> int:
+    """The drafts that make a request's first decode as long as those of the others, as ``pad_first_decode`` says."""
+    num_drafts = constants.num_spec_tokens
+    if not num_drafts or not constants.rules.pad_first_decode or request.pooling:
+        return 0
+    if request.num_tokens - computed != 1 or plan.prefills or not (plan.cached or computed):
+        return 0
+    return num_drafts if computed + num_drafts + 2 <= min(constants.max_model_len, constants.token_capacity) else 0
 
 
 def never_fits(state: SchedulerState, request: RequestState) -> bool:
@@ -54,7 +72,8 @@ def never_fits(state: SchedulerState, request: RequestState) -> bool:
     constants = state.constants
     if request.num_tokens > min(constants.token_capacity, longest_input(constants, request)):
         return True
-    if not constants.chunked_prefill_enabled and request.num_tokens > constants.token_budget:
+    longest_step = constants.token_budget - constants.draft_rules.slots
+    if not constants.chunked_prefill_enabled and request.num_tokens > longest_step:
         return True
     largest = max((source.length for source in request.mm_inputs), default=0)
     return largest > min(constants.max_num_encoder_input_tokens, constants.encoder_cache_size)
@@ -68,11 +87,8 @@ def _delta(state: SchedulerState, request: RequestState) -> PreparedDelta | None
 
 
 def _begin_load(state: SchedulerState, request: RequestState, delta: PreparedDelta) -> AdmissionResult:
-    """Allocate blocks for all known tokens at once.
-
-    Otherwise two loading requests could each wait for blocks that the other one holds.
-    """
-    if not _allocate(state, request, request.num_tokens - delta.num_computed_tokens, delta):
+    """Allocate blocks for the tokens that are loaded."""
+    if not _allocate(state, request, 0, delta):
         return AdmissionResult.STOP
     state.staging.discard_delta(request)
     request.num_computed_tokens = delta.num_computed_tokens
@@ -82,11 +98,17 @@ def _begin_load(state: SchedulerState, request: RequestState, delta: PreparedDel
 
 
 def _allocate(state: SchedulerState, request: RequestState, num_new_tokens: int, delta: PreparedDelta) -> bool:
-    """Allocate blocks, after unpinning those of other waiting requests if necessary. Return whether it worked."""
-    if _allocate_once(state, request, num_new_tokens, delta) is None and not (
-        state.staging.make_room(keep=request) and _allocate_once(state, request, num_new_tokens, delta) is not None
-    ):
-        return False
+    """Allocate blocks, after unpinning those of other waiting requests if necessary. Return whether it worked.
+
+    A request that is alone does without room for drafts: by waiting it would not get more.
+    """
+    reserves = True
+    while _allocate_once(state, request, num_new_tokens, delta, reserves) is None:
+        if state.staging.make_room(keep=request):
+            continue
+        if not reserves or state.running or any(other is not request for other in state.staging.holders()):
+            return False
+        reserves = False
     _count_match(state, request, delta)
     if state.connector is not None:
         block_ids = state.kv_cache.get_block_ids(request.request_id)
@@ -95,19 +117,37 @@ def _allocate(state: SchedulerState, request: RequestState, num_new_tokens: int,
 
 
 def _allocate_once(
-    state: SchedulerState, request: RequestState, num_new_tokens: int, delta: PreparedDelta
+    state: SchedulerState, request: RequestState, num_new_tokens: int, delta: PreparedDelta, reserves: bool
 ) -> Sequence[int] | None:
     constants = state.constants
+    loads = delta.load_kind is LoadKind.ASYNC
+    looks_ahead = not loads and (constants.rules.lookahead_at_admission or request.num_computed_tokens > 0)
     return state.kv_cache.allocate_slots(
         request,
         num_new_tokens,
         computed=delta.computed,
         num_external_tokens=delta.num_external_tokens,
-        num_lookahead_tokens=constants.num_spec_tokens if request.num_computed_tokens else 0,
-        delay_cache_blocks=delta.load_kind is LoadKind.ASYNC,
+        num_lookahead_tokens=constants.num_lookahead_tokens if looks_ahead and reserves else 0,
+        delay_cache_blocks=loads,
         reserve_tokens=request.num_tokens if constants.reserve_full_sequence else 0,
         leave_free=constants.watermark_blocks if state.running else 0,
+        reserved_blocks=_reserved_blocks(state) if loads and reserves else 0,
     )
+
+
+def _reserved_blocks(state: SchedulerState) -> int:
+    """The blocks that must stay free when a load begins: what others need for their prompts, and drafts of this one.
+
+    A loading request cannot be preempted. Without this, two of them could each wait for blocks that the other holds.
+    """
+    constants = state.constants
+    drafts = 1 + constants.num_spec_tokens + constants.num_lookahead_tokens if constants.use_spec_decode else 0
+    begun = [request for request in state.running if request.is_prefill_chunk]
+    missing = (
+        state.kv_cache.num_missing_blocks(other.request_id, min(other.num_tokens, constants.max_model_len) + drafts)
+        for other in (*begun, *state.staging.holders())
+    )
+    return sum(missing) + -(-drafts // constants.block_size)
 
 
 def _count_match(state: SchedulerState, request: RequestState, delta: PreparedDelta) -> None:
@@ -121,7 +161,14 @@ def _count_match(state: SchedulerState, request: RequestState, delta: PreparedDe
         totals.external_cache_hits += delta.num_external_tokens
 
 
-def _run(state: SchedulerState, plan: StepPlan, request: RequestState, computed: int, encoder: EncoderPlan) -> None:
+def _run(
+    state: SchedulerState,
+    plan: StepPlan,
+    request: RequestState,
+    computed: int,
+    encoder: EncoderPlan,
+    num_padding_drafts: int,
+) -> None:
     state.staging.pop()
     state.running.append(request)
     resumed = request.status is RequestStatus.PREEMPTED
@@ -129,7 +176,10 @@ def _run(state: SchedulerState, plan: StepPlan, request: RequestState, computed:
     request.num_computed_tokens = computed
     if request.num_cached_tokens < 0:
         request.num_cached_tokens = computed
+    request.is_prefill_chunk = computed + encoder.num_new_tokens < request.num_tokens
     plan.add(request, encoder.num_new_tokens)
+    if num_padding_drafts:
+        plan.spec_tokens[request.request_id] = [PADDING_DRAFT] * num_padding_drafts
     plan.add_encoder_inputs(state.encoder_cache, request, encoder)
     block_ids = tuple(state.kv_cache.get_block_ids(request.request_id))
     if resumed:

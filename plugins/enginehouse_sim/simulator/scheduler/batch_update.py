@@ -79,7 +79,7 @@ def _join(whole: BatchUpdate, part: BatchUpdate) -> None:
 def _update_part(
     request_ids: Iterable[str], state: SchedulerState, step: SchedulerOutput, result: ModelRunnerOutput
 ) -> BatchUpdate:
-    requests, logprobs = state.requests, result.logprobs
+    requests, logprobs, rules = state.requests, result.logprobs, state.constants.rules
     index, sampled = result.req_id_to_index, result.sampled_token_ids
     drafts_of = step.scheduled_spec_decode_tokens
     update = BatchUpdate()
@@ -103,7 +103,7 @@ def _update_part(
             ):
                 request.append(token_ids[0])
             else:
-                token_ids, stopped = append_until_stop(request, token_ids)
+                token_ids, stopped = append_until_stop(rules, request, token_ids)
             output = EngineCoreOutput(request_id, token_ids, num_cached_tokens=request.num_cached_tokens)
             if logprobs is not None:
                 output.new_logprobs = logprobs[row][: len(token_ids)]

@@ -1,41 +1,68 @@
-"""The encoder cache: encoded multimodal inputs, until the prompt is computed past them."""
+"""The encoder cache: encoded multimodal inputs, until their room is needed for others."""
 
 from __future__ import annotations
+
+from bisect import insort
+from collections import OrderedDict
 
 from enginehouse_sim.simulator.domain.request import RequestState
 
 
 class EncoderCache:
-    """At most ``size`` tokens. Requests that need equal content at the same time share it."""
+    """At most ``size`` tokens. Requests share equal content, and content that no request holds stays until evicted.
+
+    The content that was released first is evicted first.
+    """
 
     def __init__(self, size: int) -> None:
         self.num_free = size
-        self._holders: dict[str, int] = {}
+        self.num_evictable = size
+        self._holders: dict[str, set[str]] = {}
         self._held: dict[str, list[int]] = {}
-        self._released: list[tuple[str, int]] = []
+        self._released: OrderedDict[str, int] = OrderedDict()
+        self._evicted: list[str] = []
 
-    def has(self, identifier: str) -> bool:
-        """Whether the content is encoded, or will be after the step planned last."""
-        return identifier in self._holders
+    @property
+    def in_use(self) -> bool:
+        """Whether any request holds an input."""
+        return bool(self._held)
 
-    def holds(self, request: RequestState, index: int) -> bool:
-        """Whether the request holds its input ``index`` here."""
-        return index in self._held.get(request.request_id, ())
+    def share(self, request: RequestState, index: int) -> bool:
+        """Hold an input that is encoded, or will be after the step planned last. Return whether it is."""
+        source = request.mm_inputs[index]
+        holders = self._holders.get(source.identifier)
+        if holders is None:
+            return False
+        if not holders:
+            self.num_evictable -= self._released.pop(source.identifier)
+        holders.add(request.request_id)
+        self._note(request, index)
+        return True
+
+    def make_room(self, num_tokens: int) -> bool:
+        """Evict content until ``num_tokens`` are free. Return ``False``, and evict nothing, if they cannot be."""
+        if num_tokens > self.num_evictable:
+            return False
+        while num_tokens > self.num_free:
+            identifier, length = self._released.popitem(last=False)
+            del self._holders[identifier]
+            self._evicted.append(identifier)
+            self.num_free += length
+        return True
 
     def hold(self, request: RequestState, index: int) -> None:
-        """Keep an input for the request."""
+        """Keep an input that the next step encodes, after ``make_room``."""
         source = request.mm_inputs[index]
-        holders = self._holders.get(source.identifier, 0)
-        if not holders:
-            self.num_free -= source.length
-        self._holders[source.identifier] = holders + 1
-        self._held.setdefault(request.request_id, []).append(index)
+        self._holders.setdefault(source.identifier, set()).add(request.request_id)
+        self.num_free -= source.length
+        self.num_evictable -= source.length
+        self._note(request, index)
 
-    def release_computed(self, request: RequestState) -> None:
-        """Release the inputs that end within the request's computed tokens."""
+    def release_computed(self, request: RequestState, num_computed_tokens: int) -> None:
+        """Release the inputs that end within the first ``num_computed_tokens``."""
         for index in tuple(self._held.get(request.request_id, ())):
             source = request.mm_inputs[index]
-            if source.offset + source.length <= request.num_computed_tokens:
+            if source.offset + source.length <= num_computed_tokens:
                 self._release(request, index)
 
     def release_all(self, request: RequestState) -> None:
@@ -43,10 +70,15 @@ class EncoderCache:
         for index in tuple(self._held.get(request.request_id, ())):
             self._release(request, index)
 
-    def take_released(self) -> list[tuple[str, int]]:
-        """The (request, index) pairs released since the last call."""
-        released, self._released = self._released, []
-        return released
+    def take_evicted(self) -> list[str]:
+        """The identifiers evicted since the last call, unless they were encoded again."""
+        evicted, self._evicted = self._evicted, []
+        return [identifier for identifier in evicted if identifier not in self._holders]
+
+    def _note(self, request: RequestState, index: int) -> None:
+        held = self._held.setdefault(request.request_id, [])
+        if index not in held:
+            insort(held, index)
 
     def _release(self, request: RequestState, index: int) -> None:
         source = request.mm_inputs[index]
@@ -54,8 +86,10 @@ class EncoderCache:
         held.remove(index)
         if not held:
             del self._held[request.request_id]
-        self._holders[source.identifier] -= 1
-        if not self._holders[source.identifier]:
-            del self._holders[source.identifier]
-            self.num_free += source.length
-        self._released.append((request.request_id, index))
+        if any(request.mm_inputs[other].identifier == source.identifier for other in held):
+            return
+        holders = self._holders[source.identifier]
+        holders.remove(request.request_id)
+        if not holders:
+            self._released[source.identifier] = source.length
+            self.num_evictable += source.length

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
@@ -23,6 +25,11 @@ class KvTransfers:
     def num_kept(self) -> int:
         """Finished requests whose blocks are still needed."""
         return len(self._kept)
+
+    @property
+    def kept(self) -> Collection[str]:
+        """The finished requests whose blocks are still needed."""
+        return self._kept.keys()
 
     def begin_load(self, request: RequestState) -> None:
         """A load writes to the request's blocks between steps."""

@@ -26,7 +26,6 @@ def preempt_one(state: SchedulerState, plan: StepPlan) -> RequestState:
 
 
 def _victim(state: SchedulerState) -> RequestState:
-    last_first = reversed(state.running)
     if state.constants.policy is SchedulingPolicy.PRIORITY:
-        return max(last_first, key=lambda request: (request.priority, request.arrival_time))
-    return next(last_first)
+        return max(state.running, key=lambda request: (request.priority, request.arrival_time))
+    return state.running[-1]

@@ -19,4 +19,4 @@ def under_threshold(state: SchedulerState, num_new_tokens: int) -> int:
     if not 0 < threshold < num_new_tokens:
         return num_new_tokens
     alone = len(state.requests) == 1
-    return num_new_tokens if alone and not constants.long_prefill_threshold_when_alone else threshold
+    return num_new_tokens if alone and not constants.rules.threshold_when_alone else threshold

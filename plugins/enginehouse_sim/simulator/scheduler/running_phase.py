@@ -21,8 +21,9 @@ def schedule_running(state: SchedulerState, plan: StepPlan) -> None:
     decide the speed of a step.
     """
     scheduled, requests, cached = plan.num_scheduled_tokens, plan.requests, plan.cached
+    draft_slots = plan.draft_slots
     for request in tuple(state.running):
-        if plan.token_budget <= 0:
+        if plan.token_budget <= draft_slots:
             return
         computed = request.num_computed_tokens
         unknown = len(request.all_token_ids) + request.num_output_placeholders - computed
@@ -39,7 +40,7 @@ def _schedule_one(state: SchedulerState, plan: StepPlan, request: RequestState) 
     """Schedule one request. Return whether others may follow: not after it was preempted itself."""
     if request.status is not RequestStatus.RUNNING:
         return True
-    num_new_tokens = _num_new_tokens(state, request, plan.token_budget)
+    num_new_tokens = _num_new_tokens(state, request, plan.available)
     computed = request.num_computed_tokens
     encoder = plan_encoder(state.encoder_cache, state.constants, request, computed, num_new_tokens, plan.encoder_budget)
     num_new_tokens = encoder.num_new_tokens
@@ -49,6 +50,7 @@ def _schedule_one(state: SchedulerState, plan: StepPlan, request: RequestState) 
     if block_ids is None:
         return False
     _take_drafts(plan, request, num_new_tokens)
+    plan.prefills |= request.is_prefill_chunk
     plan.add(request, num_new_tokens)
     plan.add_encoder_inputs(state.encoder_cache, request, encoder)
     plan.cached.append(CachedRequestData(request.request_id, False, block_ids, computed))
@@ -80,7 +82,7 @@ def _allocate(
     The last running request gets no lookahead for drafts when blocks are short. Otherwise it could be preempted again
     and again, each time just before its next token.
     """
-    lookahead = state.constants.num_spec_tokens
+    lookahead = state.constants.num_lookahead_tokens
     while True:
         block_ids = state.kv_cache.allocate_slots(request, num_new_tokens, num_lookahead_tokens=lookahead)
         if block_ids is not None:

@@ -13,12 +13,13 @@ from itertools import islice
 
 import msgspec
 
-from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.domain.constants import SchedulingPolicy
+from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.computed_blocks import NOTHING_COMPUTED, ComputedBlocks
 from enginehouse_sim.simulator.kv.connector import KvConnector
 from enginehouse_sim.simulator.scheduler.pinned_blocks import PinnedBlocks
-from enginehouse_sim.simulator.scheduler.waiting_queue import WaitingQueue
+from enginehouse_sim.simulator.scheduler.waiting_queue import WaitingQueue, waiting_queue
 
 
 class LoadKind(str, Enum):
@@ -51,19 +52,23 @@ class PreparedDelta(msgspec.Struct, frozen=True):
 class Staging:
     """All waiting requests, and the prepared deltas of the first ``depth`` of them.
 
+    Requests that hold blocks already, because of a load, come before all others, as in vLLM: what they hold would never
+    be free again if they waited behind a request that needs it.
+
     ``max_pinned_blocks``: the most blocks that deltas keep from eviction.
     """
 
     def __init__(
         self,
-        queue: WaitingQueue,
+        policy: SchedulingPolicy,
         kv_cache: KvCacheManager,
         connector: KvConnector | None,
         *,
         max_pinned_blocks: int,
         depth: int,
     ) -> None:
-        self._queue = queue
+        self._queue = waiting_queue(policy)
+        self._holding = waiting_queue(policy)
         self._skipped: list[RequestState] = []
         self._kv_cache = kv_cache
         self._connector = connector
@@ -78,22 +83,24 @@ class Staging:
 
     def put_back(self, request: RequestState) -> None:
         """Add a preempted or resumed request, before its equals."""
-        self._queue.put_back(request)
+        self._queue_of(request).put_back(request)
 
     def remove(self, request_ids: Collection[str]) -> None:
         """Remove requests that finished while waiting."""
         for request_id in request_ids:
             self._drop(request_id)
         self._queue.remove(request_ids)
+        self._holding.remove(request_ids)
         self._is_idle = False
 
     def peek(self) -> RequestState | None:
         """The request at the head."""
-        return self._queue.peek() if self._queue else None
+        queue = self._holding or self._queue
+        return queue.peek() if queue else None
 
     def pop(self) -> None:
         """Remove the head, which was placed."""
-        self._drop(self._queue.pop().request_id)
+        self._drop((self._holding or self._queue).pop().request_id)
         self._is_idle = False
 
     def discard_delta(self, request: RequestState) -> None:
@@ -102,12 +109,13 @@ class Staging:
 
     def skip(self) -> None:
         """Put the head aside until ``restore_skipped``; the next one is the head."""
-        self._skipped.append(self._queue.pop())
+        self._skipped.append((self._holding or self._queue).pop())
 
     def restore_skipped(self) -> None:
         """Return skipped requests to the head, in their order."""
         while self._skipped:
-            self._queue.put_back(self._skipped.pop())
+            request = self._skipped.pop()
+            self._queue_of(request).put_back(request)
 
     def prepare(self) -> None:
         """The worker's turn: match the first unmatched requests, in order, while pins are available."""
@@ -154,11 +162,19 @@ class Staging:
         return tuple(self._deltas.values())
 
     def __len__(self) -> int:
-        return len(self._queue) + len(self._skipped)
+        return len(self._queue) + len(self._holding) + len(self._skipped)
 
     def __iter__(self) -> Iterator[RequestState]:
         yield from self._skipped
+        yield from self._holding
         yield from self._queue
+
+    def holders(self) -> Iterator[RequestState]:
+        """The waiting requests that hold blocks."""
+        return (request for request in (*self._skipped, *self._holding) if _holds_blocks(request))
+
+    def _queue_of(self, request: RequestState) -> WaitingQueue:
+        return self._holding if _holds_blocks(request) else self._queue
 
     def _match(self, request: RequestState, known: ComputedBlocks) -> PreparedDelta | None:
         return self._with_external(request, self._kv_cache.get_computed_blocks(request, known))
@@ -191,3 +207,7 @@ class Staging:
         delta = self._deltas.pop(request_id, None)
         if delta is not None:
             self._pins.unpin(delta.computed.block_ids)
+
+
+def _holds_blocks(request: RequestState) -> bool:
+    return request.num_computed_tokens > 0 or request.status is RequestStatus.WAITING_FOR_REMOTE_KVS

@@ -12,13 +12,13 @@ from enginehouse_sim.simulator.scheduler.encoder_cache import EncoderCache
 from enginehouse_sim.simulator.scheduler.finished_requests import FinishedRequests
 from enginehouse_sim.simulator.scheduler.kv_transfers import KvTransfers
 from enginehouse_sim.simulator.scheduler.staging import Staging
-from enginehouse_sim.simulator.scheduler.waiting_queue import waiting_queue
 
 
 class SchedulerState:
     """Each request is in ``requests``, and in one of ``running`` (in order of admission), ``staging`` and ``paused``.
 
-    ``in_flight``: the steps whose result is not known yet. ``max_new_requests``: how many requests without outputs may
+    ``tracks_prefills``: whether requests keep up ``is_prefill_chunk``. ``in_flight``: the steps whose result is not
+    known yet. ``max_new_requests``: how many requests without outputs may
     be admitted in a step; ``None`` is any number.
     """
 
@@ -33,11 +33,12 @@ class SchedulerState:
         self.kv_cache = kv_cache
         self.connector = connector
         self.grammars = grammars
+        self.tracks_prefills = connector is not None or constants.use_spec_decode
         self.requests: dict[str, RequestState] = {}
         self.running: list[RequestState] = []
         self.paused: dict[str, RequestState] = {}
         self.staging = Staging(
-            waiting_queue(constants.policy),
+            constants.policy,
             kv_cache,
             connector,
             max_pinned_blocks=int(constants.staging_block_share * constants.total_gpu_blocks),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
+from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 from enginehouse_sim.simulator.scheduler.step_plan import StepPlan
@@ -20,10 +20,10 @@ def step_output(state: SchedulerState, plan: StepPlan) -> SchedulerOutput:
         new_requests=plan.new,
         cached_requests=plan.cached + plan.resumed,
         num_scheduled_tokens=plan.num_scheduled_tokens,
-        total_num_scheduled_tokens=state.constants.token_budget - plan.token_budget,
+        total_num_scheduled_tokens=sum(plan.num_scheduled_tokens.values()),
         scheduled_spec_decode_tokens=plan.spec_tokens,
         scheduled_encoder_inputs=plan.encoder_inputs,
-        free_encoder_input_ids=state.encoder_cache.take_released(),
+        free_encoder_mm_hashes=state.encoder_cache.take_evicted(),
         num_common_prefix_blocks=_common_prefix_blocks(state),
         finished_req_ids=state.finished.take_for_runner(),
         preempted_req_ids=plan.preempted,
@@ -39,8 +39,13 @@ def advance_computed(state: SchedulerState, plan: StepPlan) -> None:
     """Count the step as computed, so that the next one can be planned before its result is known."""
     for request, num_tokens in zip(plan.requests, plan.num_scheduled_tokens.values(), strict=True):
         request.num_computed_tokens += num_tokens
-        if request.mm_inputs:
-            state.encoder_cache.release_computed(request)
+    if state.encoder_cache.in_use and not state.constants.rules.release_images_after_step:
+        for request in plan.requests:
+            state.encoder_cache.release_computed(request, request.num_computed_tokens)
+    if state.tracks_prefills:
+        for request in plan.requests:
+            known = request.num_tokens + request.num_output_placeholders
+            request.is_prefill_chunk = request.num_computed_tokens < known
     if state.constants.async_scheduling:
         for request in plan.requests:
             if request.num_computed_tokens >= request.num_tokens + request.num_output_placeholders:
@@ -65,7 +70,11 @@ def _grammar_rows(state: SchedulerState, plan: StepPlan) -> tuple[Mapping[str, i
     new = {data.request_id for data in plan.new}
     resumed = {data.request_id for data in plan.resumed}
     sampling.sort(key=lambda request: 0 if request.request_id in new else 2 if request.request_id in resumed else 1)
-    return state.grammars.grammar_bitmask(sampling, plan.spec_tokens) if sampling else _NO_ROWS
+    return state.grammars.grammar_bitmask(sampling, _real_drafts(plan)) if sampling else _NO_ROWS
+
+
+def _real_drafts(plan: StepPlan) -> Mapping[str, Sequence[int]]:
+    return {request_id: drafts for request_id, drafts in plan.spec_tokens.items() if drafts[0] != PADDING_DRAFT}
 
 
 def _samples(request: RequestState, num_tokens: int) -> bool:

@@ -11,15 +11,21 @@ from enginehouse_sim.simulator.scheduler.encoder_plan import EncoderPlan
 
 
 class StepPlan:
-    """The remaining budgets, and what was scheduled. ``requests`` and ``num_scheduled_tokens`` have the same order."""
+    """The remaining budgets, and what was scheduled. ``requests`` and ``num_scheduled_tokens`` have the same order.
+
+    ``draft_slots``: what each request takes of the token budget besides its tokens. ``prefills``: whether a running
+    request computes a part of its prompt.
+    """
 
     __slots__ = (
         "cached",
+        "draft_slots",
         "encoder_budget",
         "encoder_inputs",
         "new",
         "num_scheduled_tokens",
         "preempted",
+        "prefills",
         "requests",
         "resumed",
         "spec_tokens",
@@ -27,10 +33,12 @@ class StepPlan:
         "token_budget",
     )
 
-    def __init__(self, step: int, token_budget: int, encoder_budget: int) -> None:
+    def __init__(self, step: int, token_budget: int, encoder_budget: int, draft_slots: int = 0) -> None:
         self.step = step
         self.token_budget = token_budget
         self.encoder_budget = encoder_budget
+        self.draft_slots = draft_slots
+        self.prefills = False
         self.requests: list[RequestState] = []
         self.num_scheduled_tokens: dict[str, int] = {}
         self.cached: list[CachedRequestData] = []
@@ -40,18 +48,25 @@ class StepPlan:
         self.spec_tokens: dict[str, Sequence[int]] = {}
         self.encoder_inputs: dict[str, tuple[int, ...]] = {}
 
+    @property
+    def available(self) -> int:
+        """The most tokens that one more request can get."""
+        return self.token_budget - self.draft_slots
+
     def add(self, request: RequestState, num_tokens: int) -> None:
         """Give the request ``num_tokens`` of this step."""
         self.requests.append(request)
         self.num_scheduled_tokens[request.request_id] = num_tokens
-        self.token_budget -= num_tokens
+        self.token_budget -= num_tokens + self.draft_slots
 
     def add_encoder_inputs(self, cache: EncoderCache, request: RequestState, encoder: EncoderPlan) -> None:
-        """Encode the request's inputs in this step, or share those of another request."""
-        for index in (*encoder.to_encode, *encoder.to_share):
+        """Encode the request's inputs in this step."""
+        for index in encoder.to_encode:
             cache.hold(request, index)
+        for index in encoder.duplicates:
+            cache.share(request, index)
         if encoder.to_encode:
-            self.encoder_inputs[request.request_id] = encoder.to_encode
+            self.encoder_inputs[request.request_id] = tuple(encoder.to_encode)
             self.encoder_budget -= encoder.cost
 
     def remove(self, request: RequestState) -> None:
@@ -60,7 +75,7 @@ class StepPlan:
         num_tokens = self.num_scheduled_tokens.pop(request_id, 0)
         if not num_tokens:
             return
-        self.token_budget += num_tokens
+        self.token_budget += num_tokens + self.draft_slots
         self.requests.remove(request)
         self.cached[:] = [data for data in self.cached if data.request_id != request_id]
         self.spec_tokens.pop(request_id, None)

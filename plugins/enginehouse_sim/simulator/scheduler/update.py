@@ -29,6 +29,7 @@ def update_from_output(
     update = update_batch(state, step, result)
     state.totals.num_draft_tokens += update.num_drafts
     state.totals.num_accepted_tokens += update.num_accepted
+    _release_images(state, step)
     for request_id, count in result.num_nans_in_logits.items():
         if request_id in state.requests:
             state.requests[request_id].num_nans_in_logits = count
@@ -40,6 +41,18 @@ def update_from_output(
         state.connector.update_connector_output(result)
     state.transfers.update(result)
     return _by_client(state, update)
+
+
+def _release_images(state: SchedulerState, step: SchedulerOutput) -> None:
+    """Release the images that the step computed to their ends, unless drafts may still be rejected there."""
+    cache, constants = state.encoder_cache, state.constants
+    if not (cache.in_use and constants.rules.release_images_after_step):
+        return
+    for request_id in step.num_scheduled_tokens:
+        request = state.requests.get(request_id)
+        if request is not None and request.mm_inputs:
+            unsure = request.num_output_placeholders + constants.draft_rules.reads_ahead
+            cache.release_computed(request, request.num_computed_tokens - unsure)
 
 
 def _rejected_by_grammar(state: SchedulerState, update: BatchUpdate) -> _Ended:

@@ -17,7 +17,7 @@ def schedule_waiting(state: SchedulerState, plan: StepPlan) -> None:
     if plan.preempted or not _admits_in(state, plan.step):
         return
     try:
-        while plan.token_budget > 0 and _has_room(state):
+        while plan.available > 0 and _has_room(state):
             request = state.staging.peek()
             if request is None:
                 return
@@ -60,8 +60,7 @@ def _has_room(state: SchedulerState) -> bool:
     if constants.max_num_active_seqs is None:
         return True
     paused_with_blocks = sum(request.num_computed_tokens > 0 for request in state.paused.values())
-    active = len(state.running) + state.transfers.num_loading + paused_with_blocks
-    return active < constants.max_num_active_seqs
+    return len(state.running) + paused_with_blocks < constants.max_num_active_seqs
 
 
 def _lora_fits(plan: StepPlan, request: RequestState, max_loras: int | None) -> bool:
@@ -76,8 +75,8 @@ def _has_arrived(state: SchedulerState, request: RequestState) -> bool:
     """Whether the load has arrived. The last known token is computed here in any case."""
     if state.transfers.is_loading(request):
         return False
-    request.num_computed_tokens = min(request.num_computed_tokens, request.num_tokens - 1)
     state.kv_cache.cache_blocks(request, request.num_computed_tokens)
+    request.num_computed_tokens = min(request.num_computed_tokens, request.num_tokens - 1)
     request.status = RequestStatus.PREEMPTED if request.num_cached_tokens >= 0 else RequestStatus.WAITING
     return True
 

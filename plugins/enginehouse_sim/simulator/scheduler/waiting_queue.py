@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_left, bisect_right
+from bisect import insort
 from collections import deque
 from collections.abc import Collection, Iterator
 
@@ -66,35 +66,35 @@ class FcfsQueue(WaitingQueue):
 
 
 class PriorityQueue(WaitingQueue):
-    """The smallest ``priority`` first, then the earliest arrival."""
+    """The smallest ``priority`` first, then the earliest arrival, then the smallest id, as in vLLM: no equals."""
 
     def __init__(self) -> None:
-        self._from_tail: list[RequestState] = []
+        self._requests: list[RequestState] = []
 
     def add(self, request: RequestState) -> None:
-        self._from_tail.insert(bisect_left(self._from_tail, _backwards(request), key=_backwards), request)
+        insort(self._requests, request, key=_order)
 
     def put_back(self, request: RequestState) -> None:
-        self._from_tail.insert(bisect_right(self._from_tail, _backwards(request), key=_backwards), request)
+        self.add(request)
 
     def peek(self) -> RequestState:
-        return self._from_tail[-1]
+        return self._requests[0]
 
     def pop(self) -> RequestState:
-        return self._from_tail.pop()
+        return self._requests.pop(0)
 
     def remove(self, request_ids: Collection[str]) -> None:
-        self._from_tail = [request for request in self._from_tail if request.request_id not in request_ids]
+        self._requests = [request for request in self._requests if request.request_id not in request_ids]
 
     def __len__(self) -> int:
-        return len(self._from_tail)
+        return len(self._requests)
 
     def __iter__(self) -> Iterator[RequestState]:
-        return reversed(self._from_tail)
+        return iter(self._requests)
 
 
-def _backwards(request: RequestState) -> tuple[int, float]:
-    return -request.priority, -request.arrival_time
+def _order(request: RequestState) -> tuple[int, float, str]:
+    return request.priority, request.arrival_time, request.request_id
 
 
 def waiting_queue(policy: SchedulingPolicy) -> WaitingQueue:

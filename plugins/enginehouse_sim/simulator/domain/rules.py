@@ -1,0 +1,80 @@
+"""What differs from one version of vLLM to the next, in one place."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+
+class VllmVersion(str, Enum):
+    """The version of vLLM whose rules the scheduler follows."""
+
+    V0_32 = "0.32"
+    V0_11 = "0.11"
+
+
+class SchedulingRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The rules of one version of vLLM's scheduler.
+
+    ``stop_before_length``: a stop token that is also the last allowed token finishes its request with ``stop``, and
+    ``min_tokens`` is left to the sampler, which does not sample stop tokens before. ``reuse_uncached_first``: blocks
+    without findable content are handed out before all others, the last freed first. ``threshold_when_alone``: the
+    long-prefill threshold also limits a request that nobody waits for. ``overtake_unchunked``: without chunked prefill,
+    shorter prompts overtake one that exceeds the rest of the budget. ``lookahead_at_admission``: a request gets room
+    for drafts when it is admitted, not only when it runs. ``pad_first_decode``: a request whose only missing token is
+    its next one gets a full set of drafts at once, which are all rejected, so that all decodes of a step have equal
+    lengths. ``release_images_after_step``: encodings are released when the step that used them is over, not when it is
+    planned.
+    """
+
+    stop_before_length: bool = True
+    reuse_uncached_first: bool = True
+    threshold_when_alone: bool = False
+    overtake_unchunked: bool = False
+    lookahead_at_admission: bool = True
+    pad_first_decode: bool = True
+    release_images_after_step: bool = True
+
+
+RULES = {
+    VllmVersion.V0_32: SchedulingRules(),
+    VllmVersion.V0_11: SchedulingRules(
+        stop_before_length=False,
+        reuse_uncached_first=False,
+        threshold_when_alone=True,
+        overtake_unchunked=True,
+        lookahead_at_admission=False,
+        pad_first_decode=False,
+        release_images_after_step=False,
+    ),
+}
+
+
+class DraftMethod(str, Enum):
+    """How drafts are made, as far as the scheduler sees it."""
+
+    NGRAM = "ngram"
+    DRAFT_MODEL = "draft_model"
+    EAGLE = "eagle"
+
+
+class DraftRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a draft method costs a request in every step, as in vLLM.
+
+    ``lookahead``: whether the drafter needs room for keys and values of its drafts. ``slots``: more places of the token
+    budget for each request. ``drops_last_block``: a prefix match loses its last block, which the drafter computes again
+    for its hidden states. ``reads_ahead``: known tokens that it reads beyond those computed.
+    """
+
+    lookahead: bool = False
+    slots: int = 0
+    drops_last_block: bool = False
+    reads_ahead: int = 0
+
+
+DRAFT_RULES = {
+    DraftMethod.NGRAM: DraftRules(),
+    DraftMethod.DRAFT_MODEL: DraftRules(lookahead=True, slots=1),
+    DraftMethod.EAGLE: DraftRules(lookahead=True, drops_last_block=True, reads_ahead=1),
+}
