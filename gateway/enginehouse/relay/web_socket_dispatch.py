@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from websockets.asyncio.client import ClientConnection
 
-from enginehouse.domain.errors import RequestError
+from enginehouse.domain.errors import Overloaded, RequestError
 from enginehouse.domain.ticket import Phase
 from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.relay.engine_job import EngineJob
@@ -73,6 +73,8 @@ class WebSocketDispatch:
     async def _decide(self, attempt: WebSocketAttempt, error: RequestError) -> RetryDecision:
         if not attempt.sent:
             return self._decision(attempt, Outcome.of_queue(error))
+        if isinstance(error, Overloaded):  # a shortage of the gateway itself
+            return Otherwise.FAIL
         decision = self._decision(attempt, Outcome.of_engine(error))
         if decision is Otherwise.FIND_OUT:
             assert attempt.slot is not None

@@ -12,7 +12,7 @@ import pytest
 from enginehouse.config.schema import BackendSettings, TimeoutSettings
 from enginehouse.domain.errors import Overloaded, UpstreamError
 from enginehouse.engines.probing.health_check import HealthCheck
-from enginehouse.relay.upstream import pool as pools
+from enginehouse.relay.upstream import open_files
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.connection import Connection
 from enginehouse.relay.upstream.pool import Origin, Pool
@@ -27,6 +27,12 @@ from tests.support.virtual_time import in_virtual_time as in_virtual_time
 
 ORIGIN = Origin.parse("http://engine:1")
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+
+
+def no_file_left() -> Overloaded:
+    shortage = open_files.shortage_of_files(OSError(errno.EMFILE, "Too many open files"))
+    assert shortage is not None
+    return shortage
 
 
 def serving(pool: Pool) -> tuple[Connection, FakeTransport]:
@@ -86,9 +92,9 @@ async def test_no_engine_is_blamed_where_the_gateway_has_no_file_left(
     gateway = await house(await engine(), await engine())
 
     async def connect(pool: Pool) -> Connection:
-        raise pools._no_files(OSError(errno.EMFILE, "Too many open files"))
+        raise no_file_left()
 
-    monkeypatch.setattr(pools._Warned, "at", -1e9)
+    monkeypatch.setattr(open_files._Warned, "at", -1e9)
     monkeypatch.setattr(Pool, "connect", connect)
     with caplog.at_level(logging.WARNING, "enginehouse.relay"):
         for _ in range(5):
@@ -124,7 +130,7 @@ def test_a_shortage_of_files_is_told_from_an_unreachable_engine(
 
 async def test_a_probe_that_could_not_be_sent_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     async def connect(pool: Pool) -> Connection:
-        raise pools._no_files(OSError(errno.EMFILE, "Too many open files"))
+        raise no_file_left()
 
     monkeypatch.setattr(Pool, "connect", connect)
     client = Client(Upstream("a", BackendSettings(url="http://engine:1"), TimeoutSettings()), 1.0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import http
+from typing import Any
 
 import pytest
 from websockets.asyncio.client import connect
@@ -12,6 +14,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.http11 import Response
 
 from enginehouse import ReplicaState
+from enginehouse.relay.upstream import web_socket
 from tests.support.launched_engine import Launch
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
@@ -76,6 +79,25 @@ async def test_an_unreachable_engine_is_replaced(
     assert accepted(socket).headers["x-enginehouse-reason"] == "retry"
     assert gateway.pending() == {"a": 0, "b": 1}
     await socket.close()
+    await gateway.quiet()
+
+
+async def test_no_engine_is_blamed_where_the_gateway_has_no_file_left(
+    house: OpenGateway, socket_engine: StartSocketEngine, dial: Dial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail() -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    gateway = await house(await socket_engine(), await socket_engine())
+    monkeypatch.setattr(web_socket._Connect, "__await__", lambda _: fail().__await__())
+    for _ in range(5):
+        response = await refusal_of(gateway, dial)
+        assert (response.status_code, code_of(response)) == (503, "overloaded")
+        assert response.headers["retry-after"] == "1"
+    assert [backend.last_error for backend in gateway.fleet.backends()] == [None, None]
+    assert gateway.relay.context.counters.retries == {}
+    monkeypatch.undo()
+    await (await dial(gateway)).close()
     await gateway.quiet()
 
 

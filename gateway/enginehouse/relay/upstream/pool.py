@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import logging
 import ssl
-from time import monotonic
 from urllib.parse import urlsplit
 
 import msgspec
 
-from enginehouse.domain.errors import Overloaded, UpstreamError
+from enginehouse.domain.errors import UpstreamError
 from enginehouse.relay.upstream.connection import Connection
-
-_log = logging.getLogger("enginehouse.relay")
+from enginehouse.relay.upstream.open_files import shortage_of_files
 
 _FEW = 4
 """Idle connections that are kept. An engine with a thread for each connection has no more than 8 or so."""
@@ -22,8 +18,6 @@ _GRACE_S = 0.02
 """After so long without use, idle connections above ``_FEW`` are closed."""
 _UNUSED_S = 2.0
 """After 2 to 3 s without use, every idle connection is closed: llama-server and vLLM close theirs after 5 s."""
-_NO_FILES = frozenset({errno.EMFILE, errno.ENFILE})
-_WARN_EVERY_S = 60.0
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -83,8 +77,8 @@ class Pool:
                 lambda: Connection(self._keep, self._remove), origin.host, origin.port, ssl=self.tls
             )
         except (OSError, UnicodeError) as error:  # the latter for names that no host can have
-            if isinstance(error, OSError) and error.errno in _NO_FILES:
-                raise _no_files(error) from None
+            if (shortage := shortage_of_files(error)) is not None:
+                raise shortage from None
             raise UpstreamError(f"cannot connect to {origin.authority}: {error}") from error
         return connection
 
@@ -125,19 +119,6 @@ class Pool:
             idle.pop(0).close()
         if idle:
             self._sweep_later(loop)
-
-
-class _Warned:
-    """When the last warning was logged, on the clock of ``monotonic``."""
-
-    at = -_WARN_EVERY_S
-
-
-def _no_files(error: OSError) -> Overloaded:
-    if monotonic() - _Warned.at >= _WARN_EVERY_S:
-        _Warned.at = monotonic()
-        _log.warning("The gateway can open no more connections: %s. Raise its limit (ulimit -n)", error.strerror)
-    return Overloaded(f"The gateway can open no more connections ({error.strerror}): raise its limit of open files")
 
 
 def _tls_context(verify: bool) -> ssl.SSLContext:

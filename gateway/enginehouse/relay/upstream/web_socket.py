@@ -14,6 +14,7 @@ from enginehouse.domain.errors import UpstreamError, UpstreamTimeout
 from enginehouse.domain.request import Headers
 from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.relay.headers import FOR_THE_GATEWAY
+from enginehouse.relay.upstream.open_files import shortage_of_files
 from enginehouse.relay.upstream.upstream import Upstream
 
 _PING_EVERY_S = 20.0
@@ -32,7 +33,7 @@ async def open_web_socket(
     """A WebSocket to ``target`` at the engine, or the engine's answer to the handshake if that is another one.
 
     ``target`` is a path and perhaps a query, as they stand on the wire; ``largest`` is in bytes, of one message. Raises
-    ``UpstreamError`` and ``UpstreamTimeout``.
+    ``UpstreamError``, ``UpstreamTimeout``, or ``Overloaded`` if the gateway has no file descriptor left.
     """
     origin, timeouts = upstream.pool.origin, upstream.timeouts
     if not origin.host:
@@ -58,6 +59,8 @@ async def open_web_socket(
     except (asyncio.TimeoutError, TimeoutError):
         raise UpstreamTimeout(f"Backend '{upstream.name}' did not open a WebSocket in time") from None
     except OSError as error:
+        if (shortage := shortage_of_files(error)) is not None:
+            raise shortage from None
         raise UpstreamError(f"Backend '{upstream.name}' could not be reached: {error}") from error
     except (WebSocketException, EOFError, LookupError, ValueError) as error:
         raise UpstreamError(f"Backend '{upstream.name}' opened no WebSocket: {error}") from error
