@@ -125,6 +125,7 @@ def pages() -> dict[Path, str]:
         DOCS / "reference/configuration.md": configuration(),
         DOCS / "reference/cli.md": command_line(),
         DOCS / "reference/hooks.md": run_path(str(DOCS / "pages/hooks.py"))["hooks_page"](),
+        DOCS / "reference/metrics.md": run_path(str(DOCS / "pages/metrics.py"))["metrics_page"](),
         DOCS / "reference/types.md": run_path(str(DOCS / "pages/types.py"))["types_page"](),
         DOCS / "reference/engine-options.md": run_path(str(DOCS / "pages/engine_options.py"))["engine_options_page"](),
         DOCS / "reference/plugins.md": run_path(str(DOCS / "pages/plugins.py"))["plugins_page"](),

@@ -128,6 +128,8 @@ class ConfigChange:
         parts.admission.max_body = config.server.max_body
         parts.admission.body_memory.most = config.server.max_body_memory
         parts.admission.client_timeout = config.timeouts.client
+        if self._router is not relay.router:
+            self._router.filter_drops.update(relay.router.filter_drops)
         relay.router = self._router
         relay.filters = FiltersByName(config.models, config.routing.aliases)
         relay.progress_reports.configure(config.models, config.scheduling)

@@ -24,7 +24,8 @@ from enginehouse.api.pages.health import HealthPages
 from enginehouse.api.pages.lifecycle import Lifecycle
 from enginehouse.api.pages.live_view import LiveView
 from enginehouse.api.pages.logs import Logs
-from enginehouse.api.pages.metrics import Metrics
+from enginehouse.api.pages.metrics.engines import EngineMetrics
+from enginehouse.api.pages.metrics.page import Metrics
 from enginehouse.api.pages.model_list import ModelList
 from enginehouse.api.pages.operations import Operations
 from enginehouse.api.pages.operators import OperatorPages
@@ -42,9 +43,9 @@ from enginehouse.app.build import (
 )
 from enginehouse.app.config_change import CurrentConfig, Parts
 from enginehouse.app.continuations import continuation_rules
+from enginehouse.app.exports import build_exporter, build_metric_push, build_tracer
 from enginehouse.app.plugin_instances import check_parameters, create_installed, skip_or_raise
 from enginehouse.app.reload import ConfigSource, Reloader
-from enginehouse.app.tracing import build_exporter
 from enginehouse.config.load import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import PluginError, ShuttingDown
@@ -60,12 +61,12 @@ from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
 from enginehouse.routing.body.filters import FiltersByName
 from enginehouse.telemetry.event_stream import EventStream
+from enginehouse.telemetry.exporter_process import ExportCounters
 from enginehouse.telemetry.logs import GatewayLog
 from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.observers import Observers
 from enginehouse.telemetry.plugin_times import PluginTimes
 from enginehouse.telemetry.swap_reports import SwapReports
-from enginehouse.telemetry.tracer import Tracer
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +114,8 @@ class Gateway:
                 queues=self.engines.queues,
                 progress_reports=ProgressReports(config.models, config.scheduling, self.engines.queues),
                 observers=self.observers,
-                tracer=Tracer(config.telemetry, self.exporter.add) if self.exporter is not None else None,
+                tracer=build_tracer(config.telemetry, self.exporter),
+                max_series=config.telemetry.max_series,
             )
         )
         self.admission = Admission(
@@ -131,6 +133,11 @@ class Gateway:
         self._state_file: StateFile | None = None
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan))
         self.health = HealthPages(self.relay)
+        exported = self.exporter.counters if self.exporter is not None else ExportCounters()
+        self.metrics = Metrics(
+            self.relay, self.admission.body_memory, self.engines, self.loop_monitor, self.plugin_times, exported
+        )
+        self._metric_push = build_metric_push(config.telemetry, self.exporter, self.metrics)
         self.application = self._application()
 
     @property
@@ -160,6 +167,8 @@ class Gateway:
         self.log.open()
         if self.exporter is not None:
             self.exporter.start()
+        if self._metric_push is not None:
+            self._metric_push.start()
         checks, prober, context = self.config.checks, self._prober, self.current.context
         for name, backend in self.config.backends.items():
             client = Client(context.upstreams[name], checks.timeout)
@@ -190,6 +199,8 @@ class Gateway:
         await self.engines.close(ShuttingDown("The gateway is shutting down; send the request again"))
         if self._state_file is not None:
             self._state_file.close()
+        if self._metric_push is not None:
+            self._metric_push.close()
         if self.exporter is not None:
             await self.exporter.close()
 
@@ -214,8 +225,8 @@ class Gateway:
             ),
         ]
         if config.telemetry.metrics:
-            metrics = Metrics(self.relay, admission.body_memory, self.loop_monitor, self.plugin_times)
-            routes.append(Route("/metrics", metrics.page))
+            routes.append(Route("/metrics", self.metrics.page))
+            routes.append(Route("/metrics/engines", EngineMetrics(self.relay.context).page))
         routes += self._plugin_routes()
 
         @asynccontextmanager

@@ -119,7 +119,14 @@ class TelemetrySettings(Section, frozen=True):
     flush_timeout: Annotated[
         Duration, Meta(description="how long a stopping gateway waits for its last spans to be sent")
     ] = 5
-    metrics: Annotated[bool, Meta(description="serve `/metrics`")] = True
+    metrics: Annotated[bool, Meta(description="serve `/metrics` and `/metrics/engines`")] = True
+    push_metrics: Annotated[
+        Duration, Meta(description="how often to send the metrics to the collector at `endpoint` too; 0: never")
+    ] = 0
+    max_series: Annotated[
+        Positive,
+        Meta(description="most series of one metric by backend and model; what is beyond counts as `other`"),
+    ] = 1000
     log_format: Annotated[Literal["text", "json"], Meta(description="plain lines, or one JSON object per line")] = (
         "text"
     )

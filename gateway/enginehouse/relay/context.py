@@ -48,6 +48,7 @@ class RelayContext:
         progress_reports: ProgressReports,
         observers: Observers,
         tracer: Tracer | None = None,
+        max_series: int = 1000,
     ) -> None:
         self.router = router
         self.filters = filters
@@ -59,7 +60,7 @@ class RelayContext:
         self.tracer = tracer
         self.continuation = continuation
         self.live: set[LiveRequest] = set()
-        self.counters = Counters()
+        self.counters = Counters(max_series)
         self.decisions = Decisions()
         self._on_routed = observers.callbacks("routed")
         self._on_finished = observers.callbacks("finished")
@@ -91,17 +92,7 @@ class RelayContext:
         ended = last.ended if last is not None else perf_counter()
         duration = ended - job.began
         if last is not None:
-            chosen = last.route.chosen
-            series = self.counters.series(chosen.backend, chosen.model)
-            series.requests[status] += 1
-            series.duration.observe(duration)
-            # a stream that was continued has the first byte of its first half
-            first = last if last.status >= 400 else next(each for each in attempts if each.status == last.status)
-            if first.first_byte:
-                first_series = (
-                    series if first is last else self.counters.series(first.route.chosen.backend, chosen.model)
-                )
-                first_series.first_byte.observe(first.first_byte - first.sent)
+            self.counters.add(attempts, job.began, ending)
         if self.tracer is not None and (job.trace is not None or self.tracer.keeps(duration, status)):
             self.tracer.add(request_record(job, attempts, ended, ending))
         if self._on_finished:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -25,18 +26,23 @@ class Drop(NamedTuple):
 
 
 class FilterChain:
-    """The filters in order. What a filter raises becomes ``PluginFailed``, except for a ``RequestError``."""
+    """The filters in order. What a filter raises becomes ``PluginFailed``, except for a ``RequestError``.
+
+    ``dropped`` counts the candidates that each filter dropped.
+    """
 
     def __init__(self, filters: Sequence[tuple[PluginId, Filter]]) -> None:
         self._filters = tuple(
             (plugin, filter if plugin.trusted else GuardedFilter(plugin, filter)) for plugin, filter in filters
         )
+        self.dropped: Counter[str] = Counter()
         self.steps = tuple(SampledCall(plugin, filter.keep) for plugin, filter in self._filters)
 
     def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         """The candidates that every filter keeps."""
         for step in self.steps:
-            if not candidates:
+            before = len(candidates)
+            if not before:
                 break
             try:
                 candidates = step.call(requirements, candidates)
@@ -44,6 +50,8 @@ class FilterChain:
                 raise
             except BaseException as error:
                 raise plugin_failed(step.plugin, error) from error
+            if len(candidates) < before:
+                self.dropped[step.plugin.type] += before - len(candidates)
         return candidates
 
     def count_drops(

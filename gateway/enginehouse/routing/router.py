@@ -30,7 +30,7 @@ class Router:
 
     If no candidate is left, the alias's target and then the fallbacks are tried. Decisions read only the given snapshot
     and never wait. Plugins are given as pairs of identity and instance; ``scorers`` are those of other distributions,
-    which the strategy has.
+    which the strategy has. ``filter_drops`` counts the candidates that each filter dropped.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Router:
             for plugin, extractor in extractors
         )
         self._filter_chain = FilterChain(filters)
+        self.filter_drops = self._filter_chain.dropped
         self._strategy_runner = StrategyRunner(*strategy)
         self._others = models_to_try(aliases, fallbacks)
         self.sampled = (

@@ -7,12 +7,17 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 
 from enginehouse.domain.errors import shortened
-from enginehouse.telemetry.record import SwapRecord
+from enginehouse.telemetry.record import AttemptRecord, Ending, SwapRecord
 
 _LAST_SWAPS = 64
+_MAX_SERIES = 1000
+OTHER = "other"
+"""The value of labels that would be one too many."""
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """Upper bounds of the histograms' buckets, in seconds."""
+SHORT_BUCKETS = (25e-6, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+"""Those of times that are short."""
 
 
 class Histogram:
@@ -31,14 +36,60 @@ class Histogram:
 
 
 class Series:
-    """Counters and histograms of one model on one backend. ``requests``: by status."""
+    """Counters and histograms of one model on one backend.
 
-    __slots__ = ("duration", "first_byte", "requests")
+    ``requests``: by status and reason. ``output_tokens``: by their source. ``metric_list`` says what each counts.
+    """
+
+    __slots__ = (
+        "duration",
+        "first_byte",
+        "first_token",
+        "input_tokens",
+        "inter_token",
+        "output_tokens",
+        "overhead",
+        "queue_wait",
+        "requests",
+        "routing",
+    )
 
     def __init__(self) -> None:
-        self.requests: defaultdict[int, int] = defaultdict(int)
+        self.requests: defaultdict[tuple[int, str], int] = defaultdict(int)
         self.first_byte = Histogram()
+        self.first_token = Histogram()
         self.duration = Histogram()
+        self.inter_token = Histogram(SHORT_BUCKETS)
+        self.overhead = Histogram(SHORT_BUCKETS)
+        self.routing = Histogram(SHORT_BUCKETS)
+        self.queue_wait = Histogram()
+        self.input_tokens = 0
+        self.output_tokens: defaultdict[str, int] = defaultdict(int)
+
+    def add(self, last: AttemptRecord, first: AttemptRecord, began: float, ending: Ending) -> None:
+        """Count a request that was whole at ``began`` and had these first and last attempts."""
+        reason = last.route.reason._value_  # .value takes 0.2 us in Python 3.10
+        self.requests[ending.status, reason] += 1
+        self.duration.observe(last.ended - began)
+        self.routing.observe(first.began - began)
+        waited = first.granted - first.began if first.granted else 0.0
+        if first.sent:
+            self.overhead.observe(first.sent - began - waited)
+        if first.queued:
+            self.queue_wait.observe(waited or first.ended - first.began)
+        tokens = ending.tokens
+        if tokens.source:
+            self.input_tokens += tokens.input
+            self.output_tokens[tokens.source] += tokens.output
+
+    def answered(self, attempt: AttemptRecord, began: float, ended: float, events: int) -> None:
+        """Count an answer that began with ``attempt``; ``events``: of a stream, until ``ended``."""
+        first_byte = attempt.first_byte
+        self.first_byte.observe(first_byte - attempt.sent)
+        if events:
+            self.first_token.observe(first_byte - began)
+            if events > 1:
+                self.inter_token.observe((ended - first_byte) / (events - 1))
 
 
 class Counters:
@@ -46,17 +97,19 @@ class Counters:
 
     ``refused`` counts requests that reached no engine, by error code. ``retries`` counts retried requests, by the
     backend that failed. ``stale`` counts requests sent anew because the backend had closed a kept connection.
+    ``max_series``: of how many models on backends there are series; all others are counted as ``other``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_series: int = _MAX_SERIES) -> None:
+        self.max_series = max_series
         self._series: dict[tuple[str, str], Series] = {}
         self.refused: defaultdict[str, int] = defaultdict(int)
         self.swaps: defaultdict[tuple[str, str], Histogram] = defaultdict(Histogram)
         """The durations of swaps, by target and outcome: ``ready`` or ``failed``."""
         self.last_swaps: deque[SwapRecord] = deque(maxlen=_LAST_SWAPS)
+        self.evictions: defaultdict[str, int] = defaultdict(int)
         self.retries: defaultdict[str, int] = defaultdict(int)
         self.stale: defaultdict[str, int] = defaultdict(int)
-
         self.continuations: defaultdict[tuple[str, str, str], int] = defaultdict(int)
         """Streams that went on at another engine, by its backend, the reason and the outcome."""
         self.gaps: defaultdict[str, Histogram] = defaultdict(Histogram)
@@ -67,12 +120,26 @@ class Counters:
         self.continuations[backend, reason, outcome] += 1
         self.gaps[reason].observe(gap)
 
+    def add(self, attempts: Sequence[AttemptRecord], began: float, ending: Ending) -> None:
+        """Count a request that was whole at ``began`` and had these attempts. A continued stream began at its first."""
+        last = attempts[-1]
+        chosen = last.route.chosen
+        series = self.series(chosen.backend, chosen.model)
+        series.add(last, attempts[0], began, ending)
+        answered = last if last.status >= 400 else next(each for each in attempts if each.status == last.status)
+        if answered.first_byte:
+            if answered is not last:
+                series = self.series(answered.route.chosen.backend, answered.route.chosen.model)
+            series.answered(answered, began, last.ended, ending.events)
+
     def series(self, backend: str, model: str) -> Series:
-        """The series of ``model`` on ``backend``; a new one if there is none yet."""
-        key = (backend, model)
-        found = self._series.get(key)
+        """The series of ``model`` on ``backend``; a new one if there is none yet, and room for it."""
+        found = self._series.get((backend, model))
         if found is None:
-            found = self._series.setdefault((backend, shortened(model)), Series())
+            key = (backend, shortened(model))
+            if key not in self._series and len(self._series) >= self.max_series:
+                key = (OTHER, OTHER)
+            found = self._series.setdefault(key, Series())
         return found
 
     def __iter__(self) -> Iterator[tuple[str, str, Series]]:

@@ -39,5 +39,7 @@ class SwapReports(Observer):
         outcome = "ready" if done.error is None else "failed"
         self._counters.last_swaps.append(SwapRecord(done.target, evict, began, ended, outcome))
         self._counters.swaps[done.target, outcome].observe(duration)
+        for replica in evict:
+            self._counters.evictions[replica] += 1
         evicted = ", ".join(evict) or "nothing"
         _log.info("Swap of %s: %s after %.2f s, evicted %s%s", done.target, outcome, duration, evicted, rule)

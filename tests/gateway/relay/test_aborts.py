@@ -29,7 +29,7 @@ async def test_leaving_before_the_answer_frees_the_engine(house: OpenGateway, en
     getattr(client, leave)()
     await call.closed.wait()
     await gateway.quiet()
-    assert gateway.relay.context.counters.series("a", "m").requests == {499: 1}
+    assert gateway.relay.context.counters.series("a", "m").requests == {(499, "match"): 1}
     assert gateway.fleet.backends()[0].last_error is None
 
 

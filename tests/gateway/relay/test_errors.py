@@ -125,7 +125,7 @@ async def test_a_defect_of_ours_is_an_internal_error(
 ) -> None:
     gateway = await house(await engine())
     with monkeypatch.context() as patched:
-        patched.setattr(gateway.relay.context.router, "route", lambda *_: 1 / 0)
+        patched.setattr(gateway.relay.context.router, "route", lambda *_, **__: 1 / 0)
         reply = await gateway.ask()
     assert (reply.status, reply.code) == (500, "internal_error")
     assert "division" not in reply.error["message"]

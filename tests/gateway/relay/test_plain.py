@@ -294,5 +294,5 @@ async def test_figures_and_decisions_tell_of_requests(house: OpenGateway, engine
     assert decision["request_id"] == reply.header("x-request-id")
     assert (decision["chosen"], decision["reason"]) == ("m@a", "match")
     metrics = (await gateway.ask(gateway.get("/metrics"))).body.decode()
-    assert 'enginehouse_requests_total{backend="a",model="m",status="200"} 1.0' in metrics
+    assert 'enginehouse_requests_total{backend="a",model="m",reason="match",status="200"} 1.0' in metrics
     assert 'enginehouse_backend_pending{backend="a"} 0.0' in metrics

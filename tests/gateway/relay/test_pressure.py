@@ -177,7 +177,7 @@ async def test_a_client_that_never_reads_frees_its_engine(house: OpenGateway, en
     await call.closed.wait()
     await gateway.quiet()
     series = gateway.relay.context.counters.series("a", "m")
-    assert series.requests == {499: 1}
+    assert series.requests == {(499, "match"): 1}
     assert not (await client.reply()).whole
 
 

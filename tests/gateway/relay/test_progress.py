@@ -267,7 +267,7 @@ async def test_an_answer_that_is_no_stream_becomes_an_error_event(
     assert error["details"] == {"status": status, "body": told}
     assert reply.body.startswith(b": loading, 6 s\n\nevent: error\n")
     [(_, _, series)] = list(gateway.relay.context.counters)
-    assert dict(series.requests) == {status if status >= 400 else 502: 1}
+    assert dict(series.requests) == {(status if status >= 400 else 502, "match"): 1}
 
 
 async def test_an_answer_that_is_no_stream_is_passed_on_up_to_a_limit(waiting: WaitingStream) -> None:

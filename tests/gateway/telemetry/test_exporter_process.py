@@ -5,6 +5,8 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
+
 from enginehouse.telemetry.exporter.messages import ExportSettings, RequestRecord
 from enginehouse.telemetry.exporter_process import ExporterProcess
 from tests.support.waiting import until
@@ -20,11 +22,14 @@ def record() -> RequestRecord:
 
 
 @asynccontextmanager
-async def exporter(script: str, most_bytes: int = 1 << 20) -> AsyncIterator[ExporterProcess]:
+async def exporter(
+    script: str, *, most_bytes: int = 1 << 20, flush_timeout: float = 30
+) -> AsyncIterator[ExporterProcess]:
     async def pause(seconds: float) -> None:
         await asyncio.sleep(0)
 
-    process = ExporterProcess(SETTINGS, most_bytes=most_bytes, command=(sys.executable, "-c", script), pause=pause)
+    settings = msgspec.structs.replace(SETTINGS, flush_timeout=flush_timeout)
+    process = ExporterProcess(settings, most_bytes=most_bytes, command=(sys.executable, "-c", script), pause=pause)
     process.start()
     await until(lambda: process._process is not None)
     try:
@@ -46,7 +51,7 @@ async def test_what_the_exporter_reports_is_counted() -> None:
 
 
 async def test_what_does_not_fit_is_dropped_and_counted_and_memory_is_bounded() -> None:
-    async with exporter("import time; time.sleep(600)", most_bytes=200_000) as process:
+    async with exporter("import time; time.sleep(600)", most_bytes=200_000, flush_timeout=0) as process:
         add_batches(process, 50)
         assert process.counters.dropped["full"] > 0
         stdin = process._process.stdin if process._process is not None else None

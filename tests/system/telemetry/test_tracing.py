@@ -49,7 +49,8 @@ def traced() -> Iterator[Traced]:
         served = (
             backend("good", engine, "m") + backend("bad", broken, "r") + backend("next", engine, "r", "priority = 9")
         )
-        config = settings(collector, 'headers = { "X-Collector-Key" = "planted-key" }') + served + swapped
+        more = 'headers = { "X-Collector-Key" = "planted-key" }\npush_metrics = "200ms"\n'
+        config = settings(collector, more) + served + swapped
         with RunningGateway(config) as gateway:
             gateway.until_health(good="healthy", bad="healthy", next="healthy")
             yield Traced(gateway, collector, engine)
@@ -131,6 +132,26 @@ def test_the_collector_gets_the_configured_headers(traced: Traced) -> None:
     assert all(headers["x-collector-key"] == "planted-key" for headers in traced.collector.requests)
 
 
+def test_metrics_reach_the_collector_too(traced: Traced) -> None:
+    ask(traced.gateway, "m")
+
+    def counted() -> float:
+        metric = traced.collector.metrics.get("enginehouse_requests")
+        return sum(point.as_double for point in metric.sum.data_points) if metric is not None else 0.0
+
+    traced.collector.until(lambda _: counted() > 0)
+    times = traced.collector.metrics["enginehouse_request_duration_seconds"]
+    assert times.unit == "s"
+    assert all(sum(point.bucket_counts) == point.count for point in times.histogram.data_points)
+
+
+def test_the_metrics_of_all_engines_are_one_page(traced: Traced) -> None:
+    page = httpx.get(f"{traced.gateway.url}/metrics/engines", trust_env=False).text
+    for backend in ("good", "bad", "next"):
+        assert f'vllm:num_requests_running{{backend="{backend}"' in page
+    assert page.count("# TYPE vllm:num_requests_running gauge") == 1
+
+
 def test_a_killed_exporter_costs_no_request_and_traces_come_back(traced: Traced) -> None:
     (exporter,) = _exporters(traced.gateway)
     os.kill(exporter.pid, signal.SIGKILL)
@@ -143,6 +164,7 @@ def test_a_killed_exporter_costs_no_request_and_traces_come_back(traced: Traced)
     while len(traced.collector.spans) == before and time.monotonic() < killed + 20:
         assert ask(traced.gateway, "m").status_code == 200
     assert len(traced.collector.spans) > before
+    assert "enginehouse_exporter_restarts_total 1.0" in httpx.get(f"{traced.gateway.url}/metrics", trust_env=False).text
 
 
 def test_spans_that_wait_when_the_gateway_stops_are_sent() -> None:

@@ -23,8 +23,8 @@ from enginehouse.telemetry.trace_context import BETWEEN, ROUTE, SCHEDULE, SWAP, 
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _SERVER_FAILED, _CLIENT_FAILED = 500, 400
-_BETWEEN = {"moved": "migrate", "continued": "continue"}
-"""The spans between two attempts that serve one stream, by the outcome of the first."""
+_MOVED = "moved"
+"""The outcome of an attempt whose stream was moved elsewhere on purpose."""
 
 
 class SpanMaker:
@@ -69,17 +69,19 @@ class _RequestTrace:
     def below(self) -> Iterator[ReadableSpan]:
         """The spans below the root, attempt by attempt."""
         record = self._record
-        since, previous = record.began, ""
+        since = record.began
+        previous: UpstreamRecord | None = None
         for number, attempt in enumerate(record.attempts):
-            if name := _BETWEEN.get(previous):
+            if previous is not None and _gave_part(previous):
+                name = "migrate" if previous.outcome == _MOVED else "continue"
                 until = attempt.first_byte or attempt.ended
-                yield self._child(number, BETWEEN, name, (since, until), {"enginehouse.to": attempt.replica})
+                yield self._child(number, BETWEEN, name, (since, until), {"enginehouse.replica": attempt.replica})
             yield self._child(number, ROUTE, "route", (since, attempt.began), route_attributes(attempt))
             if attempt.queued:
                 yield from self._waiting(number, attempt)
             if attempt.sent:
                 yield self._upstream(number, attempt)
-            since, previous = attempt.ended, attempt.outcome
+            since, previous = attempt.ended, attempt
 
     def _waiting(self, number: int, attempt: UpstreamRecord) -> Iterator[ReadableSpan]:
         """The span of the time in a queue, and of the swap in that time."""
@@ -92,7 +94,7 @@ class _RequestTrace:
                 yield self._child(number, SWAP, "swap", during, swap_attributes(swap), status=status, below=SCHEDULE)
 
     def _upstream(self, number: int, attempt: UpstreamRecord) -> ReadableSpan:
-        failed = attempt.outcome not in ("served", *_BETWEEN) or attempt.status >= _CLIENT_FAILED
+        failed = attempt.outcome not in ("served", _MOVED) or attempt.status >= _CLIENT_FAILED
         status = Status(StatusCode.ERROR, attempt.outcome) if failed else Status()
         times = (attempt.sent, attempt.ended)
         attributes = upstream_attributes(attempt)
@@ -145,3 +147,8 @@ class _RequestTrace:
 
     def _context(self, span_id: int, trace_id: int = 0, remote: bool = False) -> SpanContext:
         return SpanContext(trace_id or self._trace_id, span_id, remote, _SAMPLED, self._state)
+
+
+def _gave_part(attempt: UpstreamRecord) -> bool:
+    """Whether the attempt's answer has begun to reach the client, so that the next one continues it."""
+    return attempt.first_byte > 0 and attempt.outcome != "answered" and attempt.status < _CLIENT_FAILED

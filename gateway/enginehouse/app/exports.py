@@ -1,4 +1,4 @@
-"""Makes the parts that trace requests, as ``[telemetry]`` says."""
+"""Makes the parts that send traces and metrics, as ``[telemetry]`` says."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import os
 from importlib.metadata import version
 from importlib.util import find_spec
 
+from enginehouse.api.pages.metrics.page import Metrics
+from enginehouse.api.pages.metrics.push import MetricPush
 from enginehouse.config.schema import TelemetrySettings
 from enginehouse.domain.errors import ConfigError
 from enginehouse.telemetry.exporter.messages import ExportSettings
 from enginehouse.telemetry.exporter_process import ExporterProcess
+from enginehouse.telemetry.tracer import Tracer
 
 _GRPC = "opentelemetry.exporter.otlp.proto.grpc"
 
@@ -19,7 +22,8 @@ def build_exporter(telemetry: TelemetrySettings) -> ExporterProcess | None:
     if telemetry.protocol == "grpc" and not _installed(_GRPC):
         remedy = 'pip install "enginehouse[otlp-grpc]"'
         raise ConfigError("the exporter for gRPC is not installed", key="telemetry.protocol", remedy=remedy)
-    if telemetry.traces == "off" or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    wanted = telemetry.traces != "off" or telemetry.push_metrics > 0
+    if not wanted or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
     return ExporterProcess(
         ExportSettings(
@@ -32,6 +36,20 @@ def build_exporter(telemetry: TelemetrySettings) -> ExporterProcess | None:
             flush_timeout=telemetry.flush_timeout,
         )
     )
+
+
+def build_tracer(telemetry: TelemetrySettings, exporter: ExporterProcess | None) -> Tracer | None:
+    """What decides which requests are traced; ``None`` if none are."""
+    return Tracer(telemetry, exporter.add) if exporter is not None and telemetry.traces != "off" else None
+
+
+def build_metric_push(
+    telemetry: TelemetrySettings, exporter: ExporterProcess | None, metrics: Metrics
+) -> MetricPush | None:
+    """What sends ``metrics`` to the collector; ``None`` if nothing does."""
+    if exporter is None or not telemetry.push_metrics:
+        return None
+    return MetricPush(metrics.registry.collect, exporter.send_metrics, telemetry.push_metrics)
 
 
 def _installed(module: str) -> bool:

@@ -1,0 +1,33 @@
+"""Writes ``docs/reference/metrics.md``: every metric, read from the list that the gateway's own page is made from."""
+
+from __future__ import annotations
+
+from enginehouse.telemetry.metric_list import ALL, MetricInfo
+
+_HEAD = """\
+# Metrics
+
+<!-- Written by docs/generate.py: change the source, then run `make docs`. -->
+
+`GET /metrics` has them in Prometheus' text format. `telemetry.push_metrics` sends the same to a collector, over OTLP;
+there, counters have no `_total`. `GET /metrics/engines` has the metrics of all engines, each with the label `backend`.
+The page also has the `process_*` metrics of Prometheus' client library: memory, CPU time, open files and start time.
+
+`model` is the name that was sent to the engine. Of at most `telemetry.max_series` pairs of `backend` and `model` there
+are series; all others count as `other`. All times are in seconds. A broken stream counts with the status of the error
+that ended it, such as 502, although its client saw 200 at the start.
+
+| metric | kind | labels | |
+|---|---|---|---|
+"""
+
+
+def metrics_page() -> str:
+    """The page of all metrics."""
+    return _HEAD + "".join(map(_row, ALL))
+
+
+def _row(metric: MetricInfo) -> str:
+    name = f"{metric.name}_total" if metric.kind == "counter" else metric.name
+    labels = ", ".join(f"`{label}`" for label in metric.labels)
+    return f"| `{name}` | {metric.kind} | {labels} | {metric.text} |\n"

@@ -1,0 +1,12 @@
+"""Metrics.
+
+::
+
+    page      GET /metrics, in Prometheus's text format
+    families  Prometheus's families of the metrics in telemetry/metric_list.py
+    requests  what finished requests count
+    fleet     backends, replicas and queues
+    process   the event loop, plugins, the exporter of traces
+    engines   GET /metrics/engines: the pages of all engines as one
+    push      the same metrics for an OTLP collector
+"""

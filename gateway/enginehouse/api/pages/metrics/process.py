@@ -1,0 +1,27 @@
+"""The event loop, plugins, the exporter of traces, and what runs."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from importlib.metadata import version
+
+from prometheus_client.core import Metric
+
+from enginehouse.api.pages.metrics.families import histograms, numbers
+from enginehouse.telemetry import metric_list as metrics
+from enginehouse.telemetry.exporter_process import ExportCounters
+from enginehouse.telemetry.loop_watch import LoopMonitor
+from enginehouse.telemetry.plugin_times import PluginTimes
+
+
+def process_metrics(monitor: LoopMonitor, plugin_times: PluginTimes, exported: ExportCounters) -> Iterator[Metric]:
+    """The families of the process."""
+    yield histograms(metrics.LOOP_LAG, [([], monitor.lag)])
+    yield numbers(metrics.SLOW_CALLS, (([plugin], count) for plugin, count in list(monitor.slow.items())))
+    times = list(plugin_times.by_plugin.items())
+    yield histograms(metrics.PLUGIN_TIME, (([p.kind, p.type, p.name or p.type], timed) for p, timed in times))
+    yield numbers(metrics.SPANS, [(["sent"], exported.spans), (["failed"], exported.failed)])
+    yield numbers(metrics.TRACES_DROPPED, (([why], count) for why, count in exported.dropped.items()))
+    yield numbers(metrics.EXPORTER_RESTARTS, [([], exported.restarts)])
+    yield numbers(metrics.BUILD, [([version("enginehouse"), platform.python_version()], 1)])

@@ -1,0 +1,102 @@
+"""Metrics: series, their bounds, the pages of engines, and their form for OTLP."""
+
+from __future__ import annotations
+
+import pytest
+from opentelemetry.sdk.metrics.export import Histogram as OtlpHistogram
+from opentelemetry.sdk.metrics.export import Sum
+from opentelemetry.sdk.resources import Resource
+from prometheus_client.parser import text_string_to_metric_families
+
+from enginehouse.api.pages.metrics.engines import merged
+from enginehouse.api.pages.metrics.families import histograms, numbers
+from enginehouse.api.pages.metrics.push import as_record
+from enginehouse.domain.replica import Candidate
+from enginehouse.domain.route import Reason, Route
+from enginehouse.telemetry import metric_list
+from enginehouse.telemetry.counters import Counters, Histogram
+from enginehouse.telemetry.exporter.messages import MetricBatch
+from enginehouse.telemetry.exporter.metrics import metrics_data
+from enginehouse.telemetry.record import AttemptRecord, Ending, Tokens
+
+ROUTE = Route("m", Candidate(model="m", backend="a", replica="m@a"), Reason.MATCH, ("m",))
+
+
+def attempt(**times: float) -> AttemptRecord:
+    known = {"began": 10.25, "ended": 14.5, "sent": 10.5, "first_byte": 12.5} | times
+    return AttemptRecord(ROUTE, "served", **known, queued="granted" in times)  # type: ignore[arg-type]
+
+
+def test_a_stream_counts_its_times_and_tokens() -> None:
+    counters = Counters()
+    counters.add([attempt(granted=10.5)], 10.0, Ending(200, "served", "", Tokens(0, 4, "chunks"), 100, 5))
+    series = counters.series("a", "m")
+    assert series.requests == {(200, "match"): 1}
+    assert (series.duration.total, series.routing.total, series.overhead.total) == (4.5, 0.25, 0.25)
+    assert (series.queue_wait.total, series.first_byte.total, series.first_token.total) == (0.25, 2.0, 2.5)
+    assert series.inter_token.total == 0.5
+    assert (series.input_tokens, series.output_tokens) == (0, {"chunks": 4})
+
+
+def test_a_request_that_was_never_sent_has_no_times_of_its_engine() -> None:
+    counters = Counters()
+    counters.add([attempt(granted=0.0, sent=0.0, first_byte=0.0)], 10.0, Ending(503, "load_failed"))
+    series = counters.series("a", "m")
+    assert series.requests == {(503, "match"): 1}
+    assert sum(series.queue_wait.counts) == 1
+    assert [sum(each.counts) for each in (series.overhead, series.first_byte, series.first_token)] == [0, 0, 0]
+
+
+def test_models_beyond_the_most_series_count_as_other() -> None:
+    counters = Counters(max_series=2)
+    for model in ("m0", "m1", "m2", "m3", "m0"):
+        counters.series("a", model).input_tokens += 1
+    assert [(backend, model, series.input_tokens) for backend, model, series in counters] == [
+        ("a", "m0", 2),
+        ("a", "m1", 1),
+        ("other", "other", 2),
+    ]
+
+
+def test_engines_pages_become_one_with_a_label() -> None:
+    page = "# HELP n What.\n# TYPE n gauge\nn{%s} %d\n"
+    text = merged({"a": page % ('x="1"', 5), "b": page % ('backend="mine"', 7), "c": "<html>", "d": "# nothing"})
+    (family,) = text_string_to_metric_families(text.decode())
+    assert (family.name, family.documentation) == ("n", "What.")
+    assert [(sample.labels, sample.value) for sample in family.samples] == [
+        ({"backend": "a", "x": "1"}, 5),
+        ({"backend": "b", "exported_backend": "mine"}, 7),
+    ]
+
+
+def test_engines_counters_and_histograms_keep_their_names() -> None:
+    text = '# TYPE t counter\nt_total 3\n# TYPE h histogram\nh_bucket{le="+Inf"} 1\nh_sum 2\nh_count 1\n'
+    shown = merged({"a": text}).decode()
+    assert 't_total{backend="a"} 3.0' in shown
+    assert 'h_bucket{backend="a",le="+Inf"} 1.0' in shown
+
+
+def test_metrics_for_otlp_have_separate_buckets_and_no_total() -> None:
+    histogram = Histogram((0.5, 1.0))
+    for seconds in (0.1, 0.2, 0.7, 5.0):
+        histogram.observe(seconds)
+    families = [
+        numbers(metric_list.RETRIES, [(["a"], 3)]),
+        histograms(metric_list.DURATION, [(["a", "m"], histogram), (["b", "m"], histogram)]),
+    ]
+    batch = MetricBatch(2, 1, [as_record(family) for family in families])
+    (resource,) = metrics_data(batch, Resource({}), "0").resource_metrics
+    counter, times = resource.scope_metrics[0].metrics
+    assert (counter.name, times.name, times.unit) == (
+        "enginehouse_retries",
+        "enginehouse_request_duration_seconds",
+        "s",
+    )
+    assert isinstance(counter.data, Sum)
+    assert [(point.attributes, point.value) for point in counter.data.data_points] == [({"backend": "a"}, 3)]
+    assert isinstance(times.data, OtlpHistogram)
+    first, second = times.data.data_points
+    assert (first.attributes, second.attributes) == ({"backend": "a", "model": "m"}, {"backend": "b", "model": "m"})
+    assert (list(first.bucket_counts), list(first.explicit_bounds)) == ([2, 1, 1], [0.5, 1.0])
+    assert first.count == 4
+    assert first.sum == pytest.approx(6.0)
