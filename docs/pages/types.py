@@ -36,6 +36,7 @@ _DOOR = {
     "Engines": (
         "interfaces.drivers",
         "interfaces.openai_driver",
+        "interfaces.engine_metrics",
         "interfaces.launch_options",
         "interfaces.model_folder",
         "interfaces.launchers",

@@ -70,6 +70,7 @@ from enginehouse.interfaces.drivers import (
     ModelFacts,
     ServedModel,
 )
+from enginehouse.interfaces.engine_metrics import MetricSample, metric_sums, read_metrics
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.launch_options import option_arguments
@@ -159,6 +160,7 @@ __all__ = [
     "LoadFailed",
     "MatrixSettings",
     "Message",
+    "MetricSample",
     "Migrated",
     "Migration",
     "MigrationMeans",
@@ -238,6 +240,7 @@ __all__ = [
     "did_you_mean",
     "guarded",
     "hookimpl",
+    "metric_sums",
     "migration_budget",
     "missing_folder",
     "option_arguments",
@@ -245,6 +248,7 @@ __all__ = [
     "plan_offload",
     "project",
     "read_json",
+    "read_metrics",
     "read_model_folder",
     "read_model_list",
     "replica_name",

@@ -13,6 +13,7 @@ from enginehouse import (
     Capabilities,
     Continuation,
     EngineClient,
+    InstanceStatus,
     LaunchSpec,
     ModelFacts,
     OpenAICompatibleDriver,
@@ -27,6 +28,7 @@ from enginehouse import (
 )
 from enginehouse_llamacpp.model_file import model_facts, renders_tools, shards
 from enginehouse_llamacpp.options import SWITCHES, LlamaCppOptions
+from enginehouse_llamacpp.status import read_status
 
 _CHAT = "/v1/chat/completions"
 
@@ -78,6 +80,9 @@ class LlamaCppDriver(OpenAICompatibleDriver):
         """The number of slots in ``/props``. A router reports none."""
         response = await engine.request("GET", "/props")
         return (read_json(response, _Properties).total_slots or None) if response.status == 200 else None
+
+    async def status(self, engine: EngineClient) -> InstanceStatus | None:
+        return await read_status(engine)
 
     def continuable(self, path: str, body: bytes) -> bytes:
         """Ask for one log-probability per token: only there a stream has the tokens' ids."""

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from enginehouse import EngineOptions
 
-SWITCHES = ("mlock", "embedding", "reranking")
+SWITCHES = ("embedding", "reranking")
 """Options without a negative flag."""
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"]
 
@@ -33,12 +33,11 @@ class LlamaCppOptions(EngineOptions, frozen=True, forbid_unknown_fields=True):
     cache_type_v: Annotated[CacheType | None, Meta(description="data type of values in the KV cache")] = None
     cache_reuse: Annotated[int | None, Meta(description="shortest piece of a cached prompt that is used again")] = None
     split_mode: Annotated[
-        Literal["none", "layer", "row"] | None, Meta(description="how a model is split across GPUs")
+        Literal["none", "layer", "row", "tensor"] | None, Meta(description="how a model is split across GPUs")
     ] = None
     tensor_split: Annotated[str | None, Meta(description='share of each GPU: `"3,1"`')] = None
     main_gpu: Annotated[int | None, Meta(description="the GPU for what is not split")] = None
-    mmap: Annotated[bool | None, Meta(description="map the model's file into memory")] = None
-    mlock: Annotated[bool | None, Meta(description="keep the model in main memory")] = None
+    load_mode: Annotated[str | None, Meta(description='how the file is read: `"auto"`, `"mmap"`, `"none"` ...')] = None
     warmup: Annotated[bool | None, Meta(description="run once before the first request")] = None
     embedding: Annotated[bool | None, Meta(description="compute embeddings")] = None
     reranking: Annotated[bool | None, Meta(description="rerank documents")] = None

@@ -12,6 +12,7 @@ from enginehouse import (
     Capabilities,
     Continuation,
     EngineClient,
+    InstanceStatus,
     LaunchSpec,
     ModelFacts,
     OpenAICompatibleDriver,
@@ -27,6 +28,7 @@ from enginehouse import (
     read_model_folder,
 )
 from enginehouse_sglang.options import SglangOptions
+from enginehouse_sglang.status import read_status
 
 
 class SglangDriver(OpenAICompatibleDriver):
@@ -57,6 +59,11 @@ class SglangDriver(OpenAICompatibleDriver):
         served = await super().models(engine)
         known = await self._model_information(engine)
         return [ServedModel(model.name, model.capabilities.over(known)) for model in served]
+
+    async def status(self, engine: EngineClient) -> InstanceStatus | None:
+        """From ``/metrics``; ``None`` for a server that was started without ``--enable-metrics``."""
+        response = await engine.request("GET", "/metrics")
+        return None if response.status == 404 else read_status(response)
 
     async def _model_information(self, engine: EngineClient) -> Capabilities:
         for path in ("/model_info", "/get_model_info"):  # older servers know only the second

@@ -9,6 +9,7 @@ import msgspec
 from enginehouse import (
     Continuation,
     EngineClient,
+    InstanceStatus,
     LaunchSpec,
     ModelFacts,
     OpenAICompatibleDriver,
@@ -22,6 +23,7 @@ from enginehouse import (
     read_model_folder,
 )
 from enginehouse_vllm.options import VllmOptions
+from enginehouse_vllm.status import read_status
 
 
 class VllmDriver(OpenAICompatibleDriver):
@@ -65,6 +67,9 @@ class VllmDriver(OpenAICompatibleDriver):
             return None
         settings = read_json(response, _ServerInfo).vllm_config
         return settings.scheduler_config.max_num_seqs if isinstance(settings, _VllmConfig) else None
+
+    async def status(self, engine: EngineClient) -> InstanceStatus | None:
+        return read_status(await engine.request("GET", "/metrics"))
 
     def continuable(self, path: str, body: bytes) -> bytes:
         return add_field(body, "return_token_ids", b"true")

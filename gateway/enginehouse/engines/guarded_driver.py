@@ -7,6 +7,7 @@ from typing import ParamSpec, TypeVar
 
 from enginehouse.domain.continuation import Continuation, PartialAnswer
 from enginehouse.domain.errors import EnginehouseError
+from enginehouse.domain.instance import InstanceStatus
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.drivers import Driver, EngineClient, LaunchSpec, ModelFacts, ServedModel
 from enginehouse.telemetry.plugin_failures import await_plugin, plugin_failed, wrong_result
@@ -67,6 +68,12 @@ class GuardedDriver(Driver):
         if limit is not None and type(limit) is not int:
             raise self._wrong("concurrency", limit, "an int or None")
         return limit
+
+    async def status(self, engine: EngineClient) -> InstanceStatus | None:
+        status = await await_plugin(self._plugin, self.driver.status, engine)
+        if status is not None and not isinstance(status, InstanceStatus):
+            raise self._wrong("status", status, "an InstanceStatus or None")
+        return status
 
     async def sleep(self, engine: EngineClient) -> bool:
         return self._yes_or_no("sleep", await await_plugin(self._plugin, self.driver.sleep, engine))

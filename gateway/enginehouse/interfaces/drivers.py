@@ -11,6 +11,7 @@ import msgspec
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
 from enginehouse.domain.continuation import Continuation, PartialAnswer, StreamTraits
 from enginehouse.domain.errors import CannotContinue
+from enginehouse.domain.instance import InstanceStatus
 
 
 class EngineResponse(msgspec.Struct, frozen=True):
@@ -124,6 +125,13 @@ class Driver(ABC):
 
         Asked when a launched engine is ready, and regularly for other engines. Above the limit, requests wait in the
         gateway's queue. An exception leaves the limit as it is.
+        """
+        return None
+
+    async def status(self, engine: EngineClient) -> InstanceStatus | None:
+        """The load of the engine for rescheduling, in Llumnix's figures; ``None`` if it does not report any.
+
+        What the engine does not say stays 0. Raises ``UpstreamError`` for an answer that cannot be read.
         """
         return None
 

@@ -9,6 +9,7 @@ import msgspec
 
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import UpstreamError
+from enginehouse.domain.instance import InstanceStatus
 from enginehouse.interfaces.drivers import Driver, EngineClient, EngineResponse, ServedModel
 
 T = TypeVar("T")
@@ -27,6 +28,11 @@ class OpenAICompatibleDriver(Driver):
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
         """The models that ``GET /v1/models`` lists. Raises ``UpstreamError`` for any other answer."""
         return read_model_list(await engine.request("GET", "/v1/models"))
+
+    async def status(self, engine: EngineClient) -> InstanceStatus | None:
+        """``GET /instance_status``, which has Llumnix's names. ``None`` for an engine without that page."""
+        response = await engine.request("GET", "/instance_status")
+        return None if response.status in (404, 405, 501) else read_json(response, InstanceStatus)
 
 
 def read_json(response: EngineResponse, type: type[T]) -> T:

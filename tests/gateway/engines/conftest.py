@@ -4,20 +4,18 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from enginehouse import (
     EngineClient,
-    EngineResponse,
     ReplicaState,
-    UpstreamError,
 )
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse_llamacpp import LlamaCppDriver
 from tests.support.fake_engines import FakeLauncher, ScriptedDriver
+from tests.support.httpx_client import HttpxClient
 from tests.support.launchers import local_launcher
 from tests.support.real_engines import RealEngine, find_llama_server
 
@@ -30,21 +28,6 @@ def driver() -> ScriptedDriver:
 @pytest.fixture
 def fake_launcher() -> FakeLauncher:
     return FakeLauncher()
-
-
-class HttpxClient:
-    """The least there is to talk to a real engine."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-
-    async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
-        try:
-            async with httpx.AsyncClient(base_url=self._address, trust_env=False) as client:
-                response = await client.request(method, path, content=body)
-        except httpx.HTTPError as error:
-            raise UpstreamError(f"The engine cannot be reached: {error!r}") from error
-        return EngineResponse(response.status_code, response.headers.raw, response.content)
 
 
 @pytest.fixture

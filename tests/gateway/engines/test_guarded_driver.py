@@ -13,6 +13,7 @@ from enginehouse import (
     ConfigError,
     Driver,
     EngineClient,
+    InstanceStatus,
     LaunchSpec,
     ModelFacts,
     PluginFailed,
@@ -61,6 +62,9 @@ class Answers(Driver):
     async def concurrency(self, engine: EngineClient) -> int | None:
         return cast(int, self._given())
 
+    async def status(self, engine: EngineClient) -> Any:
+        return self._given()
+
     async def sleep(self, engine: EngineClient) -> bool:
         return cast(bool, self._given())
 
@@ -77,6 +81,7 @@ QUESTIONS: dict[str, Ask] = {
     "healthy": lambda driver: driver.healthy(FakeClient({})),
     "models": lambda driver: driver.models(FakeClient({})),
     "concurrency": lambda driver: driver.concurrency(FakeClient({})),
+    "status": lambda driver: driver.status(FakeClient({})),
     "sleep": lambda driver: driver.sleep(FakeClient({})),
     "wake": lambda driver: driver.wake(FakeClient({})),
 }
@@ -110,6 +115,7 @@ async def test_what_a_driver_raises_names_the_driver_and_no_more(
         ("models", ["llama"]),
         ("concurrency", "4"),
         ("concurrency", True),
+        ("status", {}),
         ("sleep", 1),
         ("wake", "yes"),
     ],
@@ -132,6 +138,7 @@ async def test_right_answers_pass(answer: bool) -> None:
     assert await guarded([ServedModel("m")]).models(FakeClient({})) == [ServedModel("m")]
     assert await guarded(4).concurrency(FakeClient({})) == 4
     assert await guarded(None).concurrency(FakeClient({})) is None
+    assert await guarded(InstanceStatus(step_id=7)).status(FakeClient({})) == InstanceStatus(step_id=7)
     assert guarded("no file").why_not(SPEC) == "no file"
     assert guarded(ModelFacts(memory=7)).inspect(SPEC) == ModelFacts(memory=7)
 

@@ -26,8 +26,8 @@ def _flags(driver: Driver, name: str, options: dict[str, Any], **settings: Any) 
     ("options", "flags"),
     [
         ({"n_gpu_layers": 99, "parallel": 4}, "--metrics --n-gpu-layers 99 --parallel 4"),
-        ({"n_gpu_layers": "all", "mmap": False, "jinja": True}, "--metrics --n-gpu-layers all --no-mmap --jinja"),
-        ({"embedding": True, "pooling": "mean", "mlock": False}, "--metrics --embedding --pooling mean"),
+        ({"n_gpu_layers": "all", "warmup": False, "jinja": True}, "--metrics --n-gpu-layers all --no-warmup --jinja"),
+        ({"embedding": True, "pooling": "mean", "reranking": False}, "--metrics --embedding --pooling mean"),
         ({"cache_type_k": "q8_0", "flash_attn": "on"}, "--metrics --flash-attn on --cache-type-k q8_0"),
     ],
 )

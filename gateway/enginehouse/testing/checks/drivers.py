@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 from enginehouse.domain.errors import RequestError, UpstreamError, UpstreamTimeout
+from enginehouse.domain.instance import InstanceStatus
 from enginehouse.interfaces.drivers import Driver, LaunchSpec, ServedModel
 from enginehouse.testing.checks.continuations import check_continuations
 from enginehouse.testing.checks.expect import expect, expect_sequence
@@ -25,6 +26,7 @@ def check_driver(factory: Callable[[], Driver]) -> None:
     - ``healthy`` is not ``True`` for an engine that answers 503 or is unreachable.
     - ``models`` returns ``ServedModel`` objects, or raises ``UpstreamError``, whatever the engine answers.
     - ``concurrency`` returns a number above 0 or ``None``.
+    - ``status`` returns an ``InstanceStatus`` or ``None``, or raises a ``RequestError``.
     - ``sleep`` and ``wake`` return a ``bool`` or raise a ``RequestError``.
     - ``continuable`` only adds fields; ``continuation`` asks for the rest of an answer, or raises ``CannotContinue``.
     - It keeps no state about an engine.
@@ -80,6 +82,9 @@ async def _check_questions(it: Driver) -> None:
         await _check_health(it, engine_that, engine)
         await _check_models(it, engine_that, engine)
         await _check_concurrency(it, engine)
+        status = await _answer("status", engine_that, it.status(engine))
+        allowed = status is None or isinstance(status, InstanceStatus | RequestError)
+        expect(allowed, f"status must return an InstanceStatus or None, got {status!r}")
         for name, ask in (("sleep", it.sleep), ("wake", it.wake)):
             answer = await _answer(name, engine_that, ask(engine))
             expect(isinstance(answer, bool | RequestError), f"{name} must return a bool, got {answer!r}")

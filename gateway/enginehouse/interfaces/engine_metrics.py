@@ -1,0 +1,54 @@
+"""Reads the figures of an engine from its page of Prometheus metrics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from enginehouse.domain.errors import UpstreamError
+from enginehouse.interfaces.drivers import EngineResponse
+
+_SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})? +(?P<value>\S+)(?: +-?\d+)?")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+class MetricSample(NamedTuple):
+    """One line of the page."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+def read_metrics(response: EngineResponse, names: Collection[str]) -> list[MetricSample]:
+    """The samples of the metrics ``names``, in the order of the page. Raises ``UpstreamError`` if it is no such page.
+
+    A page is long and is read often, so all other lines are only skipped.
+    """
+    if response.status != 200:
+        raise UpstreamError(f"The engine answered {response.status} instead of its metrics")
+    return list(_samples(response.body.decode("utf-8", "replace"), frozenset(names)))
+
+
+def metric_sums(samples: Collection[MetricSample]) -> dict[str, float]:
+    """The sum of each metric over all its labels: an engine of several ranks has one sample for each."""
+    sums: dict[str, float] = {}
+    for sample in samples:
+        sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
+    return sums
+
+
+def _samples(page: str, names: frozenset[str]) -> Iterator[MetricSample]:
+    beginnings = tuple(names)
+    for line in page.splitlines():
+        if line.startswith(beginnings) and (found := _SAMPLE.fullmatch(line.rstrip())) and found["name"] in names:
+            yield MetricSample(found["name"], dict(_LABEL.findall(found["labels"] or "")), _number(found["value"]))
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise UpstreamError(f"The engine's metrics have '{text[:40]}' instead of a number") from None
+    return number if number == number else 0.0  # NaN: a ratio of nothing
