@@ -67,6 +67,7 @@ from enginehouse.interfaces.drivers import (
     EngineOptions,
     EngineResponse,
     LaunchSpec,
+    LoadedModel,
     ModelFacts,
     ServedModel,
 )
@@ -158,6 +159,7 @@ __all__ = [
     "Launcher",
     "Load",
     "LoadFailed",
+    "LoadedModel",
     "MatrixSettings",
     "Message",
     "MetricSample",

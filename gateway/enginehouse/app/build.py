@@ -69,8 +69,17 @@ def build_router(config: Config, registry: Registry) -> Router:
     )
 
 
-def build_fleet(config: Config, observers: Observers | None = None, clock: Callable[[], float] = time) -> Fleet:
-    """The fleet of all configured backends. Remote ones have not been probed; managed ones are stopped."""
+def build_fleet(
+    config: Config,
+    observers: Observers | None = None,
+    clock: Callable[[], float] = time,
+    drivers: Mapping[str, Driver] | None = None,
+) -> Fleet:
+    """The fleet of all configured backends. Remote ones have not been probed; managed ones are stopped.
+
+    ``drivers`` say which backends load models themselves; by default, none does.
+    """
+    loaders = {type for type, driver in (drivers or {}).items() if driver.loads_models}
     observers = observers or Observers()
     fleet = Fleet(
         config.checks,
@@ -82,7 +91,7 @@ def build_fleet(config: Config, observers: Observers | None = None, clock: Calla
         if not model.launches:
             fleet.declare(name, _capabilities(model))
     for name, backend in config.backends.items():
-        fleet.add(_remote(name, backend))
+        fleet.add(_remote(name, backend, backend.driver in loaders))
     for name, model in config.models.items():
         for managed in managed_backends(name, model):
             fleet.add(_managed(managed, name, model))
@@ -263,7 +272,7 @@ def _report_health(callbacks: Callbacks, name: str, health: Health) -> None:
     notify(callbacks, name, health)
 
 
-def _remote(name: str, backend: BackendSettings) -> BackendInfo:
+def _remote(name: str, backend: BackendSettings, loads_models: bool) -> BackendInfo:
     declared = backend.models
     if isinstance(declared, list):
         declared = {model: CapabilitySettings() for model in declared}
@@ -275,6 +284,7 @@ def _remote(name: str, backend: BackendSettings) -> BackendInfo:
         role=backend.role,
         host=backend.host,
         models=None if declared is None else {model: _capabilities(card) for model, card in declared.items()},
+        loads_models=loads_models,
     )
 
 

@@ -107,7 +107,7 @@ class ConfigChange:
         check_scheduling(config, registry)
         self._parts = parts
         self._old = context
-        self._fleet = build_fleet(config)
+        self._fleet = build_fleet(config, drivers=drivers)
         self._router = build_router(config, registry) if _needs_new_router(old, config, registry) else relay.router
         self.context = build_host_context(
             config,
@@ -161,7 +161,9 @@ class ConfigChange:
             same = before.get(name) is upstream and old.backends[name].driver == backend.driver
             if not same or config.checks != old.checks:
                 report = partial(self._parts.engines.remote.report, name)
-                prober.add(name, driver, Client(upstream, config.checks.timeout), on_concurrency=report)
+                models = partial(self._parts.engines.discover, name)
+                client = Client(upstream, config.checks.timeout)
+                prober.add(name, driver, client, on_concurrency=report, on_models=models)
 
 
 def _launched(drivers: Mapping[str, Driver], name: str, model: ModelSettings) -> str:

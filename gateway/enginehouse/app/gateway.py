@@ -90,13 +90,14 @@ class Gateway:
         self.plugin_times = PluginTimes()
         self.loop_monitor = LoopMonitor(self._sample_plugins)
         self.observers = Observers(observer for _, observer in create_installed(config, registry, "observer"))
-        self.fleet = build_fleet(config, self.observers)
+        drivers = build_drivers(config, registry, {})
+        self.fleet = build_fleet(config, self.observers, drivers=drivers)
         context = build_host_context(
             config,
             registry,
             fleet=self.fleet,
             upstreams=build_upstreams(config),
-            drivers=build_drivers(config, registry, {}),
+            drivers=drivers,
             observers=self.observers,
         )
         check_launch_lines(config, context.drivers, registry)
@@ -173,7 +174,8 @@ class Gateway:
         for name, backend in self.config.backends.items():
             client = Client(context.upstreams[name], checks.timeout)
             report = partial(self.engines.remote.report, name)
-            prober.add(name, context.drivers[backend.driver], client, on_concurrency=report)
+            models = partial(self.engines.discover, name)
+            prober.add(name, context.drivers[backend.driver], client, on_concurrency=report, on_models=models)
         first_round = asyncio.ensure_future(prober.first_round())
         if self._state_file is None:
             self.build_hosts()

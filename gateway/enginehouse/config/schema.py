@@ -232,7 +232,9 @@ class BackendSettings(Section, frozen=True):
     driver: Annotated[str, Meta(description="`llamacpp`, `vllm`, `sglang`, `openai`, `sim` or a plugin's")] = "openai"
     priority: Annotated[Count, Meta(description="lower is better")] = 0
     role: Annotated[Role, Meta(description="role when prefill and decode are disaggregated")] = Role.NEUTRAL
-    host: Annotated[str, Meta(description="host that it runs on")] = "local"
+    host: Annotated[
+        str, Meta(description="host that it runs on; a server that loads models itself needs one of its own")
+    ] = "local"
     models: Annotated[
         list[str] | dict[str, CapabilitySettings] | None,
         Meta(description="models that it serves; by default, the engine is asked"),

@@ -17,6 +17,7 @@ from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.memory_meter import MemoryMeter
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.recording_launcher import RecordingLauncher
+from enginehouse.engines.remote.remote_server import RemoteLauncher
 from enginehouse.engines.state_file import EngineRecord, StateFile
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.drivers import EngineClient
@@ -93,9 +94,10 @@ class EnginePool(EngineControl):
             await asyncio.wait(self._before.values(), timeout=_FIRST_LOOK_S)
 
     async def close(self) -> None:
-        """Stop every engine."""
+        """Stop every engine. Servers elsewhere keep what they have loaded."""
         self._tasks.cancel()
-        await asyncio.gather(*(supervisor.stop() for supervisor in self.supervisors.values()), return_exceptions=True)
+        launched = [supervisor for supervisor in self.supervisors.values() if not supervisor.elsewhere]
+        await asyncio.gather(*(supervisor.stop() for supervisor in launched), return_exceptions=True)
 
     def put(
         self, replica: str, managed: ManagedReplica, *, relaunch: bool, after: asyncio.Task[None] | None = None
@@ -230,15 +232,16 @@ class EnginePool(EngineControl):
 
     def _supervisor(self, replica: str, managed: ManagedReplica) -> Supervisor:
         return Supervisor(
-            managed.backend,
+            managed.backend if managed.server is None else replica,
             managed.model_name,
             managed.model,
             driver=managed.driver,
-            launcher=self._launcher,
+            launcher=_launcher_of(managed) or self._launcher,
             ports=self._ports,
             connect=partial(self._connect, managed.backend),
             on_state=partial(self._note_state, replica),
             secrets=managed.secrets,
+            elsewhere=managed.server is not None,
         )
 
     def _note_state(self, replica: str, state: ReplicaState) -> None:
@@ -254,7 +257,8 @@ class EnginePool(EngineControl):
             state = ReplicaState.STOPPING
         self._states[replica] = state
         self._on_state(replica, state)
-        if state is ReplicaState.FAILED and (was_retired or before in (ReplicaState.READY, ReplicaState.SLEEPING)):
+        was_up = before in (ReplicaState.READY, ReplicaState.SLEEPING)
+        if (state in AT_REST and was_up) or (state is ReplicaState.FAILED and was_retired):
             self._on_exited(replica)
 
     def _running(self) -> Sequence[str]:
@@ -268,6 +272,12 @@ class EnginePool(EngineControl):
                     await self._meter.measure(replica, self.supervisors[replica])
 
     # --- adoption
+
+    def found(self, replica: str, process: EngineProcess) -> None:
+        """Take over a model that a server elsewhere has loaded by itself."""
+        before = self._before.get(replica)
+        if self._states[replica] in AT_REST and (before is None or before.done()):
+            self._before[replica] = self._tasks.start(self._adopt(replica, process, 0))
 
     async def _take_over(self, name: str, record: EngineRecord) -> None:
         known = ((replica, supervisor) for replica, supervisor in self.supervisors.items() if supervisor.name == name)
@@ -294,6 +304,12 @@ class EnginePool(EngineControl):
         except EnginehouseError:  # the supervisor has logged it
             if supervisor.state is ReplicaState.FAILED:
                 self._on_exited(replica)
+
+
+def _launcher_of(managed: ManagedReplica) -> Launcher | None:
+    """What loads a model on a server elsewhere; ``None`` for a model that is launched."""
+    server, model = managed.server, managed.model
+    return RemoteLauncher(server, managed.model_name, model.start_timeout) if server is not None else None
 
 
 def _line_now(supervisor: Supervisor | None, port: int) -> LaunchLine | None:

@@ -9,7 +9,7 @@ from enginehouse.domain.continuation import Continuation, PartialAnswer
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.domain.instance import InstanceStatus
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.interfaces.drivers import Driver, EngineClient, LaunchSpec, ModelFacts, ServedModel
+from enginehouse.interfaces.drivers import Driver, EngineClient, LaunchSpec, LoadedModel, ModelFacts, ServedModel
 from enginehouse.telemetry.plugin_failures import await_plugin, plugin_failed, wrong_result
 
 P = ParamSpec("P")
@@ -27,6 +27,7 @@ class GuardedDriver(Driver):
         self.driver = driver
         self.streams = driver.streams
         self.Options = driver.Options
+        self.loads_models = driver.loads_models
         self.how_to_install = driver.how_to_install
         self._plugin = plugin
 
@@ -74,6 +75,18 @@ class GuardedDriver(Driver):
         if status is not None and not isinstance(status, InstanceStatus):
             raise self._wrong("status", status, "an InstanceStatus or None")
         return status
+
+    async def load(self, engine: EngineClient, model: str) -> None:
+        await await_plugin(self._plugin, self.driver.load, engine, model)
+
+    async def unload(self, engine: EngineClient, model: str) -> None:
+        await await_plugin(self._plugin, self.driver.unload, engine, model)
+
+    async def loaded(self, engine: EngineClient) -> Sequence[LoadedModel]:
+        loaded = await await_plugin(self._plugin, self.driver.loaded, engine)
+        if not isinstance(loaded, (list, tuple)) or not all(isinstance(each, LoadedModel) for each in loaded):
+            raise self._wrong("loaded", loaded, "a list of LoadedModels")
+        return loaded
 
     async def sleep(self, engine: EngineClient) -> bool:
         return self._yes_or_no("sleep", await await_plugin(self._plugin, self.driver.sleep, engine))

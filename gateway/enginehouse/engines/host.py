@@ -5,56 +5,42 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
-from enginehouse.config.managed import driver_of
-from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, ReplicaLost, RequestError
+from enginehouse.domain.errors import (
+    ConfigError,
+    EnginehouseError,
+    LoadFailed,
+    ModelNotFound,
+    ReplicaLost,
+    RequestError,
+)
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.domain.ticket import SwapDone
 from enginehouse.engines.engine_pool import EnginePool
+from enginehouse.engines.host_change import HostChange, probed_alike
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_queues import host_queue
 from enginehouse.engines.idle import IdleKeeper
 from enginehouse.engines.load_request import load
-from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.engines.managed_replica import ManagedReplica, RunningEngine
 from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
+from enginehouse.engines.remote.remote_servers import RemoteServers
 from enginehouse.engines.state_file import StateFile
 from enginehouse.engines.status_publisher import StatusPublisher
-from enginehouse.interfaces.drivers import ModelFacts
+from enginehouse.interfaces.drivers import ModelFacts, ServedModel
+from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.swappers import HostFacts, SwapPlan
 from enginehouse.scheduling.collaborators import QueueListener
 from enginehouse.scheduling.explain import explain_swap
 from enginehouse.scheduling.facts import SchedulingRules, scheduling_rules
-from enginehouse.scheduling.guarded_swapper import GuardedSwapper
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.plugin_times import SampledCall
 
 _log = logging.getLogger(__name__)
-
-
-class RunningEngine(msgspec.Struct, frozen=True):
-    """A launched engine, as ``/running`` shows it."""
-
-    model: str
-    backend: str
-    state: ReplicaState
-
-
-class HostChange(NamedTuple):
-    """A prepared change of one host to the configuration of ``context``.
-
-    ``swapper``: already prepared for ``facts``; ``None`` if the rules of scheduling do not change.
-    """
-
-    context: HostContext
-    managed: Mapping[str, ManagedReplica]
-    rules: SchedulingRules
-    facts: HostFacts
-    swapper: GuardedSwapper | None
 
 
 class Host(QueueListener):
@@ -69,6 +55,7 @@ class Host(QueueListener):
         self._context = context
         self._publisher = StatusPublisher(context, prober)
         self._managed = context.managed(name)
+        self._servers = RemoteServers(name, context, self._note_found)
         self._retiring: dict[str, asyncio.Task[None]] = {}
         self._idle = IdleKeeper({replica: managed.model.ttl for replica, managed in self._managed.items()})
         self.pool = EnginePool(
@@ -83,17 +70,19 @@ class Host(QueueListener):
         )
         self._files = ModelFiles(self._note_facts)
         self._rules = scheduling_rules(context.config, name)
-        self._facts = self._facts_for(self._rules)
+        self._facts = self._facts_for(self._rules, context)
         self._swapper = context.make_swapper(self._facts)
         self.queue = host_queue(name, context, self.pool, self, self._swapper, self._facts, self._rules.limits)
 
     def begin(self) -> None:
         """Begin the background work, on a host where no engine can be left running."""
         self.pool.begin()
+        self._servers.begin()
         self._read_files()
 
     async def open(self) -> None:
         """Begin the background work, and take over the engines that an earlier gateway left running here."""
+        self._servers.begin()
         self._read_files()
         await self.pool.open()
 
@@ -111,6 +100,30 @@ class Host(QueueListener):
     def sampled(self) -> Sequence[SampledCall]:
         """The calls of plugins whose times can be sampled."""
         return [self.queue.sampled, self._swapper.sampled]
+
+    def discover(self, backend: str, served: Sequence[ServedModel]) -> Sequence[str]:
+        """Take the models that a server elsewhere lists. Returns the new replicas that are to be preloaded."""
+        if not self._servers.discover(backend, served):
+            return ()
+        listed = {**self._context.managed(self.name), **self._servers.replicas(self._context)}
+        new = [replica for replica in listed if replica not in self._managed]
+        for replica in [each for each in self._kept() if each not in listed and self.pool.states()[each] in AT_REST]:
+            self.queue.reject([replica], self._removed_error)
+            self.pool.remove(replica)
+            self._publisher.remove(replica)
+            del self._managed[replica]
+        self._managed = {**listed, **self._managed}
+        self._idle.reconfigure({replica: managed.model.ttl for replica, managed in self._managed.items()})
+        for replica in new:
+            self.pool.put(replica, listed[replica], relaunch=False)
+        self._read_files()
+        self._renew_rules()
+        return [replica for replica in new if listed[replica].model.preload]
+
+    @property
+    def models(self) -> Sequence[str]:
+        """The models of this host."""
+        return [managed.model_name for managed in self._kept().values()]
 
     def running(self) -> Sequence[RunningEngine]:
         """The engines that are not at rest."""
@@ -169,6 +182,7 @@ class Host(QueueListener):
     async def close(self, error: RequestError) -> None:
         """Refuse the waiting requests with ``error`` and stop every engine."""
         self._files.close()
+        self._servers.close()
         await self.queue.close(error)
         await self.pool.close()
 
@@ -182,8 +196,9 @@ class Host(QueueListener):
                 key=f"hosts.{self.name}.launcher",
                 remedy="try again when they have stopped",
             )
-        managed, rules = context.managed(self.name), scheduling_rules(context.config, self.name)
-        facts = self._facts_for(rules, retiring=self._managed.keys() - managed.keys())
+        managed = {**context.managed(self.name), **self._servers.replicas(context)}
+        rules = scheduling_rules(context.config, self.name)
+        facts = self._facts_for(rules, context, retiring=self._managed.keys() - managed.keys())
         same = rules == self._rules and facts.replicas == self._facts.replicas
         return HostChange(context, managed, rules, facts, None if same else context.make_swapper(facts))
 
@@ -208,15 +223,17 @@ class Host(QueueListener):
         """
         before, known, self._context = self._context, self._managed, change.context
         self._publisher.context = change.context
+        self._servers.reconfigure(change.context)
         restored = [replica for replica in change.managed if self._retiring.pop(replica, None) is not None]
         self._managed = {**change.managed, **{replica: known[replica] for replica in self._retiring}}
         self._idle.reconfigure({replica: managed.model.ttl for replica, managed in change.managed.items()})
         for replica, managed in change.managed.items():
-            relaunch = replica in restored or (replica in known and managed.model_name in relaunched)
+            changed = managed.server is None and managed.model_name in relaunched
+            relaunch = replica in restored or (replica in known and changed)
             self.pool.put(replica, managed, relaunch=relaunch, after=retiring.get(managed.backend))
             if relaunch:
                 self._retire(replica, within)
-            elif before.config.checks != change.context.config.checks or not _probed_alike(known.get(replica), managed):
+            elif before.config.checks != change.context.config.checks or not probed_alike(known.get(replica), managed):
                 self._restart_probes(replica)
         self._read_files()
 
@@ -253,27 +270,36 @@ class Host(QueueListener):
             del self._retiring[replica], self._managed[replica]
             self.pool.remove(replica)
             self._publisher.remove(replica)
-            self._facts = self._facts_for(self._rules, self._retiring)
+            self._facts = self._facts_for(self._rules, self._context, self._retiring)
 
-    def _facts_for(self, rules: SchedulingRules, retiring: Collection[str] = ()) -> HostFacts:
+    def _renew_rules(self) -> None:
+        """Give the scheduler the replicas that there are now."""
+        facts = self._facts_for(self._rules, self._context, self._retiring)
+        try:
+            swapper = self._context.make_swapper(facts)
+        except EnginehouseError as error:
+            _log.error("The rules of [scheduling] do not fit the models of host '%s': %s", self.name, error)
+            return
+        self._facts, self._swapper = facts, swapper
+        self.queue.reconfigure(swapper, facts, self._rules.limits)
+
+    def _facts_for(self, rules: SchedulingRules, context: HostContext, retiring: Collection[str] = ()) -> HostFacts:
         """The facts of the host, with replicas being retired: these may be evicted even if they were pinned."""
         old = {
             replica: msgspec.structs.replace(self._facts.replicas[replica], pin=False)
             for replica in self._managed
             if replica in retiring
         }
-        replicas = {**rules.facts.replicas, **old}
-        measured, reported, estimated = self.pool.measured, self.pool.reported, self._files.estimated
-        return msgspec.structs.replace(
-            rules.facts, replicas=replicas, measured=measured, reported=reported, estimated=estimated
-        )
+        replicas = {**rules.facts.replicas, **self._servers.facts(context), **old}
+        live = {"measured": self.pool.measured, "reported": self.pool.reported, "estimated": self._files.estimated}
+        return msgspec.structs.replace(rules.facts, replicas=replicas, **live)
 
     def _kept(self) -> Mapping[str, ManagedReplica]:
         return {replica: managed for replica, managed in self._managed.items() if replica not in self._retiring}
 
     def _removed_error(self, replica: str) -> RequestError:
         model = self._managed[replica].model_name
-        if model not in self._context.config.models:
+        if model not in self._context.config.models and self._managed[replica].server is None:
             return ModelNotFound(model)
         return ReplicaLost(replica)
 
@@ -307,18 +333,17 @@ class Host(QueueListener):
         self._files.keep(kept)
         for replica, managed in kept.items():
             self._files.put(replica, managed)
+        for replica, memory in self._servers.estimates().items():
+            self._files.suggest(replica, memory)
 
     def _note_facts(self, replica: str, facts: ModelFacts) -> None:
         managed = self._managed[replica]
         if self.pool.states()[replica] is not ReplicaState.READY:  # its engine knows better
             self._context.fleet.set_models(managed.backend, {managed.model_name: facts.capabilities})
 
+    def _note_found(self, replica: str, process: EngineProcess) -> None:
+        if replica in self._kept():
+            self.pool.found(replica, process)
+
     def _note_exited(self, replica: str) -> None:
         self.queue.exited(replica)
-
-
-def _probed_alike(one: ManagedReplica | None, other: ManagedReplica) -> bool:
-    """Whether the probes of a replica stay the same when its settings change from ``one`` to ``other``."""
-    if one is None:
-        return True
-    return (driver_of(one.model), one.model.health_path) == (driver_of(other.model), other.model.health_path)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from enginehouse.config.managed import driver_of, managed_backends
-from enginehouse.config.schema import Config, HostSettings
+from enginehouse.config.schema import BackendSettings, Config, HostSettings
 from enginehouse.config.secret_variables import secret_variables
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import replica_name
@@ -41,6 +41,14 @@ class HostContext(NamedTuple):
     def launcher(self, host: str) -> str:
         """The type of launcher configured for ``host``."""
         return self.config.hosts.get(host, HostSettings()).launcher
+
+    def loading(self, host: str) -> dict[str, BackendSettings]:
+        """The backends on ``host`` that load models themselves, by name."""
+        return {
+            name: backend
+            for name, backend in self.config.backends.items()
+            if backend.host == host and self.drivers[backend.driver].loads_models
+        }
 
     def managed(self, host: str) -> dict[str, ManagedReplica]:
         """The replicas configured to be launched on ``host``, by name."""

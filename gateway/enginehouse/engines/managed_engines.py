@@ -1,4 +1,4 @@
-"""Every engine that the gateway launches, on all hosts."""
+"""Every engine that the gateway launches, and every model that it loads elsewhere, on all hosts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from enginehouse.config.schema import Config
 from enginehouse.domain.errors import ModelNotFound, RequestError, ShuttingDown
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Ticket
-from enginehouse.engines.host import Host, HostChange, RunningEngine
+from enginehouse.engines.host import Host
+from enginehouse.engines.host_change import HostChange
 from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.managed_replica import RunningEngine
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.remote_queues import RemoteQueues
 from enginehouse.engines.state_file import StateFile
+from enginehouse.interfaces.drivers import ServedModel
 from enginehouse.interfaces.schedulers import Waiting
 from enginehouse.interfaces.swappers import SwapPlan
 from enginehouse.scheduling.host_queue import HostQueue
@@ -36,11 +39,11 @@ class EngineChange(NamedTuple):
 
 
 class ManagedEngines:
-    """The hosts that have a model to launch, or an engine left running by an earlier gateway.
+    """The hosts that have a model to launch or to load, or an engine left running by an earlier gateway.
 
-    ``queues``: the queue of each launched backend, and of each remote one that has a limit; live. ``remote``: the
-    queues of the latter. Methods that take a model also take its alias, and raise
-    ``ModelNotFound`` for a model that is not launched.
+    ``queues``: the queue of each backend that is launched, loads models itself, or has a limit; live. ``remote``: the
+    queues of the last. Methods that take a model also take its alias, and raise ``ModelNotFound`` for one that the
+    gateway neither launches nor loads.
     """
 
     def __init__(self, context: HostContext) -> None:
@@ -54,10 +57,21 @@ class ManagedEngines:
     def build(self, state_file: StateFile, prober: Prober) -> None:
         """Make the hosts. Raises ``ConfigError`` or ``PluginError``. Nothing is started."""
         self._make_host = partial(Host, ports=Ports(), state_file=state_file, prober=prober)
-        names = [*hosts_of(self._context.config), *(record.host for record in state_file.records.values())]
+        names = [*self._hosts_of(self._context), *(record.host for record in state_file.records.values())]
         self._hosts = {name: self._make_host(name, self._context) for name in dict.fromkeys(names)}
         self.remote.open()
         self._list_queues()
+
+    def discover(self, backend: str, served: Sequence[ServedModel]) -> None:
+        """Take the models that a backend lists, if it loads models itself."""
+        settings = self._context.config.backends.get(backend)
+        if settings is None or not self._context.drivers[settings.driver].loads_models:
+            return
+        host = self._hosts[settings.host]
+        preloaded = host.discover(backend, served)
+        self._list_queues()
+        for replica in preloaded:
+            self._tasks.start(host.preload(replica))
 
     async def open(self) -> None:
         """Take over the engines that an earlier gateway left running, then begin to preload models."""
@@ -68,7 +82,7 @@ class ManagedEngines:
     def prepare(self, context: HostContext) -> EngineChange:
         """Prepare a change to the configuration of ``context``. Raises ``ConfigError``."""
         hosts = {name: host for name, host in self._hosts.items() if not host.empty}
-        for name in hosts_of(context.config):
+        for name in self._hosts_of(context):
             if name not in hosts:
                 hosts[name] = self._make_host(name, context)
         return EngineChange(context, hosts, {name: host.prepare(context) for name, host in hosts.items()})
@@ -109,7 +123,7 @@ class ManagedEngines:
 
     async def load(self, model: str) -> None:
         """Load the first replica of ``model`` in its turn and wait until it is ready. Raises ``RequestError``."""
-        model = self._launched(model)
+        model = self._known(model)
         host = self._of(model)
         await host.load(host.replicas(model)[0])
 
@@ -119,13 +133,15 @@ class ManagedEngines:
         Requests waiting for them are refused. Requests in flight may finish within ``server.drain_timeout``; with
         ``force`` they are cut off at once. An engine is killed after its model's ``stop_timeout``.
         """
-        names = self.models if models is None else [self._launched(model) for model in models]
-        await asyncio.gather(*[self._of(model).unload(model, force) for model in names])
+        names = self.models if models is None else [self._known(model) for model in models]
+        pairs = [(host, model) for model in names for host in self._hosts.values() if host.replicas(model)]
+        await asyncio.gather(*[host.unload(model, force) for host, model in pairs])
 
     @property
     def models(self) -> Sequence[str]:
-        """The models that the gateway launches."""
-        return [name for name, model in self._context.config.models.items() if model.launches]
+        """The models that the gateway launches, or loads on servers elsewhere."""
+        launched = [name for name, model in self._context.config.models.items() if model.launches]
+        return list(dict.fromkeys([*launched, *(model for host in self._hosts.values() for model in host.models)]))
 
     def running(self) -> Sequence[RunningEngine]:
         """The engines that are not at rest."""
@@ -148,23 +164,35 @@ class ManagedEngines:
 
     def explain_swap(self, target: str, running: Sequence[str] | None = None) -> SwapPlan:
         """Plan the swap that loads the model ``target`` beside the models ``running``, by default what runs now."""
-        target = self._launched(target)
+        target = self._known(target)
         return self._of(target).explain_swap(target, running)
 
     def plan(self, replica: str) -> SwapPlan:
         """Plan the swap that loads ``replica`` beside what runs now."""
-        return self.explain_swap(replica.rpartition("@")[0])
+        model = replica.rpartition("@")[0]
+        host = next((host for host in self._hosts.values() if replica in host.replicas(model)), None)
+        return self.explain_swap(model) if host is None else host.explain_swap(model, None)
 
-    def _launched(self, name: str) -> str:
-        """The launched model called ``name``, else the launched model that ``name`` is an alias of."""
+    def _known(self, name: str) -> str:
+        """The model called ``name`` that the gateway launches or loads, else the one that ``name`` is an alias of."""
         target = self._context.config.routing.aliases.get(name, name)
+        known = self.models
         for model in (name, target):
-            if (settings := self._context.config.models.get(model)) is not None and settings.launches:
+            if model in known:
                 return model
         raise ModelNotFound(name)
 
     def _of(self, model: str) -> Host:
-        return self._hosts[self._context.config.models[model].host]
+        settings = self._context.config.models.get(model)
+        if settings is not None and settings.launches:
+            return self._hosts[settings.host]
+        return next(host for host in self._hosts.values() if host.replicas(model))
+
+    @staticmethod
+    def _hosts_of(context: HostContext) -> Sequence[str]:
+        """The host of each launched model, and of each server that loads models itself."""
+        loading = [b.host for b in context.config.backends.values() if context.drivers[b.driver].loads_models]
+        return [*hosts_of(context.config), *loading]
 
     def _exchange_hosts(self, hosts: Mapping[str, Host]) -> None:
         for name, host in self._hosts.items():
@@ -183,7 +211,7 @@ class ManagedEngines:
 
     def _preload(self, models: Sequence[str]) -> None:
         for model in models:
-            if self._context.config.models[model].preload:
+            if (settings := self._context.config.models.get(model)) is not None and settings.preload:
                 for replica in self._of(model).replicas(model):
                     self._tasks.start(self._of(model).preload(replica))
 

@@ -1,15 +1,19 @@
-"""A replica that the gateway launches."""
+"""A replica that the gateway launches or loads."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from enginehouse.config.schema import ModelSettings
+from enginehouse.domain.replica import ReplicaState
+from enginehouse.engines.remote.remote_server import RemoteServer
 from enginehouse.interfaces.drivers import Driver
 
 
 class ManagedReplica(NamedTuple):
-    """A replica that the gateway launches: its backend, its model and the driver of that.
+    """A replica that the gateway launches, or loads on a ``server`` elsewhere: its backend, its model and its driver.
 
     ``secrets``: the environment variables that hold secrets of the configuration.
     """
@@ -19,3 +23,12 @@ class ManagedReplica(NamedTuple):
     model: ModelSettings
     driver: Driver
     secrets: frozenset[str] = frozenset()
+    server: RemoteServer | None = None
+
+
+class RunningEngine(msgspec.Struct, frozen=True):
+    """An engine that is not at rest, as ``/running`` shows it."""
+
+    model: str
+    backend: str
+    state: ReplicaState

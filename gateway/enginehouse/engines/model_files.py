@@ -31,9 +31,16 @@ class ModelFiles:
         """Read the files of a new replica, or of one whose settings have changed."""
         if self._wanted.get(replica) != managed:
             self._wanted[replica] = managed
+            if managed.server is not None:
+                return
             if managed.model.command:  # only its author knows what it loads
                 return
             self._tasks.start(self._read(replica, managed))
+
+    def suggest(self, replica: str, memory: int | None) -> None:
+        """Use the estimate of a server elsewhere."""
+        if memory:
+            self.estimated[replica] = memory
 
     def keep(self, replicas: Collection[str]) -> None:
         """Forget all other replicas."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from enginehouse.config.schema import BackendSettings
+from enginehouse.domain.errors import NotFound
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import SwapDone
 from enginehouse.engines.host_context import HostContext
@@ -35,7 +37,9 @@ class StatusPublisher:
         self._on_queue_changed = context.observers.callbacks("queue_changed")
 
     def client(self, backend: str, address: str) -> Client:
-        """HTTP to an engine that the relay does not use yet."""
+        """HTTP to an engine that the relay does not use yet, or to a server elsewhere."""
+        if backend in self.context.config.backends:
+            return Client(self.context.upstreams[backend], _CLIENT_S)
         return Client(Upstream(backend, BackendSettings(url=address), self.context.config.timeouts), _CLIENT_S)
 
     def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
@@ -59,6 +63,9 @@ class StatusPublisher:
 
     def ready(self, replica: str, managed: ManagedReplica, supervisor: Supervisor) -> None:
         """Let requests go to a ready engine, and probe it."""
+        if managed.server is not None:
+            self.show(replica, ReplicaState.READY)
+            return
         self.context.upstreams[managed.backend].locate(supervisor.address or "")
         self.context.fleet.set_state(replica, ReplicaState.READY)
         self.context.fleet.succeeded(managed.backend)
@@ -66,22 +73,28 @@ class StatusPublisher:
 
     def not_ready(self, replica: str, managed: ManagedReplica, state: ReplicaState, problem: str) -> None:
         """Keep requests from an engine that is not ready."""
-        self._prober.remove(managed.backend)
-        self.context.upstreams[managed.backend].locate("")
+        if managed.server is None:
+            self._prober.remove(managed.backend)
+            self.context.upstreams[managed.backend].locate("")
         self.show(replica, state, problem)
 
     def show(self, replica: str, state: ReplicaState, problem: str = "") -> None:
-        """Show routing the state of a replica that is not ready."""
-        self.context.fleet.set_state(replica, state, self._wake_s.get(replica, _WAKE_S), problem)
+        """Show routing the state of a replica."""
+        wake_s = 0.0 if state is ReplicaState.READY else self._wake_s.get(replica, _WAKE_S)
+        with suppress(NotFound):  # a server elsewhere no longer lists its model
+            self.context.fleet.set_state(replica, state, wake_s, problem)
 
     def probe(self, managed: ManagedReplica) -> None:
         """Probe a ready engine by the current configuration."""
+        if managed.server is not None:  # the backend is probed, whatever it has loaded
+            return
         client = Client(self.context.upstreams[managed.backend], self.context.config.checks.timeout)
         self._prober.add(managed.backend, managed.driver, client, managed.model.health_path)
 
     def stop_probing(self, managed: ManagedReplica) -> None:
         """Stop the probes of a backend that is being removed. Its requests in flight continue."""
-        self._prober.remove(managed.backend)
+        if managed.server is None:
+            self._prober.remove(managed.backend)
 
     def remove(self, replica: str) -> None:
         """Forget the times of a removed replica."""

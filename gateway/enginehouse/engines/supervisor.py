@@ -36,6 +36,7 @@ class Supervisor:
 
     ``on_state`` gets every new state. ``problem`` describes the current problem for people, empty if there is none.
     ``log`` outlives the engine: a restarted one continues it. ``secrets``: variables that hold the gateway's secrets.
+    ``elsewhere``: the launcher loads the model on a server that runs already.
     """
 
     def __init__(
@@ -50,8 +51,10 @@ class Supervisor:
         connect: Callable[[str], EngineClient],
         on_state: Callable[[ReplicaState], None],
         secrets: frozenset[str] = frozenset(),
+        elsewhere: bool = False,
     ) -> None:
         self.name = name
+        self.elsewhere = elsewhere
         self.state = ReplicaState.STOPPED
         self.problem = ""
         self.log = LogRing()
@@ -139,6 +142,8 @@ class Supervisor:
 
     def launch_line(self, port: int) -> LaunchLine:
         """The launch line of the engine on ``port``. Raises ``ConfigError``."""
+        if self.elsewhere:
+            return LaunchLine(command=(), port=port)
         return launch_line(self._model_name, self._model, self._driver, port, secrets=self._secrets)
 
     # --- start
@@ -166,7 +171,7 @@ class Supervisor:
 
     async def _launch(self) -> None:
         deadline = self._deadline()
-        port = self._ports.take()
+        port = 0 if self.elsewhere else self._ports.take()
         first_line = self.log.written
         try:
             line = self.launch_line(port)
@@ -244,6 +249,9 @@ class Supervisor:
         status = await engine.process.exited()
         if self._engine is engine and self.state in (ReplicaState.READY, ReplicaState.SLEEPING):
             self._clear(engine)
+            if engine.process.ends_at_will:
+                self._become(ReplicaState.STOPPED)
+                return
             problem = f"The engine ended {how_it_ended(status)}{self._errors.quote(engine.first_line)}"
             self._become(ReplicaState.FAILED, problem)
 

@@ -14,7 +14,8 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The description of a backend.
 
     ``models``: the models that it serves and their capabilities; ``None`` to take the models that probes discover.
-    ``health``: the verdict at the start. ``UNKNOWN`` leaves it to the first probe or request.
+    ``health``: the verdict at the start. ``UNKNOWN`` leaves it to the first probe or request. ``loads_models``: its
+    models are replicas with states, stopped at first.
     """
 
     name: str
@@ -25,6 +26,7 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "local"
     models: Mapping[str, Capabilities] | None = None
     health: Health = Health.UNKNOWN
+    loads_models: bool = False
 
 
 class BackendStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -142,12 +142,12 @@ class Fleet:
     def set_state(self, replica: str, state: ReplicaState, wake_s: float = 0.0, problem: str = "") -> None:
         """Set the state of a managed replica. ``wake_s``: the expected seconds until it can serve.
 
-        A ``problem`` becomes the last error of its backend. A replica that is not ready counts as healthy, because a
-        request may start it again.
+        A ``problem`` becomes the last error of its backend. A launched replica that is not ready counts as healthy,
+        because a request may start it again.
         """
         live, model = self._replica(replica)
         before = live.offers[model].state
-        forgiven = state is not ReplicaState.READY and live.health.reset()
+        forgiven = not live.info.loads_models and state is not ReplicaState.READY and live.health.reset()
         if problem:
             live.health.note(problem, self._clock())
         live.states[model] = (state, wake_s)

@@ -11,6 +11,8 @@ from enginehouse.fleet.backend_info import BackendInfo, BackendStatus
 from enginehouse.fleet.health import HealthTracker
 
 _READY = (ReplicaState.READY, 0.0)
+_STOPPED = (ReplicaState.STOPPED, 5.0)
+"""With the assumed seconds of a load, until one was measured."""
 
 
 class LiveBackend:
@@ -35,7 +37,9 @@ class LiveBackend:
 
     @property
     def state(self) -> ReplicaState:
-        """The state of its engine. A managed backend has one model."""
+        """The state of its engine: a server that loads models itself runs always, a managed one has one model."""
+        if self.info.loads_models:
+            return ReplicaState.READY
         return next((state for state, _ in self.states.values()), ReplicaState.READY)
 
     @property
@@ -64,7 +68,7 @@ class LiveBackend:
 
     def _candidate(self, model: str, capabilities: Capabilities) -> Candidate:
         backend, offered = self.info, self.offers.get(model)
-        state, wake_s = self.states.get(model, _READY)
+        state, wake_s = self.states.get(model, _STOPPED if backend.loads_models else _READY)
         candidate = Candidate(
             model=model,
             backend=backend.name,

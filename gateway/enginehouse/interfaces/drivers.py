@@ -10,7 +10,7 @@ import msgspec
 
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
 from enginehouse.domain.continuation import Continuation, PartialAnswer, StreamTraits
-from enginehouse.domain.errors import CannotContinue
+from enginehouse.domain.errors import CannotContinue, LoadFailed
 from enginehouse.domain.instance import InstanceStatus
 
 
@@ -37,6 +37,16 @@ class ServedModel(msgspec.Struct, frozen=True):
 
     name: str
     capabilities: Capabilities = UNKNOWN
+    memory: int | None = None
+    """An estimate of the bytes that it takes when it is loaded, from a server that loads models itself."""
+
+
+class LoadedModel(msgspec.Struct, frozen=True):
+    """A model that a server has loaded."""
+
+    name: str
+    memory: int | None = None
+    """The bytes that it takes now; ``None`` if the server does not say."""
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +95,8 @@ class Driver(ABC):
 
     Options: type[EngineOptions] = EngineOptions
     """The options of a launched model. The gateway decodes them strictly when it reads its configuration."""
+    loads_models: bool = False
+    """Whether its servers load and unload models on demand. Then ``load``, ``unload`` and ``loaded`` must be there."""
     how_to_install: str = ""
     """How to get the engine's program, for people who lack it: ``brew install llama.cpp``."""
     streams: StreamTraits = StreamTraits()
@@ -134,6 +146,21 @@ class Driver(ABC):
         What the engine does not say stays 0. Raises ``UpstreamError`` for an answer that cannot be read.
         """
         return None
+
+    async def load(self, engine: EngineClient, model: str) -> None:
+        """Have the server load ``model``. May return before it is loaded: the gateway then asks ``loaded``.
+
+        Raises ``NotEnoughMemory`` if that is the reason, else ``LoadFailed`` or ``UpstreamError``.
+        """
+        raise LoadFailed(f"The driver of '{model}' cannot load models")
+
+    async def unload(self, engine: EngineClient, model: str) -> None:
+        """Have the server unload ``model``; nothing to do if it is not loaded. May return before it is gone."""
+        raise LoadFailed(f"The driver of '{model}' cannot unload models")
+
+    async def loaded(self, engine: EngineClient) -> Sequence[LoadedModel]:
+        """The models that the server has loaded now and that can take requests."""
+        return ()
 
     async def sleep(self, engine: EngineClient) -> bool:
         """Make a ready engine release memory and keep running. ``False`` if it cannot."""

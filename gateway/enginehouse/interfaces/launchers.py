@@ -46,6 +46,8 @@ class EngineProcess(ABC):
 
     address: str
     """Where the engine listens: ``http://127.0.0.1:41234``."""
+    ends_at_will: bool = False
+    """Whether its end is no failure: a server that runs elsewhere may unload a model when it likes."""
     handle: Mapping[str, Any]
     """What ``Launcher.adopt`` needs to find the engine again. JSON-compatible and without secrets."""
 

@@ -10,7 +10,7 @@ import msgspec
 from enginehouse.config.managed import managed_backends
 from enginehouse.config.plugin_tables import plugin_table
 from enginehouse.config.rules import LOCAL_HOST
-from enginehouse.config.schema import Config, HostSettings
+from enginehouse.config.schema import Config, HostSettings, ModelSettings
 from enginehouse.domain.replica import replica_name
 from enginehouse.interfaces.schedulers import SchedulingLimits
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts
@@ -35,7 +35,7 @@ def host_facts(config: Config, host: str) -> HostFacts:
         name=host,
         memory=config.hosts.get(host, HostSettings()).memory,
         replicas={hosted.replica: hosted for hosted in _replicas(config, host)},
-        elsewhere=frozenset(name for name, model in config.models.items() if model.launches and model.host != host),
+        elsewhere=frozenset(_models_elsewhere(config, host)),
     )
 
 
@@ -59,15 +59,27 @@ def swapper_parameters(config: Config) -> Mapping[str, Any]:
     return parameters
 
 
+def hosted_replica(config: Config, name: str, backend: str, model: ModelSettings, concurrency: int) -> HostedReplica:
+    """The replica of the model ``name`` on ``backend``, as schedulers and swappers see it."""
+    return HostedReplica(
+        replica=replica_name(name, backend),
+        model=name,
+        memory=model.memory,
+        pin=model.pin,
+        priority=config.scheduling.priorities.get(name, 0),
+        concurrency=concurrency,
+    )
+
+
+def _models_elsewhere(config: Config, host: str) -> Iterator[str]:
+    """The models that ``host`` does not launch. Those of a server that loads models itself may be on any host."""
+    yield from (name for name, model in config.models.items() if model.launches and model.host != host)
+    for backend in config.backends.values():
+        yield from backend.models or ()
+
+
 def _replicas(config: Config, host: str) -> Iterator[HostedReplica]:
     for name, model in config.models.items():
         if model.host == host:
             for backend in managed_backends(name, model):
-                yield HostedReplica(
-                    replica=replica_name(name, backend),
-                    model=name,
-                    memory=model.memory,
-                    pin=model.pin,
-                    priority=config.scheduling.priorities.get(name, 0),
-                    concurrency=model.concurrency,
-                )
+                yield hosted_replica(config, name, backend, model, model.concurrency)

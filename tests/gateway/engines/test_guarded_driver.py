@@ -15,6 +15,7 @@ from enginehouse import (
     EngineClient,
     InstanceStatus,
     LaunchSpec,
+    LoadedModel,
     ModelFacts,
     PluginFailed,
     ServedModel,
@@ -65,6 +66,15 @@ class Answers(Driver):
     async def status(self, engine: EngineClient) -> Any:
         return self._given()
 
+    async def load(self, engine: EngineClient, model: str) -> None:
+        self._given()
+
+    async def unload(self, engine: EngineClient, model: str) -> None:
+        self._given()
+
+    async def loaded(self, engine: EngineClient) -> Any:
+        return self._given()
+
     async def sleep(self, engine: EngineClient) -> bool:
         return cast(bool, self._given())
 
@@ -82,6 +92,9 @@ QUESTIONS: dict[str, Ask] = {
     "models": lambda driver: driver.models(FakeClient({})),
     "concurrency": lambda driver: driver.concurrency(FakeClient({})),
     "status": lambda driver: driver.status(FakeClient({})),
+    "load": lambda driver: driver.load(FakeClient({}), "m"),
+    "unload": lambda driver: driver.unload(FakeClient({}), "m"),
+    "loaded": lambda driver: driver.loaded(FakeClient({})),
     "sleep": lambda driver: driver.sleep(FakeClient({})),
     "wake": lambda driver: driver.wake(FakeClient({})),
 }
@@ -116,6 +129,7 @@ async def test_what_a_driver_raises_names_the_driver_and_no_more(
         ("concurrency", "4"),
         ("concurrency", True),
         ("status", {}),
+        ("loaded", ["m"]),
         ("sleep", 1),
         ("wake", "yes"),
     ],
@@ -139,6 +153,7 @@ async def test_right_answers_pass(answer: bool) -> None:
     assert await guarded(4).concurrency(FakeClient({})) == 4
     assert await guarded(None).concurrency(FakeClient({})) is None
     assert await guarded(InstanceStatus(step_id=7)).status(FakeClient({})) == InstanceStatus(step_id=7)
+    assert await guarded([LoadedModel("m")]).loaded(FakeClient({})) == [LoadedModel("m")]
     assert guarded("no file").why_not(SPEC) == "no file"
     assert guarded(ModelFacts(memory=7)).inspect(SPEC) == ModelFacts(memory=7)
 

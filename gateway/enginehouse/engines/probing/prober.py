@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from enginehouse.aio.timeouts import run_within
@@ -14,7 +14,7 @@ from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import Overloaded
 from enginehouse.domain.replica import Health
 from enginehouse.engines.probing.health_check import HealthCheck
-from enginehouse.interfaces.drivers import Driver, EngineClient
+from enginehouse.interfaces.drivers import Driver, EngineClient, ServedModel
 
 _log = logging.getLogger(__name__)
 
@@ -59,10 +59,12 @@ class Prober:
         engine: EngineClient,
         health_path: str = "",
         on_concurrency: Callable[[int | None], None] | None = None,
+        on_models: Callable[[Sequence[ServedModel]], None] | None = None,
     ) -> None:
         """Probe the backend ``name``, at once for the first time. Replaces an earlier backend of this name.
 
         ``on_concurrency`` gets the number of requests that the engine says it serves at once, whenever it is asked.
+        ``on_models`` gets the models that it lists, before the sink does.
         """
         self.remove(name)
         self._loops[name] = _ProbeLoop(
@@ -74,6 +76,7 @@ class Prober:
             self._checks,
             self._random,
             on_concurrency,
+            on_models,
         )
 
     def reconfigure(self, checks: CheckSettings) -> None:
@@ -108,6 +111,7 @@ class _ProbeLoop:
         checks: CheckSettings,
         random: Callable[[], float],
         on_concurrency: Callable[[int | None], None] | None,
+        on_models: Callable[[Sequence[ServedModel]], None] | None,
     ) -> None:
         self.probed = asyncio.Event()
         self._name = name
@@ -118,6 +122,7 @@ class _ProbeLoop:
         self._checks = checks
         self._random = random
         self._on_concurrency = on_concurrency
+        self._on_models = on_models
         self._discovery_in = 0
         self._discovery_problem = ""
         self._task = asyncio.create_task(self._run())
@@ -161,6 +166,8 @@ class _ProbeLoop:
         else:
             self._discovery_in = _PROBES_PER_DISCOVERY
             self._note("")
+            if self._on_models is not None:
+                self._on_models(served)
             self._sink.set_models(self._name, {model.name: model.capabilities for model in served})
             await self._ask_concurrency()
 

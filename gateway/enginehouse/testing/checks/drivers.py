@@ -8,7 +8,7 @@ from typing import Any
 
 from enginehouse.domain.errors import RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.instance import InstanceStatus
-from enginehouse.interfaces.drivers import Driver, LaunchSpec, ServedModel
+from enginehouse.interfaces.drivers import Driver, LaunchSpec, LoadedModel, ServedModel
 from enginehouse.testing.checks.continuations import check_continuations
 from enginehouse.testing.checks.expect import expect, expect_sequence
 from enginehouse.testing.checks.speed import warn_if_slow
@@ -27,6 +27,8 @@ def check_driver(factory: Callable[[], Driver]) -> None:
     - ``models`` returns ``ServedModel`` objects, or raises ``UpstreamError``, whatever the engine answers.
     - ``concurrency`` returns a number above 0 or ``None``.
     - ``status`` returns an ``InstanceStatus`` or ``None``, or raises a ``RequestError``.
+    - With ``loads_models``, ``loaded`` lists ``LoadedModel``; it, ``load`` and ``unload`` raise a ``RequestError`` for
+      an engine that fails.
     - ``sleep`` and ``wake`` return a ``bool`` or raise a ``RequestError``.
     - ``continuable`` only adds fields; ``continuation`` asks for the rest of an answer, or raises ``CannotContinue``.
     - It keeps no state about an engine.
@@ -85,6 +87,8 @@ async def _check_questions(it: Driver) -> None:
         status = await _answer("status", engine_that, it.status(engine))
         allowed = status is None or isinstance(status, InstanceStatus | RequestError)
         expect(allowed, f"status must return an InstanceStatus or None, got {status!r}")
+        if it.loads_models:
+            await _check_loading(it, engine_that, engine)
         for name, ask in (("sleep", it.sleep), ("wake", it.wake)):
             answer = await _answer(name, engine_that, ask(engine))
             expect(isinstance(answer, bool | RequestError), f"{name} must return a bool, got {answer!r}")
@@ -111,6 +115,19 @@ async def _check_concurrency(it: Driver, engine: FakeEngineClient) -> None:
     except Exception:  # leaves the limit as it is
         return
     expect(most is None or (isinstance(most, int) and most > 0), f"concurrency must be above 0 or None, got {most!r}")
+
+
+async def _check_loading(it: Driver, engine_that: str, engine: FakeEngineClient) -> None:
+    loaded = await _answer("loaded", engine_that, it.loaded(engine))
+    down = engine.otherwise == 503 or isinstance(engine.otherwise, Exception)
+    expect(not down or isinstance(loaded, RequestError), f"loaded must raise UpstreamError if the engine {engine_that}")
+    if not isinstance(loaded, RequestError):
+        expect_sequence("loaded", loaded)
+        expect(all(isinstance(each, LoadedModel) for each in loaded), f"loaded must list LoadedModel, got {loaded!r}")
+    if down:
+        for name, ask in (("load", it.load), ("unload", it.unload)):
+            answer = await _answer(name, engine_that, ask(engine, "a"))
+            expect(isinstance(answer, RequestError), f"{name} must raise if the engine {engine_that}, got {answer!r}")
 
 
 async def _check_models(it: Driver, engine_that: str, engine: FakeEngineClient) -> None:

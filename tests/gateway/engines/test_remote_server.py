@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from enginehouse import EngineClient, EngineProcess, LoadedModel, NotEnoughMemory, ServedModel
+from enginehouse.engines.remote.remote_server import RemoteLauncher, RemoteServer
+from enginehouse.interfaces.launchers import LaunchLine
+from enginehouse.telemetry.log_ring import LogRing
+from tests.support.fake_engines import FakeClient, ScriptedDriver
+from tests.support.waiting import within
+
+LINE = LaunchLine(command=(), port=0)
+
+
+class LoadingDriver(ScriptedDriver):
+    """A server that loads what it is told to, after ``rounds`` questions."""
+
+    loads_models = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: dict[str, int | None] = {}
+        self.error: Exception | None = None
+        self.answer = asyncio.Event()
+        self.answer.set()
+
+    async def load(self, engine: EngineClient, model: str) -> None:
+        if self.error is not None:
+            raise self.error
+        self.held[model] = 5000
+
+    async def unload(self, engine: EngineClient, model: str) -> None:
+        self.held.pop(model, None)
+
+    async def loaded(self, engine: EngineClient) -> Sequence[LoadedModel]:
+        held = dict(self.held)
+        await self.answer.wait()
+        return [LoadedModel(name, memory) for name, memory in held.items()]
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.driver = LoadingDriver()
+        self.found: dict[str, EngineProcess] = {}
+        self.server = RemoteServer(
+            "one", "http://one", self.driver, lambda timeout: FakeClient({}), 60.0, self.found.__setitem__
+        )
+        self.server.discover([ServedModel("a"), ServedModel("b", memory=7000)])
+
+    async def load(self, model: str) -> EngineProcess:
+        return await RemoteLauncher(self.server, model, 60.0).launch("one", LINE, LogRing())
+
+
+async def test_a_load_runs_until_the_server_unloads_the_model() -> None:
+    scene = Scene()
+    load = await scene.load("a")
+    assert (load.address, await load.memory()) == ("http://one", 5000)
+    end = asyncio.ensure_future(load.exited())
+    await scene.server.refresh()
+    assert not end.done()
+    del scene.driver.held["a"]
+    await scene.server.refresh()
+    assert await within(end) is None
+    assert await load.memory() is None
+
+
+async def test_a_stop_unloads_the_model() -> None:
+    scene = Scene()
+    load = await scene.load("a")
+    await load.stop(10)
+    assert scene.driver.held == {}
+    assert await within(load.exited()) is None
+    await load.stop(10)  # nothing is left to do
+
+
+async def test_an_answer_from_before_a_load_does_not_end_it() -> None:
+    scene = Scene()
+    scene.driver.answer.clear()
+    late = asyncio.ensure_future(scene.server.refresh())
+    await asyncio.sleep(0)  # it has been asked before the model was loaded
+    scene.driver.held["a"] = 5000
+    load = await _adopted(scene)
+    end = asyncio.ensure_future(load.exited())
+    scene.driver.answer.set()
+    await late
+    await asyncio.sleep(0)
+    assert not end.done()
+    end.cancel()
+
+
+async def _adopted(scene: Scene) -> EngineProcess:
+    answers = scene.driver.answer
+    scene.driver.answer = asyncio.Event()
+    scene.driver.answer.set()
+    load = await scene.load("a")
+    scene.driver.answer = answers
+    return load
+
+
+async def test_a_model_that_others_load_is_reported_until_it_is_held() -> None:
+    scene = Scene()
+    scene.driver.held["b"] = 7000
+    await scene.server.refresh()
+    first = scene.found.pop("b")
+    await scene.server.refresh()
+    assert scene.found.pop("b") is not first, "nobody holds it yet"
+    end = asyncio.ensure_future(first.exited())
+    await asyncio.sleep(0)
+    await scene.server.refresh()
+    assert scene.found == {}
+    end.cancel()
+
+
+async def test_models_of_others_are_left_alone() -> None:
+    scene = Scene()
+    scene.driver.held["unknown"] = 1
+    await scene.server.refresh()
+    assert scene.found == {}
+
+
+async def test_a_failed_load_passes_on_its_reason() -> None:
+    scene = Scene()
+    scene.driver.error = NotEnoughMemory("no room")
+    with pytest.raises(NotEnoughMemory, match="no room"):
+        await scene.load("a")
+
+
+def test_only_changes_of_the_list_count() -> None:
+    async def scene() -> tuple[bool, bool]:
+        server = Scene().server
+        same = server.discover([ServedModel("a"), ServedModel("b", memory=7000)])
+        return same, server.discover([ServedModel("a")])
+
+    assert asyncio.run(scene()) == (False, True)

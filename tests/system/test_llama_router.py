@@ -1,0 +1,111 @@
+"""A real llama-server in router mode, whose models the gateway loads and unloads."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import httpx
+import pytest
+
+from enginehouse.testing.gateway import RunningGateway
+from tests.support.plain_httpx import get, post
+from tests.support.real_engines import find_llama_server
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="module")
+def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a router with the models ``a``, ``b`` and ``broken``, none of them loaded."""
+    engine = find_llama_server()
+    if engine is None:
+        pytest.skip("no llama-server is installed: run `make engines`")
+    folder = tmp_path_factory.mktemp("models")
+    for name in "ab":
+        shutil.copy(engine.model, folder / f"{name}.gguf")
+    (folder / "broken.gguf").write_bytes(engine.model.read_bytes()[:100_000])
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    own = ["--models-dir", str(folder), "--models-max", "0", "--no-models-autoload", "--offline"]
+    shared = ["--host", "127.0.0.1", "--port", str(port), "-t", "1", "-c", "2048", "--no-warmup"]
+    process = subprocess.Popen([engine.program, *own, *shared], stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        _until_up(f"http://127.0.0.1:{port}/health")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def _until_up(url: str) -> None:
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        with suppress(httpx.TransportError):
+            if get(url).status_code == 200:
+                return
+        time.sleep(0.05)
+    raise TimeoutError(url)
+
+
+@pytest.fixture(scope="module")
+def gateway(router: str) -> Iterator[RunningGateway]:
+    config = f"""
+[checks]
+interval = "200ms"
+
+[backends.router]
+driver = "llamacpp_router"
+url = "{router}"
+
+[models.b]
+ttl = "2s"
+"""
+    with RunningGateway(config) as gateway:
+        gateway.until(lambda status: len(status["replicas"]) == 3)
+        yield gateway
+
+
+def ask(gateway: RunningGateway, model: str) -> tuple[int, str]:
+    body = {"model": model, "prompt": "hello", "max_tokens": 4, "temperature": 0}
+    answer = post(f"{gateway.url}/v1/completions", json=body, timeout=60)
+    return answer.status_code, answer.text
+
+
+def states(gateway: RunningGateway) -> dict[str, str]:
+    return {each["model"]: each["state"] for each in gateway.status()["replicas"]}
+
+
+def test_models_are_loaded_and_unloaded_in_turn(gateway: RunningGateway, router: str) -> None:
+    texts = set()
+    for model in "abab":
+        status, text = ask(gateway, model)
+        assert status == 200, text
+        texts.add(text.partition('"index"')[0])
+        loaded = [each["id"] for each in get(f"{router}/models").json()["data"] if each["status"]["value"] == "loaded"]
+        assert loaded == [model]
+        assert states(gateway)[model] == "ready"
+    assert len(texts) == 1, "both files hold the same model"
+
+
+def test_an_idle_model_is_unloaded(gateway: RunningGateway) -> None:
+    assert ask(gateway, "b")[0] == 200
+    gateway.until(lambda _: states(gateway)["b"] == "stopped", timeout=30)
+
+
+def test_a_model_that_cannot_be_loaded_says_so(gateway: RunningGateway) -> None:
+    status, text = ask(gateway, "broken")
+    assert status == 503
+    assert "Model 'broken' did not load: its process ended with status" in text
+
+
+def test_what_its_owner_loads_by_hand_is_ready(gateway: RunningGateway, router: str) -> None:
+    assert ask(gateway, "a")[0] == 200
+    assert post(f"{router}/models/load", json={"model": "b"}).status_code == 200
+    gateway.until(lambda _: states(gateway)["b"] == "ready", timeout=30)
