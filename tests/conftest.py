@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 
 from tests.support.hypothesis_profiles import load_profile
-from tests.support.plugins import Install, PipInstall
+from tests.support.plugins import Install, PipInstall, RunPython, RunTests
 
 pytest_plugins = ["tests.support.virtual_time"]
 
@@ -55,6 +55,25 @@ def pip_install(tmp_path_factory: pytest.TempPathFactory) -> PipInstall:
         return target
 
     return put
+
+
+@pytest.fixture
+def run_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RunPython:
+    def run(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+        return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=tmp_path)
+
+    return run
+
+
+@pytest.fixture
+def run_tests(run_python: RunPython, monkeypatch: pytest.MonkeyPatch) -> RunTests:
+    def run(site: Path, project: Path) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+        own = ("-c", str(project / "pyproject.toml"), str(project / "tests"))
+        return run_python(site, "-m", "pytest", "-p", "no:cacheprovider", "-W", "error", *own)
+
+    return run
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ async def test_a_real_llama_server_is_launched_healthy_and_known(llama_server: E
     driver = LlamaCppDriver()
     assert await driver.healthy(llama_server)
     assert list(await driver.models(llama_server)) == [
-        ServedModel("tiny", Capabilities(context_length=2048, vision=False))
+        ServedModel("tiny", Capabilities(context_length=2048, vision=False, tools=True))
     ]
 
 

@@ -1,0 +1,117 @@
+"""An LM Studio server, played by a thread. Its answers are those of its public documentation:
+
+- https://lmstudio.ai/docs/developer/rest/list: ``GET /api/v1/models``;
+- https://lmstudio.ai/docs/developer/rest/load: ``POST /api/v1/models/load`` answers when the model is loaded;
+- https://lmstudio.ai/docs/developer/rest/unload: ``POST /api/v1/models/unload`` takes an ``instance_id``.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+
+
+class FakeLMStudio:
+    """``models``: key -> type. ``open``: loads end once it is set. ``room``: how many fit. ``loads``: so far."""
+
+    def __init__(self, **models: str) -> None:
+        self.models = models
+        self.instances: dict[str, list[str]] = {key: [] for key in models}
+        self.open = threading.Event()
+        self.open.set()
+        self.room = 100
+        self.loads: list[str] = []
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> FakeLMStudio:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.open.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def running(self) -> list[str]:
+        return [key for key, instances in self.instances.items() if instances]
+
+    def get(self, path: str) -> tuple[int, Any]:
+        if path == "/api/v1/models":
+            return 200, {"models": [self._entry(key) for key in self.models]}
+        if path == "/v1/models":
+            return 200, {"object": "list", "data": [{"id": key, "object": "model"} for key in self.models]}
+        return 404, {"error": f"Unexpected endpoint or method. (GET {path})"}
+
+    def post(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if path == "/api/v1/models/load":
+            return self._load(body["model"])
+        if path == "/api/v1/models/unload":
+            for instances in self.instances.values():
+                if body["instance_id"] in instances:
+                    instances.remove(body["instance_id"])
+                    return 200, {"instance_id": body["instance_id"]}
+            return 404, {"error": {"type": "model_not_found", "message": "No such instance"}}
+        if path == "/v1/chat/completions":
+            message = {"role": "assistant", "content": "Hi"}
+            return 200, {"id": "1", "model": body["model"], "choices": [{"index": 0, "message": message}]}
+        return 404, {"error": f"Unexpected endpoint or method. (POST {path})"}
+
+    def _load(self, key: str) -> tuple[int, Any]:
+        if key not in self.models:
+            return 404, {"error": {"type": "model_not_found", "message": f"Model '{key}' not found"}}
+        self.loads.append(key)
+        self.open.wait(30)
+        if len(self.running()) >= self.room:
+            text = "Model loading was stopped due to insufficient system resources."
+            return 500, {"error": {"type": "model_load_failed", "message": text}}
+        name = key if not self.instances[key] else f"{key}:{len(self.instances[key]) + 1}"
+        self.instances[key].append(name)
+        return 200, {"type": self.models[key], "instance_id": name, "load_time_seconds": 9.1, "status": "loaded"}
+
+    def _entry(self, key: str) -> dict[str, Any]:
+        loaded = [{"id": name, "config": {"context_length": 8192}} for name in self.instances[key]]
+        entry = {
+            "type": self.models[key],
+            "publisher": "lmstudio-community",
+            "key": key,
+            "display_name": key,
+            "quantization": {"name": "Q4_K_M", "bits_per_weight": 4},
+            "size_bytes": 5_000_000_000,
+            "loaded_instances": loaded,
+            "max_context_length": 131072,
+            "format": "gguf",
+        }
+        return entry | (
+            {"capabilities": {"vision": False, "trained_for_tool_use": True}} if entry["type"] == "llm" else {}
+        )
+
+
+def _handler(server: FakeLMStudio) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._answer(*server.get(self.path))
+
+        def do_POST(self) -> None:
+            self._answer(*server.post(self.path, json.loads(self.rfile.read(int(self.headers["content-length"])))))
+
+        def _answer(self, status: int, body: Any) -> None:
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    return Handler

@@ -1,0 +1,126 @@
+"""The driver of Ollama servers. Their API: https://github.com/ollama/ollama/blob/main/docs/api.md."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from enginehouse import (
+    Capabilities,
+    EngineClient,
+    EngineResponse,
+    InstanceStatus,
+    LoadedModel,
+    LoadFailed,
+    NotEnoughMemory,
+    OpenAICompatibleDriver,
+    ServedModel,
+    read_json,
+)
+
+_FOR_EVER = -1
+"""As ``keep_alive``: the gateway unloads the model, not Ollama."""
+_NO_MEMORY = ("requires more system memory", "out of memory", "unable to allocate", "insufficient memory")
+
+
+class OllamaDriver(OpenAICompatibleDriver):
+    """Ollama. The gateway loads its models with an empty request, and unloads them."""
+
+    loads_models = True
+    health_path = "/api/version"
+
+    async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
+        """The models that were pulled. The context length of one that is not loaded is unknown: Ollama chooses it."""
+        pulled = read_json(await engine.request("GET", "/api/tags"), _Tags).models
+        lengths = {model.name: model.context_length for model in await _running(engine)}
+        abilities = await asyncio.gather(*(_abilities(engine, model.name) for model in pulled))
+        return [
+            ServedModel(model.name, _capabilities(able, lengths.get(model.name)), model.size)
+            for model, able in zip(pulled, abilities, strict=True)
+        ]
+
+    async def loaded(self, engine: EngineClient) -> Sequence[LoadedModel]:
+        """What ``GET /api/ps`` lists. ``size`` is all of its memory, of which ``size_vram`` is on the GPU."""
+        return [LoadedModel(model.name, model.size or None) for model in await _running(engine)]
+
+    async def load(self, engine: EngineClient, model: str) -> None:
+        """Ask for an empty completion, or for an empty embedding of a model that only embeds."""
+        response = await _ask(engine, "/api/generate", {"model": model, "keep_alive": _FOR_EVER, "stream": False})
+        if "does not support generate" in _error(response):
+            response = await _ask(engine, "/api/embed", {"model": model, "input": "", "keep_alive": _FOR_EVER})
+        if response.status != 200:
+            why = _error(response)
+            kind = NotEnoughMemory if any(sign in why for sign in _NO_MEMORY) else LoadFailed
+            raise kind(f"Ollama did not load '{model}': {why}")
+
+    async def unload(self, engine: EngineClient, model: str) -> None:
+        response = await _ask(engine, "/api/generate", {"model": model, "keep_alive": 0, "stream": False})
+        if "does not support generate" in _error(response):
+            response = await _ask(engine, "/api/embed", {"model": model, "input": "", "keep_alive": 0})
+        if response.status != 200:
+            raise LoadFailed(f"Ollama did not unload '{model}': {_error(response)}")
+
+    async def status(self, engine: EngineClient) -> InstanceStatus | None:
+        """None: Ollama does not report its load."""
+        return None
+
+
+class _Pulled(msgspec.Struct):
+    name: str
+    size: int = 0
+
+
+class _Tags(msgspec.Struct):
+    models: list[_Pulled]
+
+
+class _Running(msgspec.Struct):
+    name: str
+    size: int = 0
+    context_length: int | None = None
+
+
+class _Processes(msgspec.Struct):
+    models: list[_Running]
+
+
+class _Shown(msgspec.Struct):
+    capabilities: list[str] | None = None
+
+
+class _Failure(msgspec.Struct):
+    error: str = ""
+
+
+async def _running(engine: EngineClient) -> list[_Running]:
+    return read_json(await engine.request("GET", "/api/ps"), _Processes).models
+
+
+async def _abilities(engine: EngineClient, model: str) -> list[str] | None:
+    """What the model can do; ``None`` if the server does not say, as versions before 0.6.4."""
+    response = await _ask(engine, "/api/show", {"model": model})
+    return read_json(response, _Shown).capabilities if response.status == 200 else None
+
+
+def _capabilities(able: list[str] | None, context_length: int | None) -> Capabilities:
+    if able is None:
+        return Capabilities(context_length=context_length)
+    return Capabilities(
+        context_length=context_length, vision="vision" in able, tools="tools" in able, embeddings="embedding" in able
+    )
+
+
+async def _ask(engine: EngineClient, path: str, body: dict[str, Any]) -> EngineResponse:
+    return await engine.request("POST", path, msgspec.json.encode(body))
+
+
+def _error(response: EngineResponse) -> str:
+    if response.status == 200:
+        return ""
+    try:
+        return msgspec.json.decode(response.body, type=_Failure).error or f"status {response.status}"
+    except msgspec.DecodeError:
+        return f"status {response.status}"
