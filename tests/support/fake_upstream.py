@@ -9,12 +9,15 @@ from tests.support.fake_transport import FakeTransport
 from tests.support.h11_peer import Answer
 
 
-class _Receiver:
+class KeptAnswer:
+    """A receiver that keeps its answer, or why there is none."""
+
     def __init__(self) -> None:
         self.head: AnswerHead | None = None
         self.body = b""
         self.complete = False
         self.broke = ""
+        self.stale = False
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
         assert not self.complete
@@ -28,6 +31,7 @@ class _Receiver:
         assert not self.complete
         assert not self.broke
         self.broke = why
+        self.stale = stale
 
 
 class IgnoredAnswer:
@@ -42,7 +46,7 @@ def hear(*segments: bytes, ends: bool = True, before: Sequence[bytes] = ()) -> A
 
     ``before``: earlier answers on the connection, each whole and fit to keep it.
     """
-    receiver, transport = _Receiver(), FakeTransport()
+    receiver, transport = KeptAnswer(), FakeTransport()
     idle: list[Connection] = []
     connection = Connection(keep=idle.append, remove=lambda connection: None)
     connection.connection_made(transport)

@@ -12,6 +12,7 @@ import pytest
 from enginehouse.config.schema import PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.relay.upstream import connection as connections
 from tests.support.launched_engine import Launch, LaunchedEngine
 from tests.support.scripted_engine import ScriptedEngine, StartEngine, start_engine
 from tests.support.served_gateway import DoorName, HasUrl, OpenGateway, ServedGateway, configure, prepare, serve
@@ -66,6 +67,12 @@ async def dial() -> AsyncIterator[Dial]:
 def launched() -> Launch:
     """Makes a backend of a gateway one that the gateway launches: ``launched(gateway, "a", concurrency=1)``."""
     return LaunchedEngine
+
+
+@pytest.fixture
+def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round trip may take longer than the gateway gives a stale connection to show itself."""
+    monkeypatch.setattr(connections, "_STALE_WITHIN_S", 60.0)
 
 
 @pytest.fixture(scope="session")

@@ -45,7 +45,9 @@ async def test_a_request_is_answered_whole(engine: StartEngine, client: MakeClie
     assert call.header(b"authorization") == [b"Bearer secret"]
 
 
-async def test_connections_are_kept_and_stale_ones_replaced(engine: StartEngine, client: MakeClient) -> None:
+async def test_connections_are_kept_and_stale_ones_replaced(
+    engine: StartEngine, client: MakeClient, slow_machine: None
+) -> None:
     served = await engine()
     asking = client(served)
     for _ in range(2):
@@ -56,7 +58,7 @@ async def test_connections_are_kept_and_stale_ones_replaced(engine: StartEngine,
     assert len(served.connections) == 2
 
 
-async def test_a_request_is_sent_twice_at_most(engine: StartEngine, client: MakeClient) -> None:
+async def test_a_request_is_sent_twice_at_most(engine: StartEngine, client: MakeClient, slow_machine: None) -> None:
     served = await engine()
     asking = client(served)
     await asyncio.gather(*(asking.request("GET", "/health") for _ in range(4)))

@@ -18,8 +18,9 @@ from enginehouse.relay.upstream.connection import Connection
 from enginehouse.relay.upstream.pool import Origin, Pool
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse_openai import OpenAIDriver
+from tests.support.fake_clock import FakeClock
 from tests.support.fake_transport import FakeTransport
-from tests.support.fake_upstream import IgnoredAnswer
+from tests.support.fake_upstream import IgnoredAnswer, KeptAnswer
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
 from tests.support.virtual_time import Run
@@ -84,6 +85,21 @@ def test_a_connection_in_use_stays_open(in_virtual_time: Run) -> None:
         pool.close()
 
     in_virtual_time(main())
+
+
+@pytest.mark.parametrize(("seconds", "stale"), [(0.0, True), (0.9, True), (1.1, False), (600.0, False)])
+def test_a_kept_connection_that_breaks_after_a_second_was_at_work(seconds: float, stale: bool) -> None:
+    clock, receiver = FakeClock(), KeptAnswer()
+    connection = Connection(lambda _: None, lambda _: None, clock.now)
+    connection.connection_made(FakeTransport())
+    connection.send(IgnoredAnswer(), b"request")
+    clock.stall(300.0)
+    connection.data_received(ANSWER)
+    clock.stall(2.0)
+    connection.send(receiver, b"request")
+    clock.stall(seconds)
+    connection.connection_lost(ConnectionResetError("reset"))
+    assert (receiver.stale, bool(receiver.broke)) == (stale, True)
 
 
 async def test_no_engine_is_blamed_where_the_gateway_has_no_file_left(

@@ -158,7 +158,9 @@ async def test_nothing_is_retried_after_the_first_body_byte(house: OpenGateway, 
     assert other.calls == []
 
 
-async def test_a_kept_connection_that_has_gone_stale_is_replaced(house: OpenGateway, engine: StartEngine) -> None:
+async def test_a_kept_connection_that_has_gone_stale_is_replaced(
+    house: OpenGateway, engine: StartEngine, slow_machine: None
+) -> None:
     served = await engine()
     gateway = await house(served)
     await gateway.ask()
@@ -183,7 +185,9 @@ async def kept_connections(gateway: ServedGateway, served: ScriptedEngine, count
     assert [(await client.reply()).status for client in clients] == [200] * count
 
 
-async def test_a_stale_connection_is_replaced_by_a_new_one(house: OpenGateway, engine: StartEngine) -> None:
+async def test_a_stale_connection_is_replaced_by_a_new_one(
+    house: OpenGateway, engine: StartEngine, slow_machine: None
+) -> None:
     served = await engine()
     gateway = await house(served)
     await kept_connections(gateway, served, 4)
@@ -195,7 +199,9 @@ async def test_a_stale_connection_is_replaced_by_a_new_one(house: OpenGateway, e
 
 
 @pytest.mark.parametrize("how", ["CLOSE", "RESET"])
-async def test_an_engine_gets_a_request_twice_at_most(house: OpenGateway, engine: StartEngine, how: str) -> None:
+async def test_an_engine_gets_a_request_twice_at_most(
+    house: OpenGateway, engine: StartEngine, how: str, slow_machine: None
+) -> None:
     served, other = await engine(), await engine()
     gateway = await house(served)
     await kept_connections(gateway, served, 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from time import monotonic
 from typing import Protocol, cast
 
 import httptools
@@ -15,6 +16,8 @@ from enginehouse.relay.known_head import KnownHead
 _LARGEST_HEAD = 64 * 1024
 """In bytes, as for clients. It bounds whatever comes between two pieces of body."""
 _MOST_INFORMATIONAL = 16
+_STALE_WITHIN_S = 1.0
+"""An engine's end that is closed already answers a request with a reset within one round trip."""
 
 
 class AnswerHead(msgspec.Struct, frozen=True):
@@ -44,8 +47,8 @@ class Receiver(Protocol):
     def broken(self, why: str, *, stale: bool) -> None:
         """The connection broke before the answer was complete.
 
-        ``stale``: it had served before and broke before the first byte of this answer, as happens when an engine closes
-        a kept-alive connection just when a request is sent (RFC 9112, 9.5).
+        ``stale``: it had served before and broke within a second of this request, before the first byte of an answer,
+        as happens when an engine closes a kept-alive connection just when a request is sent (RFC 9112, 9.5).
         """
 
 
@@ -53,10 +56,15 @@ class Connection(asyncio.Protocol):
     """Sends one request at a time and hands the answer to its receiver, as it arrives.
 
     ``keep`` is called when the connection can serve again, ``remove`` when it is closed. ``kept_at``: since when it is
-    idle, on the loop's clock.
+    idle, on the loop's clock. ``now``: a clock in seconds.
     """
 
-    def __init__(self, keep: Callable[[Connection], None], remove: Callable[[Connection], None]) -> None:
+    def __init__(
+        self,
+        keep: Callable[[Connection], None],
+        remove: Callable[[Connection], None],
+        now: Callable[[], float] = monotonic,
+    ) -> None:
         self._keep = keep
         self._remove = remove
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
@@ -64,6 +72,8 @@ class Connection(asyncio.Protocol):
         self._known_head: KnownHead[AnswerHead] = KnownHead()
         self._receiver: Receiver | None = None
         self._served = 0
+        self._now = now
+        self._sent_at = 0.0
         self.kept_at = 0.0
         self._head_only = False
         self._pending = self._informational = 0
@@ -93,6 +103,7 @@ class Connection(asyncio.Protocol):
         self._receiver = receiver
         self._pending = self._informational = 0
         self._head_only = request.startswith(b"HEAD ")
+        self._sent_at = self._now()
         self._transport.write(request)
 
     def pause(self) -> None:
@@ -193,7 +204,7 @@ class Connection(asyncio.Protocol):
 
     def _break(self, why: str) -> None:
         receiver, self._receiver = self._receiver, None
-        stale = self._served > 0 and not self._began
+        stale = self._served > 0 and not self._began and self._now() - self._sent_at < _STALE_WITHIN_S
         self._transport.abort()
         if receiver is not None:
             receiver.broken(why, stale=stale)
