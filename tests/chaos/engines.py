@@ -9,10 +9,9 @@ import re
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-import h11
-
 from tests.chaos.answers import Answer, make_answer, whole
 from tests.chaos.faults import FAULTS
+from tests.chaos.requests import Head, NotHttp, RequestReader
 from tests.chaos.streams import Stream
 
 _NONCE = re.compile(rb"nonce-\d+-")
@@ -85,61 +84,37 @@ class Engine:
         while _PROBE.fullmatch(data := await stream.read()):  # most requests are probes, and h11 takes its time
             if not await self._send(stream, self._probe()):
                 return
-        parser = h11.Connection(h11.SERVER)
-        parser.receive_data(data)
-        while True:
-            request = await self._request(parser, stream)
-            if request is None:
-                return
-            head, body = request
-            answer, serving = self._answer(head, body)
+        reader = RequestReader(stream, data)
+        while (request := await self._request(reader)) is not None:
+            answer, serving = self._answer(*request)
             if not await self._send(stream, answer):
                 return
             if serving is not None:
                 serving.whole = True
             if answer.ending != "keep":
                 return
-            parser = self._next(parser)
 
-    def _answers_early(self, head: h11.Request) -> bool:
+    async def _request(self, reader: RequestReader) -> tuple[Head, bytes] | None:
+        try:
+            head = await reader.head()
+            if head is None:
+                return None
+            body = b"" if self._answers_early(head) else await reader.body(head)
+        except NotHttp as error:
+            self._bench.violated(f"{self.name} got no HTTP: {error}")
+            return None
+        if body and reader.data:
+            self._bench.violated(f"{self.name} got more than one request at once")
+        return None if body is None else (head, body)
+
+    def _answers_early(self, head: Head) -> bool:
         """Whether to answer before the body has come, and never to read it."""
-        headers = dict(head.headers)
         return (
-            int(headers.get(b"content-length", b"0")) > 100_000
-            and _NONCE.search(headers.get(b"x-request-id", b"")) is not None
+            head.length > 100_000
+            and _NONCE.search(head.headers.get(b"x-request-id", b"")) is not None
             and not self._bench.calm
             and self._rng.random() < 0.5
         )
-
-    def _next(self, parser: h11.Connection) -> h11.Connection:
-        after = h11.Connection(h11.SERVER)
-        if parser.trailing_data[0]:
-            self._bench.violated(f"{self.name} got more than one request at once")
-            after.receive_data(parser.trailing_data[0])
-        return after
-
-    async def _request(self, parser: h11.Connection, stream: Stream) -> tuple[h11.Request, bytes] | None:
-        head, body = None, b""
-        while True:
-            try:
-                event = parser.next_event()
-            except h11.RemoteProtocolError as error:
-                if not stream.ended:
-                    self._bench.violated(f"{self.name} got no HTTP: {error}")
-                return None
-            if event is h11.NEED_DATA:
-                parser.receive_data(await stream.read())
-            elif isinstance(event, h11.Request):
-                head = event
-                if self._answers_early(head):
-                    return head, b""
-            elif isinstance(event, h11.Data):
-                body += event.data
-            elif isinstance(event, h11.EndOfMessage):
-                assert head is not None
-                return head, body
-            else:  # closed
-                return None
 
     async def _send(self, stream: Stream, answer: Answer) -> bool:
         for pause, piece in answer.pieces:
@@ -157,11 +132,9 @@ class Engine:
 
     # --- one answer
 
-    def _answer(self, head: h11.Request, body: bytes) -> tuple[Answer, Serving | None]:
+    def _answer(self, head: Head, body: bytes) -> tuple[Answer, Serving | None]:
         nonce = (
-            _NONCE.search(body)
-            or _NONCE.search(head.target)
-            or _NONCE.search(dict(head.headers).get(b"x-request-id", b""))
+            _NONCE.search(body) or _NONCE.search(head.target) or _NONCE.search(head.headers.get(b"x-request-id", b""))
         )
         if nonce is None:
             return self._probe(), None
@@ -172,7 +145,7 @@ class Engine:
         if not self._bench.calm and self._rng.random() < self.fault_rate:
             serving.fault = self._rng.choice(list(FAULTS))
             answer = FAULTS[serving.fault](self._rng, answer, serving.id)
-        if not body and head.method == b"POST":  # what comes of the body passes for the next request here
+        if not body and head.method == "POST":  # what comes of the body passes for the next request here
             answer = answer._replace(ending="close" if answer.ending == "keep" else answer.ending)
             serving.fault += ", early"
         serving.answer = answer

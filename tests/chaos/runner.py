@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from tests.chaos.schedule import make_schedule
 from tests.chaos.world import Outcome, run_seed
@@ -44,7 +43,7 @@ def run(seeds: Iterable[int], real_clock: Callable[[], float], *, in_full: bool,
     with tempfile.TemporaryDirectory(prefix="enginehouse-chaos-", dir=_memory()) as folder:
         os.environ["ENGINEHOUSE_STATE_DIR"] = folder
         for count, seed in enumerate(seeds, 1):
-            outcome = run_seed(seed, Path(folder))
+            outcome = run_seed(seed)
             requests += outcome.requests
             failed += bool(outcome.violations)
             if digests:

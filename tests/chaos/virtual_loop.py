@@ -9,6 +9,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from heapq import heappop, heappush
 from typing import Any
 
@@ -71,6 +72,41 @@ class Deadlock(Exception):
     """Everything waits, and nothing will ever happen."""
 
 
+class _Turn:
+    """What asyncio's ``Handle`` is, without what that does for debugging."""
+
+    __slots__ = ("arguments", "callback", "context", "dropped")
+
+    def __init__(self, callback: Callable[..., object], arguments: tuple[Any, ...], context: Context | None) -> None:
+        self.callback = callback
+        self.arguments = arguments
+        self.context = context
+        self.dropped = False
+
+    def __repr__(self) -> str:
+        return f"{self.callback!r}{self.arguments!r}"
+
+    def cancel(self) -> None:
+        self.dropped = True
+        self.arguments = ()
+
+    def cancelled(self) -> bool:
+        return self.dropped
+
+
+class Timer(_Turn):
+    """A ``TimerHandle``."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, at: float, callback: Callable[..., object], arguments: tuple[Any, ...], context: Any) -> None:
+        super().__init__(callback, arguments, context)
+        self.at = at
+
+    def when(self) -> float:
+        return self.at
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """Instead of waiting it jumps to the time of the next timer. Timers of the same time keep their order.
 
@@ -80,8 +116,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
-        self._turns: deque[asyncio.Handle] = deque()
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._turns: deque[_Turn] = deque()
+        self._timers: list[tuple[float, int, Timer]] = []
         self._numbers = itertools.count()
         self.connect: Callable[..., Any]
         self.listen: Callable[..., Any]
@@ -90,41 +126,50 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return clock.now
 
-    def pending(self) -> list[asyncio.TimerHandle]:
+    def pending(self) -> list[Timer]:
         """The timers that are still set."""
-        return [timer for _, _, timer in self._timers if not timer.cancelled()]
+        return [timer for _, _, timer in self._timers if not timer.dropped]
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
-        handle = asyncio.Handle(callback, args, self, context)
-        self._turns.append(handle)
-        return handle
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> _Turn:  # type: ignore[override]
+        turn = _Turn(callback, args, context)
+        self._turns.append(turn)
+        return turn
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
-        return self.call_at(clock.now + delay, callback, *args, context=context)
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Timer:  # type: ignore[override]
+        at = clock.now + delay
+        timer = Timer(at, callback, args, context)
+        heappush(self._timers, (at, next(self._numbers), timer))
+        return timer
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Timer:  # type: ignore[override]
+        timer = Timer(when, callback, args, context)
         heappush(self._timers, (when, next(self._numbers), timer))
         return timer
 
     def _run_once(self) -> None:
         turns, timers = self._turns, self._timers
         if not turns:
-            while timers and timers[0][2].cancelled():
+            while timers and timers[0][2].dropped:
                 heappop(timers)
             if not timers and not self._stopping:  # type: ignore[attr-defined]
                 raise Deadlock
-            if timers:
-                clock.now = max(clock.now, timers[0][0])
+            if timers and timers[0][0] > clock.now:
+                clock.now = timers[0][0]
         while timers and timers[0][0] <= clock.now:
             turns.append(heappop(timers)[2])
+        take = turns.popleft
         for _ in range(len(turns)):
-            handle = turns.popleft()
-            if not handle.cancelled():
-                handle._run()
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        pass
+            turn = take()
+            if turn.dropped:
+                continue
+            try:
+                if turn.context is None:
+                    turn.callback(*turn.arguments)
+                else:
+                    turn.context.run(turn.callback, *turn.arguments)
+            except Exception as error:
+                context = {"message": f"Exception in callback {turn!r}", "exception": error, "handle": turn}
+                self.call_exception_handler(context)
 
     async def create_connection(self, factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:  # type: ignore[override]
         return await self.connect(factory, host, port)

@@ -11,14 +11,13 @@ import signal
 import types
 from collections.abc import Coroutine
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-import tomli_w
+import msgspec
 
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.reload import ConfigSource
-from enginehouse.config.load import LoadedConfig, load_config
+from enginehouse.config.load import LoadedConfig, read_document
 from enginehouse.config.schema import PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered, Registry
@@ -34,7 +33,7 @@ from tests.chaos.network import Address, Listener, Network
 from tests.chaos.operators import Operators
 from tests.chaos.schedule import Action, Schedule, make_schedule
 from tests.chaos.taps import Taps
-from tests.chaos.virtual_loop import Deadlock, OrderedSet, VirtualLoop, clock, rewind
+from tests.chaos.virtual_loop import Deadlock, OrderedSet, Timer, VirtualLoop, clock, rewind
 
 _serve = cast(Any, importlib.import_module("enginehouse.cli.serve"))
 _serve.gc = types.SimpleNamespace(collect=lambda: 0, freeze=lambda: None, set_threshold=lambda *_: None)
@@ -66,7 +65,7 @@ class World:
 
     current: World
 
-    def __init__(self, schedule: Schedule, loop: VirtualLoop, registry: Registry, folder: Path) -> None:
+    def __init__(self, schedule: Schedule, loop: VirtualLoop, registry: Registry) -> None:
         World.current = self
         self.schedule = schedule
         self.calm = schedule.calm
@@ -84,8 +83,7 @@ class World:
         self.engines: dict[str, Engine] = {}
         self.clients: list[Client] = []
         self._down: set[str] = set()
-        self._actions: list[asyncio.TimerHandle] = []
-        self._folder = folder
+        self._actions: list[Timer] = []
         self._count = 100
         loop.connect = self.network.from_gateway
         loop.listen = lambda factory, sock: self.network.listen("gateway", GATEWAY, factory)
@@ -101,9 +99,7 @@ class World:
         self.operators = Operators(self)
 
     def read(self) -> LoadedConfig:
-        file = self._folder / "enginehouse.toml"
-        file.write_bytes(tomli_w.dumps(self.config).encode())
-        return load_config(file, {})._replace(file=None)  # its name differs from run to run
+        return read_document(msgspec.json.decode(msgspec.json.encode(self.config)), None, {})
 
     # --- for engines, launchers and clients
 
@@ -318,12 +314,12 @@ def registry() -> Registry:
     return _REGISTRIES[0]
 
 
-def run_seed(seed: int, folder: Path) -> Outcome:
+def run_seed(seed: int) -> Outcome:
     """Run the schedule of ``seed``."""
     schedule = make_schedule(seed)
     rewind(seed)
     loop = VirtualLoop()
-    world = World(schedule, loop, registry(), folder)
+    world = World(schedule, loop, registry())
     try:
         loop.run_until_complete(world.run())
     except Deadlock:

@@ -24,7 +24,7 @@ def decode_parameters(
     ``table``: the key of the table. ``owner``: whose parameters these are. ``word``: what one of them is called. Raises
     ``ConfigError`` for an unknown name, a missing one, and a wrong value.
     """
-    known = [field.encode_name for field in msgspec.structs.fields(type)] if type else []
+    known = type.__struct_encode_fields__ if type else ()
     for name in values:
         if name not in known:
             remedy = closest(name, known, "known") if known else f"it takes no {word}s"
