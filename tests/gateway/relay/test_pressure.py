@@ -219,3 +219,20 @@ async def test_an_answer_that_the_client_never_takes_is_not_kept(
     assert gateway.connected
     gateway.seconds_later(111)
     await gateway.disconnected()
+
+
+async def test_a_stopping_server_leaves_a_client_that_does_not_read(
+    house: OpenGateway, engine: StartEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await engine()
+    gateway = await house(served)
+    served.plays(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (len(PIECE) * PIECES), *[PIECE] * PIECES)
+    client = await gateway.client()
+    client.send(gateway.post())
+    await gateway.congested(served)
+    gateway.relay.close()
+    gateway.shut_down()
+    gateway.cancel_tasks()
+    assert not (await client.reply()).whole
+    await gateway.quiet()
+    assert "Traceback" not in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 
 from starlette.types import Message, Receive, Scope, Send
@@ -14,6 +15,8 @@ from enginehouse.domain.request import Headers
 from enginehouse.relay.door import Caller
 from enginehouse.relay.exchange import Exchange
 from enginehouse.relay.headers import read_lines
+
+_log = logging.getLogger(__name__)
 
 BODILESS = frozenset({204, 304})
 """Statuses of responses without a body (RFC 9112, 6.3)."""
@@ -112,6 +115,8 @@ class AsgiDoor:
         out.exchange = exchange = self._open(out, scope, headers)
         try:
             await self._relay(exchange, out, headers, receive, send)
+        except asyncio.CancelledError:  # the server stops, and waits no longer for a client that does not read
+            _log.debug("The client of %s did not read its answer before the server stopped", scope["path"])
         finally:
             exchange.client_disconnected()
             out.exchange = None  # otherwise the cycle of the two, with the body, waits for the garbage collector
