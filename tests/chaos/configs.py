@@ -38,6 +38,7 @@ def make_config(rng: random.Random) -> Table:
         "routing": {
             "strategy": rng.choice(("smart", "round_robin", "random", "priority_only")),
             "max_retries": rng.choice((0, 1, 2, 2, 3)),
+            "broken_stream": rng.choice(("error", "restart", "continue")),
         },
         "telemetry": {"log_level": "debug"},
         "hosts": {"local": {"launcher": "virtual", "max_loads": rng.choice((1, 2)), "memory": "4GiB"}},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,10 @@ _CODES = {
     504: {"queue_timeout", "upstream_timeout"},
 }
 """The gateway's own errors, as the reference has them."""
+
+
+_PIECE = re.compile(rb"([\w#-]+/\d+)\.(\d+) ")
+"""A piece of a stream's text: which serving it is of, and its number there."""
 
 
 def check_answers(world: World) -> None:
@@ -76,7 +81,7 @@ def _complete(ask: Ask, servings: Sequence[Serving]) -> Iterator[str]:
     ]
     if ask.answer in bodies:
         return
-    if ask.stream and ask.status == 200 and _is_broken_stream(ask, backend, servings):
+    if ask.stream and ask.status == 200 and (_is_broken_stream(ask, backend, servings) or _is_joined(ask, servings)):
         return
     said = [(serving.id, serving.fault) for serving in servings]
     yield f"{ask.status} from {backend} is no answer of {said}: {ask.answer[:200]!r} ... {ask.answer[-200:]!r}"
@@ -106,11 +111,24 @@ def _is_broken_stream(ask: Ask, backend: str, servings: Sequence[Serving]) -> bo
     )
 
 
+def _is_joined(ask: Ask, servings: Sequence[Serving]) -> bool:
+    """Whether a stream that went on at other engines has every piece of each answer once and in order, and an end."""
+    counts: dict[bytes, int] = {}
+    for serving, number in _PIECE.findall(ask.answer):
+        if int(number) != counts.get(serving, 0) or (serving in counts and serving != list(counts)[-1]):
+            return False
+        counts[serving] = int(number) + 1
+    last = ask.answer.rstrip().rpartition(b"\n\n")[2]
+    ended = LAST_EVENTS[ask.path] in last or last.startswith(b"event: error\n")
+    return ended and {serving.id.encode() for serving in servings}.issuperset(counts)
+
+
 def _told(ask: Ask, servings: Sequence[Serving]) -> Iterator[str]:
     """The faults of a stream whose client was told of its progress first."""
     said = _without_progress(ask.answer)
     answers = [each.answer for each in servings if each.answer is not None]
-    if said in [_without_progress(each.text) for each in answers if _is_whole(ask, each, each.text)]:
+    whole = [_without_progress(each.text) for each in answers if _is_whole(ask, each, each.text)]
+    if said in whole or _is_joined(ask, servings):
         return
     before, found, error = said.rpartition(b"event: error\ndata: ")
     begun = not before or any(_without_progress(each.text).startswith(before) for each in answers)
@@ -138,6 +156,8 @@ def _own_error(ask: Ask) -> Iterator[str]:
 def _served_after_first_byte(world: World, ask: Ask) -> Iterator[str]:
     if ask.expects or (ask.status == 200 and b"x-enginehouse-backend" not in ask.answer_headers):
         return  # its first bytes are a 100 Continue, or tell of its progress
+    if ask.stream and world.config["routing"]["broken_stream"] != "error":
+        return  # another engine may go on with it
     began = world.taps.moment_of(ask.connection, ask.starts_at)
     later = [engine for moment, engine in world.taps.sent.get(ask.nonce, ()) if moment > began]
     if later:
