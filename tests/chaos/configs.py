@@ -34,6 +34,7 @@ def make_config(rng: random.Random) -> Table:
             "first_byte": "2s",
             "stall": "1500ms",
             "total": rng.choice(("0s", "9s")),
+            "client": rng.choice(("0s", "3s")),
         },
         "routing": {
             "strategy": rng.choice(("smart", "round_robin", "random", "priority_only")),
@@ -140,7 +141,7 @@ def _backend(rng: random.Random, number: int) -> Table:
     models = REMOTE_MODELS if number == 0 or rng.random() < 0.7 else [rng.choice(REMOTE_MODELS)]
     return {
         "url": f"http://e{number}:8000{rng.choice(('', '', '/prefix'))}",
-        "driver": "openai",
+        "driver": rng.choice(("openai", "openai", "moody")),
         "models": list(models),
         "api_key": f"SECRET-backend-e{number}",
         "priority": rng.choice((0, 10)),
@@ -150,7 +151,7 @@ def _backend(rng: random.Random, number: int) -> Table:
 
 def _model(rng: random.Random) -> Table:
     return {
-        "driver": rng.choice(("openai", "vllm", "llamacpp")),
+        "driver": rng.choice(("openai", "vllm", "llamacpp", "moody")),
         "idle": rng.choice(("stop", "sleep")),
         "command": "engine --port ${port}",
         "replicas": rng.choice((1, 1, 2)),

@@ -308,6 +308,8 @@ class Network:
         self._connect_fault = connect_fault
         self._listeners: dict[Address, tuple[str, Factory]] = {}
         self._count = 0
+        self.accepts_at: Callable[[], float] = lambda: 0.0
+        """From when on the gateway can accept connections: it may have no descriptors left until then."""
         self.endpoints: list[Endpoint] = []
 
     def listen(self, name: str, address: Address, factory: Factory) -> Listener:
@@ -343,6 +345,8 @@ class Network:
     ) -> tuple[Endpoint, Any]:
         """Connect to ``address``. Raises ``ConnectionRefusedError``."""
         await asyncio.sleep(quality.latency())
+        if origin != "gateway" and (wait := self.accepts_at() - self._loop.time()) > 0:
+            await asyncio.sleep(wait + 1.0)  # asyncio tries again after a second
         if address not in self._listeners:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"Connect call failed {address}")
         name, accept = self._listeners[address]

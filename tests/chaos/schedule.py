@@ -25,6 +25,9 @@ _PAGES = (
 )
 
 
+_KINDS = ("health", "connect", "descriptors", "crash", "crash", "drain", "load", "page", "delete", "reload")
+
+
 class Action(NamedTuple):
     """Something that happens at a time, and what or whom it concerns."""
 
@@ -35,19 +38,24 @@ class Action(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """``calm``: no faults at all, so everything must be served. ``shutdown``: when the gateway is stopped, if early."""
+    """``calm``: no faults at all, so everything must be served. ``shutdown``: when the gateway is stopped, if early.
+
+    ``fault_rate`` is that of engines' answers, ``plugin_faults`` that of calls of the bench's plugins.
+    """
 
     seed: int
     calm: bool
     config: Table
     fault_rate: float
+    plugin_faults: float
     plans: tuple[Plan, ...]
     actions: tuple[Action, ...]
     shutdown: float | None
 
     def lines(self) -> list[str]:
         """The schedule, for people."""
-        lines = [f"seed {self.seed}{', calm' * self.calm}, faults {self.fault_rate}, config {self.config}"]
+        rates = f"faults {self.fault_rate}, of plugins {self.plugin_faults}"
+        lines = [f"seed {self.seed}{', calm' * self.calm}, {rates}, config {self.config}"]
         if self.shutdown is not None:
             lines.append(f"{self.shutdown:9.4f} shutdown")
         lines += [f"{action.at:9.4f} {action.what} {action.whom} {action.how}".rstrip() for action in self.actions]
@@ -73,6 +81,7 @@ def make_schedule(seed: int) -> Schedule:
         calm=calm,
         config=config,
         fault_rate=0.0 if calm else rng.choice((0.2, 0.4, 0.7)),
+        plugin_faults=0.0 if calm else rng.choice((0.0, 0.0, 0.0, 0.1)),
         plans=_plans(rng, config, length, calm),
         actions=() if calm else tuple(sorted(_actions(rng, config, length))),
         shutdown=shutdown,
@@ -104,13 +113,15 @@ def _actions(rng: random.Random, config: Table, length: float) -> list[Action]:
     actions = []
     for _ in range(rng.choice((0, 2, 6))):
         at = rng.uniform(0, length)
-        what = rng.choice(("health", "connect", "crash", "crash", "drain", "load", "page", "delete", "reload"))
+        what = rng.choice(_KINDS)
         if what == "health":
             actions.append(Action(at, what, rng.choice(everyone), rng.choice(("ok", "busy", "slow", "broken"))))
         elif what == "connect":
             how = rng.choice(("refused", "hang", "unreachable", "emfile"))
             whom = rng.choice(everyone)
             actions += Action(at, what, whom, how), Action(at + rng.uniform(0, 2), what, whom, "")
+        elif what == "descriptors":
+            actions.append(Action(at, what, "", str(rng.choice((0.1, 1.0, 3.0)))))
         elif what == "crash":
             whom = rng.choice(everyone)
             actions += Action(at, what, whom, "down"), Action(at + rng.uniform(0, 2), what, whom, "up")

@@ -10,6 +10,7 @@ from tests.support.paths import ROOT
 
 _SEEDS = 2000
 _PARTS = 8
+pytestmark = pytest.mark.timeout(300)  # 10 s alone, more beside others
 
 
 def chaos(*arguments: str) -> str:
@@ -23,7 +24,6 @@ def chaos(*arguments: str) -> str:
     return ran.stdout
 
 
-@pytest.mark.timeout(300)  # 15 s alone, more beside others
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_nothing_is_lost_whatever_goes_wrong(part: int) -> None:
     count = _SEEDS // _PARTS

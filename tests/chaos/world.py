@@ -20,7 +20,7 @@ from enginehouse.app.reload import ConfigSource
 from enginehouse.config.load import LoadedConfig, read_document
 from enginehouse.config.schema import PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.plugin_manager.registry import Registered, Registry
+from enginehouse.plugin_manager.registry import Registry
 from enginehouse.telemetry.logs import GatewayLog
 from tests.chaos import configs
 from tests.chaos.asks import plain_ask
@@ -31,6 +31,7 @@ from tests.chaos.invariants import check_answers
 from tests.chaos.launcher import VirtualLauncher, VirtualProcess
 from tests.chaos.network import Address, Listener, Network
 from tests.chaos.operators import Operators
+from tests.chaos.plugins import plugins
 from tests.chaos.schedule import Action, Schedule, make_schedule
 from tests.chaos.taps import Taps
 from tests.chaos.virtual_loop import Deadlock, OrderedSet, Timer, VirtualLoop, clock, rewind
@@ -78,8 +79,12 @@ class World:
         self.taps = Taps(self)
         self.loop = loop
         self.rng = random.Random(f"{schedule.seed}/world")
+        self.plugin_faults = schedule.plugin_faults
+        self.plugin_rng = random.Random(f"{schedule.seed}/plugins")
         self.network = Network(loop, random.Random(f"{schedule.seed}/network"), self.taps.tap, self._connect_fault)
+        self.network.accepts_at = lambda: 0.0 if self.calm else self._descriptors_back_at
         self.connect_faults: dict[str, str] = {}
+        self._descriptors_back_at = 0.0
         self.engines: dict[str, Engine] = {}
         self.clients: list[Client] = []
         self._down: set[str] = set()
@@ -135,6 +140,8 @@ class World:
     def _connect_fault(self, address: Address) -> str:
         if self.calm:
             return ""
+        if clock.now < self._descriptors_back_at:
+            return "emfile"
         host, port = address
         if host == "127.0.0.1":
             host = next((process.name for process in self.processes.values() if process.place[1] == port), host)
@@ -254,6 +261,8 @@ class World:
                     engine.health = how
         elif action.what == "connect":
             self.connect_faults[whom] = how
+        elif action.what == "descriptors":
+            self._descriptors_back_at = clock.now + float(how)
         elif action.what == "crash":
             self._crash(whom, how)
         elif action.what == "reload":
@@ -293,23 +302,10 @@ _REGISTRIES: list[Registry] = []
 
 
 def registry() -> Registry:
-    """The installed plugins, and the bench's launcher as one would register it."""
+    """The installed plugins, and those of the bench as one would register them."""
     if not _REGISTRIES:
         loaded = load_plugins(PluginSettings()).registry
-        launcher = lambda: VirtualLauncher(World.current, World.current.rng)  # noqa: E731
-        loaded.add(
-            [
-                Registered(
-                    entry_point="chaos",
-                    module="tests.chaos",
-                    distribution="chaos",
-                    version="0",
-                    kind="launcher",
-                    type="virtual",
-                    factory=launcher,
-                )
-            ]
-        )
+        loaded.add(plugins(lambda: VirtualLauncher(World.current, World.current.rng), lambda: World.current))
         _REGISTRIES.append(loaded)
     return _REGISTRIES[0]
 
