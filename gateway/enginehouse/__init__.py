@@ -66,6 +66,7 @@ from enginehouse.interfaces.drivers import (
     EngineClient,
     EngineOptions,
     EngineResponse,
+    FoundModel,
     LaunchSpec,
     LoadedModel,
     ModelFacts,
@@ -77,7 +78,7 @@ from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.launch_options import option_arguments
 from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
 from enginehouse.interfaces.migrators import MigrationMeans, Migrator
-from enginehouse.interfaces.model_folder import missing_folder, read_model_folder
+from enginehouse.interfaces.model_folder import find_model_folders, missing_folder, read_model_folder
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.openai_driver import OpenAICompatibleDriver, read_json, read_model_list
 from enginehouse.interfaces.rescheduling import ReschedulingPolicy
@@ -142,6 +143,7 @@ __all__ = [
     "Filter",
     "Forbidden",
     "FoundBackend",
+    "FoundModel",
     "GroupSettings",
     "Headers",
     "Health",
@@ -240,6 +242,7 @@ __all__ = [
     "continue_ids",
     "continue_text",
     "did_you_mean",
+    "find_model_folders",
     "guarded",
     "hookimpl",
     "metric_sums",

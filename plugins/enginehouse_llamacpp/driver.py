@@ -13,6 +13,7 @@ from enginehouse import (
     Capabilities,
     Continuation,
     EngineClient,
+    FoundModel,
     InstanceStatus,
     LaunchSpec,
     ModelFacts,
@@ -26,6 +27,7 @@ from enginehouse import (
     option_arguments,
     read_json,
 )
+from enginehouse_llamacpp.found_models import find_models
 from enginehouse_llamacpp.model_file import model_facts, renders_tools, shards
 from enginehouse_llamacpp.options import SWITCHES, LlamaCppOptions
 from enginehouse_llamacpp.status import read_status
@@ -59,6 +61,10 @@ class LlamaCppDriver(OpenAICompatibleDriver):
             if not file.is_file():
                 return f"there is no file {file} (download it, or correct the path)"
         return ""
+
+    def find_models(self, path: Path) -> Sequence[FoundModel]:
+        """GGUF files, with their shards and projectors."""
+        return find_models(path)
 
     def inspect(self, spec: LaunchSpec) -> ModelFacts:
         """What the GGUF file tells. Raises ``ConfigError`` for one that cannot be read."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -12,6 +13,7 @@ from enginehouse import (
     Capabilities,
     Continuation,
     EngineClient,
+    FoundModel,
     InstanceStatus,
     LaunchSpec,
     ModelFacts,
@@ -22,6 +24,7 @@ from enginehouse import (
     add_field,
     continue_ids,
     continue_text,
+    find_model_folders,
     missing_folder,
     option_arguments,
     read_json,
@@ -50,6 +53,10 @@ class SglangDriver(OpenAICompatibleDriver):
 
     def why_not(self, spec: LaunchSpec) -> str:
         return missing_folder(spec.path)
+
+    def find_models(self, path: Path) -> Sequence[FoundModel]:
+        """Folders of Hugging Face models."""
+        return [FoundModel(name=folder.name, path=str(folder)) for folder in find_model_folders(path)]
 
     def inspect(self, spec: LaunchSpec) -> ModelFacts:
         return ModelFacts(capabilities=read_model_folder(spec.path))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
 from enginehouse import (
     Continuation,
     EngineClient,
+    FoundModel,
     InstanceStatus,
     LaunchSpec,
     ModelFacts,
@@ -17,6 +19,7 @@ from enginehouse import (
     StreamTraits,
     add_field,
     continue_answer,
+    find_model_folders,
     missing_folder,
     option_arguments,
     read_json,
@@ -45,6 +48,10 @@ class VllmDriver(OpenAICompatibleDriver):
 
     def why_not(self, spec: LaunchSpec) -> str:
         return missing_folder(spec.path)
+
+    def find_models(self, path: Path) -> Sequence[FoundModel]:
+        """Folders of Hugging Face models."""
+        return [FoundModel(name=folder.name, path=str(folder)) for folder in find_model_folders(path)]
 
     def inspect(self, spec: LaunchSpec) -> ModelFacts:
         return ModelFacts(capabilities=read_model_folder(spec.path))

@@ -13,7 +13,7 @@ import msgspec
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.config_diff import ConfigDiff
-from enginehouse.app.watch import FileWatch
+from enginehouse.app.watch import FileWatch, FolderWatch
 from enginehouse.config.load import LoadedConfig
 from enginehouse.domain.errors import ConfigError, EnginehouseError, ShuttingDown
 
@@ -23,10 +23,14 @@ _LOOK_EVERY_S = 2.0
 
 
 class ConfigSource(NamedTuple):
-    """``read`` reads the configuration again; ``file`` is the file it comes from, if any."""
+    """``read`` reads the configuration again; ``file`` is the file it comes from, if any.
+
+    ``watch`` notices changes where there is no file.
+    """
 
     read: Callable[[], LoadedConfig]
     file: Path | None
+    watch: FolderWatch | None = None
 
 
 class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +55,10 @@ class Reloader:
     def open(self) -> None:
         """Allow reloads from now on, and watch the file while ``server.watch`` says so."""
         self._is_open = True
-        if self._source.file is not None:
-            self._tasks.start(self._keep_watching(FileWatch(self._source.file)))
+        if self._source.watch is not None:
+            self._tasks.start(self._keep_watching(self._source.watch, "its models"))
+        elif self._source.file is not None:
+            self._tasks.start(self._keep_watching(FileWatch(self._source.file), str(self._source.file)))
         elif self._current.config.server.watch:
             _log.warning("There is no configuration file to watch")
 
@@ -94,11 +100,11 @@ class Reloader:
         except Exception:
             _log.exception("The configuration could not be reloaded")
 
-    async def _keep_watching(self, watch: FileWatch) -> None:
+    async def _keep_watching(self, watch: FileWatch | FolderWatch, what: str) -> None:
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
             if self._current.config.server.watch and watch.changed():
-                await self._reload_for(f"{self._source.file} was changed")
+                await self._reload_for(f"{what} changed")
 
 
 def _log_changes(diff: ConfigDiff, warnings: tuple[str, ...]) -> None:

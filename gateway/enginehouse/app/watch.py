@@ -1,9 +1,9 @@
-"""Detects changes of a file."""
+"""Detects changes of a file, and of the files in folders."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 _Stamp = tuple[int, int, int, int]
@@ -35,3 +35,31 @@ class FileWatch:
         except OSError:
             return None
         return (found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev)
+
+
+class FolderWatch:
+    """Notices when files in ``folders``, or directly below these, appear, vanish or change and have come to rest."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = folders
+        self._known = self._last = self._look()
+
+    def changed(self) -> bool:
+        """Whether the files are others than the last time, and the same as at the last look: none is being written."""
+        before, self._last = self._last, self._look()
+        if self._last == self._known or self._last != before:
+            return False
+        self._known = self._last
+        return True
+
+    def _look(self) -> frozenset[tuple[str, int, int]]:
+        files = [file for folder in self._folders for pattern in ("*", "*/*") for file in folder.glob(pattern)]
+        return frozenset(_identity(file) for file in files)
+
+
+def _identity(file: Path) -> tuple[str, int, int]:
+    try:
+        status = file.stat()
+    except OSError:
+        return str(file), 0, 0
+    return str(file), status.st_size if file.is_file() else 0, status.st_mtime_ns if file.is_file() else 0

@@ -16,6 +16,7 @@ from enginehouse.cli.models import models
 from enginehouse.cli.plugin_commands import GroupWithPlugins
 from enginehouse.cli.plugins import plugins
 from enginehouse.cli.reload import reload
+from enginehouse.cli.run import run
 from enginehouse.cli.schema import schema
 from enginehouse.cli.serve import serve
 from enginehouse.cli.status import status
@@ -47,6 +48,7 @@ _COMMANDS = (
     models,
     plugins,
     reload,
+    run,
     schema,
     serve,
     status,

@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
@@ -21,6 +22,7 @@ import uvicorn
 from enginehouse.api.doors.fast import WebSocketProtocol, fast_door
 from enginehouse.app import Gateway
 from enginehouse.app.reload import ConfigSource
+from enginehouse.app.watch import FolderWatch
 from enginehouse.cli.listen import listen, url_of
 from enginehouse.cli.options import config_option
 from enginehouse.config.embedded import load_config_or_embedded
@@ -51,16 +53,22 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool) 
 
     def read() -> LoadedConfig:
         loaded = load_config_or_embedded(config, os.environ)
-        return loaded._replace(config=_adjusted(loaded.config, host, port, watch))
+        return loaded._replace(config=adjusted(loaded.config, host, port, watch))
 
+    serve_loaded(read)
+
+
+def serve_loaded(read: Callable[[], LoadedConfig], watch: FolderWatch | None = None) -> None:
+    """Serve what ``read`` reads, now and at each reload, until a signal. ``watch`` notices when it has changed."""
     loaded = read()
     settings = loaded.config
     log = configure_logs(settings.telemetry)
     for warning in loaded.warnings:
         _log.warning("%s", warning)
     try:
-        gateway = Gateway(settings, load_plugins(settings.plugins).registry, log, ConfigSource(read, loaded.file))
-        _run(_GatewayServer(gateway, embedded=loaded.file is None), settings)
+        source = ConfigSource(read, loaded.file, watch)
+        gateway = Gateway(settings, load_plugins(settings.plugins).registry, log, source)
+        _run(_GatewayServer(gateway, embedded=loaded.file is None and watch is None), settings)
     except ConfigError as error:
         raise error.located(str(loaded.file) if loaded.file else "") from None
 
@@ -78,7 +86,8 @@ def _run(server: _GatewayServer, settings: Config) -> None:
         sys.exit(1)
 
 
-def _adjusted(config: Config, host: str | None, port: int | None, watch: bool) -> Config:
+def adjusted(config: Config, host: str | None, port: int | None, watch: bool) -> Config:
+    """``config`` with what the command line says."""
     server = msgspec.structs.replace(config.server, watch=watch or config.server.watch)
     if host is not None:
         server = msgspec.structs.replace(server, host=host)

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from enginehouse.domain.continuation import Continuation, PartialAnswer
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.domain.instance import InstanceStatus
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.interfaces.drivers import Driver, EngineClient, LaunchSpec, LoadedModel, ModelFacts, ServedModel
+from enginehouse.interfaces.drivers import (
+    Driver,
+    EngineClient,
+    FoundModel,
+    LaunchSpec,
+    LoadedModel,
+    ModelFacts,
+    ServedModel,
+)
 from enginehouse.telemetry.plugin_failures import await_plugin, plugin_failed, wrong_result
 
 P = ParamSpec("P")
@@ -48,6 +57,12 @@ class GuardedDriver(Driver):
         if not isinstance(problem, str):
             raise self._wrong("why_not", problem, "a text")
         return problem
+
+    def find_models(self, path: Path) -> Sequence[FoundModel]:
+        found = self._call(self.driver.find_models, path)
+        if not isinstance(found, (list, tuple)) or not all(isinstance(each, FoundModel) for each in found):
+            raise self._wrong("find_models", found, "a list of FoundModels")
+        return found
 
     def inspect(self, spec: LaunchSpec) -> ModelFacts:
         facts = self._call(self.driver.inspect, spec)

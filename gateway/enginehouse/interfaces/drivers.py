@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -79,6 +80,14 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.options if isinstance(self.options, type) else type()
 
 
+class FoundModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that ``enginehouse run`` can serve, as ``[models.NAME]`` describes it."""
+
+    name: str
+    path: str
+    options: Mapping[str, Any] = {}
+
+
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a model's files tell before its engine runs."""
 
@@ -119,6 +128,10 @@ class Driver(ABC):
         Called when the gateway reads its configuration, for engines on this machine. It must not read files.
         """
         return ""
+
+    def find_models(self, path: Path) -> Sequence[FoundModel]:
+        """The models that this engine can serve from the file or folder ``path``, for ``enginehouse run``."""
+        return ()
 
     def inspect(self, spec: LaunchSpec) -> ModelFacts:
         """Read the headers of the model's files. Called in a thread. Any exception is logged and changes nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import ConfigError
 
+_WEIGHTS = ("*.safetensors", "*.bin")
 _LOCAL = ("/", "./", "../", "~")
 
 
@@ -30,6 +32,16 @@ def read_model_folder(path: str) -> Capabilities:
         context_length=None if text.rope_scaling else text.max_position_embeddings,
         vision=True if config.vision_config else None,
     )
+
+
+def find_model_folders(path: Path) -> Sequence[Path]:
+    """``path``, or the folders directly below it, if they have a ``config.json`` and weights."""
+    folders = [path, *sorted(each for each in path.iterdir() if each.is_dir())] if path.is_dir() else []
+    return [each.absolute() for each in folders if _is_model_folder(each)]
+
+
+def _is_model_folder(folder: Path) -> bool:
+    return (folder / "config.json").is_file() and any(any(folder.glob(weights)) for weights in _WEIGHTS)
 
 
 def missing_folder(path: str) -> str:

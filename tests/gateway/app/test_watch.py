@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse.app.watch import FileWatch
+from enginehouse.app.watch import FileWatch, FolderWatch
 
 
 @pytest.fixture
@@ -98,3 +98,18 @@ def test_a_file_that_cannot_be_looked_at_is_no_news(file: Path) -> None:
         raise PermissionError
 
     assert looks(FileWatch(file, stat)) == [False] * 3
+
+
+def test_a_folder_has_changed_once_its_files_have_come_to_rest(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "a").write_text("1")
+    watch = FolderWatch([tmp_path])
+    assert not watch.changed()
+    (tmp_path / "b").write_text("1")
+    assert not watch.changed(), "it may still be written"
+    (tmp_path / "b").write_text("12")
+    assert not watch.changed()
+    assert watch.changed()
+    assert not watch.changed()
+    (tmp_path / "below" / "a").unlink()
+    assert [watch.changed(), watch.changed(), watch.changed()] == [False, True, False]

@@ -54,6 +54,9 @@ class Answers(Driver):
     def inspect(self, spec: LaunchSpec) -> Any:
         return self._given()
 
+    def find_models(self, path: object) -> Any:
+        return self._given()
+
     async def healthy(self, engine: EngineClient) -> bool:
         return cast(bool, self._given())
 
@@ -139,7 +142,7 @@ async def test_a_wrong_answer_is_blamed_on_the_driver(question: str, answer: obj
         await QUESTIONS[question](guarded(answer))
 
 
-@pytest.mark.parametrize("question", ["command", "environment", "why_not", "inspect"])
+@pytest.mark.parametrize("question", ["command", "environment", "why_not", "inspect", "find_models"])
 @pytest.mark.parametrize("answer", [7, KeyError("secret")])
 def test_a_wrong_answer_about_a_launch_is_blamed_too(question: str, answer: object) -> None:
     with pytest.raises(PluginFailed, match=r"driver 'acme' .* (returned an object of type int from|failed with Key)"):

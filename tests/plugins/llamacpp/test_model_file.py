@@ -12,34 +12,8 @@ from enginehouse import Capabilities, LaunchSpec
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_llamacpp.gguf_header import GgufError, read_gguf_header
 from enginehouse_llamacpp.options import LlamaCppOptions
+from tests.support.gguf_header import gguf_text, write_gguf
 from tests.support.real_engines import find_llama_server
-
-
-def _text(text: str) -> bytes:
-    return struct.pack("<Q", len(text)) + text.encode()
-
-
-def _value(value: Any) -> bytes:
-    """A value with its type (docs/gguf.md of ggml): 4 uint32, 6 float32, 7 bool, 8 string, 9 array."""
-    if isinstance(value, bool):
-        return struct.pack("<I?", 7, value)
-    if isinstance(value, int):
-        return struct.pack("<II", 4, value)
-    if isinstance(value, float):
-        return struct.pack("<If", 6, value)
-    if isinstance(value, str):
-        return struct.pack("<I", 8) + _text(value)
-    items = [_value(item) for item in value]
-    return struct.pack("<I", 9) + items[0][:4] + struct.pack("<Q", len(items)) + b"".join(item[4:] for item in items)
-
-
-def write_gguf(path: Path, size: int = 0, **metadata: Any) -> Path:
-    """A GGUF file of at least ``size`` bytes; a key's ``__`` is a dot."""
-    pairs = [(key.replace("__", "."), value) for key, value in metadata.items()]
-    head = b"GGUF" + struct.pack("<IQQ", 3, 0, len(pairs))
-    path.write_bytes((head + b"".join(_text(key) + _value(value) for key, value in pairs)).ljust(size, b"\0"))
-    return path
-
 
 LLAMA: dict[str, Any] = {
     "general__architecture": "llama",
@@ -74,7 +48,7 @@ def test_a_header_is_read_and_long_lists_are_stepped_over(tmp_path: Path) -> Non
         (b"GGUF" + struct.pack("<IQQ", 9, 0, 0), "version is 9"),
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 4), "m.gguf cannot be read"),
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 2**60), "ends within its metadata"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + _text("key") + struct.pack("<I", 99), "m.gguf cannot be read"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + gguf_text("key") + struct.pack("<I", 99), "m.gguf cannot be read"),
     ],
 )
 def test_a_file_that_is_broken_says_so(tmp_path: Path, content: bytes, problem: str) -> None:

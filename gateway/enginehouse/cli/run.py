@@ -1,0 +1,48 @@
+"""``enginehouse run``: serves models' files without a configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+import tomli_w
+
+from enginehouse.app.watch import FolderWatch
+from enginehouse.cli.serve import adjusted, serve_loaded
+from enginehouse.config.load import LoadedConfig, read_document
+from enginehouse.config.schema import PluginSettings
+from enginehouse.importers.model_files import check_programs, models_document
+from enginehouse.interfaces.drivers import Driver
+from enginehouse.plugin_manager.discovery import load_plugins
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--host", help="Address to listen on; 127.0.0.1 by default.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 8080 by default, 0 picks one.")
+@click.option("--print-config", is_flag=True, help="Print the configuration that this stands for, and do not serve.")
+def run(paths: Sequence[Path], host: str | None, port: int | None, print_config: bool) -> None:
+    """Serve models without a configuration file: GGUF files, folders of Hugging Face models, or folders of these.
+
+    A model is called like its file without the ending, or like its folder. All shards of a model are one model, and
+    its mmproj file belongs to it. Models are loaded on demand, one at a time. A folder that gains a model serves it.
+    """
+    drivers = _drivers()
+
+    def read() -> LoadedConfig:
+        loaded = read_document(models_document(paths, drivers), None, os.environ)
+        return loaded._replace(config=adjusted(loaded.config, host, port, watch=True))
+
+    document = models_document(paths, drivers)
+    if print_config:
+        click.echo(tomli_w.dumps(document), nl=False)
+        return
+    check_programs(document, drivers)
+    serve_loaded(read, watch=FolderWatch([path for path in paths if path.is_dir()]))
+
+
+def _drivers() -> Mapping[str, Driver]:
+    registry = load_plugins(PluginSettings()).registry
+    return {type: registry.create("driver", type) for type in registry.types("driver")}

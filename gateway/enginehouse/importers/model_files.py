@@ -1,0 +1,69 @@
+"""Makes a configuration from the models' files alone: for ``enginehouse run``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from enginehouse.config.schema import ModelSettings
+from enginehouse.domain.errors import ConfigError
+from enginehouse.engines.launch_line import launch_line
+from enginehouse.interfaces.drivers import Driver, FoundModel
+
+
+def models_document(paths: Sequence[Path], drivers: Mapping[str, Driver]) -> dict[str, Any]:
+    """The configuration that serves the files and folders ``paths``, as TOML has it.
+
+    A model that several engines can serve gets the first one whose program is there. Raises ``ConfigError`` for a path
+    without any model, and for two models of one name.
+    """
+    models: dict[str, dict[str, Any]] = {}
+    for path in paths:
+        found = _found(path, drivers)
+        if not found:
+            remedy = "give GGUF files, folders of Hugging Face models, or folders of these"
+            raise ConfigError(f"{path} has no model that an installed engine can serve", remedy=remedy)
+        for type, model in found:
+            known = models.get(model.name)
+            if known is not None and known["path"] != model.path:
+                problem = f"{known['path']} and {model.path} are both called '{model.name}'"
+                raise ConfigError(problem, remedy="rename one of them")
+            models[model.name] = {"driver": type, "path": model.path}
+            if model.options:
+                models[model.name]["options"] = dict(model.options)
+    return {"models": models}
+
+
+def check_programs(document: Mapping[str, Any], drivers: Mapping[str, Driver]) -> None:
+    """Raise ``ConfigError``, with how to get it, if no program for any model is there."""
+    missing: dict[str, str] = {}
+    for name, table in document["models"].items():
+        driver = drivers[table["driver"]]
+        program = _program(table["driver"], driver, FoundModel(name=name, path=table["path"]))
+        if shutil.which(program) is not None:
+            return
+        missing[program] = driver.how_to_install
+    texts = [f"'{program}'" + (f" ({remedy})" if remedy else "") for program, remedy in missing.items()]
+    raise ConfigError(f"these models need a program that is not on the PATH: {', '.join(texts)}")
+
+
+def _found(path: Path, drivers: Mapping[str, Driver]) -> list[tuple[str, FoundModel]]:
+    """Every model at ``path`` with the driver that serves it best."""
+    best: dict[str, tuple[str, FoundModel]] = {}
+    for type, driver in drivers.items():
+        for model in driver.find_models(path.absolute()):
+            if model.path not in best or (not _can_run(*best[model.path], drivers) and _can_run(type, model, drivers)):
+                best[model.path] = (type, model)
+    return list(best.values())
+
+
+def _can_run(type: str, model: FoundModel, drivers: Mapping[str, Driver]) -> bool:
+    return shutil.which(_program(type, drivers[type], model)) is not None
+
+
+def _program(type: str, driver: Driver, model: FoundModel) -> str:
+    settings = ModelSettings(driver=type, path=model.path)
+    return launch_line(model.name, settings, driver, 0, os.environ).command[0]

@@ -1,0 +1,67 @@
+"""Finds GGUF files: models, their shards and their projectors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from enginehouse import FoundModel
+from enginehouse_llamacpp.gguf_header import GgufError, read_gguf_header
+from enginehouse_llamacpp.model_file import computes_embeddings, reranks
+
+_SHARD = re.compile(r"-(\d{5})-of-\d{5}$")
+_PROJECTOR = re.compile(r"(^|[-_.])mmproj([-_.]|$)", re.IGNORECASE)
+
+
+def find_models(path: Path) -> Sequence[FoundModel]:
+    """The model in the file ``path``, or those in the folder ``path`` and in the folders directly below it.
+
+    A file whose name says ``mmproj`` is the projector of the only model beside it, or of the model that its name
+    contains.
+    """
+    if path.is_file():
+        beside = _models_among(path.parent)
+        return [_found(path, beside)] if path.suffix.lower() == ".gguf" else []
+    folders = [path, *sorted(each for each in path.iterdir() if each.is_dir())] if path.is_dir() else []
+    return [_found(file, models) for folder in folders for models in [_models_among(folder)] for file in models]
+
+
+def _models_among(folder: Path) -> list[Path]:
+    """The models of a folder, each by its first shard."""
+    return [file for file in _gguf_files(folder) if not _is_projector(file) and _number(file) in (None, 1)]
+
+
+def _gguf_files(folder: Path) -> Iterator[Path]:
+    yield from (file for file in sorted(folder.iterdir()) if file.suffix.lower() == ".gguf" and file.is_file())
+
+
+def _found(file: Path, beside: Sequence[Path]) -> FoundModel:
+    name = _SHARD.sub("", file.stem)
+    options: dict[str, Any] = dict(_options(file))
+    projectors = [each for each in _gguf_files(file.parent) if _is_projector(each)]
+    own = [each for each in projectors if name.lower() in each.stem.lower()] or (projectors if len(beside) == 1 else [])
+    if own:
+        options["mmproj"] = str(own[0])
+    return FoundModel(name=name, path=str(file), options=options)
+
+
+def _options(file: Path) -> Mapping[str, Any]:
+    """What a model that embeds or reranks needs. A file that cannot be read says why when it is loaded."""
+    try:
+        header = read_gguf_header(file)
+    except GgufError:
+        return {}
+    if reranks(header):
+        return {"reranking": True}
+    return {"embedding": True} if computes_embeddings(header) else {}
+
+
+def _is_projector(file: Path) -> bool:
+    return _PROJECTOR.search(file.stem) is not None
+
+
+def _number(file: Path) -> int | None:
+    found = _SHARD.search(file.stem)
+    return int(found[1]) if found else None
