@@ -50,7 +50,9 @@ engines: $(STAMP)  ## bring real engines into the user's cache, once: make engin
 protocols:  ## compile the .proto files; code of an old compiler runs with every newer protobuf
 	$(PYTHON) -m venv .venv/protocols
 	.venv/protocols/bin/python -m pip install --quiet grpcio-tools==1.62.3 setuptools
-	cd plugins/enginehouse_sim/simulator/llumlet && ../../../../.venv/protocols/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. llumlet.proto
+	for folder in plugins/enginehouse_sim/simulator/llumlet plugins/enginehouse_rescheduling/migrators/llumlet; do \
+	  .venv/protocols/bin/python -m grpc_tools.protoc -I$$folder --python_out=$$folder --pyi_out=$$folder llumlet.proto; \
+	done
 
 clean:
 	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

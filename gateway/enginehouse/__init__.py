@@ -48,6 +48,7 @@ from enginehouse.domain.instance import (
     ClusterView,
     InFlight,
     InstanceAddress,
+    InstanceMetadata,
     InstanceStatus,
     InstanceView,
     RequestView,
@@ -95,6 +96,7 @@ from enginehouse.rescheduling.projection import (
     WorstCaseProjection,
     project,
 )
+from enginehouse.rescheduling.request_ids import gateway_request_id
 from enginehouse.rescheduling.selection import MIGRATION_ORDERS, MIGRATION_RULES, migration_budget, select_requests
 from enginehouse.scheduling.kit.starvation import StarvationClaims
 from enginehouse.scheduling.kit.state import SchedulingState, SwapObstacle
@@ -153,6 +155,7 @@ __all__ = [
     "InferenceRequest",
     "Input",
     "InstanceAddress",
+    "InstanceMetadata",
     "InstanceStatus",
     "InstanceView",
     "InvalidRequest",
@@ -243,6 +246,7 @@ __all__ = [
     "continue_text",
     "did_you_mean",
     "find_model_folders",
+    "gateway_request_id",
     "guarded",
     "hookimpl",
     "metric_sums",

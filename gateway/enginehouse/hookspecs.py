@@ -102,18 +102,12 @@ def register_discoverers(register: Register[Discoverer]) -> None:
 
 @hookspec
 def register_rescheduling_policies(register: Register[ReschedulingPolicy]) -> None:
-    """Register rescheduling policies, chosen by ``rescheduling.policies``, in that order.
-
-    So far only ``enginehouse explain rescheduling`` runs them.
-    """
+    """Register rescheduling policies, chosen by ``rescheduling.policies``, in that order."""
 
 
 @hookspec
 def register_migrators(register: Register[Migrator]) -> None:
-    """Register migrators, chosen by ``rescheduling.migrators``. The first that can move a request does so.
-
-    Experimental: the gateway does not use migrators yet.
-    """
+    """Register migrators, chosen by ``rescheduling.migrators``. The first that can move a request does so."""
 
 
 # --- observation and extra surfaces

@@ -1,12 +1,14 @@
-"""The bundled rescheduling policies: Llumnix's seven, and ``kv_projection``."""
+"""The bundled rescheduling policies, Llumnix's seven and ``kv_projection``, and the migrator ``llumlet``."""
 
 from __future__ import annotations
 
-from enginehouse import Register, ReschedulingPolicy, hookimpl
+from enginehouse import Migrator, Register, ReschedulingPolicy, Strategy, hookimpl
+from enginehouse_rescheduling.migrators.llumlet.migrator import Llumlet
 from enginehouse_rescheduling.policies.binpacking import BinpackingConsolidation, BinpackingMitigation
 from enginehouse_rescheduling.policies.failover import DecodeFailover, NeutralFailover, PrefillFailover
 from enginehouse_rescheduling.policies.kv_projection import KvProjection
 from enginehouse_rescheduling.policies.load import DecodeLoad, NeutralLoad
+from enginehouse_rescheduling.strategies import LlumnixLoad, Slo
 
 
 @hookimpl
@@ -20,3 +22,16 @@ def register_rescheduling_policies(register: Register[ReschedulingPolicy]) -> No
     register("binpacking_mitigation", BinpackingMitigation)
     register("binpacking_consolidation", BinpackingConsolidation)
     register("kv_projection", KvProjection)
+
+
+@hookimpl
+def register_migrators(register: Register[Migrator]) -> None:
+    """Register the migrators: the first of ``rescheduling.migrators`` that can move a request does so."""
+    register("llumlet", Llumlet)
+
+
+@hookimpl
+def register_strategies(register: Register[Strategy]) -> None:
+    """Register the strategies that route by engines' figures, for ``routing.strategy``."""
+    register("llumnix_load", LlumnixLoad)
+    register("slo", Slo)

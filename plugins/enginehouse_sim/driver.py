@@ -12,6 +12,8 @@ from enginehouse import (
     Capabilities,
     Continuation,
     EngineClient,
+    InstanceMetadata,
+    InstanceStatus,
     LaunchSpec,
     OpenAICompatibleDriver,
     PartialAnswer,
@@ -46,6 +48,12 @@ class SimDriver(OpenAICompatibleDriver):
         """``max_num_seqs`` in ``/server_info``, which has vLLM's form."""
         response = await engine.request("GET", "/server_info")
         return read_json(response, _ServerInfo).vllm_config.scheduler_config.max_num_seqs
+
+    async def status(self, engine: EngineClient) -> InstanceStatus:
+        return read_json(await engine.request("GET", "/instance_status"), InstanceStatus)
+
+    async def metadata(self, engine: EngineClient) -> InstanceMetadata:
+        return read_json(await engine.request("GET", "/instance_status"), InstanceMetadata)
 
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
         """The listed models. Capabilities that the engine does not publish are unknown."""

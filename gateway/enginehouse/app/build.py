@@ -211,7 +211,7 @@ def settle(config: Config, registry: Registry) -> tuple[Config, Sequence[str]]:
     An unknown strategy is replaced by ``smart``, and one that fails too if ``plugins.on_error`` is ``"skip"``. Keys of
     parts that are not built yet have no effect.
     """
-    warnings = [f"{key} has no effect in this version" for key in _keys_without_effect(config)]
+    warnings = list(_without_effect(config))
     if problem := _unusable_strategy(config, registry):
         warnings.append(problem)
         routing = msgspec.structs.replace(config.routing, strategy="smart")
@@ -233,12 +233,15 @@ def _unusable_strategy(config: Config, registry: Registry) -> str:
     return ""
 
 
-def _keys_without_effect(config: Config) -> Iterator[str]:
-    """Keys that are set but belong to parts of the gateway that are not built yet."""
-    for path in differences(ReschedulingSettings(), config.rescheduling):
-        yield dotted(("rescheduling", *path))
+def _without_effect(config: Config) -> Iterator[str]:
+    """Warnings of keys that are set but have no effect."""
+    if not config.rescheduling.enabled:
+        for path in differences(ReschedulingSettings(), config.rescheduling):
+            yield f"{dotted(('rescheduling', *path))} has no effect while rescheduling.enabled is false"
+    elif config.rescheduling.mode == "standalone":
+        yield "rescheduling.mode has no effect in this version: the gateway itself moves requests"
     for name in config.discovery:
-        yield dotted(("discovery", name))
+        yield f"{dotted(('discovery', name))} has no effect in this version"
 
 
 def _reached(config: Config) -> Iterator[tuple[str, str, BackendSettings]]:

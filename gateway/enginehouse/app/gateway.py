@@ -18,6 +18,7 @@ from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.keys import Keyring
+from enginehouse.api.pages.cluster import ClusterPages
 from enginehouse.api.pages.endless import EndlessStreams
 from enginehouse.api.pages.events import Events
 from enginehouse.api.pages.health import HealthPages
@@ -41,6 +42,7 @@ from enginehouse.app.build import (
     check_scheduling,
     settle,
 )
+from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.config_change import CurrentConfig, Parts
 from enginehouse.app.continuations import continuation_rules
 from enginehouse.app.exports import build_exporter, build_metric_push, build_tracer
@@ -131,6 +133,9 @@ class Gateway:
         parts = Parts(registry, self.fleet, self.engines, self.relay, self.admission, self._prober, self.log)
         self.current = CurrentConfig(parts, context)
         self.reloader = Reloader(self.current, source or ConfigSource(lambda: LoadedConfig(config, None, ()), None))
+        self.rescheduler = build_rescheduler(
+            self.config, registry, lambda: self.current.context, self.relay, self.observers.callbacks("migrated")
+        )
         self._state_file: StateFile | None = None
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan))
         self.health = HealthPages(self.relay)
@@ -182,6 +187,7 @@ class Gateway:
         await self.engines.open()
         await asyncio.wait([first_round], timeout=checks.timeout)
         self.reloader.open()
+        self.rescheduler.start()
 
     def refuse_new(self) -> None:
         """Refuse new requests. Live requests continue, but not those that wait for a load.
@@ -196,6 +202,7 @@ class Gateway:
         """Stop requests, probes and engines."""
         self.refuse_new()
         self.reloader.close()
+        self.rescheduler.stop()
         self.relay.close()
         self._prober.close()
         await self.engines.close(ShuttingDown("The gateway is shutting down; send the request again"))
@@ -218,6 +225,7 @@ class Gateway:
                 [
                     *Operations(self.relay, live, self._about).routes,
                     *Lifecycle(self.engines).routes,
+                    *ClusterPages(self.rescheduler.view, self.rescheduler.records).routes,
                     *Events(
                         EventStream(self.observers, snapshot=live.snapshot, progress=live.progress), self.streams
                     ).routes,

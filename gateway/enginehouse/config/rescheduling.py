@@ -10,7 +10,7 @@ from enginehouse.config.section import Duration, Section
 
 
 class ReschedulingSettings(Section, frozen=True):
-    """How live requests move between instances. No key of this table has an effect in this version."""
+    """How live requests move between instances. Without `enabled`, no other key has an effect."""
 
     enabled: Annotated[bool, Meta(description="move live requests")] = False
     mode: Annotated[
@@ -21,7 +21,7 @@ class ReschedulingSettings(Section, frozen=True):
         default_factory=lambda: ["decode_load", "prefill_failover", "decode_failover", "neutral_failover"]
     )
     migrators: Annotated[list[str], Meta(description="migrators; the first that can move a request does so")] = field(
-        default_factory=lambda: ["llumlet", "replay"]
+        default_factory=lambda: ["llumlet"]
     )
     decode_load_metric: Annotated[str, Meta(description="figure that measures the load of a decode instance")] = (
         "kv_cache_usage_ratio_projected"

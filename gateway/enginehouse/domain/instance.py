@@ -60,6 +60,24 @@ class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
     num_scheduled_prefill_tokens: int = 0
 
 
+class InstanceMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """The constant facts of an instance, under Llumnix's names. What an engine leaves out is empty or 0."""
+
+    node_id: str = ""
+    unit_id: str = ""
+    data_parallel_size: int = 0
+    """0 and 1 both mean no data parallelism."""
+    block_size: int = 0
+    """Tokens per block of the KV cache."""
+    max_num_batched_tokens: int = 0
+    """The most tokens that one step computes."""
+    ip: str = ""
+    llumlet_port: int = 0
+    """Takes Llumnix's ``Migrate``; 0 for none."""
+    kvt_port: int = 0
+    """Takes requests with their keys and values from other instances; 0 for none."""
+
+
 class InFlight(msgspec.Struct, frozen=True, kw_only=True):
     """The gateway's own account of an instance: requests that it sent and that ``InstanceStatus`` does not count yet.
 

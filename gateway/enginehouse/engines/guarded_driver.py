@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from enginehouse.domain.continuation import Continuation, PartialAnswer
 from enginehouse.domain.errors import EnginehouseError
-from enginehouse.domain.instance import InstanceStatus
+from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.drivers import (
     Driver,
@@ -102,6 +102,12 @@ class GuardedDriver(Driver):
         if not isinstance(loaded, (list, tuple)) or not all(isinstance(each, LoadedModel) for each in loaded):
             raise self._wrong("loaded", loaded, "a list of LoadedModels")
         return loaded
+
+    async def metadata(self, engine: EngineClient) -> InstanceMetadata:
+        metadata = await await_plugin(self._plugin, self.driver.metadata, engine)
+        if not isinstance(metadata, InstanceMetadata):
+            raise self._wrong("metadata", metadata, "an InstanceMetadata")
+        return metadata
 
     async def sleep(self, engine: EngineClient) -> bool:
         return self._yes_or_no("sleep", await await_plugin(self._plugin, self.driver.sleep, engine))

@@ -12,7 +12,7 @@ import msgspec
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
 from enginehouse.domain.continuation import Continuation, PartialAnswer, StreamTraits
 from enginehouse.domain.errors import CannotContinue, LoadFailed
-from enginehouse.domain.instance import InstanceStatus
+from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
 
 
 class EngineResponse(msgspec.Struct, frozen=True):
@@ -156,9 +156,14 @@ class Driver(ABC):
     async def status(self, engine: EngineClient) -> InstanceStatus | None:
         """The load of the engine for rescheduling, in Llumnix's figures; ``None`` if it does not report any.
 
-        What the engine does not say stays 0. Raises ``UpstreamError`` for an answer that cannot be read.
+        What the engine does not say stays 0; the gateway sets ``instance_id`` and ``timestamp_ms``. Raises
+        ``UpstreamError`` for an answer that cannot be read.
         """
         return None
+
+    async def metadata(self, engine: EngineClient) -> InstanceMetadata:
+        """The constant facts of an engine that reports its load. Asked after its first ``status``."""
+        return InstanceMetadata()
 
     async def load(self, engine: EngineClient, model: str) -> None:
         """Have the server load ``model``. May return before it is loaded: the gateway then asks ``loaded``.

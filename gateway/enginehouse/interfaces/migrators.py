@@ -29,6 +29,9 @@ class MigrationMeans(Protocol):
     def address(self, instance: str) -> InstanceAddress:
         """Where the instance takes commands and requests of other instances."""
 
+    def kv_tokens(self, instance: str) -> int:
+        """The size of the instance's KV cache in tokens, for ``RATIO``; 0 if it is not known."""
+
 
 class Migrator(ABC):
     """Carries out migrations. The gateway uses the first configured migrator that can."""

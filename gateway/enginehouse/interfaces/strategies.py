@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from enginehouse.config.rescheduling import ReschedulingSettings
+from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Verdict
@@ -19,6 +21,9 @@ class Strategy(ABC):
 
     def use(self, scorers: Sequence[WeightedScorer]) -> None:
         """Receive the configured scorers, once, at start. Their figures are checked already."""
+
+    def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
+        """Receive the figures of all engines, in every round of rescheduling; only with ``rescheduling.enabled``."""
 
     @abstractmethod
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:

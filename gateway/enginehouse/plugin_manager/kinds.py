@@ -48,7 +48,7 @@ KINDS = (
     Kind("register_launchers", "launcher", Launcher),
     Kind("register_discoverers", "discoverer", Discoverer, experimental=True),
     Kind("register_rescheduling_policies", "rescheduling_policy", ReschedulingPolicy),
-    Kind("register_migrators", "migrator", Migrator, experimental=True),
+    Kind("register_migrators", "migrator", Migrator),
     Kind("register_observers", "observer", Observer),
     Kind("register_routes", "routes", None),
     Kind("register_commands", "command", None),

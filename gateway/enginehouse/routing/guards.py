@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from enginehouse.config.rescheduling import ReschedulingSettings
+from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import InferenceRequest
@@ -83,6 +85,9 @@ class GuardedStrategy(Strategy):
 
     def use(self, scorers: Sequence[WeightedScorer]) -> None:
         self._strategy.use(scorers)
+
+    def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
+        self._strategy.on_view(view, settings)
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         chosen = self._strategy.pick(requirements, candidates)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from enginehouse.config.rescheduling import ReschedulingSettings
 from enginehouse.domain.errors import RequestError
+from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import InferenceRequest
@@ -99,6 +101,10 @@ class Router:
             return self._route_to_other(requirements, snapshot, exclude, others)
         chosen = self._strategy_runner.pick(requirements, candidates)
         return Route(model, chosen, Reason.RETRY if exclude else Reason.MATCH, (model,))
+
+    def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
+        """Hand the figures of all engines to the strategy."""
+        self._strategy_runner.on_view(view, settings)
 
     def explain(self, requirements: Requirements, snapshot: RoutingSnapshot) -> Explanation:
         """Explain what ``route`` would do now, without changing anything. An error is part of the explanation."""

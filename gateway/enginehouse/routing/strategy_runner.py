@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 
+from enginehouse.config.rescheduling import ReschedulingSettings
 from enginehouse.domain.errors import PluginFailed, RequestError
+from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
@@ -28,6 +31,11 @@ class StrategyRunner:
     def type(self) -> str:
         """The strategy's type."""
         return self._plugin.type
+
+    def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
+        """Hand over the figures of all engines. A failure is logged."""
+        with suppress(RequestError), plugin_errors(self._plugin):
+            self._strategy.on_view(view, settings)
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         try:

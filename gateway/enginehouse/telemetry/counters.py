@@ -114,6 +114,10 @@ class Counters:
         """Streams that went on at another engine, by its backend, the reason and the outcome."""
         self.gaps: defaultdict[str, Histogram] = defaultdict(Histogram)
         """How long clients waited for the next event of such a stream, by the reason."""
+        self.migrations: defaultdict[tuple[str, str], int] = defaultdict(int)
+        """Migrations, by rule and order."""
+        self.failed_migrations: defaultdict[tuple[str, str], int] = defaultdict(int)
+        """Those of them that failed."""
 
     def continued(self, backend: str, reason: str, outcome: str, gap: float) -> None:
         """Count a stream that goes on at ``backend`` after ``gap`` seconds."""

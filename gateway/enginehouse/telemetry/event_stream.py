@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from enginehouse.aio.timeouts import wait_within
+from enginehouse.domain.migration import Migrated, Migration
 from enginehouse.domain.replica import Health, ReplicaState
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
@@ -109,6 +110,16 @@ class EventStream(Observer):
 
     def backend_health(self, backend: str, health: Health) -> None:
         self._send("backend_health", backend=backend, health=health)
+
+    def migrated(self, migration: Migration, migrated: Migrated) -> None:
+        self._send(
+            "migration_done",
+            policy=migration.policy,
+            source=migration.source,
+            destination=migration.destination,
+            moved=migrated.moved,
+            refused=migrated.refused,
+        )
 
     def queue_changed(self) -> None:
         self._schedule()

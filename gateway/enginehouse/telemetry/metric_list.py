@@ -15,6 +15,7 @@ class MetricInfo(NamedTuple):
 
 
 _SERVED = ("backend", "model")
+_SELECTION = ("rescheduling_req_select_rule", "rescheduling_req_select_order")
 
 REQUESTS = MetricInfo(
     "enginehouse_requests",
@@ -87,6 +88,15 @@ CONTINUATIONS = MetricInfo(
 )
 CONTINUATION_GAP = MetricInfo(
     "enginehouse_continuation_gap_seconds", "histogram", "From the cut until such a stream went on.", ("reason",)
+)
+MIGRATIONS = MetricInfo(
+    "enginehouse_rescheduling",
+    "counter",
+    "Migrations that rescheduling began, by what they selected; the labels are Llumnix's.",
+    _SELECTION,
+)
+FAILED_MIGRATIONS = MetricInfo(
+    "enginehouse_rescheduling_failed", "counter", "Those of them that failed or moved nothing.", _SELECTION
 )
 FILTER_DROPS = MetricInfo(
     "enginehouse_filter_drops", "counter", "Candidates that a filter dropped from decisions.", ("filter",)

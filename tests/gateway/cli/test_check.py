@@ -115,17 +115,20 @@ def test_an_unknown_strategy_is_a_warning_and_the_effective_one_is_smart(tmp_pat
     assert "there is no strategy 'smrt', so 'smart' is used. did you mean \"smart\"?" in warnings
 
 
-@pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        ('[telemetry]\ntraces = "otlp"', "telemetry.traces"),
-        ("[rescheduling]\nenabled = true", "rescheduling.enabled"),
-        ('[rescheduling]\nmigrators = ["nosuch"]', "rescheduling.migrators"),
-        ('[discovery.dns]\ntype = "dns"', "discovery.dns"),
-    ],
-)
-def test_a_table_without_effect_is_told(tmp_path: Path, text: str, key: str) -> None:
-    assert f"{key} has no effect in this version" in checked(tmp_path, text)[1]
+def test_a_table_without_effect_is_told(tmp_path: Path) -> None:
+    assert "discovery.dns has no effect in this version" in checked(tmp_path, '[discovery.dns]\ntype = "dns"')[1]
+
+
+def test_settings_of_rescheduling_without_effect_are_told(tmp_path: Path) -> None:
+    warning = "rescheduling.migrators has no effect while rescheduling.enabled is false"
+    assert warning in checked(tmp_path, '[rescheduling]\nmigrators = ["nosuch"]')[1]
+
+
+@pytest.mark.parametrize("kind", ["policies", "migrators"])
+def test_an_unknown_part_of_rescheduling_is_refused(refusal: Refusal, kind: str) -> None:
+    by_check, by_serve = refusal(f'[rescheduling]\nenabled = true\n{kind} = ["nosuch"]')
+    assert str(by_check) == str(by_serve)
+    assert f"rescheduling.{kind}: unknown" in str(by_check)
 
 
 SCHEDULER_METHODS = (

@@ -211,21 +211,19 @@ def test_a_hook_that_nothing_uses_yet_is_a_warning(install: Install, caplog: pyt
     install(
         "shift",
         """
-        class Moves(Migrator):
-            def prepare(self, means): ...
-            def why_not(self, migration, view): ...
-            async def migrate(self, migration): ...
+        class Finds(Discoverer):
+            def watch(self): ...
 
         @hookimpl
-        def register_migrators(register):
-            register("moves", Moves)
-            register("moves_too", Moves)
+        def register_discoverers(register):
+            register("finds", Finds)
+            register("finds_too", Finds)
         """,
     )
 
-    assert load_plugins(PluginSettings()).registry.types("migrator") == ("moves", "moves_too")
+    assert load_plugins(PluginSettings()).registry.types("discoverer") == ("finds", "finds_too")
     assert caplog.messages == [
-        f"{ORIGIN}the hook 'register_migrators' is experimental: nothing uses it yet",
+        f"{ORIGIN}the hook 'register_discoverers' is experimental: nothing uses it yet",
     ]
 
 

@@ -108,7 +108,7 @@ async def test_nothing_is_listened_to_unless_somebody_watches(stage: MakeStage) 
     lists = {event: house.observers.callbacks(event) for event in EVENTS}
     assert not any(lists.values())
     first, second = await house.watched(), await house.watched()
-    assert {event for event, listeners in lists.items() if listeners} == set(EVENTS) - {"migrated"}
+    assert {event for event, listeners in lists.items() if listeners} == set(EVENTS)
     await first.aclose()
     assert lists["routed"]
     await second.aclose()

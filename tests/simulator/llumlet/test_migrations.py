@@ -176,3 +176,24 @@ def test_the_status_has_places_for_requests_that_move(instance: Start) -> None:
     status = instance().status()
     assert status["num_available_migrate_in_slots"] == status["num_available_migrate_out_slots"] == 4
     assert status["num_available_migrate_in_tokens"] == status["num_total_gpu_tokens"]
+
+
+def test_everything_moves_although_only_four_move_at_once(instance: Start, stream: Open) -> None:
+    source, destination = instance(max_num_seqs=64), instance(max_num_seqs=64)
+    readers = [stream(source, 600, f"r{number}") for number in range(14)]
+    for reader in readers:
+        reader.until(pieces=3)
+    response = source.migrate(destination, num_reqs=-1)
+    assert sorted(response.request_ids) == sorted(f"cmpl-r{number}" for number in range(14))
+    assert destination.status()["num_running_requests"] == 14
+    assert [reader.finish() for reader in readers] == [expected(600)] * 14
+
+
+def test_named_requests_move_whatever_the_rule(instance: Start, stream: Open) -> None:
+    source, destination = instance(), instance()
+    readers = [stream(source, 300, name) for name in "abc"]
+    for reader in readers:
+        reader.until(pieces=5)
+    response = source.migrate(destination, num_reqs=1, request_ids=["b", "cmpl-c", "unknown"])
+    assert sorted(response.request_ids) == ["cmpl-b", "cmpl-c"]
+    assert [reader.finish() for reader in readers] == [expected(300)] * 3

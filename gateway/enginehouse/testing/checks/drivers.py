@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 from enginehouse.domain.errors import RequestError, UpstreamError, UpstreamTimeout
-from enginehouse.domain.instance import InstanceStatus
+from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
 from enginehouse.interfaces.drivers import Driver, LaunchSpec, LoadedModel, ServedModel
 from enginehouse.testing.checks.continuations import check_continuations
 from enginehouse.testing.checks.expect import expect, expect_sequence
@@ -26,7 +26,8 @@ def check_driver(factory: Callable[[], Driver]) -> None:
     - ``healthy`` is not ``True`` for an engine that answers 503 or is unreachable.
     - ``models`` returns ``ServedModel`` objects, or raises ``UpstreamError``, whatever the engine answers.
     - ``concurrency`` returns a number above 0 or ``None``.
-    - ``status`` returns an ``InstanceStatus`` or ``None``, or raises a ``RequestError``.
+    - ``status`` returns an ``InstanceStatus`` or ``None``, ``metadata`` an ``InstanceMetadata``, or they raise a
+      ``RequestError``.
     - With ``loads_models``, ``loaded`` lists ``LoadedModel``; it, ``load`` and ``unload`` raise a ``RequestError`` for
       an engine that fails.
     - ``sleep`` and ``wake`` return a ``bool`` or raise a ``RequestError``.
@@ -87,6 +88,9 @@ async def _check_questions(it: Driver) -> None:
         status = await _answer("status", engine_that, it.status(engine))
         allowed = status is None or isinstance(status, InstanceStatus | RequestError)
         expect(allowed, f"status must return an InstanceStatus or None, got {status!r}")
+        metadata = await _answer("metadata", engine_that, it.metadata(engine))
+        known = isinstance(metadata, InstanceMetadata | RequestError)
+        expect(known, f"metadata must return an InstanceMetadata, got {metadata!r}")
         if it.loads_models:
             await _check_loading(it, engine_that, engine)
         for name, ask in (("sleep", it.sleep), ("wake", it.wake)):

@@ -84,6 +84,9 @@ class NoMeans:
     def address(self, instance: str) -> InstanceAddress:
         return InstanceAddress()
 
+    def kv_tokens(self, instance: str) -> int:
+        return 0
+
 
 def views() -> Iterator[ClusterView]:
     """No instance, one, equal ones, a busy and an idle one, each role, a failing one, one that reports nothing."""

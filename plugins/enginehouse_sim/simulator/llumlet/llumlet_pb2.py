@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\rllumlet.proto\x12\x07llumlet\"\x99\x02\n\x0eMigrateRequest\x12\x15\n\rsrc_engine_id\x18\x01 \x01(\t\x12\x15\n\rdst_engine_id\x18\x02 \x01(\t\x12\x15\n\rdst_engine_ip\x18\x03 \x01(\t\x12\x17\n\x0f\x64st_engine_port\x18\x04 \x01(\x05\x12\x16\n\x0emigration_type\x18\x05 \x01(\t\x12\x1c\n\x14migration_req_policy\x18\x06 \x01(\t\x12\x12\n\x08num_reqs\x18\x07 \x01(\x03H\x00\x12\x14\n\nnum_tokens\x18\x08 \x01(\x03H\x00\x12\x1e\n\x14kv_cache_usage_ratio\x18\t \x01(\x02H\x00\x12\x16\n\x0etrigger_policy\x18\n \x01(\tB\x11\n\x0fmigration_value\"3\n\x0fMigrateResponse\x12\x0f\n\x07success\x18\x01 \x01(\x08\x12\x0f\n\x07message\x18\x02 \x01(\t\"$\n\rAbortRequests\x12\x13\n\x0brequest_ids\x18\x01 \x03(\t\"1\n\rAbortResponse\x12\x0f\n\x07success\x18\x01 \x01(\x08\x12\x0f\n\x07message\x18\x02 \x01(\t2\x80\x01\n\x07Llumlet\x12<\n\x07Migrate\x12\x17.llumlet.MigrateRequest\x1a\x18.llumlet.MigrateResponse\x12\x37\n\x05\x41\x62ort\x12\x16.llumlet.AbortRequests\x1a\x16.llumlet.AbortResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\rllumlet.proto\x12\x07llumlet\"\xae\x02\n\x0eMigrateRequest\x12\x15\n\rsrc_engine_id\x18\x01 \x01(\t\x12\x15\n\rdst_engine_id\x18\x02 \x01(\t\x12\x15\n\rdst_engine_ip\x18\x03 \x01(\t\x12\x17\n\x0f\x64st_engine_port\x18\x04 \x01(\x05\x12\x16\n\x0emigration_type\x18\x05 \x01(\t\x12\x1c\n\x14migration_req_policy\x18\x06 \x01(\t\x12\x12\n\x08num_reqs\x18\x07 \x01(\x03H\x00\x12\x14\n\nnum_tokens\x18\x08 \x01(\x03H\x00\x12\x1e\n\x14kv_cache_usage_ratio\x18\t \x01(\x02H\x00\x12\x16\n\x0etrigger_policy\x18\n \x01(\t\x12\x13\n\x0brequest_ids\x18\x0b \x03(\tB\x11\n\x0fmigration_value\"H\n\x0fMigrateResponse\x12\x0f\n\x07success\x18\x01 \x01(\x08\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x13\n\x0brequest_ids\x18\x03 \x03(\t\"$\n\rAbortRequests\x12\x13\n\x0brequest_ids\x18\x01 \x03(\t\"1\n\rAbortResponse\x12\x0f\n\x07success\x18\x01 \x01(\x08\x12\x0f\n\x07message\x18\x02 \x01(\t2\x80\x01\n\x07Llumlet\x12<\n\x07Migrate\x12\x17.llumlet.MigrateRequest\x1a\x18.llumlet.MigrateResponse\x12\x37\n\x05\x41\x62ort\x12\x16.llumlet.AbortRequests\x1a\x16.llumlet.AbortResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -22,13 +22,13 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'llumlet_pb2', _globals)
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   _globals['_MIGRATEREQUEST']._serialized_start=27
-  _globals['_MIGRATEREQUEST']._serialized_end=308
-  _globals['_MIGRATERESPONSE']._serialized_start=310
-  _globals['_MIGRATERESPONSE']._serialized_end=361
-  _globals['_ABORTREQUESTS']._serialized_start=363
-  _globals['_ABORTREQUESTS']._serialized_end=399
-  _globals['_ABORTRESPONSE']._serialized_start=401
-  _globals['_ABORTRESPONSE']._serialized_end=450
-  _globals['_LLUMLET']._serialized_start=453
-  _globals['_LLUMLET']._serialized_end=581
+  _globals['_MIGRATEREQUEST']._serialized_end=329
+  _globals['_MIGRATERESPONSE']._serialized_start=331
+  _globals['_MIGRATERESPONSE']._serialized_end=403
+  _globals['_ABORTREQUESTS']._serialized_start=405
+  _globals['_ABORTREQUESTS']._serialized_end=441
+  _globals['_ABORTRESPONSE']._serialized_start=443
+  _globals['_ABORTRESPONSE']._serialized_end=492
+  _globals['_LLUMLET']._serialized_start=495
+  _globals['_LLUMLET']._serialized_end=623
 # @@protoc_insertion_point(module_scope)

@@ -99,7 +99,7 @@ class Llumlet:
         if not moved:
             return MigrateResponse(success=False, message="No request could be moved.")
         message = f"Migrate requests from {command.src_engine_id} to {command.dst_engine_id}."
-        return MigrateResponse(success=True, message=message)
+        return MigrateResponse(success=True, message=message, request_ids=moved)
 
     async def _abort(self, command: AbortRequests, context: Any) -> AbortResponse:
         here = [name for name in command.request_ids if self._engine.listener(name) is not None]
@@ -123,15 +123,28 @@ class Llumlet:
             *(_view(request, running=True) for request in running),
             *(_view(request, running=False) for request in state.staging),
         ]
+        if command.request_ids:
+            named = {each for name in command.request_ids for each in (name, f"cmpl-{name}", f"chatcmpl-{name}")}
+            return [each.id for each in requests if each.id in named]
         return select_requests(requests, rule, command.migration_req_policy, budget)
 
-    async def _migrate_all(self, request_ids: Sequence[str], address: str) -> bool:
-        """Return whether at least one request migrated in time. Slower migrations continue."""
-        migrations = [self._spawn(self._migrate_one(request_id, address)) for request_id in request_ids]
-        if not migrations:
-            return False
-        done, _ = await asyncio.wait(migrations, timeout=_TIMEOUT_S)
-        return any(not migration.cancelled() and migration.result() for migration in done)
+    async def _migrate_all(self, request_ids: Sequence[str], address: str) -> list[str]:
+        """Migrate as many at once as there are slots. Return the requests that migrated in time; others continue."""
+        turns = asyncio.Semaphore(max(1, self._slots.outgoing.available))
+        migrations = {
+            request_id: self._spawn(self._migrate_in_turn(request_id, address, turns)) for request_id in request_ids
+        }
+        if migrations:
+            await asyncio.wait(migrations.values(), timeout=_TIMEOUT_S)
+        return [
+            request_id
+            for request_id, task in migrations.items()
+            if task.done() and not task.cancelled() and task.result()
+        ]
+
+    async def _migrate_in_turn(self, request_id: str, address: str, turns: asyncio.Semaphore) -> bool:
+        async with turns:
+            return await self._migrate_one(request_id, address)
 
     async def _migrate_one(self, request_id: str, address: str) -> bool:
         request = self._engine.state.requests.get(request_id)

@@ -69,6 +69,7 @@ async def _llumlet(simulation: Simulation, migrated_kv: MigratedKv) -> AsyncIter
     transfer = KvTransfer(kv_shape(settings.core), settings.kv_bandwidth)
     llumlet = Llumlet(engine, migrated_kv, migration_slots, transfer, simulation.clock)
     port = await llumlet.start(settings.host, settings.llumlet_port or 0)
+    simulation.status.set_llumlet(settings.host, port)
     try:
         yield f"{settings.host}:{port}"
     finally:

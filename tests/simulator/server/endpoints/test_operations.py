@@ -101,6 +101,9 @@ def test_the_status_has_all_of_llumnix_fields_and_says_where_it_is(slow_engine: 
         "tensor_parallel_size": 1,
         "block_size": 4,
         "max_num_batched_tokens": 8192,
+        "ip": "",
+        "llumlet_port": 0,
+        "kvt_port": 0,
     }
 
 

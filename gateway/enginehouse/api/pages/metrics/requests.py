@@ -35,6 +35,8 @@ def request_metrics(relay: Relay, body_memory: BodyMemory) -> Iterator[Metric]:
     yield numbers(metrics.STALE, (([backend], count) for backend, count in counters.stale.items()))
     yield numbers(metrics.CONTINUATIONS, counters.continuations.items())
     yield histograms(metrics.CONTINUATION_GAP, (([reason], gaps) for reason, gaps in counters.gaps.items()))
+    yield numbers(metrics.MIGRATIONS, counters.migrations.items())
+    yield numbers(metrics.FAILED_MIGRATIONS, counters.failed_migrations.items())
     drops = relay.context.router.filter_drops
     yield numbers(metrics.FILTER_DROPS, (([name], count) for name, count in drops.items()))
 

@@ -28,6 +28,9 @@ class InstanceMetadata(msgspec.Struct, frozen=True, kw_only=True):
     tensor_parallel_size: int = 1
     block_size: int = 16
     max_num_batched_tokens: int = 8192
+    ip: str = ""
+    llumlet_port: int = 0
+    kvt_port: int = 0
 
 
 class StatusReporter:
@@ -43,6 +46,10 @@ class StatusReporter:
         """Use ``address`` (host and port) as the instance id if none was configured."""
         if not self.metadata.instance_id:
             self.metadata = msgspec.structs.replace(self.metadata, instance_id=address)
+
+    def set_llumlet(self, host: str, port: int) -> None:
+        """Publish where the llumlet takes commands and other engines' requests: one server does both."""
+        self.metadata = msgspec.structs.replace(self.metadata, ip=host, llumlet_port=port, kvt_port=port)
 
     def on_step(self, result: StepResult) -> None:
         self._last = result

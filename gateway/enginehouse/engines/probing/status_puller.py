@@ -1,0 +1,117 @@
+"""Asks engines for the figures that rescheduling reads, in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from time import perf_counter, time
+from typing import NamedTuple
+
+import msgspec
+
+from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.aio.timeouts import run_within
+from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
+from enginehouse.interfaces.drivers import Driver, EngineClient
+
+_log = logging.getLogger(__name__)
+
+_TIMEOUT_S = 5.0
+
+
+class EngineToAsk(NamedTuple):
+    """An engine that runs, by its backend's name."""
+
+    name: str
+    driver: Driver
+    client: EngineClient
+
+
+class InstanceReport(NamedTuple):
+    """The last figures of an engine. ``asked_at``: when they were asked for, in ``perf_counter`` seconds.
+
+    The timestamp of ``status`` is the gateway's, because clocks of other machines may be wrong.
+    """
+
+    status: InstanceStatus
+    metadata: InstanceMetadata
+    asked_at: float
+
+
+class StatusPuller:
+    """Keeps the figures of every engine that runs and reports any. ``reports``: by backend.
+
+    A question to a slow engine delays no other one, and no engine is asked twice at once.
+    """
+
+    def __init__(self, engines: Callable[[], Iterable[EngineToAsk]]) -> None:
+        self.reports: dict[str, InstanceReport] = {}
+        self._engines = engines
+        self._asked: dict[str, asyncio.Task[None]] = {}
+        self._problems: dict[str, str] = {}
+        self._tasks = BackgroundTasks()
+
+    def start(self, interval: float) -> None:
+        """Ask all engines every ``interval`` seconds."""
+        self._tasks.start(self._run(interval))
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._tasks.cancel()
+
+    async def pull(self) -> None:
+        """Ask all engines once and wait for their answers, at most 5 seconds."""
+        self._ask_all()
+        if self._asked:
+            await asyncio.wait(self._asked.values())
+
+    async def _run(self, interval: float) -> None:
+        while True:
+            self._ask_all()
+            await asyncio.sleep(interval)
+
+    def _ask_all(self) -> None:
+        engines = {engine.name: engine for engine in self._engines()}
+        for name in self.reports.keys() - engines.keys():
+            del self.reports[name]
+        for name, engine in engines.items():
+            if name not in self._asked:
+                self._asked[name] = self._tasks.start(self._ask(engine))
+
+    async def _ask(self, engine: EngineToAsk) -> None:
+        try:
+            report = await run_within(_TIMEOUT_S, self._report(engine))
+        except Exception as error:
+            self._note(engine.name, str(error) or repr(error))
+        else:
+            self._note(engine.name, "")
+            if report is None:
+                self.reports.pop(engine.name, None)
+            else:
+                self.reports[engine.name] = report
+        finally:
+            self._asked.pop(engine.name, None)
+
+    async def _report(self, engine: EngineToAsk) -> InstanceReport | None:
+        name, asked_at = engine.name, perf_counter()
+        status = await engine.driver.status(engine.client)
+        if status is None:
+            return None
+        before = self.reports.get(name)
+        is_same = before is not None and name not in self._problems
+        metadata = before.metadata if before and is_same else await engine.driver.metadata(engine.client)
+        status = msgspec.structs.replace(status, instance_id=name, timestamp_ms=int(time() * 1000))
+        return InstanceReport(status, metadata, asked_at)
+
+    def _note(self, name: str, problem: str) -> None:
+        """Log a problem once, not every time. After one, the metadata is asked for again: the engine may be another."""
+        if problem and problem != self._problems.get(name):
+            _log.warning("Backend %s does not report its figures: %s", name, problem)
+        if problem:
+            self._problems[name] = problem
+        else:
+            self._problems.pop(name, None)
+
+
+Reports = Mapping[str, InstanceReport]

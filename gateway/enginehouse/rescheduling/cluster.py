@@ -1,0 +1,75 @@
+"""Makes the view of the cluster: engines' figures, the gateway's own account, and labels of the configuration."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from time import perf_counter, time
+
+import msgspec
+
+from enginehouse.config.schema import HostSettings
+from enginehouse.domain.instance import ClusterView, InstanceAddress, InstanceView
+from enginehouse.domain.replica import Health, ReplicaState
+from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.probing.status_puller import InstanceReport, Reports
+from enginehouse.fleet.backend_info import BackendStatus
+from enginehouse.rescheduling.live_figures import LiveFigures, LiveRequests, in_flight
+from enginehouse.rescheduling.reservations import NONE_RESERVED, reserve
+
+_SLICE = 50
+"""Instances between two turns of the event loop: about 1 ms of work."""
+
+
+class Cluster:
+    """Makes views. An instance is a backend whose engine reports figures."""
+
+    def __init__(self, context: Callable[[], HostContext], live: LiveRequests, reports: Reports) -> None:
+        self._context = context
+        self._live = live
+        self._reports = reports
+        self._reserved = NONE_RESERVED
+
+    async def view(self) -> ClusterView:
+        """The cluster now. Other work of the event loop goes on meanwhile."""
+        live, context = await self._live.by_instance(), self._context()
+        await asyncio.sleep(0)
+        now, now_ms = perf_counter(), int(time() * 1000)
+        instances: list[InstanceView] = []
+        for place, backend in enumerate(context.fleet.backends(), start=1):
+            if (report := self._reports.get(backend.name)) is not None:
+                host = context.config.hosts.get(backend.host, HostSettings())
+                instances.append(instance_view(backend, host, report, live.get(backend.name, ()), now))
+            if place % _SLICE == 0:
+                await asyncio.sleep(0)
+        if context.config.rescheduling.adaptive_pd:
+            self._reserved = reserve(instances, self._reserved)
+            instances = [self._reserved.mark(each) for each in instances]
+        return ClusterView(now_ms=now_ms, instances=tuple(instances))
+
+
+def instance_view(
+    backend: BackendStatus, host: HostSettings, report: InstanceReport, live: Sequence[LiveFigures], now: float
+) -> InstanceView:
+    """One instance. It is schedulable if its engine says so and the gateway sends requests there."""
+    status, metadata = report.status, report.metadata
+    takes_requests = (
+        status.schedulable
+        and backend.health is Health.HEALTHY
+        and backend.state is ReplicaState.READY
+        and not backend.draining
+    )
+    return InstanceView(
+        id=backend.name,
+        node=host.node or metadata.node_id,
+        unit=host.unit or metadata.unit_id,
+        role=backend.role,
+        models=backend.models,
+        data_parallel_size=metadata.data_parallel_size,
+        block_size=metadata.block_size,
+        max_num_batched_tokens=metadata.max_num_batched_tokens,
+        status=msgspec.structs.replace(status, schedulable=takes_requests),
+        inflight=in_flight(live, backend.role, status, report.asked_at, now),
+        requests=tuple(each.request for each in live),
+        address=InstanceAddress(ip=metadata.ip, llumlet_port=metadata.llumlet_port, kvt_port=metadata.kvt_port),
+    )

@@ -1,0 +1,127 @@
+"""Carries out all migrations of a plan at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import perf_counter, time
+from typing import NamedTuple
+
+import msgspec
+
+from enginehouse.aio.timeouts import run_within
+from enginehouse.domain.errors import EnginehouseError
+from enginehouse.domain.instance import ClusterView
+from enginehouse.domain.migration import Migrated, Migration, Plan
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.interfaces.migrators import Migrator
+from enginehouse.telemetry.counters import Counters
+from enginehouse.telemetry.plugin_failures import await_plugin, plugin_errors, wrong_result
+
+MOST_RECORDS = 1000
+
+
+class PreparedMigrator(NamedTuple):
+    """A migrator that has its means."""
+
+    plugin: PluginId
+    migrator: Migrator
+
+
+class MigrationRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A migration that ended, as ``GET /api/migrations`` shows it. ``time``: when it began, seconds since the epoch."""
+
+    time: float
+    policy: str
+    source: str
+    destination: str
+    rule: str
+    order: str
+    value: float
+    migrator: str | None
+    """``None`` if no migrator could."""
+    moved: tuple[str, ...]
+    refused: dict[str, str]
+    error: str | None
+    duration_ms: float
+
+
+class MigrationDispatcher:
+    """Gives each migration to the first migrator that can, and at most ``timeout`` seconds.
+
+    A migration that fails stops no other one, and is not repeated: the next round plans anew. ``records``: the last
+    migrations. ``on_end`` is called after each with its result.
+    """
+
+    def __init__(
+        self,
+        migrators: Sequence[PreparedMigrator],
+        *,
+        timeout: float,
+        counters: Counters,
+        on_end: Callable[[Migration, Migrated], None],
+    ) -> None:
+        self.records: deque[MigrationRecord] = deque(maxlen=MOST_RECORDS)
+        self._migrators = migrators
+        self._timeout = timeout
+        self._counters = counters
+        self._on_end = on_end
+
+    async def carry_out(self, plan: Plan, view: ClusterView) -> None:
+        """Carry out all migrations of ``plan``, which was made for ``view``, and wait for all of them."""
+        await asyncio.gather(*(self._carry_out(migration, view) for migration in plan.migrations))
+
+    async def _carry_out(self, migration: Migration, view: ClusterView) -> None:
+        began_at, began = time(), perf_counter()
+        chosen, migrated, error = None, Migrated(), None
+        try:
+            chosen = self._choose(migration, view)
+            migrated = await run_within(self._timeout, self._migrate(chosen, migration))
+        except TimeoutError:
+            error = f"not done within {self._timeout:g} s (rescheduling.migrate_timeout)"
+        except EnginehouseError as problem:
+            error = str(problem)
+        self._counters.migrations[migration.rule, migration.order] += 1
+        if error is not None or (migrated.refused and not migrated.moved):
+            self._counters.failed_migrations[migration.rule, migration.order] += 1
+        self.records.append(
+            MigrationRecord(
+                time=began_at,
+                policy=migration.policy,
+                source=migration.source,
+                destination=migration.destination,
+                rule=migration.rule,
+                order=migration.order,
+                value=migration.value,
+                migrator=chosen.plugin.type if chosen else None,
+                moved=migrated.moved,
+                refused=dict(migrated.refused),
+                error=error,
+                duration_ms=round((perf_counter() - began) * 1000, 1),
+            )
+        )
+        self._on_end(migration, migrated)
+
+    def _choose(self, migration: Migration, view: ClusterView) -> PreparedMigrator:
+        """The first migrator that can. Raises ``NoMigrator`` with the reasons of all."""
+        reasons = []
+        for prepared in self._migrators:
+            with plugin_errors(prepared.plugin):
+                why = prepared.migrator.why_not(migration, view)
+            if not isinstance(why, str):
+                raise wrong_result(prepared.plugin, f"returned {why!r} from why_not, which is no text")
+            if not why:
+                return prepared
+            reasons.append(f"{prepared.plugin.type}: {why}")
+        raise NoMigrator("; ".join(reasons) or "rescheduling.migrators is empty")
+
+    async def _migrate(self, prepared: PreparedMigrator, migration: Migration) -> Migrated:
+        migrated = await await_plugin(prepared.plugin, prepared.migrator.migrate, migration)
+        if not isinstance(migrated, Migrated):
+            raise wrong_result(prepared.plugin, f"returned {migrated!r} from migrate, which is no Migrated")
+        return migrated
+
+
+class NoMigrator(EnginehouseError):
+    """No configured migrator can move requests between two instances."""

@@ -1,0 +1,102 @@
+"""What the gateway itself knows of the requests at each instance."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from time import perf_counter, time
+from typing import NamedTuple
+
+from enginehouse.domain.instance import InFlight, InstanceStatus, RequestView
+from enginehouse.domain.replica import Role
+from enginehouse.domain.ticket import Phase
+from enginehouse.relay.live_request import LiveRequest
+from enginehouse.relay.relay import Relay
+from enginehouse.rescheduling.request_ids import gateway_request_id
+
+_FORGOTTEN_S = 10.0
+"""After this, a request that no status shows counts as known to the engine, as in Llumnix."""
+_SLICE = 100
+"""Requests between two turns of the event loop: less than 1 ms of work."""
+
+
+class LiveFigures(NamedTuple):
+    """A live request at an instance. ``sent_at``: when it was whole, in ``perf_counter`` seconds."""
+
+    request: RequestView
+    sent_at: float
+
+
+class LiveRequests:
+    """The live requests by instance. Those that engines have moved are at their destination."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+        self._moved: dict[str, str] = {}
+
+    def note_move(self, request: str, destination: str) -> None:
+        """Count a request at ``destination`` for as long as it lives."""
+        self._moved[request] = destination
+
+    def at(self, instance: str) -> Sequence[LiveFigures]:
+        """The live requests at one instance, oldest first."""
+        placed = self._placed(self._oldest_first())
+        return [figures for backend, figures in placed if backend == instance]
+
+    async def by_instance(self) -> Mapping[str, Sequence[LiveFigures]]:
+        """All of them. Other work of the event loop goes on meanwhile."""
+        found: dict[str, list[LiveFigures]] = {}
+        live = self._oldest_first()
+        await asyncio.sleep(0)
+        for start in range(0, len(live), _SLICE):
+            for backend, figures in self._placed(live[start : start + _SLICE]):
+                found.setdefault(backend, []).append(figures)
+            await asyncio.sleep(0)
+        known = {each.request.id for figures in found.values() for each in figures}
+        self._moved = {request: backend for request, backend in self._moved.items() if request in known}
+        return found
+
+    def _oldest_first(self) -> Sequence[LiveRequest]:
+        return sorted(self._relay.live, key=lambda live: live.began)
+
+    def _placed(self, requests: Iterable[LiveRequest]) -> Iterator[tuple[str, LiveFigures]]:
+        """Each request that an engine has, with the backend."""
+        now, now_ms = perf_counter(), int(time() * 1000)
+        for live in requests:
+            route, needs = live.route, live.requirements
+            if route is None or needs is None or live.phase is not Phase.SERVING:
+                continue
+            view = RequestView(
+                id=live.request_id.decode(),
+                model=route.chosen.model,
+                arrived_ms=now_ms - round((now - live.began) * 1000),
+                prompt_tokens=needs.estimated_tokens,
+            )
+            yield self._moved.get(view.id, route.chosen.backend), LiveFigures(view, live.began)
+
+
+def in_flight(
+    figures: Sequence[LiveFigures], role: Role, status: InstanceStatus, asked_at: float, now: float
+) -> InFlight:
+    """The requests of ``figures`` that ``status``, asked for at ``asked_at``, does not count yet."""
+    unseen = list(_unseen(figures, status, asked_at, now))
+    tokens = sum(each.prompt_tokens for each in unseen)
+    prefill, decode = role is not Role.DECODE, role is not Role.PREFILL
+    return InFlight(
+        num_inflight_dispatch_requests=len(unseen),
+        num_inflight_dispatch_prefill_requests=len(unseen) * prefill,
+        num_inflight_dispatch_decode_requests=len(unseen) * decode,
+        num_uncomputed_tokens_inflight_dispatch_prefill_requests=tokens * prefill,
+        num_tokens_inflight_dispatch_decode_requests=tokens * decode,
+    )
+
+
+def _unseen(
+    figures: Sequence[LiveFigures], status: InstanceStatus, asked_at: float, now: float
+) -> Iterator[RequestView]:
+    """As in Llumnix, by the ids of the status. Of an engine that names none, those sent after it was asked."""
+    seen = {gateway_request_id(each) for each in (*status.recent_waiting_requests, *status.waiting_requests)}
+    for each in figures:
+        unnamed = each.request.id not in seen and now - each.sent_at < _FORGOTTEN_S
+        if unnamed if seen else each.sent_at > asked_at:
+            yield each.request

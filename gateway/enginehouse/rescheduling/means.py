@@ -1,0 +1,50 @@
+"""What migrators may do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from enginehouse.domain.errors import CannotContinue, NotFound
+from enginehouse.domain.instance import InstanceAddress, RequestView
+from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.probing.status_puller import Reports
+from enginehouse.interfaces.drivers import EngineClient
+from enginehouse.relay.upstream.client import Client
+from enginehouse.rescheduling.live_figures import LiveRequests
+
+_TIMEOUT_S = 30.0
+
+
+class GatewayMeans:
+    """The ``MigrationMeans`` of a gateway. An instance is a backend."""
+
+    def __init__(self, context: Callable[[], HostContext], live: LiveRequests, reports: Reports) -> None:
+        self._context = context
+        self._live = live
+        self._reports = reports
+
+    def live(self, instance: str) -> Sequence[RequestView]:
+        return [each.request for each in self._live.at(instance)]
+
+    async def move(self, request: str, destination: str) -> None:
+        raise CannotContinue(f"Request '{request}' stays: in this version only engines move requests")
+
+    def moved_by_engine(self, request: str, destination: str) -> None:
+        self._live.note_move(request, destination)
+
+    def engine(self, instance: str) -> EngineClient:
+        upstreams = self._context().upstreams
+        if instance not in upstreams:
+            raise NotFound(f"There is no instance '{instance}'")
+        return Client(upstreams[instance], _TIMEOUT_S)
+
+    def address(self, instance: str) -> InstanceAddress:
+        report = self._reports.get(instance)
+        if report is None:
+            raise NotFound(f"There is no instance '{instance}' that reports figures")
+        metadata = report.metadata
+        return InstanceAddress(ip=metadata.ip, llumlet_port=metadata.llumlet_port, kvt_port=metadata.kvt_port)
+
+    def kv_tokens(self, instance: str) -> int:
+        report = self._reports.get(instance)
+        return report.status.num_total_gpu_tokens if report is not None else 0

@@ -1,0 +1,84 @@
+"""Looks at the cluster again and again, plans, and carries plans out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from time import perf_counter
+
+from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.config.rescheduling import ReschedulingSettings
+from enginehouse.domain.instance import ClusterView
+from enginehouse.engines.probing.status_puller import StatusPuller
+from enginehouse.rescheduling.cluster import Cluster
+from enginehouse.rescheduling.dispatcher import MigrationDispatcher, MigrationRecord
+from enginehouse.rescheduling.planner import Planner
+from enginehouse.rescheduling.recent_moves import RecentMoves
+
+_log = logging.getLogger(__name__)
+
+
+class Rescheduler:
+    """The rounds of ``[rescheduling]``. Without ``enabled`` there are none, and engines are asked only for ``view``.
+
+    ``on_view`` gets the view of each round first.
+    """
+
+    def __init__(
+        self,
+        settings: ReschedulingSettings,
+        *,
+        puller: StatusPuller,
+        cluster: Cluster,
+        planner: Planner,
+        dispatcher: MigrationDispatcher,
+        recent: RecentMoves,
+        on_view: Callable[[ClusterView, ReschedulingSettings], None],
+    ) -> None:
+        self._settings = settings
+        self._puller = puller
+        self._cluster = cluster
+        self._planner = planner
+        self._dispatcher = dispatcher
+        self._recent = recent
+        self._on_view = on_view
+        self._tasks = BackgroundTasks()
+
+    def start(self) -> None:
+        """Begin with the rounds, if they are configured."""
+        if self._settings.enabled:
+            self._puller.start(self._settings.interval)
+            self._tasks.start(self._run())
+
+    def stop(self) -> None:
+        """End. Migrations under way are cancelled."""
+        self._tasks.cancel()
+        self._puller.stop()
+
+    async def view(self) -> ClusterView:
+        """The cluster now."""
+        if not self._settings.enabled:
+            await self._puller.pull()
+        return await self._cluster.view()
+
+    def records(self) -> Sequence[MigrationRecord]:
+        """The last migrations, oldest first."""
+        return tuple(self._dispatcher.records)
+
+    async def round(self) -> None:
+        """Look, plan and move once. Plans are made in a thread, so that the event loop is free."""
+        view = await self._cluster.view()
+        self._on_view(view, self._settings)
+        plan = await asyncio.to_thread(self._planner.plan, view, self._recent)
+        await self._dispatcher.carry_out(plan, view)
+
+    async def _run(self) -> None:
+        """A round begins after every interval, or when the last one has ended if that is later."""
+        while True:
+            began = perf_counter()
+            try:
+                await self.round()
+            except Exception:
+                _log.exception("A round of rescheduling failed")
+            await asyncio.sleep(max(0.0, self._settings.interval - (perf_counter() - began)))

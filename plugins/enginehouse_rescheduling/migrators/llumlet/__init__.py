@@ -1,0 +1,1 @@
+"""``llumlet``: engines move requests themselves, with their KV cache, on Llumnix's command."""

@@ -1,0 +1,106 @@
+"""The migrator ``llumlet``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from enginehouse import (
+    ClusterView,
+    InstanceAddress,
+    InstanceView,
+    Migrated,
+    Migration,
+    MigrationMeans,
+    Migrator,
+    NotFound,
+    UpstreamError,
+    gateway_request_id,
+)
+
+_VALUES = {"NUM_REQ": "num_reqs", "TOKEN": "num_tokens", "RATIO": "kv_cache_usage_ratio"}
+
+
+class Llumlet(Migrator):
+    """Commands the llumlet of the source. The engines copy the KV cache, and the destination continues.
+
+    Needs gRPC: ``pip install 'enginehouse[llumlet]'``.
+    """
+
+    _means: MigrationMeans
+
+    def prepare(self, means: MigrationMeans) -> None:
+        self._means = means
+
+    def why_not(self, migration: Migration, view: ClusterView) -> str:
+        instances = {each.id: each for each in view.instances}
+        source, destination = instances.get(migration.source), instances.get(migration.destination)
+        if source is None or destination is None:
+            return "the view does not have both instances"
+        if not _has_grpc():
+            return "gRPC is not installed: pip install 'enginehouse[llumlet]'"
+        return _no_llumlet(source) or _no_kv_port(destination)
+
+    async def migrate(self, migration: Migration) -> Migrated:
+        """Send the command once. A source that accepts no request is a ``NotFound`` with its reason."""
+        source, destination = self._means.address(migration.source), self._means.address(migration.destination)
+        response = await _send(_command(migration, destination), f"{source.ip}:{source.llumlet_port}")
+        if not response.success:
+            raise NotFound(f"The llumlet of '{migration.source}' moved nothing: {response.message}")
+        moved = tuple(map(gateway_request_id, response.request_ids))
+        for request in moved:
+            self._means.moved_by_engine(request, migration.destination)
+        return Migrated(moved=moved)
+
+
+def _no_llumlet(source: InstanceView) -> str:
+    return "" if source.address.ip and source.address.llumlet_port else f"{source.id} has no llumlet"
+
+
+def _no_kv_port(destination: InstanceView) -> str:
+    address = destination.address
+    return "" if address.ip and address.kvt_port else f"{destination.id} takes no requests of other engines"
+
+
+def _has_grpc() -> bool:
+    try:
+        import grpc  # noqa: F401
+        from google import protobuf  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _command(migration: Migration, destination: InstanceAddress) -> Any:
+    from enginehouse_rescheduling.migrators.llumlet.llumlet_pb2 import MigrateRequest
+
+    command = MigrateRequest(
+        src_engine_id=migration.source,
+        dst_engine_id=migration.destination,
+        dst_engine_ip=destination.ip,
+        dst_engine_port=destination.kvt_port,
+        migration_type=migration.rule,
+        migration_req_policy=migration.order,
+        trigger_policy=migration.policy,
+        request_ids=migration.requests,
+    )
+    setattr(command, _VALUES[migration.rule], migration.value if migration.rule == "RATIO" else int(migration.value))
+    return command
+
+
+async def _send(command: Any, address: str) -> Any:
+    """The llumlet's response. Raises ``UpstreamError`` if it has none. The gateway limits the time."""
+    import grpc
+
+    from enginehouse_rescheduling.migrators.llumlet.llumlet_pb2 import MigrateRequest, MigrateResponse
+
+    async with grpc.aio.insecure_channel(address) as channel:
+        migrate = channel.unary_unary(
+            "/llumlet.Llumlet/Migrate",
+            request_serializer=MigrateRequest.SerializeToString,
+            response_deserializer=MigrateResponse.FromString,
+        )
+        try:
+            return await migrate(command)
+        except grpc.aio.AioRpcError as error:
+            problem = f"{error.code().name}: {error.details()}"
+            raise UpstreamError(f"The llumlet at {address} failed: {problem}") from None

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from enginehouse import Driver, EngineClient, InstanceMetadata, InstanceStatus, UpstreamError
+from enginehouse.engines.probing.status_puller import EngineToAsk, StatusPuller
+from tests.support.fake_engines import FakeClient, ScriptedDriver
+from tests.support.virtual_time import Run
+
+
+class Reporting(ScriptedDriver):
+    """Reports ``status``, after ``gate`` has opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.status_now: InstanceStatus | Exception | None = InstanceStatus(num_running_requests=3, timestamp_ms=1)
+        self.blocks = 16
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.asked_metadata = 0
+        self.asked_status = 0
+
+    async def status(self, engine: EngineClient) -> InstanceStatus | None:
+        self.asked_status += 1
+        await self.gate.wait()
+        if isinstance(self.status_now, Exception):
+            raise self.status_now
+        return self.status_now
+
+    async def metadata(self, engine: EngineClient) -> InstanceMetadata:
+        self.asked_metadata += 1
+        return InstanceMetadata(block_size=self.blocks)
+
+
+def puller(**drivers: Driver) -> StatusPuller:
+    return StatusPuller(lambda: [EngineToAsk(name, driver, FakeClient({})) for name, driver in drivers.items()])
+
+
+async def test_the_figures_of_each_engine_are_kept_with_the_gateways_time() -> None:
+    it = puller(a=Reporting())
+    await it.pull()
+    report = it.reports["a"]
+
+    assert (report.status.instance_id, report.status.num_running_requests) == ("a", 3)
+    assert report.status.timestamp_ms > 1_700_000_000_000
+    assert report.metadata.block_size == 16
+
+
+async def test_an_engine_without_figures_has_no_report() -> None:
+    it = puller(a=ScriptedDriver())
+    await it.pull()
+
+    assert it.reports == {}
+
+
+async def test_figures_stay_when_an_engine_fails_and_metadata_is_asked_for_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    driver = Reporting()
+    it = puller(a=driver)
+    await it.pull()
+    await it.pull()
+    assert driver.asked_metadata == 1
+    before = it.reports["a"]
+    working, driver.status_now = driver.status_now, UpstreamError("it is gone")
+    await it.pull()
+    await it.pull()
+
+    assert it.reports["a"] is before
+    assert caplog.messages == ["Backend a does not report its figures: it is gone"]
+    driver.status_now, driver.blocks = working, 32
+    await it.pull()
+    assert it.reports["a"].metadata.block_size == 32
+
+
+async def test_an_engine_that_is_gone_has_no_report() -> None:
+    engines = [EngineToAsk("a", Reporting(), FakeClient({}))]
+    it = StatusPuller(lambda: engines)
+    await it.pull()
+    engines.clear()
+    await it.pull()
+
+    assert it.reports == {}
+
+
+def test_a_slow_engine_delays_no_other_and_is_asked_once_at_a_time(in_virtual_time: Run) -> None:
+    async def scene() -> None:
+        slow, quick = Reporting(), Reporting()
+        slow.gate.clear()
+        it = puller(slow=slow, quick=quick)
+        it.start(interval=0.5)
+        await asyncio.sleep(3.1)
+        assert list(it.reports) == ["quick"]
+        assert (slow.asked_status, quick.asked_status) == (1, 7)
+        slow.gate.set()
+        await asyncio.sleep(0.5)
+        assert set(it.reports) == {"quick", "slow"}
+        it.stop()
+
+    in_virtual_time(scene())

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import threading
+from typing import Any, cast
+
+from enginehouse import ClusterView, Migration, Plan, ReschedulingSettings
+from enginehouse.engines.probing.status_puller import StatusPuller
+from enginehouse.rescheduling.cluster import Cluster
+from enginehouse.rescheduling.dispatcher import MigrationDispatcher
+from enginehouse.rescheduling.planner import Planner
+from enginehouse.rescheduling.recent_moves import RecentMoves
+from enginehouse.rescheduling.rescheduler import Rescheduler
+from tests.support.cluster_views import instance, view
+
+VIEW = view(instance("a"), instance("b"))
+PLAN = Plan(migrations=(Migration(policy="p", source="a", destination="b", rule="NUM_REQ", order="SR", value=1),))
+
+
+class Recorder:
+    """Plays every part of a rescheduler, and notes what is asked of it."""
+
+    def __init__(self) -> None:
+        self.notes: list[tuple[str, Any]] = []
+        self.planned_in: threading.Thread | None = None
+        self.pulled = 0
+
+    async def pull(self) -> None:
+        self.pulled += 1
+
+    async def view(self) -> ClusterView:
+        return VIEW
+
+    def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
+        self.notes.append(("view", view))
+
+    def plan(self, view: ClusterView, recent: RecentMoves) -> Plan:
+        self.planned_in = threading.current_thread()
+        self.notes.append(("plan", view))
+        return PLAN
+
+    async def carry_out(self, plan: Plan, view: ClusterView) -> None:
+        self.notes.append(("carry_out", (plan, view)))
+
+    def rescheduler(self, settings: ReschedulingSettings) -> Rescheduler:
+        return Rescheduler(
+            settings,
+            puller=cast(StatusPuller, self),
+            cluster=cast(Cluster, self),
+            planner=cast(Planner, self),
+            dispatcher=cast(MigrationDispatcher, self),
+            recent=RecentMoves(2),
+            on_view=self.on_view,
+        )
+
+
+async def test_a_round_looks_plans_in_a_thread_and_moves() -> None:
+    parts = Recorder()
+    await parts.rescheduler(ReschedulingSettings(enabled=True)).round()
+
+    assert parts.notes == [("view", VIEW), ("plan", VIEW), ("carry_out", (PLAN, VIEW))]
+    assert parts.planned_in is not threading.main_thread()
+
+
+async def test_engines_are_asked_for_a_view_only_while_nothing_asks_them_anyway() -> None:
+    parts = Recorder()
+    assert await parts.rescheduler(ReschedulingSettings(enabled=True)).view() is VIEW
+    assert parts.pulled == 0
+    assert await parts.rescheduler(ReschedulingSettings()).view() is VIEW
+    assert parts.pulled == 1

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from enginehouse import Candidate, ConfigError, Load, RateLimited, Requirements, ReschedulingSettings, Role, Strategy
+from enginehouse.testing import create
+from tests.support.cluster_views import NOW_MS, half_batch_profile, instance, view
+
+SETTINGS = ReschedulingSettings()
+
+
+def candidate(name: str, pending: int = 0) -> Candidate:
+    return Candidate(model="m", backend=name, replica=f"m@{name}", load=Load(pending=pending))
+
+
+def asks(tokens: int = 100) -> Requirements:
+    return Requirements(model="m", estimated_tokens=tokens)
+
+
+def strategy(type: str, *instances: Any, settings: ReschedulingSettings = SETTINGS, **parameters: Any) -> Strategy:
+    made: Strategy = create("strategy", type, parameters)
+    made.on_view(view(*instances), settings)
+    return made
+
+
+def prompts(name: str, tokens: int, **fields: Any) -> Any:
+    return instance(name, num_uncomputed_tokens_all_waiting_prefills=tokens, timestamp_ms=NOW_MS, **fields)
+
+
+ABC = [candidate(name) for name in "abc"]
+
+
+def picked(made: Strategy, tokens: int = 100, candidates: Any = ABC) -> str:
+    return made.pick(asks(tokens), candidates).backend
+
+
+def test_the_instance_with_the_fewest_prompts_is_picked() -> None:
+    assert picked(strategy("llumnix_load", prompts("a", 300), prompts("b", 100), prompts("c", 200))) == "b"
+
+
+def test_requests_count_before_engines_report_them() -> None:
+    made = strategy("llumnix_load", prompts("a", 0), prompts("b", 150), prompts("c", 250))
+
+    assert [picked(made) for _ in range(5)] == ["a", "a", "b", "a", "b"]
+
+
+def test_a_new_view_replaces_the_account() -> None:
+    made = strategy("llumnix_load", prompts("a", 0), prompts("b", 50))
+    picked(made)
+    made.on_view(view(prompts("a", 0), prompts("b", 50)), SETTINGS)
+
+    assert picked(made, candidates=ABC[:2]) == "a"
+
+
+def test_an_instance_at_its_threshold_is_picked_only_if_all_are() -> None:
+    full, free = prompts("a", 2048, role=Role.PREFILL), prompts("b", 3000)
+
+    assert picked(strategy("llumnix_load", full, free), candidates=ABC[:2]) == "b"
+    assert picked(strategy("llumnix_load", full, prompts("b", 9000)), candidates=ABC[:2]) == "a"
+
+
+@pytest.mark.parametrize("failing", [{"schedulable": False}, {"timestamp_ms": NOW_MS - 70_000}])
+def test_a_failing_instance_comes_last(failing: dict[str, Any]) -> None:
+    made = strategy("llumnix_load", instance("a", **failing), prompts("b", 9999))
+
+    assert picked(made, candidates=ABC[:2]) == "b"
+
+
+@pytest.mark.parametrize("type", ["llumnix_load", "slo"])
+def test_without_figures_the_fewest_pending_requests_decide(type: str) -> None:
+    made: Strategy = create("strategy", type)
+
+    assert picked(made, candidates=[candidate("a", 2), candidate("b", 1), candidate("c", 1)]) == "b"
+
+
+def test_another_metric() -> None:
+    made = strategy(
+        "llumnix_load", instance("a", 0.9), instance("b", 0.1), neutral_metric="kv_cache_usage_ratio_projected"
+    )
+
+    assert picked(made, candidates=ABC[:2]) == "b"
+    with pytest.raises(ConfigError, match="there is no metric 'kv'"):
+        create("strategy", "llumnix_load", {"neutral_metric": "kv"})
+
+
+def test_the_shortest_predicted_time_is_picked(tmp_path: Path) -> None:
+    """The profile takes a millisecond for a token of a prompt, and half a one for a request that decodes."""
+    settings = msgspec.convert(half_batch_profile(tmp_path), ReschedulingSettings)
+    made = strategy("slo", prompts("a", 900), prompts("b", 400), prompts("c", 600), settings=settings)
+
+    assert [picked(made, 150) for _ in range(3)] == ["b", "b", "c"]
+    assert [each.parts["load"] for each in made.explain(asks(100), ABC)] == [1000, 801, 850.5]
+
+
+@pytest.mark.parametrize(("prompt", "is_refused"), [(4999, False), (5000, True)])
+def test_a_request_that_no_instance_can_begin_in_time_is_refused(tmp_path: Path, prompt: int, is_refused: bool) -> None:
+    settings = msgspec.convert(half_batch_profile(tmp_path), ReschedulingSettings)
+    made = strategy("slo", prompts("a", 100), prompts("b", 200), settings=settings)
+    if not is_refused:
+        assert picked(made, prompt, ABC[:2]) == "a"
+        return
+    with pytest.raises(RateLimited, match=r"within 5\.1 s"):
+        picked(made, prompt, ABC[:2])
