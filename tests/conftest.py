@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from textwrap import dedent
 
@@ -55,6 +56,12 @@ def pip_install(tmp_path_factory: pytest.TempPathFactory) -> PipInstall:
         return target
 
     return put
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(max_workers=32) as pool:
+        yield pool
 
 
 @pytest.fixture

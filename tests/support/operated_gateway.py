@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, TypedDict
+from typing import Protocol, TypedDict, TypeVar
 
 import httpx
 import psutil
@@ -136,10 +138,27 @@ class OperatedGateway:
         return sum(map(float, lines))
 
 
+GatewayT = TypeVar("GatewayT", bound=OperatedGateway)
+
+
+@contextmanager
+def reconfigured(gateway: GatewayT) -> Iterator[Callable[[str], GatewayT]]:
+    """Gives a gateway another configuration at each call; at the end an empty one, and then no engine may be left."""
+
+    def reconfigure(config: str) -> GatewayT:
+        gateway.reconfigure(config)
+        return gateway
+
+    with gateway:
+        yield reconfigure
+        gateway.reconfigure("")
+        gateway.until(lambda status: status["requests"] == 0 and not psutil.Process(gateway.process.pid).children())
+
+
 class Serve(Protocol):
     """Serves a configuration for the rest of a test."""
 
-    def __call__(self, config: str) -> OperatedGateway: ...
+    def __call__(self, config: str, /) -> OperatedGateway: ...
 
 
 class ServeAlone(Protocol):

@@ -74,7 +74,7 @@ class ReloadedGateway(OperatedGateway):
 class OpenShared(Protocol):
     """Gives the shared gateway a configuration for the rest of a test."""
 
-    def __call__(self, config: str) -> ReloadedGateway: ...
+    def __call__(self, config: str, /) -> ReloadedGateway: ...
 
 
 class OpenAlone(Protocol):

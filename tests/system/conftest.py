@@ -18,14 +18,17 @@ import pytest
 
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
-from tests.support.operated_gateway import ADMIN_KEY, MARK, OperatedGateway, Serve, ServeAlone, Stage, started_by
+from tests.support.operated_gateway import (
+    ADMIN_KEY,
+    MARK,
+    OperatedGateway,
+    Serve,
+    ServeAlone,
+    Stage,
+    reconfigured,
+    started_by,
+)
 from tests.support.parallel import all_of
-
-
-@pytest.fixture(scope="session")
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(max_workers=32) as pool:
-        yield pool
 
 
 @pytest.fixture(scope="module")
@@ -41,15 +44,8 @@ def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[R
 def serve(shared_gateway: tuple[RunningGateway, str], pool: ThreadPoolExecutor) -> Iterator[Serve]:
     """Have the module's gateway serve a configuration: ``serve(table("a"))``."""
     process, mark = shared_gateway
-    with OperatedGateway(process, pool, mark) as gateway:
-
-        def reconfigure(config: str) -> OperatedGateway:
-            gateway.reconfigure(config)
-            return gateway
-
+    with reconfigured(OperatedGateway(process, pool, mark)) as reconfigure:
         yield reconfigure
-        gateway.reconfigure("")
-        gateway.until(lambda status: status["requests"] == 0 and not psutil.Process(process.pid).children())
 
 
 @pytest.fixture

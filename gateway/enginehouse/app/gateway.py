@@ -52,6 +52,7 @@ from enginehouse.config.load import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import PluginError, ShuttingDown
 from enginehouse.domain.foreign import shown
+from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
@@ -106,21 +107,7 @@ class Gateway:
         self.engines = ManagedEngines(context)
         check_scheduling(config, registry)
         self.exporter = build_exporter(config.telemetry)
-        self.relay = Relay(
-            RelayContext(
-                build_router(config, registry),
-                self.fleet,
-                context.upstreams,
-                max_retries=config.routing.max_retries,
-                continuation=continuation_rules(config, context.drivers),
-                filters=FiltersByName(config.models, config.routing.aliases),
-                queues=self.engines.queues,
-                progress_reports=ProgressReports(config.models, config.scheduling, self.engines.queues),
-                observers=self.observers,
-                tracer=build_tracer(config.telemetry, self.exporter),
-                max_series=config.telemetry.max_series,
-            )
-        )
+        self.relay = Relay(self._relay_context(context))
         self.admission = Admission(
             self.relay,
             Keyring(config.auth.keys),
@@ -212,6 +199,22 @@ class Gateway:
             self._metric_push.close()
         if self.exporter is not None:
             await self.exporter.close()
+
+    def _relay_context(self, context: HostContext) -> RelayContext:
+        config = context.config
+        return RelayContext(
+            build_router(config, self.registry),
+            self.fleet,
+            context.upstreams,
+            max_retries=config.routing.max_retries,
+            continuation=continuation_rules(config, context.drivers),
+            filters=FiltersByName(config.models, config.routing.aliases),
+            queues=self.engines.queues,
+            progress_reports=ProgressReports(config.models, config.scheduling, self.engines.queues),
+            observers=self.observers,
+            tracer=build_tracer(config.telemetry, self.exporter),
+            max_series=config.telemetry.max_series,
+        )
 
     def _application(self) -> Starlette:
         config, admission = self.config, self.admission

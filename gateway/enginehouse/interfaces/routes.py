@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
+from enginehouse.domain.errors import PluginError
+
 
 class GuardedRoutes(BaseRoute):
     """Routes that only operators may use. The gateway puts its guard before them; without it, they match nothing."""
@@ -18,7 +20,7 @@ class GuardedRoutes(BaseRoute):
         return Match.NONE, {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise NotImplementedError("guarded routes are served by a gateway only")
+        raise PluginError("guarded routes are served by a gateway only")
 
 
 def guarded(routes: Sequence[BaseRoute]) -> list[BaseRoute]:

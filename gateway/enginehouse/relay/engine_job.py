@@ -64,8 +64,8 @@ class EngineJob(Job):
         return upstream.call(self.method, self.call.target, self.engine_headers, self.request_id, body)
 
     def judge(self, route: Route, status: int, first_byte: float, suspects: tuple[str, ...]) -> tuple[str, ...]:
-        """An error may be the right answer to such a call, so none counts against the backend."""
-        if status < 500:
+        """An error may be the right answer to such a call, so none counts against the backend. 429 says nothing."""
+        if status < 500 and status != 429:
             self.context.fleet.succeeded(route.chosen.backend)
         return suspects
 

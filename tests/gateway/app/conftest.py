@@ -10,19 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-import psutil
 import pytest
 
 from enginehouse.config.environment import STATE_DIR
 from enginehouse.testing.gateway import RunningGateway
-from tests.support.operated_gateway import ADMIN_KEY, MARK
+from tests.support.operated_gateway import ADMIN_KEY, MARK, reconfigured
 from tests.support.reloaded_gateway import OpenAlone, OpenShared, ReloadedGateway
-
-
-@pytest.fixture(scope="session")
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(max_workers=32) as pool:
-        yield pool
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +30,8 @@ def shared_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[R
 def open_shared(shared_process: tuple[RunningGateway, str], pool: ThreadPoolExecutor) -> Iterator[OpenShared]:
     """Give the module's gateway a configuration: ``open_shared(table("a"))``."""
     process, mark = shared_process
-    with ReloadedGateway(process, pool, mark) as gateway:
-
-        def reconfigure(config: str) -> ReloadedGateway:
-            gateway.reconfigure(config)
-            return gateway
-
+    with reconfigured(ReloadedGateway(process, pool, mark)) as reconfigure:
         yield reconfigure
-        gateway.reconfigure("")
-        gateway.until(lambda status: status["requests"] == 0 and not psutil.Process(process.pid).children())
 
 
 @pytest.fixture

@@ -210,12 +210,16 @@ def test_an_idle_limit_counts_for_an_engine_that_runs(open_shared: OpenShared) -
     home.ask("a")
     home.reload(table("a", ttl='"1s"'))
     home.until_running()
+    assert home.loads("a") == 1
+    assert home.engines() == {}
 
 
 def test_an_added_model_can_be_preloaded(open_shared: OpenShared) -> None:
     home = open_shared("")
     home.reload(table("a", preload="true"))
     home.until_running(a="ready")
+    assert home.loads("a") == 1
+    assert home.requests() == [], "no request asked for it"
 
 
 def test_new_checks_count_for_engines_and_backends_that_are_there(open_shared: OpenShared) -> None:

@@ -120,6 +120,8 @@ async def test_a_defect_is_logged_and_harms_nobody(
     text.says = ZeroDivisionError("a defect")
     gateway.reloader.start_reload("somebody wants it")
     await until(lambda: "a defect" in caplog.text)
+    assert "Traceback" in caplog.text
+    assert gateway.relay.context.max_retries == 0
     text.says = config(2)
     gateway.reloader.start_reload("somebody wants it")
     await until(lambda: gateway.relay.context.max_retries == 2)

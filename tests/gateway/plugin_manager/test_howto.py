@@ -40,4 +40,11 @@ def test_the_gateway_of_the_tutorial_starts_with_the_plugin(
 
     names: dict[str, Any] = {}
     exec(test, names)
-    names["test_the_gateway_starts_with_the_plugin"](enginehouse_engine, enginehouse_gateway)
+    started: list[object] = []
+
+    def start(*arguments: Any, **settings: Any) -> Any:
+        started.append(enginehouse_gateway(*arguments, **settings))
+        return started[-1]
+
+    names["test_the_gateway_starts_with_the_plugin"](enginehouse_engine, start)
+    assert len(started) == 1

@@ -44,6 +44,7 @@ async def test_leaving_in_mid_stream_frees_the_engine(house: OpenGateway, engine
     getattr(client, leave)()
     await served.calls[0].closed.wait()
     await gateway.quiet()
+    assert gateway.relay.context.counters.series("a", "m").requests == {(499, "match"): 1}
 
 
 async def test_leaving_in_the_middle_of_an_answer_frees_the_engine(
@@ -58,6 +59,7 @@ async def test_leaving_in_the_middle_of_an_answer_frees_the_engine(
     getattr(client, leave)()
     await served.calls[0].closed.wait()
     await gateway.quiet()
+    assert gateway.relay.context.counters.series("a", "m").requests == {(499, "match"): 1}
 
 
 async def test_leaving_while_the_gateway_connects_frees_the_engine(

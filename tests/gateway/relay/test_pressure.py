@@ -49,6 +49,7 @@ async def test_a_slow_client_that_leaves_frees_its_engine(house: OpenGateway, en
     client.reset()
     await call.closed.wait()
     await gateway.quiet()
+    assert gateway.relay.context.counters.series("a", "m").requests == {(499, "match"): 1}
 
 
 async def test_a_slow_client_gets_the_error_event_of_a_broken_stream(house: OpenGateway, engine: StartEngine) -> None:

@@ -106,7 +106,7 @@ async def test_an_answer_that_stalls_never_looks_whole(house: OpenGateway, engin
     client = await sent(gateway, served)
     await client.head()
     gateway.pass_time(121)
-    await client.rest()
+    assert await client.rest() in (b"", b"{"), "eight of nine bytes never come"
     await served.calls[0].closed.wait()
 
 

@@ -167,6 +167,9 @@ async def test_the_end_does_not_wait_for_a_watcher_that_does_not_read(house: Ope
     gateway.gateway.refuse_new()
     await gateway.until(lambda: not listens(gateway))
     gateway.cancel_tasks()
+    slow.client.close()
+    await gateway.disconnected()
+    assert not gateway.connected
 
 
 async def test_a_gateway_that_stops_ends_every_stream_as_it_should_end(house: OpenGateway, engine: StartEngine) -> None:
