@@ -26,6 +26,7 @@ from enginehouse.app.plugin_instances import check_parameters
 from enginehouse.config.managed import driver_of
 from enginehouse.config.plugin_tables import plugin_table
 from enginehouse.config.schema import Config, ModelSettings
+from enginehouse.config.secret_variables import secret_values
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.launch_line import fingerprint, launch_line
 from enginehouse.engines.managed_engines import ManagedEngines
@@ -144,11 +145,10 @@ class ConfigChange:
         for name, upstream in before.items():
             if self.context.upstreams.get(name) is not upstream:
                 upstream.pool.close()
-        if (config.telemetry.log_format, config.telemetry.log_level) != (
-            old.telemetry.log_format,
-            old.telemetry.log_level,
-        ):
-            configure_logs(config.telemetry, parts.log)
+        if _log_settings(config) != _log_settings(old):
+            configure_logs(config.telemetry, parts.log, secret_values(config))
+        if relay.access_log is not None:
+            relay.access_log.json = config.telemetry.log_format == "json"
 
     def _probe(self, before: Mapping[str, Upstream]) -> None:
         """Probe the remote backends of the new configuration by its settings."""
@@ -164,6 +164,10 @@ class ConfigChange:
                 models = partial(self._parts.engines.discover, name)
                 client = Client(upstream, config.checks.timeout)
                 prober.add(name, driver, client, on_concurrency=report, on_models=models)
+
+
+def _log_settings(config: Config) -> tuple[object, ...]:
+    return config.telemetry.log_format, config.telemetry.log_level, secret_values(config)
 
 
 def _launched(drivers: Mapping[str, Driver], name: str, model: ModelSettings) -> str:

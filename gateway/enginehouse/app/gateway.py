@@ -63,6 +63,7 @@ from enginehouse.relay.progress_reports import ProgressReports
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
 from enginehouse.routing.body.filters import FiltersByName
+from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.event_stream import EventStream
 from enginehouse.telemetry.exporter_process import ExportCounters
 from enginehouse.telemetry.logs import GatewayLog
@@ -158,6 +159,8 @@ class Gateway:
         Returns after every remote backend was probed once, or after ``checks.timeout``.
         """
         self.log.open()
+        if self.config.telemetry.access_log:
+            self.relay.context.access_log = AccessLog(json=self.config.telemetry.log_format == "json")
         if self.exporter is not None:
             self.exporter.start()
         if self._metric_push is not None:
@@ -195,6 +198,8 @@ class Gateway:
         await self.engines.close(ShuttingDown("The gateway is shutting down; send the request again"))
         if self._state_file is not None:
             self._state_file.close()
+        if self.relay.context.access_log is not None:
+            await self.relay.context.access_log.close()
         if self._metric_push is not None:
             self._metric_push.close()
         if self.exporter is not None:

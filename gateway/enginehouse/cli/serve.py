@@ -28,6 +28,7 @@ from enginehouse.cli.options import config_option
 from enginehouse.config.embedded import load_config_or_embedded
 from enginehouse.config.load import LoadedConfig
 from enginehouse.config.schema import Config
+from enginehouse.config.secret_variables import secret_values
 from enginehouse.domain.errors import ConfigError, EnginehouseError
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.telemetry.logs import configure_logs
@@ -62,7 +63,7 @@ def serve_loaded(read: Callable[[], LoadedConfig], watch: FolderWatch | None = N
     """Serve what ``read`` reads, now and at each reload, until a signal. ``watch`` notices when it has changed."""
     loaded = read()
     settings = loaded.config
-    log = configure_logs(settings.telemetry)
+    log = configure_logs(settings.telemetry, secrets=secret_values(settings))
     for warning in loaded.warnings:
         _log.warning("%s", warning)
     try:

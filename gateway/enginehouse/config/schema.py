@@ -127,6 +127,7 @@ class TelemetrySettings(Section, frozen=True):
         Positive,
         Meta(description="most series of one metric by backend and model; what is beyond counts as `other`"),
     ] = 1000
+    access_log: Annotated[bool, Meta(description="write a line for each request to standard error")] = True
     log_format: Annotated[Literal["text", "json"], Meta(description="plain lines, or one JSON object per line")] = (
         "text"
     )

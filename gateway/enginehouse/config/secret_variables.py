@@ -31,6 +31,11 @@ def secret_variables(config: Config) -> frozenset[str]:
     return frozenset(names)
 
 
+def secret_values(config: Config) -> frozenset[str]:
+    """The secrets themselves, which no log may show."""
+    return frozenset(str(text) for text in _texts(config) if isinstance(text, Secret))
+
+
 def withheld_from(model: ModelSettings, secrets: frozenset[str], environ: Mapping[str, str]) -> frozenset[str]:
     """The variables of ``environ`` that the engine of ``model`` must not get.
 

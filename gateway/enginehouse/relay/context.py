@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from time import perf_counter
+from time import perf_counter, time
 from typing import TYPE_CHECKING
 
 from enginehouse.domain.errors import RequestError, Unauthorized
@@ -18,6 +18,7 @@ from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.filters import FiltersByName
 from enginehouse.routing.router import Router
 from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.telemetry.access_log import Access, AccessLog
 from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.decisions import Decisions
 from enginehouse.telemetry.observers import Observers, notify
@@ -58,6 +59,7 @@ class RelayContext:
         self.progress_reports = progress_reports
         self.max_retries = max_retries
         self.tracer = tracer
+        self.access_log: AccessLog | None = None
         self.continuation = continuation
         self.live: set[LiveRequest] = set()
         self.counters = Counters(max_series)
@@ -95,6 +97,11 @@ class RelayContext:
             self.counters.add(attempts, job.began, ending)
         if self.tracer is not None and (job.trace is not None or self.tracer.keeps(duration, status)):
             self.tracer.add(request_record(job, attempts, ended, ending))
+        if self.access_log is not None:
+            model = job.requirements.model if job.requirements is not None else ""
+            trace = job.trace.trace_id if job.trace is not None else ""
+            access = (time(), job.request_id, trace, job.method, job.path, model, job.began, ended, attempts, ending)
+            self.access_log.add(Access._make(access))
         if self._on_finished:
             replica = last.route.chosen.replica if last is not None else ""
             notify(self._on_finished, request.request_id.decode(), replica, status, duration * 1000)

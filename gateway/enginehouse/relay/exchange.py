@@ -23,6 +23,7 @@ from enginehouse.relay.retries import Outcome
 from enginehouse.relay.stream_check import BrokenStream
 from enginehouse.relay.stream_form import stream_form
 from enginehouse.relay.upstream.connection import AnswerHead
+from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.record import AttemptRecord, Ending
 
 _log = logging.getLogger("enginehouse.relay")
@@ -103,6 +104,7 @@ class Exchange:
         if self._status:
             return
         job = self._job
+        log_context.enter(job.request_id, job.trace.trace_id if job.trace is not None else "")
         try:
             job.admit(body, caller)
             self._dispatch.start()
@@ -111,6 +113,8 @@ class Exchange:
         except Exception:
             _log.exception("a request met a defect of the gateway")
             self.cancel(RequestError("Internal error; see the gateway's log"))
+        finally:
+            log_context.leave()
         self._overhead = perf_counter() - job.began
 
     def client_disconnected(self) -> None:
@@ -179,10 +183,15 @@ class Exchange:
                 self._spoil(attempt, problem)
 
     def broken(self, why: str, *, stale: bool) -> None:
-        if stale:
-            self._dispatch.send_anew()
-        elif self._dispatch.attempt is not None:
-            self._lost(self._dispatch.attempt.broken(why))
+        job = self._job
+        log_context.enter(job.request_id, job.trace.trace_id if job.trace is not None else "")
+        try:
+            if stale:
+                self._dispatch.send_anew()
+            elif self._dispatch.attempt is not None:
+                self._lost(self._dispatch.attempt.broken(why))
+        finally:
+            log_context.leave()
 
     def _lost(self, error: RequestError) -> None:
         if self._reply.begun:

@@ -17,7 +17,7 @@ def request_record(job: Job, attempts: Sequence[AttemptRecord], ended: float, en
     """The record of the request of ``job``, which has a tracer. A request that was not sampled gets a trace now."""
     context, requirements = job.context, job.requirements
     assert context.tracer is not None
-    trace = job.trace or context.tracer.begin_late(job.headers)
+    trace = job.trace = job.trace or context.tracer.begin_late(job.headers)
     parent, link, captured = trace.parent, trace.link, trace.captured
     waited = [attempt.route.chosen.replica for attempt in attempts if attempt.queued]
     return RequestRecord(

@@ -8,11 +8,15 @@
     trace_context     the trace of a client, and the one that engines are told of
     exporter_process  starts the exporter and sends it records
     exporter/         the exporter: makes spans and sends them to a collector
+    metric_list       all metrics, with their labels and what they mean
     counters          counters and histograms of finished requests
     decisions         the last routes
     observers         notifies observers of events
     event_stream      events and snapshots for operators' browsers
     logs              the gateway's own log
+    log_context       which request the event loop works for
+    redaction         masks secrets in lines
+    access_log        one line for each request
     log_ring          the last lines of one log, the gateway's or an engine's
     log_reader        several logs, read and followed as one
 """

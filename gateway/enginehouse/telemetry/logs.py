@@ -5,27 +5,53 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timezone
 
 import msgspec
 
 from enginehouse.config.schema import TelemetrySettings
+from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.log_ring import LogRing
+from enginehouse.telemetry.redaction import Redaction
+
+
+class TextLines(logging.Formatter):
+    """Lines for people, without secrets. A line of a request ends with its ids."""
+
+    def __init__(self, redaction: Redaction) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s%(ids)s")
+        self._redaction = redaction
+
+    def format(self, record: logging.LogRecord) -> str:
+        request = log_context.request(record.thread)
+        trace = f" trace_id={request.trace_id}" if request is not None and request.trace_id else ""
+        record.ids = f" request_id={request.request_id}{trace}" if request is not None else ""
+        return self._redaction.apply(super().format(record))
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per line: time, level, logger, message and, if there is one, the exception."""
+    """One JSON object per line: time, level, logger, message, the ids of the request and the exception, if any.
+
+    Secrets are masked.
+    """
+
+    def __init__(self, redaction: Redaction) -> None:
+        super().__init__()
+        self._redaction = redaction
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
             "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": self._redaction.apply(record.getMessage()),
         }
+        if (request := log_context.request(record.thread)) is not None:
+            line |= {name: value for name, value in request._asdict().items() if value}
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = self._redaction.apply(self.formatException(record.exc_info))
         return msgspec.json.encode(line).decode()
 
 
@@ -57,13 +83,19 @@ class GatewayLog(logging.Handler):
                 self._loop.call_soon_threadsafe(self.ring.write, line)
 
 
-def configure_logs(settings: TelemetrySettings, log: GatewayLog | None = None) -> GatewayLog:
-    """Send this process's log to standard error, as ``[telemetry]`` says, and keep its last lines in ``log``."""
-    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+def configure_logs(
+    settings: TelemetrySettings, log: GatewayLog | None = None, secrets: Iterable[str] = ()
+) -> GatewayLog:
+    """Send this process's log to standard error, as ``[telemetry]`` says, and keep its last lines in ``log``.
+
+    ``secrets`` are masked in it.
+    """
+    redaction = Redaction(secrets)
+    formatter = JsonLines(redaction) if settings.log_format == "json" else TextLines(redaction)
     own = log or GatewayLog()
     handlers = [own, logging.StreamHandler(sys.stderr)]
     for handler in handlers:
-        handler.setFormatter(JsonLines() if settings.log_format == "json" else text)
+        handler.setFormatter(formatter)
     logging.basicConfig(level=settings.log_level.upper(), handlers=handlers, force=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     return own

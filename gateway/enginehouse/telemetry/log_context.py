@@ -1,0 +1,46 @@
+"""Which request the event loop works for, so that each line of the log can name it."""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+
+class LoggedRequest(NamedTuple):
+    """A request as lines of the log name it. ``trace_id`` is empty if it is not traced."""
+
+    request_id: str
+    trace_id: str
+
+
+class LogContext:
+    """The request that one thread works for.
+
+    A variable of ``contextvars`` would stay in the callbacks of kept connections, which serve other requests later.
+    """
+
+    __slots__ = ("_request_id", "_thread", "_trace_id")
+
+    def __init__(self) -> None:
+        self._request_id = b""
+        self._trace_id = ""
+        self._thread = 0
+
+    def enter(self, request_id: bytes, trace_id: str) -> None:
+        """Name this request in the lines of this thread until ``leave``."""
+        self._request_id = request_id
+        self._trace_id = trace_id
+        self._thread = threading.get_ident()
+
+    def leave(self) -> None:
+        """Name no request."""
+        self._request_id = b""
+
+    def request(self, thread: int | None) -> LoggedRequest | None:
+        """The request that ``thread`` works for."""
+        if not self._request_id or thread != self._thread:
+            return None
+        return LoggedRequest(self._request_id.decode(), self._trace_id)
+
+
+log_context = LogContext()
