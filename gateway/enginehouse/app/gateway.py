@@ -20,6 +20,7 @@ from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.keys import Keyring
 from enginehouse.api.pages.cluster import ClusterPages
 from enginehouse.api.pages.endless import EndlessStreams
+from enginehouse.api.pages.engine_pages import EnginePages
 from enginehouse.api.pages.events import Events
 from enginehouse.api.pages.health import HealthPages
 from enginehouse.api.pages.lifecycle import Lifecycle
@@ -225,7 +226,8 @@ class Gateway:
         config, admission = self.config, self.admission
         live = LiveView(self.relay, self.engines)
         routes: list[BaseRoute] = [
-            *ModelList(admission, self._aliases, int(time())).routes,
+            *ModelList(admission, lambda: self.config.models, self._aliases, int(time())).routes,
+            *EnginePages(admission).routes,
             *self.health.routes,
             UpstreamRoute(admission, self._aliases),
             OperatorPages(

@@ -291,6 +291,11 @@ class ModelSettings(CapabilitySettings, frozen=True):
     ] = ""
     start_timeout: Annotated[Duration, Meta(description="time limit for starting")] = 120
     stop_timeout: Annotated[Duration, Meta(description="time to stop before it is killed")] = 10
+    name: Annotated[str, Meta(description="name for people, in `GET /v1/models`")] = ""
+    description: Annotated[str, Meta(description="description for people, in `GET /v1/models`")] = ""
+    unlisted: Annotated[
+        bool, Meta(description="leave it out of `GET /v1/models`; it can be asked for all the same")
+    ] = False
     preload: Annotated[bool, Meta(description="load it when the gateway starts")] = False
     pin: Annotated[bool, Meta(description="never evict it for another model")] = False
     concurrency: Annotated[

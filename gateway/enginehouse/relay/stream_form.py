@@ -100,6 +100,7 @@ _FORMS: Mapping[str, StreamForm] = {
         frozenset({"error"}),
         plain=msgspec.json.Decoder(_OfMessage).decode,
     ),
+    "/v1/messages/count_tokens": StreamForm(_anthropic, _anthropic),
     "/v1/responses": StreamForm(
         _openai,
         _of_responses,

@@ -19,8 +19,8 @@ else:
 TEXT = """
 logRequests: true
 models:
-  a: {cmd: "llama-server --port ${PORT}", name: A}
-  b: {cmd: "llama-server --port ${PORT}", name: B}
+  a: {cmd: "llama-server --port ${PORT}", metadata: {a: 1}}
+  b: {cmd: "llama-server --port ${PORT}", metadata: {a: 1}}
 """
 COMMAND = {"driver": "llamacpp", "command": "llama-server --port ${port}"}
 
@@ -42,7 +42,7 @@ def test_toml_goes_to_standard_output_and_notes_to_standard_error(file: Path) ->
     assert tomllib.loads(result.stdout) == {"models": {"a": COMMAND, "b": COMMAND}}
     lines = result.stderr.splitlines()
     assert [line.partition(": left out")[0] for line in lines] == [
-        "note: models.a.name, models.b.name",
+        "note: models.a.metadata, models.b.metadata",
         "note: logRequests",
     ]
 
@@ -51,7 +51,7 @@ def test_json_has_both(file: Path) -> None:
     result = run(file, "--json")
     printed = json.loads(result.stdout)
     assert printed["config"] == {"models": {"a": COMMAND, "b": COMMAND}}
-    assert [note["key"] for note in printed["notes"]] == ["models.a.name", "models.b.name", "logRequests"]
+    assert [note["key"] for note in printed["notes"]] == ["models.a.metadata", "models.b.metadata", "logRequests"]
     assert all(note["note"] for note in printed["notes"])
     assert result.stderr == ""
 

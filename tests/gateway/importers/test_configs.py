@@ -29,6 +29,8 @@ models:
     cmd: llama-server --port ${PORT} -m embed.gguf --embeddings
     ttl: 0
     unlisted: true
+    name: Embedder
+    description: for search
 """
 
 
@@ -53,11 +55,16 @@ def test_a_simple_configuration(imported: Import) -> None:
         300,
     )
     embed = ModelSettings(
-        driver="llamacpp", command="llama-server --port ${port} -m embed.gguf --embeddings", start_timeout=300
+        driver="llamacpp",
+        command="llama-server --port ${port} -m embed.gguf --embeddings",
+        start_timeout=300,
+        name="Embedder",
+        description="for search",
+        unlisted=True,
     )
     assert config.models["embed"] == embed
     assert config.routing.aliases == {"gpt-4o-mini": "llama3:8b", "small": "llama3:8b"}
-    assert list(notes) == ["models.embed.unlisted"]
+    assert list(notes) == []
     assert warnings == ()
 
 

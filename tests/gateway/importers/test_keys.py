@@ -152,9 +152,8 @@ NOTED = [
 ]
 
 NOTED_OF_A_MODEL = [
-    ("name: Em", "name"),
-    ("description: text", "description"),
-    ("unlisted: true", "unlisted"),
+    ("cmd: whisper-server -m w.bin --port ${PORT}", "cmd"),
+    ("cmd: sd-server --listen-port ${PORT}", "cmd"),
     ("metadata: {a: '${PORT}'}", "metadata"),
     ("sendLoadingState: true", "sendLoadingState"),
     ("compat: {ignoreWebsockets: true}", "compat"),

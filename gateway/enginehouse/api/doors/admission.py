@@ -16,7 +16,18 @@ INFERENCE_PATHS = (
     "/v1/responses",
     "/v1/rerank",
     "/v1/messages",
+    "/v1/messages/count_tokens",
     "/v1/audio/speech",
+    "/v1/images/generations",
+    "/v1/score",
+    "/rerank",
+    "/reranking",
+    "/score",
+    "/tokenize",
+    "/detokenize",
+    "/apply-template",
+    "/completion",
+    "/infill",
 )
 """The endpoints whose ``POST`` is relayed to an engine: JSON with a ``model``."""
 

@@ -12,18 +12,34 @@ from starlette.routing import BaseRoute, Route
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.errors import json_response
 from enginehouse.api.keys import KeyHolder
+from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.errors import ModelNotFound
-from enginehouse.domain.replica import Candidate
+from enginehouse.domain.replica import Candidate, ReplicaState
+
+_WORDS = {
+    ReplicaState.READY: "loaded",
+    ReplicaState.STARTING: "loading",
+    ReplicaState.SLEEPING: "sleeping",
+}
+"""The best state of a replica first; all other states are ``unloaded``."""
 
 
 class ModelList:
     """Lists the fleet's models and their aliases, as far as the caller may use them.
 
-    ``aliases`` returns the current aliases. ``since`` is the start of the gateway, in seconds since the epoch.
+    ``models`` and ``aliases`` return the current configuration of both. ``since`` is the start of the gateway, in
+    seconds since the epoch.
     """
 
-    def __init__(self, admission: Admission, aliases: Callable[[], Mapping[str, str]], since: int) -> None:
+    def __init__(
+        self,
+        admission: Admission,
+        models: Callable[[], Mapping[str, ModelSettings]],
+        aliases: Callable[[], Mapping[str, str]],
+        since: int,
+    ) -> None:
         self._admission = admission
+        self._models = models
         self._aliases = aliases
         self._since = since
 
@@ -34,18 +50,20 @@ class ModelList:
     async def all(self, request: Request) -> Response:
         """``GET /v1/models``."""
         holder = self._admission.keyring.caller(request.headers.raw)
-        return json_response({"object": "list", "data": list(self._listed(holder).values())})
+        unlisted = {name for name, settings in self._models().items() if settings.unlisted}
+        cards = [card for card in self._cards(holder).values() if card["id"] not in unlisted]
+        return json_response({"object": "list", "data": cards})
 
     async def one(self, request: Request) -> Response:
         """``GET /v1/models/{id}``."""
         holder = self._admission.keyring.caller(request.headers.raw)
         wanted = request.path_params["id"]
-        card = self._listed(holder).get(wanted)
+        card = self._cards(holder).get(wanted)
         if card is None:
             raise ModelNotFound(wanted)
         return json_response(card)
 
-    def _listed(self, holder: KeyHolder | None) -> dict[str, dict[str, Any]]:
+    def _cards(self, holder: KeyHolder | None) -> dict[str, dict[str, Any]]:
         models = self._admission.relay.context.fleet.snapshot.models
         cards = {name: self._card(name, candidates) for name, candidates in models.items()}
         for alias, target in self._aliases().items():
@@ -56,4 +74,14 @@ class ModelList:
     def _card(self, name: str, candidates: Sequence[Candidate]) -> dict[str, Any]:
         lengths = [c.capabilities.context_length for c in candidates if c.capabilities.context_length is not None]
         card = {"id": name, "object": "model", "created": self._since, "owned_by": "enginehouse", "root": name}
+        card |= {"status": {"value": _status(candidates)}}
+        if (settings := self._models().get(name)) is not None:
+            texts = {"name": settings.name, "description": settings.description}
+            card |= {key: text for key, text in texts.items() if text}
         return card | {"max_model_len": max(lengths)} if lengths else card
+
+
+def _status(candidates: Sequence[Candidate]) -> str:
+    """The state of a model, in the words of llama-server's router."""
+    states = {candidate.state for candidate in candidates}
+    return next((word for state, word in _WORDS.items() if state in states), "unloaded")

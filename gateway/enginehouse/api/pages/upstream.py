@@ -57,7 +57,7 @@ class UpstreamRoute(BaseRoute):
             location = scope["raw_path"] + b"/" + query
             await RedirectResponse(location.decode("latin-1"), status)(scope, receive, send)
         else:
-            await _CallDoor(self._admission, EngineCall(address.model, scope["method"], target))(scope, receive, send)
+            await CallDoor(self._admission, EngineCall(address.model, scope["method"], target))(scope, receive, send)
 
     def _address(self, behind: bytes) -> Address:
         """Split ``behind`` after the longest known name, which may have slashes, or else after its first segment."""
@@ -97,7 +97,7 @@ def _check_path(target: str) -> None:
         raise InvalidRequest("A path below /upstream/MODEL/ must not have '..', '//' or a backslash, encoded or not")
 
 
-class _CallDoor(AsgiDoor):
+class CallDoor(AsgiDoor):
     """The ASGI door for one request to an engine."""
 
     def __init__(self, admission: Admission, call: EngineCall) -> None:

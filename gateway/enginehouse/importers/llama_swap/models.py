@@ -18,11 +18,9 @@ from enginehouse.importers.llama_swap.table import Table
 _HEALTH_PATH = "/health"
 _PATH_CHARACTERS = "/%?=&:@!$'()*+,;~"
 _WINDOWS_PATH = re.compile(r"\b[A-Za-z]:\\")
+_TAKES_FORMS = re.compile(r"(whisper|sd)-server|whisper\.cpp|stable-diffusion")
 _LEFT_OUT = {
-    "name": "left out: models have no display name",
-    "description": "left out: models have no description",
     "metadata": "left out: the model list only has the capabilities of a model",
-    "unlisted": "left out: every model is listed; auth.keys.models restricts what the holder of a key sees",
     "compat": "left out: WebSockets count like other requests",
     "healthCheckTimeout": "left out: llama-swap ignores it in favour of the global value; set start_timeout",
 }
@@ -76,7 +74,7 @@ def read_model(table: Table, id: str, name: str, port: int, defaults: ModelDefau
         table.note("left out: it has neither a command that can be launched nor a URL")
         return None
     filters = read_filters(table.table("filters"))
-    shared = _capabilities(table.table("capabilities"))
+    shared = _shown(table) | _capabilities(table.table("capabilities"))
     limits = read_timeouts(table.table("timeouts"))
     backend: dict[str, Any] | None = None
     if source.command:
@@ -87,6 +85,12 @@ def read_model(table: Table, id: str, name: str, port: int, defaults: ModelDefau
     table.leave_out(_LEFT_OUT)
     always, by_name = _own_filters(table, id, name, filters.always, filters.by_name)
     return ImportedModel(own | shared | ({"filters": always} if always else {}), backend, by_name)
+
+
+def _shown(table: Table) -> dict[str, Any]:
+    """What the model list shows of the model."""
+    shown = {"name": table.text("name"), "description": table.text("description"), "unlisted": table.flag("unlisted")}
+    return {key: value for key, value in shown.items() if value}
 
 
 def read_timeouts(table: Table) -> dict[str, Any]:
@@ -167,6 +171,9 @@ def _launched(table: Table, driver: str, command: str, launch: Macros, defaults:
         "progress": _progress(table, defaults),
     }
     _note_differences(table, driver, command)
+    if _TAKES_FORMS.search(command):
+        text = "the gateway relays JSON: clients send forms, such as audio files, to /upstream/MODEL/v1/..."
+        table.note(text, "cmd")
     usual = {"ttl": "0", "start_timeout": "2m", "stop_timeout": "10s"}
     return {key: value for key, value in settings.items() if value and usual.get(key) != value}
 

@@ -1,0 +1,75 @@
+"""The endpoints of engines that are routed by model, and the model list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from enginehouse.api.doors.admission import INFERENCE_PATHS
+from tests.support.raw_client import RawResponse
+from tests.support.scripted_engine import StartEngine
+from tests.support.served_gateway import OpenGateway
+
+ENGINES_OWN = [path for path in INFERENCE_PATHS if not path.startswith("/v1/")]
+
+
+def read(reply: RawResponse) -> Any:
+    assert reply.status == 200, reply.body
+    return msgspec.json.decode(reply.body)
+
+
+@pytest.mark.parametrize("path", INFERENCE_PATHS)
+async def test_a_post_goes_to_the_same_path_of_the_models_engine(
+    path: str, house: OpenGateway, engine: StartEngine
+) -> None:
+    served = await engine()
+    gateway = await house(served, routing={"aliases": {"gpt-4": "m"}})
+    reply = await gateway.ask(gateway.post({"model": "gpt-4", "content": "x", "input_prefix": "a"}, path=path))
+    assert reply.status == 200
+    call = await served.call()
+    assert call.request_line == f"POST {path} HTTP/1.1".encode()
+    assert msgspec.json.decode(call.body)["model"] == "m"
+
+
+@pytest.mark.parametrize("path", ENGINES_OWN)
+async def test_an_engines_own_endpoint_needs_a_model_too(path: str, house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine())
+    reply = await gateway.ask(gateway.post(b'{"content": "x"}', path=path))
+    assert (reply.status, reply.code) == (400, "invalid_request")
+    assert b"name the model to use" in reply.body
+
+
+async def test_errors_of_anthropics_token_count_have_anthropics_form(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine())
+    reply = await gateway.ask(gateway.post({"model": "gone"}, path="/v1/messages/count_tokens"))
+    assert reply.status == 404
+    assert msgspec.json.decode(reply.body)["type"] == "error"
+
+
+@pytest.mark.parametrize("path", ["/props", "/slots"])
+async def test_a_page_of_one_models_engine(path: str, house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served)
+    assert (await gateway.ask(gateway.get(f"{path}?model=m&autoload=false"))).status == 200
+    assert (await served.call()).request_line == f"GET {path}?model=m&autoload=false HTTP/1.1".encode()
+    unnamed = await gateway.ask(gateway.get(path))
+    assert (unnamed.status, unnamed.code) == (400, "invalid_request")
+    assert (await gateway.ask(gateway.get(f"{path}?model=gone"))).status == 404
+
+
+async def test_the_model_list_has_names_descriptions_and_states(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine(), models={"m": {"name": "Model M", "description": "for tests"}})
+    [card] = read(await gateway.ask(gateway.get("/v1/models")))["data"]
+    assert (card["id"], card["name"], card["description"]) == ("m", "Model M", "for tests")
+    assert card["status"] == {"value": "loaded"}
+
+
+async def test_an_unlisted_model_is_only_shown_by_its_id(house: OpenGateway, engine: StartEngine) -> None:
+    models = {"m": {"unlisted": True}, "cold": {"command": "engine ${port}"}}
+    gateway = await house(await engine(), models=models)
+    [card] = read(await gateway.ask(gateway.get("/v1/models")))["data"]
+    assert (card["id"], card["status"]) == ("cold", {"value": "unloaded"})
+    assert read(await gateway.ask(gateway.get("/v1/models/m")))["id"] == "m"
+    assert (await gateway.ask(gateway.post())).status == 200
