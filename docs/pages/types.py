@@ -75,6 +75,7 @@ _TESTING = {
         "testing.checks.schedulers",
         "testing.checks.swappers",
         "testing.checks.drivers",
+        "testing.checks.live_engine",
         "testing.checks.launchers",
         "testing.checks.discoverers",
         "testing.checks.rescheduling",

@@ -13,7 +13,9 @@ from contextlib import suppress
 import httpx
 import pytest
 
+from enginehouse.testing import check_driver
 from enginehouse.testing.gateway import RunningGateway
+from enginehouse_llamacpp import LlamaCppRouterDriver
 from tests.support.plain_httpx import get, post
 from tests.support.real_engines import find_llama_server
 
@@ -109,3 +111,7 @@ def test_what_its_owner_loads_by_hand_is_ready(gateway: RunningGateway, router: 
     assert ask(gateway, "a")[0] == 200
     assert post(f"{router}/models/load", json={"model": "b"}).status_code == 200
     gateway.until(lambda _: states(gateway)["b"] == "ready", timeout=30)
+
+
+def test_its_driver_passes_the_check_on_it(router: str) -> None:
+    check_driver(LlamaCppRouterDriver, router, "a")

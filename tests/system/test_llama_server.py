@@ -9,7 +9,9 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
+from enginehouse.testing import check_driver
 from enginehouse.testing.gateway import RunningGateway
+from enginehouse_llamacpp import LlamaCppDriver
 from tests.support.real_engines import find_llama_server
 
 pytestmark = pytest.mark.engine
@@ -76,3 +78,8 @@ def test_the_model_is_listed_with_its_context(client: openai.OpenAI) -> None:
 def test_a_conversation_that_does_not_fit_is_refused_before_the_engine_sees_it(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="context_length"):
         client.chat.completions.create(model="tiny:1m", messages=[{"role": "user", "content": "word " * 2000}])
+
+
+def test_its_driver_passes_the_check_on_it(gateway: RunningGateway) -> None:
+    [backend] = gateway.status()["backends"]
+    check_driver(LlamaCppDriver, backend["url"] or f"{gateway.url}/upstream/tiny:1m", "tiny:1m")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from enginehouse.testing.checks.drivers import check_driver
     from enginehouse.testing.checks.extractors import check_extractor
     from enginehouse.testing.checks.launchers import check_launcher
+    from enginehouse.testing.checks.live_engine import HttpEngineClient, check_live_engine
     from enginehouse.testing.checks.observers import check_observer
     from enginehouse.testing.checks.rescheduling import check_migrator, check_rescheduling_policy
     from enginehouse.testing.checks.routing import check_filter, check_scorer, check_strategy
@@ -40,6 +41,7 @@ __all__ = [
     "FakeEffects",
     "FakeEngineClient",
     "FakeSwap",
+    "HttpEngineClient",
     "OneAtATime",
     "SlowPluginWarning",
     "candidate",
@@ -49,6 +51,7 @@ __all__ = [
     "check_extractor",
     "check_filter",
     "check_launcher",
+    "check_live_engine",
     "check_migrator",
     "check_observer",
     "check_rescheduling_policy",
@@ -69,6 +72,7 @@ _MODULES = (
     "enginehouse.testing.checks.drivers",
     "enginehouse.testing.checks.extractors",
     "enginehouse.testing.checks.launchers",
+    "enginehouse.testing.checks.live_engine",
     "enginehouse.testing.checks.observers",
     "enginehouse.testing.checks.rescheduling",
     "enginehouse.testing.checks.routing",

@@ -11,6 +11,7 @@ from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
 from enginehouse.interfaces.drivers import Driver, LaunchSpec, LoadedModel, ServedModel
 from enginehouse.testing.checks.continuations import check_continuations
 from enginehouse.testing.checks.expect import expect, expect_sequence
+from enginehouse.testing.checks.live_engine import check_live_engine
 from enginehouse.testing.checks.speed import warn_if_slow
 from enginehouse.testing.fake_engine import FakeEngineClient
 
@@ -18,8 +19,11 @@ _ODD: tuple[Any, ...] = (b"", b"<html>", [], {}, {"data": None}, {"data": [{}]},
 """Answers with status 200 that are no lists of models."""
 
 
-def check_driver(factory: Callable[[], Driver]) -> None:
+def check_driver(factory: Callable[[], Driver], url: str = "", model: str = "", key: str = "") -> None:
     """Check a driver against the rules of its interface. Call it in a synchronous test.
+
+    With ``url`` and ``model`` also on a real engine, which serves that model and has nothing else to do:
+    ``check_live_engine``. ``key`` is the engine's API key.
 
     - ``command`` is ``None`` or a launch line with the port; ``environment`` maps names to texts. Both are the same for
       the same spec.
@@ -40,6 +44,8 @@ def check_driver(factory: Callable[[], Driver]) -> None:
     warn_if_slow("command", lambda: it.command(next(_specs())))
     check_continuations(it)
     asyncio.run(_check_questions(it))
+    if url:
+        check_live_engine(it, url, model, key)
 
 
 def _specs() -> Iterator[LaunchSpec]:
