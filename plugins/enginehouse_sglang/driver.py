@@ -49,7 +49,8 @@ class SglangDriver(OpenAICompatibleDriver):
         where = ["--host", "127.0.0.1", "--port", str(spec.port)]
         model = ["--model-path", spec.path, "--served-model-name", spec.model]
         options = option_arguments(spec.options_as(SglangOptions), switches=SglangOptions.__struct_fields__)
-        return ["python", "-m", "sglang.launch_server", *model, *where, *context, *options]
+        saver = ["--enable-memory-saver"] if spec.sleep and "--enable-memory-saver" not in options else []
+        return ["python", "-m", "sglang.launch_server", *model, *where, *context, *saver, *options]
 
     def why_not(self, spec: LaunchSpec) -> str:
         return missing_folder(spec.path)
@@ -66,6 +67,13 @@ class SglangDriver(OpenAICompatibleDriver):
         served = await super().models(engine)
         known = await self._model_information(engine)
         return [ServedModel(model.name, model.capabilities.over(known)) for model in served]
+
+    async def sleep(self, engine: EngineClient) -> bool:
+        """Release the memory of weights and KV cache. Fails on a server without ``--enable-memory-saver``."""
+        return (await engine.request("POST", "/release_memory_occupation", b"{}")).status == 200
+
+    async def wake(self, engine: EngineClient) -> bool:
+        return (await engine.request("POST", "/resume_memory_occupation", b"{}")).status == 200
 
     async def status(self, engine: EngineClient) -> InstanceStatus | None:
         """From ``/metrics``; ``None`` for a server that was started without ``--enable-metrics``."""

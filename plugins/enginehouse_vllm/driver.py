@@ -43,7 +43,7 @@ class VllmDriver(OpenAICompatibleDriver):
         context = ["--max-model-len", str(spec.context_length)] if spec.context_length else []
         sleep = ["--enable-sleep-mode"] if spec.sleep else []
         where = ["--host", "127.0.0.1", "--port", str(spec.port)]
-        options = option_arguments(spec.options_as(VllmOptions), omit=("sleep_level",))
+        options = option_arguments(spec.options_as(VllmOptions))
         return ["vllm", "serve", spec.path, "--served-model-name", spec.model, *where, *context, *sleep, *options]
 
     def why_not(self, spec: LaunchSpec) -> str:

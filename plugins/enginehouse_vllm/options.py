@@ -12,15 +12,11 @@ Table = dict[str, Any]
 
 
 class VllmOptions(EngineOptions, frozen=True, forbid_unknown_fields=True):
-    """Each but ``sleep_level`` is the flag of the same name; one that is left out is vLLM's own default.
+    """Each is the flag of the same name; one that is left out is vLLM's own default.
 
     Their meaning: https://docs.vllm.ai/en/latest/cli/serve.html
     """
 
-    sleep_level: Annotated[
-        Literal[1, 2],
-        Meta(description="where weights go while the engine sleeps: 1 to main memory, 2 nowhere; they are read again"),
-    ] = 1
     tensor_parallel_size: Annotated[int | None, Meta(description="GPUs that share each layer")] = None
     pipeline_parallel_size: Annotated[int | None, Meta(description="GPUs that hold layers one after the other")] = None
     data_parallel_size: Annotated[int | None, Meta(description="copies of the model behind one address")] = None

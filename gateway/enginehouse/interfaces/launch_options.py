@@ -9,19 +9,16 @@ import msgspec
 from enginehouse.interfaces.drivers import EngineOptions
 
 
-def option_arguments(
-    options: EngineOptions, *, omit: Collection[str] = (), switches: Collection[str] = ()
-) -> list[str]:
+def option_arguments(options: EngineOptions, *, switches: Collection[str] = ()) -> list[str]:
     """The arguments for ``options``, in the order of their fields: ``gpu_layers = 99`` is ``--gpu-layers 99``.
 
     ``None`` is left out. ``True`` is the flag alone, ``False`` the flag with ``no-`` in front; for ``switches``, which
-    have no such flag, it is nothing. The items of a list follow the flag; a table is written as JSON. ``omit``: fields
-    that are no flags.
+    have no such flag, it is nothing. The items of a list follow the flag; a table is written as JSON.
     """
     arguments: list[str] = []
     for field in options.__struct_fields__:
         value, flag = getattr(options, field), field.replace("_", "-")
-        if value is None or field in omit:
+        if value is None:
             continue
         if value is True:
             arguments.append(f"--{flag}")

@@ -50,7 +50,6 @@ def test_options_of_vllm_become_flags() -> None:
         "enable_prefix_caching": False,
         "lora_modules": ["a=/a", "b=/b"],
         "kv_transfer_config": {"kv_connector": "NixlConnector", "kv_role": "kv_both"},
-        "sleep_level": 2,
     }
     assert _flags(VllmDriver(), "vllm", options) == (
         "--tensor-parallel-size 2 --no-enable-prefix-caching --enforce-eager --lora-modules a=/a b=/b "
@@ -78,7 +77,7 @@ def test_options_of_sglang_have_no_negative_flags() -> None:
             {"parallel": "four"},
             r"models.m.options.parallel: option 'parallel' of the driver",
         ),
-        (VllmDriver(), "vllm", {"sleep_level": 3}, r"models.m.options.sleep_level"),
+        (VllmDriver(), "vllm", {"scheduling_policy": "lifo"}, r"models.m.options.scheduling_policy"),
         (OpenAIDriver(), "openai", {"a": 1}, r"models.m.options.a: unknown option 'a' .*takes no options"),
     ],
 )
