@@ -33,6 +33,7 @@ PAGES = [
     "how-to/watch.md",
     "how-to/debug.md",
     "how-to/plan-capacity.md",
+    "how-to/compare-policies.md",
     "explanation/routing.md",
 ]
 
@@ -41,7 +42,7 @@ _NAMED_FILE = re.compile(r"`([\w-]+\.(?:toml|json|py))`[^`]*\Z")
 _COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n?", re.MULTILINE)
 _SAVED = ("toml", "json", "python")
 _PORTS = ("8080", "8001", "8002")
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 
 
 class Block(NamedTuple):
@@ -138,6 +139,7 @@ def terminal(tmp_path: Path, ports: Mapping[str, str]) -> Iterator[Terminal]:
         opened.close()
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", PAGES)
 def test_a_session_goes_as_the_page_shows(
     page: str, terminal: Terminal, ports: Mapping[str, str], tmp_path: Path

@@ -44,7 +44,7 @@ class EngineCore:
     ``now`` is its clock in seconds: each step advances it by the step's duration, and a caller may advance it while
     there is nothing to do. ``before_step`` is called with the time before each step is planned. With
     ``async_scheduling``, each step is planned before the result of the previous one is processed. The staging worker
-    runs in between, or in a thread with ``staging_thread``.
+    runs in between, or in a thread with ``staging_thread``. ``makes_text``: the tokens that come in and out matter.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class EngineCore:
         self.now = 0.0
         self._transfer_worker = transfer_worker
         self.before_step = before_step
+        self.makes_text = not isinstance(runner, TimingRunner)
         self._runner = runner
         self._steps = steps
         self._ahead = 2 if scheduler.state.constants.async_scheduling else 1

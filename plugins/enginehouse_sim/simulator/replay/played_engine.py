@@ -71,7 +71,7 @@ class PlayedEngine:
         """Add the request ``asked``, which is the ``number``-th, at a time. ``False`` if it can never run."""
         state = self._core.scheduler.state
         constants = state.constants
-        prompt = prompt_of(asked, number)
+        prompt = prompt_of(asked, number) if self._core.makes_text else [0] * asked.input_length
         wanted = RequestState(
             request_id=str(number),
             prompt_token_ids=prompt,
