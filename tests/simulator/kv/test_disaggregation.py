@@ -10,7 +10,7 @@ import pytest
 
 from enginehouse_sim.simulator.domain.request import MultiModalInput, RequestState, RequestStatus
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
-from enginehouse_sim.simulator.kv.disaggregation import FETCH_TIMEOUT, Disaggregation
+from enginehouse_sim.simulator.kv.disaggregation import FETCH_TIMEOUT, Disaggregation, KvAddress
 from enginehouse_sim.simulator.kv.remote_blocks import RemoteBlockRegistry, RemoteBlocks
 from enginehouse_sim.simulator.steps.transfer import KvShape, KvTransfer
 
@@ -25,7 +25,8 @@ class Pair:
         self.time = 0.0
         offers = RemoteBlockRegistry()
         self.prefill, self.decode = (
-            Disaggregation(name, offers, BlockHasher(4), LINK, lambda: self.time, ("127.0.0.1", 8000)) for name in "pd"
+            Disaggregation(KvAddress(name, offers, "127.0.0.1", 8000), BlockHasher(4), LINK, lambda: self.time)
+            for name in "pd"
         )
 
 

@@ -12,7 +12,7 @@ from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
-from enginehouse_sim.simulator.kv.disaggregation import FETCH_TIMEOUT, Disaggregation
+from enginehouse_sim.simulator.kv.disaggregation import FETCH_TIMEOUT, Disaggregation, KvAddress
 from enginehouse_sim.simulator.kv.external_store import ExternalStore, StoreSource
 from enginehouse_sim.simulator.kv.host_tier import HostTier
 from enginehouse_sim.simulator.kv.remote_blocks import RemoteBlockRegistry
@@ -57,7 +57,7 @@ class Engine:
         self.clock = clock
         self.cache = KvCacheManager(limits)
         self.host = HostTier(self.cache, hasher, host_blocks, LINK)
-        self.disaggregation = Disaggregation(name, offers, hasher, LINK, clock.now)
+        self.disaggregation = Disaggregation(KvAddress(name, offers), hasher, LINK, clock.now)
         sources: list[KvSource] = [self.host]
         if store is not None:
             sources.append(StoreSource(store, hasher, LINK, load_async=load_async))

@@ -11,6 +11,7 @@ from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.grammar.manager import GrammarManager
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
+from enginehouse_sim.simulator.kv.disaggregation import Disaggregation, KvAddress
 from enginehouse_sim.simulator.kv.events import KvEvent, KvEvents
 from enginehouse_sim.simulator.kv.host_tier import HostTier
 from enginehouse_sim.simulator.kv.source import KvSource
@@ -30,12 +31,16 @@ def build_core(
     on_kv_events: Callable[[Sequence[KvEvent]], None] | None = None,
     sources: Sequence[KvSource] = (),
     *,
+    kv_address: KvAddress | None = None,
+    kv_bandwidth: float = 64e9,
     makes_text: bool = True,
 ) -> EngineCore:
     """Build a core. ``on_kv_events`` gets the prefix cache's events with each step.
 
-    ``sources``: sources of keys and values, besides the host memory of the settings. Without ``makes_text``, requests
-    get tokens without a meaning, and none ends by itself: that is faster, and takes the same virtual time.
+    ``sources``: sources of keys and values, besides the host memory of the settings. ``kv_address``: where other
+    engines find the blocks that this one keeps for them, and it theirs, over links of ``kv_bandwidth`` bytes per
+    second. Without ``makes_text``, requests get tokens without a meaning, and none ends by itself: that is faster, and
+    takes the same virtual time.
 
     Raises ``ConfigError`` for a profile that cannot be used.
     """
@@ -51,16 +56,29 @@ def build_core(
     hasher = BlockHasher(constants.block_size)
     tier = _host_tier(settings, kv_cache, hasher)
     all_sources = [*sources, tier] if tier is not None else sources
-    connector = SourceConnector(hasher, all_sources) if all_sources else None
+    disaggregation = None
+    if kv_address is not None:
+        transfer = KvTransfer(kv_shape(settings), kv_bandwidth)
+        disaggregation = Disaggregation(kv_address, hasher, transfer, now=lambda: core.now)
+    connector = None
+    if all_sources or disaggregation is not None:
+        connector = SourceConnector(hasher, all_sources, disaggregation=disaggregation)
     scheduler = BatchScheduler(constants, kv_cache, connector, GrammarManager() if makes_text else None)
     drafts = constants.use_spec_decode  # are accepted or not by the text that follows
-    return EngineCore(
+    core = EngineCore(
         scheduler,
         ModelRunner(runner) if makes_text or drafts else TimingRunner(constants.token_capacity),
         _steps(settings),
-        transfer_worker=TransferWorker() if connector is not None else None,
+        transfer_worker=_transfer_worker(disaggregation) if connector is not None else None,
         before_step=Offloading(scheduler, tier, settings.offload).before_step if tier is not None else None,
     )
+    return core
+
+
+def _transfer_worker(disaggregation: Disaggregation | None) -> TransferWorker:
+    if disaggregation is None:
+        return TransferWorker()
+    return TransferWorker(finished_sending=disaggregation.finished_sending)
 
 
 def kv_shape(settings: CoreSettings) -> KvShape:

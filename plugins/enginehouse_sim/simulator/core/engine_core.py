@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutputs, ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
+from enginehouse_sim.simulator.kv.remote_blocks import Origin
 from enginehouse_sim.simulator.kv.transfer_worker import TransferWorker
 from enginehouse_sim.simulator.model.runner import ModelRunner
 from enginehouse_sim.simulator.model.timing import TimingRunner
@@ -19,7 +20,7 @@ from enginehouse_sim.simulator.steps.load import StepLoad
 from enginehouse_sim.simulator.steps.models import StepModel
 
 IDLE_STEP = 0.001
-"""Seconds of a step in which no request could be scheduled and no load is under way."""
+"""The most seconds of a step in which no request could be scheduled: others may come meanwhile."""
 
 
 class StepResult(NamedTuple):
@@ -86,6 +87,13 @@ class EngineCore:
         with self._lock:
             self.scheduler.finish_requests(request_ids, status)
 
+    def fail_loads(self, origin: Origin) -> None:
+        """The engine that kept the blocks of ``origin`` is gone: requests that load them compute their prompts."""
+        with self._lock:
+            failed = self.scheduler.fail_loads(origin)
+        if self._transfer_worker is not None:
+            self._transfer_worker.end_loads(failed)
+
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything: for requests, or to report finished ones."""
@@ -144,14 +152,14 @@ class EngineCore:
         self._launched.append(_InFlightStep(scheduled, result, ends_at, load))
 
     def _seconds(self, scheduled: SchedulerOutput, load: StepLoad, begins_at: float) -> float:
-        """The step's duration; a step with nothing to compute lasts until the next load arrives."""
+        """The step's duration; a step with nothing to compute ends when a load arrives, and soon in any case."""
         stall = 0.0
         if self._transfer_worker is not None:
             stall = self._transfer_worker.begin_step(scheduled.kv_connector_metadata, begins_at)
         if scheduled.num_scheduled_tokens or not self.has_requests:
             return stall + self._steps.seconds(load)
         arrival = self._transfer_worker.next_arrival if self._transfer_worker is not None else None
-        return stall + (IDLE_STEP if arrival is None else max(0.0, arrival - begins_at))
+        return stall + (IDLE_STEP if arrival is None else min(IDLE_STEP, max(0.0, arrival - begins_at)))
 
     def _stage(self) -> None:
         if self._staging_thread is not None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
-from enginehouse_sim.simulator.kv.remote_blocks import RemoteBlockRegistry, RemoteBlocks
+from enginehouse_sim.simulator.kv.remote_blocks import Origin, RemoteBlockRegistry, RemoteBlocks, origin_in
 from enginehouse_sim.simulator.kv.source import KvSource
 from enginehouse_sim.simulator.steps.transfer import KvTransfer
 
@@ -16,31 +16,37 @@ FETCH_TIMEOUT = 480.0
 """Seconds for which blocks are kept for a fetch: the default of vLLM's ``VLLM_NIXL_ABORT_REQUEST_TIMEOUT``."""
 
 
+class KvAddress(NamedTuple):
+    """How other engines reach the blocks that this one keeps: its name, and where its side channel listens."""
+
+    engine_id: str
+    registry: RemoteBlockRegistry
+    host: str = "127.0.0.1"
+    port: int = 0
+
+
 class Disaggregation(KvSource):
     """Follows ``kv_transfer_params`` with the keys of vLLM's NIXL connector.
 
     A request with ``do_remote_decode`` that finishes by its length publishes its blocks, and its client gets the
     ``kv_transfer_params`` for the decoding engine. A request with ``do_remote_prefill`` fetches the blocks that its
-    parameters name, as far as they hold its own tokens; if they are gone, it computes its prompt. ``address``: host and
-    port under which other engines know this one.
+    parameters name, as far as they hold its own tokens; if they are gone, it computes its prompt.
     """
 
     def __init__(
         self,
-        engine_id: str,
-        registry: RemoteBlockRegistry,
+        address: KvAddress,
         hasher: BlockHasher,
         transfer: KvTransfer,
         now: Callable[[], float],
-        address: tuple[str, int] = ("127.0.0.1", 0),
     ) -> None:
-        self._engine_id = engine_id
-        self._registry = registry
+        self._engine_id = address.engine_id
+        self._registry = address.registry
         self._hasher = hasher
         self._transfer = transfer
         self._now = now
         self._address = address
-        self._fetching: dict[str, tuple[str, str]] = {}
+        self._fetching: dict[str, Origin] = {}
 
     @property
     def version(self) -> int:
@@ -48,8 +54,8 @@ class Disaggregation(KvSource):
 
     def match(self, request: RequestState, num_computed_tokens: int) -> int:
         """Up to all tokens of the request: the last block may be partly filled."""
-        key = _origin(request)
-        blocks = self._registry.find(*key) if key is not None else None
+        origin = _origin_of(request)
+        blocks = self._registry.find(origin) if origin is not None else None
         if blocks is None:
             return 0
         return max(0, self._num_common_tokens(request, blocks) - num_computed_tokens)
@@ -59,17 +65,17 @@ class Disaggregation(KvSource):
 
     def claim(self, request: RequestState, num_tokens: int) -> None:
         """Begin to fetch, or release the blocks at the other engine."""
-        key = _origin(request)
-        if key is None:
+        origin = _origin_of(request)
+        if origin is None:
             return
         if num_tokens:
-            self._registry.begin_fetch(*key)
-            self._fetching[request.request_id] = key
-        elif self._registry.find(*key) is not None:
-            self._registry.release(*key)
+            self._registry.begin_fetch(origin)
+            self._fetching[request.request_id] = origin
+        elif self._registry.find(origin) is not None:
+            self._registry.release(origin)
 
     def delivered(self, request_id: str) -> None:
-        self._registry.release(*self._fetching.pop(request_id))
+        self._registry.release(self._fetching.pop(request_id))
 
     def release(self, request: RequestState) -> None:
         self.claim(request, 0)
@@ -107,8 +113,8 @@ class Disaggregation(KvSource):
             "remote_engine_id": self._engine_id,
             "remote_request_id": request.request_id,
             "remote_block_ids": list(block_ids),
-            "remote_host": self._address[0],
-            "remote_port": self._address[1],
+            "remote_host": self._address.host,
+            "remote_port": self._address.port,
             "tp_size": 1,
         }
 
@@ -124,9 +130,5 @@ class Disaggregation(KvSource):
         return sum(1 for _ in same) * self._hasher.block_size
 
 
-def _origin(request: RequestState) -> tuple[str, str] | None:
-    """The engine and the request there that hold the blocks for ``request``."""
-    params = request.kv_transfer_params
-    if params is None or not params.get("do_remote_prefill") or "remote_engine_id" not in params:
-        return None
-    return str(params["remote_engine_id"]), str(params.get("remote_request_id", request.request_id))
+def _origin_of(request: RequestState) -> Origin | None:
+    return origin_in(request.kv_transfer_params, request.request_id)

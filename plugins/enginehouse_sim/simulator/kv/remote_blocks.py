@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
+
+
+class Origin(NamedTuple):
+    """The engine that keeps blocks, and the request there that they belong to."""
+
+    engine_id: str
+    request_id: str
+
+
+def origin_in(params: Mapping[str, Any] | None, request_id: str) -> Origin | None:
+    """The origin in ``kv_transfer_params``; its request is ``request_id`` if they name none."""
+    if params is None or not params.get("do_remote_prefill") or "remote_engine_id" not in params:
+        return None
+    return Origin(str(params["remote_engine_id"]), str(params.get("remote_request_id", request_id)))
 
 
 class RemoteBlocks(msgspec.Struct, frozen=True, kw_only=True):
     """The keys and values of the first tokens of a request, in the blocks of the engine that computed them.
 
-    ``block_hashes`` name the full blocks, ``beginning`` all ``num_tokens``. ``expires_at``: seconds on the engines'
+    ``block_hashes`` name the full blocks, ``beginning`` all ``num_tokens``. ``expires_at``: seconds on that engine's
     clock.
     """
 
@@ -21,44 +36,69 @@ class RemoteBlocks(msgspec.Struct, frozen=True, kw_only=True):
     beginning: int
     expires_at: float
 
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.engine_id, self.request_id)
+
 
 class RemoteBlockRegistry:
-    """All published blocks of the engines in one process. ``version`` changes when some are released."""
+    """All blocks that are kept by the engines of one process, or were learned of from others.
+
+    ``version`` changes when some are gone. ``on_release`` is called when learned ones are no longer needed.
+    """
 
     def __init__(self) -> None:
         self.version = 0
-        self._published: dict[str, dict[str, RemoteBlocks]] = {}
-        self._fetched: set[tuple[str, str]] = set()
+        self.on_release: Callable[[Origin], None] | None = None
+        self._kept: dict[Origin, RemoteBlocks] = {}
+        self._learned: set[Origin] = set()
+        self._fetched: set[Origin] = set()
         self._released: dict[str, list[str]] = {}
 
     def publish(self, blocks: RemoteBlocks) -> None:
-        self._published.setdefault(blocks.engine_id, {})[blocks.request_id] = blocks
+        """An engine of this process keeps blocks."""
+        self._kept[blocks.origin] = blocks
 
-    def find(self, engine_id: str, request_id: str) -> RemoteBlocks | None:
-        """The blocks, if they are published and no engine fetches them."""
-        if (engine_id, request_id) in self._fetched:
-            return None
-        return self._published.get(engine_id, {}).get(request_id)
+    def learn(self, blocks: RemoteBlocks) -> None:
+        """An engine of another process keeps blocks; it decides when they expire."""
+        self._kept[blocks.origin] = blocks
+        self._learned.add(blocks.origin)
 
-    def begin_fetch(self, engine_id: str, request_id: str) -> None:
-        """Reserve the blocks for one fetch; they do not expire before they are released."""
-        self._fetched.add((engine_id, request_id))
-
-    def release(self, engine_id: str, request_id: str) -> None:
-        """The blocks are no longer needed. Releasing twice is no error."""
-        if self._published.get(engine_id, {}).pop(request_id, None) is None:
-            return
-        self._fetched.discard((engine_id, request_id))
-        self._released.setdefault(engine_id, []).append(request_id)
+    def withdraw(self, origin: Origin) -> None:
+        """The engine that kept the blocks is gone."""
+        self._kept.pop(origin, None)
+        self._learned.discard(origin)
+        self._fetched.discard(origin)
         self.version += 1
+
+    def knows(self, origin: Origin) -> bool:
+        return origin in self._kept
+
+    def find(self, origin: Origin) -> RemoteBlocks | None:
+        """The blocks, if they are kept and no engine fetches them."""
+        return None if origin in self._fetched else self._kept.get(origin)
+
+    def begin_fetch(self, origin: Origin) -> None:
+        """Reserve the blocks for one fetch; they do not expire before they are released."""
+        self._fetched.add(origin)
+
+    def release(self, origin: Origin) -> None:
+        """The blocks are no longer needed. Releasing twice is no error."""
+        if self._kept.pop(origin, None) is None:
+            return
+        self._fetched.discard(origin)
+        self.version += 1
+        if origin not in self._learned:
+            self._released.setdefault(origin.engine_id, []).append(origin.request_id)
+            return
+        self._learned.remove(origin)
+        if self.on_release is not None:
+            self.on_release(origin)
 
     def take_released(self, engine_id: str, now: float) -> Sequence[str]:
         """The requests of an engine whose blocks were released or expired since the last call."""
-        expired = [
-            blocks.request_id
-            for blocks in self._published.get(engine_id, {}).values()
-            if blocks.expires_at <= now and (engine_id, blocks.request_id) not in self._fetched
-        ]
-        for request_id in expired:
-            self.release(engine_id, request_id)
+        own = [blocks for origin, blocks in self._kept.items() if origin.engine_id == engine_id]
+        for blocks in own:
+            if blocks.expires_at <= now and blocks.origin not in self._fetched:
+                self.release(blocks.origin)
         return self._released.pop(engine_id, ())

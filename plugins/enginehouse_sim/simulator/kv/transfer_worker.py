@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 import msgspec
 
@@ -56,6 +56,14 @@ class TransferWorker:
             else:
                 stall += load.seconds
         return stall
+
+    def end_loads(self, request_ids: Sequence[str]) -> None:
+        """Report these loads with the next step: they failed."""
+        self._arrivals = [
+            (0.0 if request_id in request_ids else arrives_at, number, request_id)
+            for arrives_at, number, request_id in self._arrivals
+        ]
+        heapify(self._arrivals)
 
     def end_step(self, transfers: StepTransfers, now: float, output: ModelRunnerOutput) -> None:
         """Save the step's blocks, and name the transfers completed by ``now`` in ``output``."""

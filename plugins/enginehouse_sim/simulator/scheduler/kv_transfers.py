@@ -16,6 +16,7 @@ class KvTransfers:
         self._kv_cache = kv_cache
         self._loading: set[str] = set()
         self._kept: dict[str, RequestState] = {}
+        self._failed: set[str] = set()
 
     @property
     def num_loading(self) -> int:
@@ -38,9 +39,20 @@ class KvTransfers:
     def is_loading(self, request: RequestState) -> bool:
         return request.request_id in self._loading
 
+    def fail_load(self, request: RequestState) -> None:
+        """What the load wrote is of no use when it ends."""
+        self._failed.add(request.request_id)
+
+    def take_failed(self, request: RequestState) -> bool:
+        """Whether the load that has ended failed."""
+        failed = request.request_id in self._failed
+        self._failed.discard(request.request_id)
+        return failed
+
     def cancel_load(self, request: RequestState) -> None:
         """The request finished during its load."""
         self._loading.discard(request.request_id)
+        self._failed.discard(request.request_id)
 
     def keep(self, request: RequestState) -> None:
         """The request finished, and the connector still needs its blocks."""

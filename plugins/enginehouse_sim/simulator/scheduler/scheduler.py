@@ -11,6 +11,7 @@ from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.grammar.structured_output import StructuredOutputManager
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import KvConnector
+from enginehouse_sim.simulator.kv.remote_blocks import Origin, origin_in
 from enginehouse_sim.simulator.scheduler.batch_update import BatchUpdater, ParallelBatchUpdate, update_batch
 from enginehouse_sim.simulator.scheduler.finishing import free_request
 from enginehouse_sim.simulator.scheduler.pausing import drop_blocks, pause, resume
@@ -102,6 +103,18 @@ class BatchScheduler:
         remove_finished(self.state, ending)
         for request in ending:
             free_request(self.state, request)
+
+    def fail_loads(self, origin: Origin) -> Sequence[str]:
+        """The blocks of ``origin`` are gone: return the requests that load them. They compute their prompts later."""
+        transfers = self.state.transfers
+        failed = [
+            request
+            for request in self.state.staging
+            if transfers.is_loading(request) and origin_in(request.kv_transfer_params, request.request_id) == origin
+        ]
+        for request in failed:
+            transfers.fail_load(request)
+        return [request.request_id for request in failed]
 
     def pause(self, request_id: str, *, keep_blocks: bool) -> None:
         """Pause a running request until ``resume``. Without its blocks it is admitted anew."""

@@ -72,11 +72,15 @@ def _lora_fits(plan: StepPlan, request: RequestState, max_loras: int | None) -> 
 
 
 def _has_arrived(state: SchedulerState, request: RequestState) -> bool:
-    """Whether the load has arrived. The last known token is computed here in any case."""
+    """Whether the load has ended. The last known token is computed here in any case, and all of them if it failed."""
     if state.transfers.is_loading(request):
         return False
-    state.kv_cache.cache_blocks(request, request.num_computed_tokens)
-    request.num_computed_tokens = min(request.num_computed_tokens, request.num_tokens - 1)
+    if state.transfers.take_failed(request):
+        state.kv_cache.free(request)
+        request.num_computed_tokens = 0
+    else:
+        state.kv_cache.cache_blocks(request, request.num_computed_tokens)
+        request.num_computed_tokens = min(request.num_computed_tokens, request.num_tokens - 1)
     request.status = RequestStatus.PREEMPTED if request.num_cached_tokens >= 0 else RequestStatus.WAITING
     return True
 

@@ -35,7 +35,8 @@ def _names(ctx: click.Context, param: click.Parameter, modules: tuple[str, ...])
 @click.option("--unit", default="", help="Unit in a cluster.", show_default=False)
 @click.option("--role", type=click.Choice(_ROLES), default="neutral", help="Role in a cluster.")
 @click.option("--llumlet-port", type=_PORT, help="Port for migration commands over gRPC; 0 picks one.")
-@click.option("--kv-bandwidth", type=click.FloatRange(min=1), default=64e9, help="Bytes per second of a migration.")
+@click.option("--kv-bandwidth", type=click.FloatRange(min=1), default=64e9, help="Bytes per second between engines.")
+@click.option("--side-channel-port", type=_PORT, help="Port to hand prompts over to decoding engines; 0 picks one.")
 def serve(**flags: Any) -> None:
     """Serve simulated models over the OpenAI API: deterministic text at a configured pace, without a GPU."""
     from enginehouse_sim.simulator.serve.process import (

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import NamedTuple
 
 import msgspec
 
 from enginehouse_sim.simulator.core.build import build_core, kv_shape
 from enginehouse_sim.simulator.core.engine_core import EngineCore
+from enginehouse_sim.simulator.handover.side_channel import SideChannel
+from enginehouse_sim.simulator.kv.disaggregation import KvAddress
+from enginehouse_sim.simulator.kv.remote_blocks import RemoteBlockRegistry
 from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
 from enginehouse_sim.simulator.server.application import Application
 from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
@@ -22,6 +27,14 @@ from enginehouse_sim.simulator.server.telemetry.migration_slots import Migration
 from enginehouse_sim.simulator.steps.transfer import KvTransfer
 
 
+class _Beside(NamedTuple):
+    """What runs beside the server: a llumlet needs ``migrated_kv``, a side channel the other two."""
+
+    migrated_kv: MigratedKv | None
+    kv_address: KvAddress | None
+    listener: socket.socket | None
+
+
 def run(settings: Settings, announce: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; ``announce`` gets one line with the addresses.
 
@@ -30,18 +43,37 @@ def run(settings: Settings, announce: Callable[[str], None]) -> None:
     constants = msgspec.structs.replace(settings.core.constants, log_stats=False)  # /metrics computes them on demand
     core_settings = msgspec.structs.replace(settings.core, constants=constants)
     migrated_kv = MigratedKv() if settings.llumlet_port is not None else None
-    core = build_core(core_settings, sources=[migrated_kv] if migrated_kv is not None else ())
+    listener = _side_channel_listener(settings)
+    kv_address = _kv_address(settings, listener)
+    core = build_core(
+        core_settings,
+        sources=[migrated_kv] if migrated_kv is not None else (),
+        kv_address=kv_address,
+        kv_bandwidth=settings.kv_bandwidth,
+    )
+    beside = _Beside(migrated_kv, kv_address, listener)
     try:
         import uvloop
     except ImportError:
-        asyncio.run(_serve(settings, core, migrated_kv, announce))
+        asyncio.run(_serve(settings, core, beside, announce))
     else:
-        uvloop.run(_serve(settings, core, migrated_kv, announce))
+        uvloop.run(_serve(settings, core, beside, announce))
 
 
-async def _serve(
-    settings: Settings, core: EngineCore, migrated_kv: MigratedKv | None, announce: Callable[[str], None]
-) -> None:
+def _side_channel_listener(settings: Settings) -> socket.socket | None:
+    if settings.side_channel_port is None:
+        return None
+    return socket.create_server((settings.host, settings.side_channel_port))
+
+
+def _kv_address(settings: Settings, listener: socket.socket | None) -> KvAddress | None:
+    if listener is None:
+        return None
+    host, port = listener.getsockname()[:2]
+    return KvAddress(settings.instance_id or f"{host}:{port}", RemoteBlockRegistry(), host, port)
+
+
+async def _serve(settings: Settings, core: EngineCore, beside: _Beside, announce: Callable[[str], None]) -> None:
     stop = asyncio.Event()
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(signal_number, stop.set)
@@ -49,14 +81,31 @@ async def _serve(
         clock = LoopClock()
         engine = BatchingEngine(core, clock)
         simulation = Simulation(settings, engine, clock)
+        also: list[str] = []
         try:
-            if migrated_kv is None:
-                await _listen(simulation, stop, announce)
-            else:
-                async with _llumlet(simulation, migrated_kv) as address:
-                    await _listen(simulation, stop, lambda line: announce(f"{line}, llumlet on {address}"))
+            async with AsyncExitStack() as stack:
+                if beside.migrated_kv is not None:
+                    also.append(
+                        "llumlet on " + await stack.enter_async_context(_llumlet(simulation, beside.migrated_kv))
+                    )
+                if beside.kv_address is not None and beside.listener is not None:
+                    channel = _side_channel(simulation, beside.kv_address, beside.listener)
+                    also.append("side channel on " + await stack.enter_async_context(channel))
+                await _listen(simulation, stop, lambda line: announce(", ".join((line, *also))))
         finally:
             engine.close()
+
+
+@asynccontextmanager
+async def _side_channel(simulation: Simulation, address: KvAddress, listener: socket.socket) -> AsyncIterator[str]:
+    """Run a side channel beside the server; yields its address."""
+    channel = SideChannel(simulation.engine, address, listener)
+    await channel.start()
+    simulation.fetch_kv = channel.fetch
+    try:
+        yield f"{address.host}:{address.port}"
+    finally:
+        await channel.stop()
 
 
 @asynccontextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 from enginehouse import InvalidRequest, ModelNotFound
 from enginehouse_sim.simulator.core.engine_core import StepResult
@@ -22,11 +23,15 @@ DEFAULT_MAX_TOKENS = 16
 
 
 class Simulation:
-    """A simulated engine with everything around it; what vLLM keeps in ``app.state``."""
+    """A simulated engine with everything around it; what vLLM keeps in ``app.state``.
+
+    ``fetch_kv`` learns from another engine what it keeps for a request with these ``kv_transfer_params``.
+    """
 
     def __init__(self, settings: Settings, engine: BatchingEngine, clock: Clock) -> None:
         self.settings = settings
         self.engine = engine
+        self.fetch_kv: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None
         self.clock = clock
         metrics = Metrics()
         self.metrics_page = MetricsPage(settings, metrics, engine)

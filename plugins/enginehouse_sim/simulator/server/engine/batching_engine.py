@@ -12,6 +12,7 @@ from enginehouse_sim.simulator.core.engine_core import EngineCore, StepResult
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, SchedulerStats
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.grammar.grammar import grammar_of
+from enginehouse_sim.simulator.kv.remote_blocks import Origin
 from enginehouse_sim.simulator.scheduler.admission import never_fits
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 from enginehouse_sim.simulator.scheduler.update import stats
@@ -94,6 +95,10 @@ class BatchingEngine:
         request, listener = self.state.requests[request_id].detached_copy(), self._listeners[request_id]
         self.finish_requests((request_id,))
         return request, listener
+
+    def fail_loads(self, origin: Origin) -> None:
+        """The engine that kept the blocks of ``origin`` is gone: requests that load them compute their prompts."""
+        self._core.fail_loads(origin)
 
     def is_known(self, request_id: str) -> bool:
         """Whether this id is in use: by a request, or by remains of a finished one."""

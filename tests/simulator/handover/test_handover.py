@@ -1,0 +1,114 @@
+"""Prefill in one process and decode in another: over vLLM's ``kv_transfer_params``, whoever is killed in between."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from enginehouse.testing.engines import SimEngine
+
+PROMPT = " ".join(f"word{number}" for number in range(80))
+SLOW = "2000000"
+"""Bytes per second: loading the prompt takes about fifteen seconds, longer than any test waits."""
+
+Eventually = Callable[[Callable[[], bool]], bool]
+
+
+def new_engine(**flags: Any) -> SimEngine:
+    return SimEngine("tiny", side_channel_port=0, **flags)
+
+
+def complete(engine: SimEngine, max_tokens: int, params: dict[str, Any] | None = None) -> dict[str, Any]:
+    body = {"model": "tiny", "prompt": PROMPT, "max_tokens": max_tokens, "kv_transfer_params": params}
+    with httpx.Client(trust_env=False, timeout=60) as client:
+        answer: dict[str, Any] = client.post(f"{engine.url}/v1/completions", json=body).raise_for_status().json()
+    return answer
+
+
+def prefill(engine: SimEngine) -> dict[str, Any]:
+    """Compute the prompt, and return what the decoding engine needs to know."""
+    params: dict[str, Any] = complete(engine, 1, {"do_remote_decode": True})["kv_transfer_params"]
+    return params
+
+
+def figure(engine: SimEngine, name: str) -> float:
+    with httpx.Client(trust_env=False) as client:
+        found = re.search(rf"^vllm:{name}{{.*}} (\S+)$", client.get(f"{engine.url}/metrics").text, re.MULTILINE)
+    assert found is not None
+    return float(found[1])
+
+
+def cached_tokens(answer: dict[str, Any]) -> int:
+    details = answer["usage"].get("prompt_tokens_details") or {}
+    return int(details.get("cached_tokens", 0))
+
+
+@pytest.fixture(scope="module")
+def expected() -> str:
+    """What one engine answers by itself."""
+    with SimEngine("tiny") as engine:
+        text: str = complete(engine, 20)["choices"][0]["text"]
+        return text
+
+
+def test_a_prompt_computed_elsewhere_is_not_computed_again(expected: str, eventually: Eventually) -> None:
+    with new_engine() as first, new_engine() as second:
+        params = prefill(first)
+        assert (params["do_remote_prefill"], params["remote_host"]) == (True, "127.0.0.1")
+        assert figure(first, "kv_cache_usage_perc") > 0, "the blocks are kept"
+        answer = complete(second, 20, params)
+        assert answer["choices"][0]["text"] == expected
+        assert cached_tokens(answer) == answer["usage"]["prompt_tokens"] - 1
+        assert eventually(lambda: figure(first, "kv_cache_usage_perc") == 0), "they are freed once they are loaded"
+
+
+def test_blocks_are_handed_over_once(expected: str, eventually: Eventually) -> None:
+    with new_engine() as first, new_engine() as second, new_engine() as third:
+        params = prefill(first)
+        complete(second, 20, params)
+        assert eventually(lambda: figure(first, "kv_cache_usage_perc") == 0)
+        answer = complete(third, 20, params)
+        assert (answer["choices"][0]["text"], cached_tokens(answer)) == (expected, 0)
+
+
+def test_the_prefilling_engine_is_killed_before_its_blocks_are_fetched(expected: str) -> None:
+    with new_engine() as first, new_engine() as second:
+        params = prefill(first)
+        first.kill()
+        answer = complete(second, 20, params)
+        assert (answer["choices"][0]["text"], cached_tokens(answer)) == (expected, 0)
+
+
+def test_the_prefilling_engine_is_killed_while_its_blocks_are_loaded(expected: str, eventually: Eventually) -> None:
+    with new_engine() as first, new_engine(kv_bandwidth=SLOW) as second, ThreadPoolExecutor() as pool:
+        answering = pool.submit(complete, second, 20, prefill(first))
+        assert eventually(lambda: figure(second, "num_requests_waiting") == 1)
+        first.kill()
+        assert answering.result()["choices"][0]["text"] == expected
+
+
+def test_the_decoding_engine_is_killed_while_it_loads(expected: str, eventually: Eventually) -> None:
+    with new_engine() as first, new_engine(kv_bandwidth=SLOW) as second, ThreadPoolExecutor() as pool:
+        params = prefill(first)
+        answering = pool.submit(complete, second, 20, params)
+        assert eventually(lambda: figure(second, "num_requests_waiting") == 1)
+        second.kill()
+        with pytest.raises(httpx.TransportError):
+            answering.result()
+        with new_engine() as third:
+            answer = complete(third, 20, params)
+        assert answer["choices"][0]["text"] == expected
+        assert cached_tokens(answer) == answer["usage"]["prompt_tokens"] - 1, "the blocks were still kept"
+
+
+def test_no_request_of_many_is_lost_when_an_engine_is_killed(expected: str) -> None:
+    with new_engine() as first, new_engine() as second, ThreadPoolExecutor(16) as pool:
+        handed_over = [prefill(first) for _ in range(8)]
+        answering = [pool.submit(complete, second, 20, params) for params in handed_over]
+        first.kill()
+        assert [future.result()["choices"][0]["text"] for future in answering] == [expected] * 8
