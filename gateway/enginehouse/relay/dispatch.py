@@ -147,7 +147,9 @@ class Dispatch:
         self.send()
 
     def rejected(self, error: RequestError) -> None:
-        self._carry_out(self._decide(Outcome.of_queue(error)), error)
+        slot = self._current().slot
+        joined_load = slot is not None and slot.joined_load
+        self._carry_out(self._decide(Outcome.of_queue(error, joined_load)), error)
 
     # --- inside
 

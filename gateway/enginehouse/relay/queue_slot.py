@@ -26,10 +26,21 @@ class QueueSlot:
     """Waits for a replica that the gateway launches or that has a limit, then occupies it until ``release``.
 
     ``arrived``: since when the request waits, in seconds on the queue's clock; by default since now. ``is_granted``: it
-    waits no longer. ``in_doubt``: the engine broke the request off and may have exited.
+    waits no longer. ``in_doubt``: the engine broke the request off and may have exited. ``joined_load``: it was refused
+    because a load failed that had begun before it came.
     """
 
-    __slots__ = ("_generation", "_holder", "_queue", "_released", "in_doubt", "is_granted", "ticket")
+    __slots__ = (
+        "_generation",
+        "_holder",
+        "_last_swap",
+        "_queue",
+        "_released",
+        "in_doubt",
+        "is_granted",
+        "joined_load",
+        "ticket",
+    )
 
     def __init__(
         self,
@@ -45,7 +56,8 @@ class QueueSlot:
         self.is_granted = False
         self._released = False
         self._generation = 0
-        self.in_doubt = False
+        self.in_doubt = self.joined_load = False
+        self._last_swap = queue.last_swap
         line, extra = queue.place(replica)
         # clients may send the same request id twice
         self.ticket = Ticket(
@@ -76,6 +88,7 @@ class QueueSlot:
         return True
 
     def refused(self, error: Exception) -> None:
+        self.joined_load = self._queue.fails_load(self.ticket.replica, self._last_swap)
         self._holder.rejected(error if isinstance(error, RequestError) else LoadFailed(str(error)))
 
     async def engine_exited(self) -> bool:

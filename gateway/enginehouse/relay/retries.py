@@ -20,6 +20,7 @@ class Outcome(Enum):
     BROKEN = "the connection broke, or could not be made"
     EXITED = "the connection broke, and the engine has exited"
     REJECTED = "the queue rejected the request"
+    JOINED_LOAD_FAILED = "a load failed that had begun before the request asked for it"
     UNFIT = "the engine cannot continue the stream"
     REPLICA_LOST = "the queue rejected the request because its replica was lost"
 
@@ -29,9 +30,11 @@ class Outcome(Enum):
         return cls.TIMED_OUT if isinstance(error, UpstreamTimeout) else cls.BROKEN
 
     @classmethod
-    def of_queue(cls, error: RequestError) -> Outcome:
-        """Of an attempt that the queue rejected with ``error``."""
-        return cls.REPLICA_LOST if isinstance(error, ReplicaLost) else cls.REJECTED
+    def of_queue(cls, error: RequestError, joined_load: bool = False) -> Outcome:
+        """Of an attempt that the queue rejected with ``error``, because a load failed if ``joined_load``."""
+        if isinstance(error, ReplicaLost):
+            return cls.REPLICA_LOST
+        return cls.JOINED_LOAD_FAILED if joined_load else cls.REJECTED
 
 
 class FailedAttempt(NamedTuple):
@@ -54,6 +57,7 @@ class RetryState(NamedTuple):
     ``failed``: replicas that failed it; they are not asked again. ``resent``: replicas whose engine exited while it had
     the request; they are asked once more. ``sent_back``: how often a replica was lost before it had the request.
     ``stale``: replicas that may have got the request on a stale connection, and again on a new one.
+    ``reloaded``: a load that the request had joined failed, and it waits for another one.
 
     No engine process gets a request more than twice: a stale connection is replaced once, and after an exit a new
     process is asked.
@@ -63,6 +67,7 @@ class RetryState(NamedTuple):
     resent: tuple[str, ...] = ()
     sent_back: int = 0
     stale: tuple[str, ...] = ()
+    reloaded: bool = False
 
     @property
     def retries(self) -> int:
@@ -82,6 +87,10 @@ class RetryState(NamedTuple):
     def asked_twice(self, replica: str) -> bool:
         """Whether ``replica`` must not get the request once more."""
         return replica in self.resent or replica in self.stale
+
+    def load_again(self) -> RetryState | None:
+        """After a load failed that others had asked for: once, a load of its own."""
+        return None if self.reloaded else self._replace(reloaded=True)
 
     def send_back(self) -> RetryState | None:
         """After a replica was lost that did not have the request yet."""
@@ -129,6 +138,8 @@ def _options(attempt: FailedAttempt, state: RetryState, max_retries: int) -> Ite
         options = [state.elsewhere(attempt.replica, max_retries)]
         if attempt.outcome is Outcome.REPLICA_LOST:
             options.insert(0, state.send_back())
+        elif attempt.outcome is Outcome.JOINED_LOAD_FAILED:
+            options.append(state.load_again())
     return (option for option in options if option is not None)
 
 

@@ -72,7 +72,8 @@ class WebSocketDispatch:
 
     async def _decide(self, attempt: WebSocketAttempt, error: RequestError) -> RetryDecision:
         if not attempt.sent:
-            return self._decision(attempt, Outcome.of_queue(error))
+            joined_load = attempt.slot is not None and attempt.slot.joined_load
+            return self._decision(attempt, Outcome.of_queue(error, joined_load))
         if isinstance(error, Overloaded):  # a shortage of the gateway itself
             return Otherwise.FAIL
         decision = self._decision(attempt, Outcome.of_engine(error))

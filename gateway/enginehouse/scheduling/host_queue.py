@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -37,6 +36,7 @@ class HostQueue:
 
     The scheduler handles one event at a time. An event that its own decision causes is queued behind the current one.
     ``launches``: the engines are launched by the gateway, so one that breaks off a request may have exited.
+    ``last_swap``: the one that was started last, or 0.
     """
 
     launches: ClassVar[bool] = True
@@ -60,8 +60,9 @@ class HostQueue:
         self._tickets: dict[str, Ticket] = {}
         self._events: deque[Callable[[], None]] = deque()
         self._handling = False
-        self._swap_ids = itertools.count(1)
+        self.last_swap = SwapId(0)
         self._swaps: dict[SwapId, asyncio.Task[None]] = {}
+        self._failing: SwapDone | None = None
         self._stops: dict[str, asyncio.Task[None]] = {}
         self._generations: Counter[str] = Counter()
         self._exits: dict[str, asyncio.Future[None]] = {}
@@ -157,6 +158,10 @@ class HostQueue:
         """Whether an operator unloads ``replica``, or has unloaded it."""
         return replica in self._unloaded
 
+    def fails_load(self, replica: str, last_swap: SwapId) -> bool:
+        """Whether requests are refused now because a load of ``replica`` failed not later than ``last_swap``."""
+        return self._failing is not None and self._failing.target == replica and self._failing.swap <= last_swap
+
     def reconfigure(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
         """Use another configuration. Waiting requests, served requests and swaps in flight stay as they are."""
         self._queue_timeout = limits.queue_timeout
@@ -207,7 +212,7 @@ class HostQueue:
         return {replica: state for replica, state in self._engines.states().items() if state not in AT_REST}
 
     def start_swap(self, target: str, evict: Sequence[str]) -> SwapId:
-        swap = SwapId(next(self._swap_ids))
+        self.last_swap = swap = SwapId(self.last_swap + 1)
         self._unloaded.discard(target)
         self._listener.swap_started(target, tuple(evict))
         self._swaps[swap] = task = asyncio.ensure_future(self._swap(target, tuple(evict)))
@@ -278,6 +283,13 @@ class HostQueue:
         except BaseException as error:
             self.refuse(ticket, plugin_failed(self._plugin, error))
 
+    def _on_swap_done(self, done: SwapDone) -> None:
+        self._failing = done if done.error is not None else None
+        try:
+            self._scheduler.on_swap_done(done)
+        finally:
+            self._failing = None
+
     def _refuse_forgotten(self, before: float) -> None:
         """Refuse the tickets from ``before`` this time, which the scheduler has kept past ``queue_timeout``."""
         for ticket in [ticket for ticket in self._tickets.values() if ticket.arrived < before]:
@@ -300,7 +312,7 @@ class HostQueue:
         del self._swaps[swap]
         done = SwapDone(swap=swap, target=target, error=_why_not(target, task))
         self._listener.swap_done(done)
-        self._handle(lambda: self._scheduler.on_swap_done(done))
+        self._handle(partial(self._on_swap_done, done))
 
     async def _stop(self, replica: str, timeout: float | None) -> None:
         try:

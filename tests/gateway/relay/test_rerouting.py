@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from enginehouse import Health, ReplicaState
+from enginehouse import Health, LoadFailed, ReplicaState
 from enginehouse.scheduling import host_queue
 from tests.support.launched_engine import Launch, LaunchedEngine
 from tests.support.raw_client import RawClient
@@ -88,6 +88,44 @@ async def test_a_request_is_not_routed_again_for_ever(alone: Alone) -> None:
     assert (reply.status, reply.code) == (503, "load_failed")
     assert "was lost" in reply.error["message"]
     serving.close()
+
+
+@pytest.mark.parametrize("starts", [True, False])
+async def test_who_joins_a_load_that_fails_gets_one_more(alone: Alone, starts: bool) -> None:
+    gateway, _, managed = await alone()
+    managed.state = ReplicaState.STOPPED
+    first = await waiting_client(gateway, managed)
+    await managed.starting()
+    joined = [await waiting_client(gateway, managed) for _ in range(3)]
+    await managed.does_not_start(LoadFailed("no"))
+    assert (await first.reply()).code == "load_failed"
+    await gateway.until(lambda: managed.starts == 2)
+    assert len(managed.queue.waiting()) == 3
+    if starts:
+        await managed.gets_ready()
+    else:
+        await managed.does_not_start(LoadFailed("no again"))
+    replies = [await client.reply() for client in joined]
+    assert [reply.status for reply in replies] == [200 if starts else 503] * 3
+    assert starts or {reply.error["message"] for reply in replies} == {"no again"}
+    assert managed.starts == 2
+    assert gateway.relay.context.counters.retries == {}
+
+
+async def test_who_joins_a_load_that_fails_goes_to_another_replica(
+    house: OpenGateway, engine: StartEngine, launched: Launch
+) -> None:
+    gateway = await house(await engine(), await engine())
+    gateway.fleet.drain("b")
+    managed = launched(gateway, "a")
+    waiting = [await waiting_client(gateway, managed) for _ in range(3)]
+    await managed.starting()
+    gateway.fleet.undrain("b")
+    await managed.does_not_start(LoadFailed("no"))
+    for client in waiting:
+        reply = await client.reply()
+        assert (reply.status, reply.header("x-enginehouse-backend")) == (200, "b")
+    assert managed.starts == 1
 
 
 @pytest.mark.parametrize("noticed", ["before", "after"])

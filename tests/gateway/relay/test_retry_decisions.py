@@ -70,7 +70,7 @@ def test_without_another_route_a_request_is_not_sent_again_unless_its_engine_may
     outcome: Outcome, launched: bool
 ) -> None:
     decision = after(outcome, replicas=("m@a",), launched=launched)
-    if outcome is Outcome.REPLICA_LOST or (outcome is Outcome.EXITED and launched):
+    if outcome in (Outcome.REPLICA_LOST, Outcome.JOINED_LOAD_FAILED) or (outcome is Outcome.EXITED and launched):
         assert following(decision)[0] == "m@a"
     elif outcome is Outcome.BROKEN and launched:
         assert decision is Otherwise.FIND_OUT
@@ -78,7 +78,16 @@ def test_without_another_route_a_request_is_not_sent_again_unless_its_engine_may
         assert decision is Otherwise.FAIL
 
 
-@pytest.mark.parametrize("outcome", [each for each in Outcome if each is not Outcome.REPLICA_LOST])
+def test_after_the_load_that_a_request_joined_it_has_one_of_its_own_if_nothing_else_serves() -> None:
+    assert following(after(Outcome.JOINED_LOAD_FAILED, sent=False)) == ("m@b", RetryState(failed=("m@a",)))
+    replica, state = following(after(Outcome.JOINED_LOAD_FAILED, sent=False, max_retries=0))
+    assert (replica, state) == ("m@a", RetryState(reloaded=True))
+    assert after(Outcome.JOINED_LOAD_FAILED, state, sent=False, max_retries=0) is Otherwise.FAIL
+
+
+@pytest.mark.parametrize(
+    "outcome", [each for each in Outcome if each not in (Outcome.REPLICA_LOST, Outcome.JOINED_LOAD_FAILED)]
+)
 def test_no_more_retries_than_allowed(outcome: Outcome) -> None:
     for state in (RetryState(failed=("m@x", "m@y")), RetryState(("m@x",), ("m@y",)), RetryState(resent=("m@x", "m@y"))):
         assert state.retries == 2
@@ -132,6 +141,8 @@ def test_outcomes_follow_from_errors() -> None:
     assert Outcome.of_queue(ReplicaLost("m@a")) is Outcome.REPLICA_LOST
     assert Outcome.of_queue(LoadFailed("no memory")) is Outcome.REJECTED
     assert Outcome.of_queue(QueueFull("full")) is Outcome.REJECTED
+    assert Outcome.of_queue(LoadFailed("no memory"), joined_load=True) is Outcome.JOINED_LOAD_FAILED
+    assert Outcome.of_queue(ReplicaLost("m@a"), joined_load=True) is Outcome.REPLICA_LOST
 
 
 def test_no_engine_process_gets_a_request_more_than_twice() -> None:

@@ -72,7 +72,11 @@ class VirtualRequest:
         assert route is not None
         waiting_since = slot.ticket.arrived
         failed = FailedAttempt(
-            Outcome.of_queue(error), route.chosen.replica, sent=False, repeatable=True, launched=slot.launched
+            Outcome.of_queue(error, slot.joined_load),
+            route.chosen.replica,
+            sent=False,
+            repeatable=True,
+            launched=slot.launched,
         )
         decision = decide(failed, self._state, self._gateway.max_retries, self._find_other)
         self._release()
