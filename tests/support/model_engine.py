@@ -42,8 +42,10 @@ class ModelEngine(ScriptedEngine):
         events: list[Step] = [chunk(event) for event in stream(path, call.body)]
         if self.gate is not None and not self.breaks:
             events.insert(self.gate[0], self.gate[1])
+        if not fields.get("stream"):
+            return (self.answer(b"{}"),)
         if not self.breaks:
-            return (_HEAD, *events, END) if fields.get("stream") else (self.answer(b"{}"),)
+            return (_HEAD, *events, END)
         broken = self.breaks.pop(0)
         rest = (step if isinstance(step, (asyncio.Event, Cut)) or step is END else chunk(step) for step in broken.steps)
         return (_HEAD, *events[: broken.events], *rest)

@@ -33,6 +33,9 @@ class RequestRow(TypedDict):
     phase: str
     position: int | None
     replica: str | None
+    moves: int
+    output_tokens: int | None
+    stays: str | None
     age_ms: float
 
 

@@ -18,4 +18,4 @@ def continuation_rules(config: Config, drivers: Mapping[str, Driver]) -> Continu
         for name, model in config.models.items()
         for backend in managed_backends(name, model)
     }
-    return ContinuationRules(config.routing, config.models, {**remote, **managed})
+    return ContinuationRules(config.routing, config.models, {**remote, **managed}, config.rescheduling.migrate_timeout)

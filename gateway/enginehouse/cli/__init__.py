@@ -13,6 +13,7 @@ from enginehouse.cli.import_llama_swap import import_configuration
 from enginehouse.cli.load import load, unload
 from enginehouse.cli.logs import logs
 from enginehouse.cli.models import models
+from enginehouse.cli.move import move
 from enginehouse.cli.plugin_commands import GroupWithPlugins
 from enginehouse.cli.plugins import plugins
 from enginehouse.cli.reload import reload
@@ -46,6 +47,7 @@ _COMMANDS = (
     load,
     logs,
     models,
+    move,
     plugins,
     reload,
     run,

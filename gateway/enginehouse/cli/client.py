@@ -46,9 +46,9 @@ class GatewayClient:
         """Return the answer to ``GET``."""
         return self._ask("GET", path)
 
-    def post(self, *path: str, query: str = "", timeout: float = _TIMEOUT_S) -> bytes:
-        """Return the answer to ``POST`` without a body. Parts of the path are quoted; ``timeout`` is in seconds."""
-        return self._ask("POST", _path(path) + query, timeout)
+    def post(self, *path: str, query: str = "", body: object = None, timeout: float = _TIMEOUT_S) -> bytes:
+        """Return the answer to ``POST``. Parts of the path are quoted, ``body`` is sent as JSON; ``timeout`` in s."""
+        return self._ask("POST", _path(path) + query, timeout, None if body is None else msgspec.json.encode(body))
 
     def stream(self, *path: str, **query: str) -> Iterator[bytes]:
         """Yield the answer to ``GET`` as it arrives, without a time limit."""
@@ -66,13 +66,16 @@ class GatewayClient:
         except msgspec.DecodeError:
             raise self._no_gateway() from None
 
-    def _ask(self, method: str, path: str, timeout: float = _TIMEOUT_S) -> bytes:
-        with self._asked(method, path, timeout) as response:
+    def _ask(self, method: str, path: str, timeout: float = _TIMEOUT_S, body: bytes | None = None) -> bytes:
+        with self._asked(method, path, timeout, body) as response:
             return response.read()
 
     @contextmanager
-    def _asked(self, method: str, path: str, timeout: float | None) -> Iterator[HTTPResponse]:
-        request = Request(self._url + path, method=method)
+    def _asked(
+        self, method: str, path: str, timeout: float | None, body: bytes | None = None
+    ) -> Iterator[HTTPResponse]:
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        request = Request(self._url + path, body, headers, method=method)
         if self._key is not None:
             # Not sent to the target of a redirect. http.client encodes headers as Latin-1, the gateway reads UTF-8.
             request.add_unredirected_header("Authorization", f"Bearer {self._key}".encode().decode("latin-1"))

@@ -38,6 +38,9 @@ class Observer(ABC):  # noqa: B024 - every event is optional
     def queue_changed(self) -> None:
         """The queue of some host may have changed. This comes often: only take a note, and look at queues later."""
 
+    def moved(self, request_id: str, source: str, destination: str, gap_ms: float) -> None:
+        """A live stream was moved from one backend to another; its client waited ``gap_ms`` for the next event."""
+
     def migrated(self, migration: Migration, migrated: Migrated) -> None:
         """A migration ended, even if no request moved."""
 

@@ -65,6 +65,7 @@ class RelayContext:
         self.counters = Counters(max_series)
         self.decisions = Decisions()
         self._on_routed = observers.callbacks("routed")
+        self._on_moved = observers.callbacks("moved")
         self._on_finished = observers.callbacks("finished")
 
     def routed(self, request_id: bytes, requirements: Requirements, route: Route) -> None:
@@ -76,6 +77,12 @@ class RelayContext:
     def retried(self, backend: str) -> None:
         """Count a request that is sent again because ``backend`` failed it."""
         self.counters.retries[backend] += 1
+
+    def moved(self, request_id: bytes, source: str, destination: str, gap: float, outcome: str) -> None:
+        """Count a stream that was moved, whose client waited ``gap`` seconds for its next event."""
+        self.counters.continued(destination, "moved", outcome, gap)
+        if self._on_moved:
+            notify(self._on_moved, request_id.decode(), source, destination, gap * 1000)
 
     def refused(self, request_id: bytes, requirements: Requirements | None, error: RequestError) -> None:
         """Record a request that the gateway itself answers with ``error``.

@@ -127,6 +127,14 @@ class Dispatch:
         self.job.context.counters.stale[attempt.upstream.name] += 1
         self._send_now()
 
+    def replace(self, attempt: Attempt) -> None:
+        """Go on with ``attempt``, to which the stream was moved."""
+        left = self._current()
+        self.attempts.append(left.record("moved"))
+        left.cancel()
+        left.release()
+        self.attempt = attempt
+
     def cancel(self) -> None:
         """Abort what is under way, without another call of ``receiver`` or ``fail``."""
         if self.attempt is not None:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from time import perf_counter
 
 from enginehouse.domain.errors import Cancelled, RequestError, UpstreamError
-from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Route
-from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.relay.attempt import Attempt
 from enginehouse.relay.captured_door import CapturedDoor
 from enginehouse.relay.continuation.job import ContinuationJob
@@ -18,20 +14,21 @@ from enginehouse.relay.dispatch import Dispatch
 from enginehouse.relay.door import Caller, Door
 from enginehouse.relay.headers import origin_lines
 from enginehouse.relay.job import Job
+from enginehouse.relay.movable_exchange import MovableExchange
 from enginehouse.relay.reply import Reply
 from enginehouse.relay.retries import Outcome
 from enginehouse.relay.stream_check import BrokenStream
 from enginehouse.relay.stream_form import stream_form
 from enginehouse.relay.upstream.connection import AnswerHead
 from enginehouse.telemetry.log_context import log_context
-from enginehouse.telemetry.record import AttemptRecord, Ending
+from enginehouse.telemetry.record import Ending
 
 _log = logging.getLogger("enginehouse.relay")
 _CLIENT_CLOSED_REQUEST = 499  # nginx's status for its log; the client sees none
 _ADDED = b"%s%sx-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n"
 
 
-class Exchange:
+class Exchange(MovableExchange):
     """Connects a door, which brings the client's request, with the engine's answer.
 
     A state machine of callbacks: a plain request creates no coroutine. It commits to an answer with the first byte of
@@ -39,63 +36,16 @@ class Exchange:
     begun the reply.
     """
 
-    __slots__ = ("_dispatch", "_job", "_message", "_overhead", "_reply", "_status", "_suspects", "_unread")
+    __slots__ = ("_message", "_overhead", "_suspects", "_unread")
 
     def __init__(self, job: Job, door: Door) -> None:
-        self._job = job
         if job.trace is not None and job.trace.captured is not None:
             door = CapturedDoor(door, job.trace.captured)
-        self._reply = Reply(door, stream_form(job.path))
-        self._dispatch = Dispatch(job, self, self._fail)
+        super().__init__(job, Reply(door, stream_form(job.path)), Dispatch(job, self, self._fail))
         self._suspects: tuple[str, ...] = ()
         self._overhead = 0.0
         self._message = ""
-        self._status = 0
         self._unread = 0
-
-    @property
-    def path(self) -> str:
-        return self._job.path
-
-    @property
-    def request_id(self) -> bytes:
-        return self._job.request_id
-
-    @property
-    def requirements(self) -> Requirements | None:
-        return self._job.requirements
-
-    @property
-    def began(self) -> float:
-        return self._job.began
-
-    @property
-    def route(self) -> Route | None:
-        attempt = self._dispatch.attempt
-        return attempt.route if attempt is not None else None
-
-    @property
-    def attempts(self) -> Sequence[AttemptRecord]:
-        return self._dispatch.attempts
-
-    @property
-    def ticket(self) -> Ticket | None:
-        attempt = self._dispatch.attempt
-        return attempt.slot.ticket if attempt is not None and attempt.slot is not None else None
-
-    @property
-    def phase(self) -> Phase:
-        if self._status:
-            return Phase.DONE if self._status < 400 else Phase.FAILED
-        if isinstance(self._reply, JoinedReply) and not self._reply.begun:
-            return Phase.MIGRATING
-        return self._dispatch.phase
-
-    @property
-    def waiting_reply(self) -> Reply | None:
-        requirements = self._job.requirements
-        waits = requirements is not None and requirements.stream and not self._reply.begun
-        return self._reply if waits else None
 
     # --- from the door
 
@@ -127,13 +77,13 @@ class Exchange:
         """Read no more of the engine's answer until ``resume``: the client is slow."""
         self._reply.paused = True
         self._unread = self._reply.unread()
-        if self._dispatch.attempt is not None:
+        if self._dispatch.attempt is not None and not self._held:
             self._dispatch.attempt.pause()
 
     def resume(self) -> None:
         """Read on."""
         self._reply.paused = False
-        if self._dispatch.attempt is not None:
+        if self._dispatch.attempt is not None and not self._held:
             self._dispatch.attempt.resume()
 
     # --- from operators and the watchdog
@@ -166,6 +116,9 @@ class Exchange:
         self._end(_CLIENT_CLOSED_REQUEST, "client_left")
 
     # --- from the engine
+
+    def spoiled(self, problem: BrokenStream) -> None:
+        self._spoil(self.current_attempt(), problem)
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
         attempt = self._dispatch.attempt
@@ -300,5 +253,7 @@ class Exchange:
         if job.caller is not None:
             job.caller.release()
         self._dispatch.end(outcome)
+        if self.moving is not None:
+            self.moving()
         sent, events, tokens = self._reply.measure()
         job.context.ended(self, job, Ending(status, outcome, self._message, tokens, sent, events))

@@ -52,6 +52,18 @@ class LiveRequest(Protocol):
     def waiting_reply(self) -> Reply | None:
         """The reply of a stream that waits for its first byte; a progress report may begin it."""
 
+    @property
+    def moves(self) -> int:
+        """How often it was moved to another backend."""
+
+    @property
+    def output_tokens(self) -> int | None:
+        """How many tokens a stream's answer has so far; ``None`` if that is unknown."""
+
+    @property
+    def stays(self) -> str | None:
+        """Why it cannot be moved to another backend; ``None`` if it can."""
+
     def cancel(self, error: RequestError | None = None) -> None:
         """End the request now, with ``error`` or else as cancelled by an operator."""
 

@@ -7,9 +7,10 @@ import itertools
 import os
 from collections.abc import Sequence
 
-from enginehouse.domain.errors import ShuttingDown
+from enginehouse.domain.errors import CannotContinue, NotFound, ShuttingDown
 from enginehouse.domain.request import Headers
 from enginehouse.relay.context import RelayContext
+from enginehouse.relay.continuation.move import Move, MovedStream
 from enginehouse.relay.door import Door
 from enginehouse.relay.engine_job import EngineCall, EngineJob
 from enginehouse.relay.exchange import Exchange
@@ -75,6 +76,26 @@ class Relay:
         """The live requests with that id. Clients choose ids, so there may be several."""
         wanted = request_id.encode()
         return [request for request in self.live if request.request_id == wanted]
+
+    async def move(self, request_id: str, destination: str) -> MovedStream:
+        """Continue a live stream at the backend ``destination``.
+
+        Raises ``NotFound`` for an unknown request or backend, and ``CannotContinue`` if the stream stays where it is.
+        """
+        found = self.find(request_id)
+        if not found:
+            raise NotFound(f"There is no live request '{request_id}'")
+        stream = found[0]
+        if not isinstance(stream, Exchange):
+            raise CannotContinue(f"The request stays where it is: {stream.stays}")
+        if stream.moving is not None:
+            raise CannotContinue("The request is being moved already")
+        move = Move(stream, self.context, destination)
+        stream.moving = move.abandon
+        try:
+            return await move.run()
+        finally:
+            stream.moving = None
 
     def check_open(self) -> None:
         """Raises ``ShuttingDown`` once no more requests are accepted."""

@@ -33,6 +33,9 @@ class WebSocket:
     """
 
     waiting_reply = None
+    moves = 0
+    output_tokens = None
+    stays = "it is a WebSocket"
 
     def __init__(self, job: EngineJob, largest: int) -> None:
         self._job = job

@@ -94,6 +94,9 @@ class EventStream(Observer):
         )
         self._schedule()
 
+    def moved(self, request_id: str, source: str, destination: str, gap_ms: float) -> None:
+        self._send("request_moved", id=request_id, source=source, destination=destination, gap_ms=round(gap_ms, 1))
+
     def finished(self, request_id: str, replica: str, status: int, duration_ms: float) -> None:
         self._sent_progress.pop(request_id, None)
         duration = round(duration_ms, 1)

@@ -74,5 +74,8 @@ def _request(exchange: LiveRequest, progress: RequestProgress) -> dict[str, Any]
         "phase": phase,
         "position": position,
         "replica": route.chosen.replica if route else None,
+        "moves": exchange.moves,
+        "output_tokens": exchange.output_tokens,
+        "stays": exchange.stays,
         "age_ms": round((time.perf_counter() - exchange.began) * 1000, 1),
     }

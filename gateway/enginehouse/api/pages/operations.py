@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -15,6 +16,12 @@ from enginehouse.domain.errors import InvalidRequest, NotFound
 from enginehouse.relay.relay import Relay
 from enginehouse.routing.body.read import read_request
 from enginehouse.telemetry.decisions import MOST
+
+
+class _MoveOrder(msgspec.Struct):
+    """The body of ``/api/requests/{id}/move``."""
+
+    to: str
 
 
 class Operations:
@@ -31,6 +38,7 @@ class Operations:
         return [
             Route("/api/status", self.status),
             Route("/api/requests", self.requests),
+            Route("/api/requests/{id:path}/move", self.move, methods=["POST"]),
             Route("/api/requests/{id:path}", self.cancel, methods=["DELETE"]),
             Route("/api/decisions", self.decisions),
             Route("/api/explain/route", self.explain_route, methods=["POST"]),
@@ -63,6 +71,16 @@ class Operations:
         for live in found:
             live.cancel()
         return json_response({"cancelled": wanted})
+
+    async def move(self, request: Request) -> Response:
+        """Continue a live stream at another backend."""
+        try:
+            wanted = msgspec.json.decode(await request.body(), type=_MoveOrder)
+        except msgspec.DecodeError as error:
+            raise InvalidRequest(f'{error}; send {{"to": "BACKEND"}}') from None
+        moved = await self._relay.move(request.path_params["id"], wanted.to)
+        answer = {"id": moved.id, "from": moved.source, "to": moved.destination, "gap_ms": moved.gap_ms}
+        return json_response(answer)
 
     async def decisions(self, request: Request) -> Response:
         """The last routing decisions, newest first. ``?limit=N``, else 100."""

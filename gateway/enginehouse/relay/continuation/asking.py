@@ -9,6 +9,16 @@ from enginehouse.domain.errors import CannotContinue
 from enginehouse.interfaces.drivers import Driver, EngineClient
 from enginehouse.relay.continuation.delivered import Delivered
 
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.encode
+_OF_STREAMS = frozenset({"stream_options", "min_tokens", "max_completion_tokens"})
+
+
+def one_token(body: bytes) -> bytes:
+    """``body`` as a request for one token, which has its engine read the prompt."""
+    fields = {name: value for name, value in _fields(body).items() if name not in _OF_STREAMS}
+    return _encode({**fields, "max_tokens": 1, "stream": False})
+
 
 async def continuation_of(
     delivered: Delivered, driver: Driver, engine: EngineClient, *, exact: bool = True

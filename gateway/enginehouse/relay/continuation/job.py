@@ -75,11 +75,12 @@ class ContinuationJob(Job):
         self._broke_at = perf_counter()
         self._route = None
 
-    def joined(self) -> None:
+    def joined(self) -> bool:
         """Count the stream as continued."""
         assert self._route is not None
         gap = perf_counter() - self._broke_at
         self.context.counters.continued(self._route.chosen.backend, "broken", self.way.value, gap)
+        return True
 
     def failed(self, error: RequestError) -> RequestError:
         """Count the stream as broken for good; the error for its client, that ``error`` ends."""

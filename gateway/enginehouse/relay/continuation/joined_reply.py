@@ -16,13 +16,13 @@ _DIFFERS = BrokenStream("does not go on where the stream broke off", 0, differs=
 class JoinedReply(Reply):
     """Takes the answer to a continuation, and passes it on as the rest of the stream that ``before`` passed on.
 
-    ``accept`` begins it, and ``on_joined`` is called with the first that is new to the client. Without a joint nothing
-    of the stream has passed yet, and the answer passes as it comes.
+    ``accept`` begins it, and ``on_joined`` is called before the first that is new to the client passes; it says whether
+    that may pass. Without a joint nothing of the stream has passed yet, and the answer passes as it comes.
     """
 
     __slots__ = ("_is_joined", "_on_joined", "joint")
 
-    def __init__(self, before: Reply, on_joined: Callable[[], None]) -> None:
+    def __init__(self, before: Reply, on_joined: Callable[[], bool]) -> None:
         super().__init__(before.door, before.form)
         self._stream = True
         self.status = before.status
@@ -73,7 +73,8 @@ class JoinedReply(Reply):
             problem = _DIFFERS
         if joint.closed and not self._is_joined:
             self._is_joined = True
-            self._on_joined()
+            if not self._on_joined():
+                return _DIFFERS
         if written := b"".join(events):
             if self._meter is not None:
                 self._meter.add(written)

@@ -10,11 +10,19 @@ from enginehouse.interfaces.drivers import Driver
 
 
 class ContinuationRules:
-    """What happens to a stream whose engine breaks. ``drivers``: of every backend, by its name."""
+    """What happens to a stream whose engine breaks. ``drivers``: of every backend, by its name.
+
+    ``migrate_timeout``: the time limit in seconds of each half of a move.
+    """
 
     def __init__(
-        self, routing: RoutingSettings, models: Mapping[str, ModelSettings], drivers: Mapping[str, Driver]
+        self,
+        routing: RoutingSettings,
+        models: Mapping[str, ModelSettings],
+        drivers: Mapping[str, Driver],
+        migrate_timeout: float,
     ) -> None:
+        self.migrate_timeout = migrate_timeout
         self.max_continuations = routing.max_continuations
         self.drivers = drivers
         self._otherwise = routing.broken_stream

@@ -106,6 +106,11 @@ class Connection(asyncio.Protocol):
         self._sent_at = self._now()
         self._transport.write(request)
 
+    def redirect(self, receiver: Receiver) -> None:
+        """Hand what is left of the answer to ``receiver``."""
+        if self._receiver is not None:
+            self._receiver = receiver
+
     def pause(self) -> None:
         """Stop reading from the engine until ``resume``."""
         self._transport.pause_reading()

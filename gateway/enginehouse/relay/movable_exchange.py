@@ -1,0 +1,149 @@
+"""What others see of an exchange, and how its stream changes engines on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from enginehouse.domain.errors import CannotContinue
+from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.route import Route
+from enginehouse.domain.ticket import Phase, Ticket
+from enginehouse.relay.attempt import Attempt
+from enginehouse.relay.continuation.delivered import Delivered
+from enginehouse.relay.continuation.joined_reply import JoinedReply
+from enginehouse.relay.dispatch import Dispatch
+from enginehouse.relay.job import Job
+from enginehouse.relay.reply import Reply
+from enginehouse.telemetry.record import AttemptRecord
+
+
+class MovableExchange:
+    """The part of an exchange that operators, the watchdog and moves see.
+
+    ``moves``: how often its stream was moved. ``moving``: set while it is being moved; called
+    if it ends meanwhile.
+    """
+
+    __slots__ = ("_dispatch", "_held", "_job", "_reply", "_status", "moves", "moving")
+
+    def __init__(self, job: Job, reply: Reply, dispatch: Dispatch) -> None:
+        self._job = job
+        self._reply = reply
+        self._dispatch = dispatch
+        self._status = 0
+        self._held = False
+        self.moving: Callable[[], None] | None = None
+        self.moves = 0
+
+    @property
+    def path(self) -> str:
+        return self._job.path
+
+    @property
+    def request_id(self) -> bytes:
+        return self._job.request_id
+
+    @property
+    def requirements(self) -> Requirements | None:
+        return self._job.requirements
+
+    @property
+    def began(self) -> float:
+        return self._job.began
+
+    @property
+    def route(self) -> Route | None:
+        attempt = self._dispatch.attempt
+        return attempt.route if attempt is not None else None
+
+    @property
+    def attempts(self) -> Sequence[AttemptRecord]:
+        return self._dispatch.attempts
+
+    @property
+    def ticket(self) -> Ticket | None:
+        attempt = self._dispatch.attempt
+        return attempt.slot.ticket if attempt is not None and attempt.slot is not None else None
+
+    @property
+    def phase(self) -> Phase:
+        if self._status:
+            return Phase.DONE if self._status < 400 else Phase.FAILED
+        if self.moving is not None or (isinstance(self._reply, JoinedReply) and not self._reply.begun):
+            return Phase.MIGRATING
+        return self._dispatch.phase
+
+    @property
+    def waiting_reply(self) -> Reply | None:
+        requirements = self._job.requirements
+        waits = requirements is not None and requirements.stream and not self._reply.begun
+        return self._reply if waits else None
+
+    @property
+    def output_tokens(self) -> int | None:
+        """How many tokens a stream's answer has so far; ``None`` if that is unknown."""
+        delivered = self._reply.delivered
+        if delivered is None:
+            return None
+        delivered.read()
+        return None if delivered.why else delivered.progress.tokens()
+
+    @property
+    def stays(self) -> str | None:
+        """Why the request cannot be moved to another backend; ``None`` if it can."""
+        delivered = self._reply.delivered
+        if self._status:
+            return "it has ended"
+        if not self._reply.begun:
+            return "its answer has not begun"
+        if delivered is None:
+            return "it is no stream that another backend could continue"
+        if why := delivered.stays():
+            return why
+        return "it is about to end" if delivered.finish is not None or delivered.ended else None
+
+    # --- from a move
+
+    @property
+    def job(self) -> Job:
+        return self._job
+
+    @property
+    def reply(self) -> Reply:
+        return self._reply
+
+    def current_attempt(self) -> Attempt:
+        attempt = self._dispatch.attempt
+        if attempt is None or not self._reply.begun:
+            raise CannotContinue("The request has no answer yet")
+        return attempt
+
+    def movable(self) -> Delivered:
+        delivered, why = self._reply.delivered, self.stays
+        if delivered is None or why:
+            raise CannotContinue(f"The request stays where it is: {why}")
+        return delivered
+
+    def hold(self) -> None:
+        self._held = True
+        if not self._reply.paused:
+            self.current_attempt().pause()
+
+    def let_go(self) -> None:
+        self._held = False
+        if not self._status and not self._reply.paused and self._dispatch.attempt is not None:
+            self._dispatch.attempt.resume()
+
+    def adopt(self, attempt: Attempt, reply: JoinedReply) -> bool:
+        if self._status:
+            return False
+        self._held = False
+        self._dispatch.replace(attempt)
+        reply.paused = self._reply.paused
+        self._reply = reply
+        self.moves += 1
+        if reply.paused:
+            attempt.pause()
+        else:
+            attempt.await_more()
+        return True

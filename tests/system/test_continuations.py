@@ -1,0 +1,112 @@
+"""Streams of real processes: an engine is killed under them, and an operator moves one."""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from enginehouse.cli import enginehouse
+from enginehouse.testing.engines import SimEngine
+from enginehouse.testing.gateway import RunningGateway
+from tests.support.seen_stream import SeenStream, read_stream
+from tests.support.waiting import until
+
+TOKENS = 150
+
+
+def configuration(engines: dict[str, SimEngine]) -> str:
+    tables = (
+        f'[backends.{name}]\nurl = "{each.url}"\ndriver = "sim"\nmodels = ["m"]\n' for name, each in engines.items()
+    )
+    return "\n".join(tables)
+
+
+def request(number: int) -> tuple[str, dict[str, Any]]:
+    body = {"model": "m", "stream": True, "max_tokens": TOKENS, "stream_options": {"include_usage": True}}
+    if number % 2:
+        return "/v1/chat/completions", {**body, "messages": [{"role": "user", "content": f"Tell {number}"}]}
+    return "/v1/completions", {**body, "prompt": f"Tell {number}"}
+
+
+class Reader:
+    """Reads one stream, and notes the longest time between two pieces."""
+
+    def __init__(self, number: int) -> None:
+        self.path, self.body = request(number)
+        self.id = f"r{number}"
+        self.wire = b""
+        self.longest = 0.0
+
+    async def read(self, client: httpx.AsyncClient, url: str) -> SeenStream:
+        headers = {"x-request-id": self.id}
+        async with client.stream("POST", url + self.path, json=self.body, headers=headers) as response:
+            last = 0.0
+            async for piece in response.aiter_raw():
+                now = perf_counter()
+                self.longest = max(self.longest, now - last if last else 0.0)
+                last = now
+                self.wire += piece
+        return read_stream(self.wire)
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+@pytest.mark.parametrize("count", [24, pytest.param(100, marks=pytest.mark.slow)])
+async def test_no_stream_breaks_when_one_of_three_engines_is_killed(count: int) -> None:
+    with SimEngine("m", tpot="20ms") as a, SimEngine("m", tpot="20ms") as b, SimEngine("m", tpot="20ms") as c:
+        engines = {"a": a, "b": b, "c": c}
+        limits = httpx.Limits(max_connections=2 * count)
+        with RunningGateway(configuration(engines)) as gateway:
+            gateway.until_health(a="healthy", b="healthy", c="healthy")
+            async with httpx.AsyncClient(timeout=60, trust_env=False, limits=limits) as client:
+                readers = [Reader(number) for number in range(count)]
+                reading = [asyncio.ensure_future(each.read(client, gateway.url)) for each in readers]
+                await until(lambda: all(each.wire.count(b"data: ") > 5 for each in readers))
+                a.kill()
+                seen = await asyncio.gather(*reading)
+                whole = await asyncio.gather(*(Reader(number).read(client, b.url) for number in range(count)))
+                figures = (await client.get(f"{gateway.url}/metrics")).text
+    assert [(each.text, each.finish, each.counts, each.ended) for each in seen] == [
+        (each.text, each.finish, each.counts, each.ended) for each in whole
+    ]
+    assert 'outcome="tokens",reason="broken"' in figures
+    gaps = [each.longest * 1000 for each in readers]
+    print(f"{count} streams, longest gap p50 {percentile(gaps, 0.5):.0f} ms, p99 {percentile(gaps, 0.99):.0f} ms")
+
+
+async def test_an_operator_moves_a_stream() -> None:
+    with (
+        SimEngine("m", tpot="50ms") as a,
+        SimEngine("m", tpot="50ms") as b,
+        RunningGateway(configuration({"a": a, "b": b})) as gateway,
+    ):
+        gateway.until_health(a="healthy", b="healthy")
+        async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
+            reader = Reader(1)
+            reading = asyncio.ensure_future(reader.read(client, gateway.url))
+            await until(lambda: reader.wire.count(b"data: ") > 5)
+            [row] = (await client.get(f"{gateway.url}/api/requests")).json()["requests"]
+            assert (row["id"], row["moves"], row["stays"], row["phase"]) == ("r1", 0, None, "serving")
+            assert row["output_tokens"] > 0
+            source = row["replica"].removeprefix("m@")
+            other = "b" if source == "a" else "a"
+            url = f"{gateway.url}/api/requests/r1/move"
+            refused = await client.post(url, json={"to": source})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (409, "cannot_continue")
+            assert (await client.post(url, json={"at": other})).status_code == 400
+            moved = (await client.post(url, json={"to": other})).json()
+            assert {name: moved[name] for name in ("id", "from", "to")} == {"id": "r1", "from": source, "to": other}
+            assert moved["gap_ms"] >= 0
+            arguments = ["move", "--url", gateway.url, "r1", "--to", source]
+            back = await asyncio.to_thread(CliRunner().invoke, enginehouse, arguments)
+            assert back.output.startswith(f"r1 moved from {other} to {source}"), back.output
+            [row] = (await client.get(f"{gateway.url}/api/requests")).json()["requests"]
+            assert (row["moves"], row["replica"]) == (2, f"m@{source}")
+            assert (await reading).answer == (await Reader(1).read(client, a.url)).answer
