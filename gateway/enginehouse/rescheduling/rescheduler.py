@@ -10,6 +10,7 @@ from time import perf_counter
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.config.rescheduling import ReschedulingSettings
 from enginehouse.domain.instance import ClusterView
+from enginehouse.domain.migration import Plan
 from enginehouse.engines.probing.status_puller import StatusPuller
 from enginehouse.rescheduling.cluster import Cluster
 from enginehouse.rescheduling.dispatcher import MigrationDispatcher, MigrationRecord
@@ -71,7 +72,7 @@ class Rescheduler:
         view = await self._cluster.view()
         self._on_view(view, self._settings)
         plan = await asyncio.to_thread(self._planner.plan, view, self._recent)
-        await self._dispatcher.carry_out(plan, view)
+        await self._dispatcher.carry_out(_with_live_requests(plan, view), view)
 
     async def _run(self) -> None:
         """A round begins after every interval, or when the last one has ended if that is later."""
@@ -82,3 +83,9 @@ class Rescheduler:
             except Exception:
                 _log.exception("A round of rescheduling failed")
             await asyncio.sleep(max(0.0, self._settings.interval - (perf_counter() - began)))
+
+
+def _with_live_requests(plan: Plan, view: ClusterView) -> Plan:
+    """The plan without migrations from instances at which no request of this gateway runs, such as drained ones."""
+    busy = {each.id for each in view.instances if each.requests}
+    return Plan(migrations=tuple(each for each in plan.migrations if each.source in busy), dropped=plan.dropped)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 from typing import Any, cast
 
-from enginehouse import ClusterView, Migration, Plan, ReschedulingSettings
+from enginehouse import ClusterView, Migration, Plan, RequestView, ReschedulingSettings
 from enginehouse.engines.probing.status_puller import StatusPuller
 from enginehouse.rescheduling.cluster import Cluster
 from enginehouse.rescheduling.dispatcher import MigrationDispatcher
@@ -12,8 +12,9 @@ from enginehouse.rescheduling.recent_moves import RecentMoves
 from enginehouse.rescheduling.rescheduler import Rescheduler
 from tests.support.cluster_views import instance, view
 
-VIEW = view(instance("a"), instance("b"))
+VIEW = view(instance("a", requests=(RequestView(id="r"),)), instance("b"), instance("idle"))
 PLAN = Plan(migrations=(Migration(policy="p", source="a", destination="b", rule="NUM_REQ", order="SR", value=1),))
+IDLE = Migration(policy="p", source="idle", destination="b", rule="NUM_REQ", order="SR", value=-1)
 
 
 class Recorder:
@@ -36,7 +37,7 @@ class Recorder:
     def plan(self, view: ClusterView, recent: RecentMoves) -> Plan:
         self.planned_in = threading.current_thread()
         self.notes.append(("plan", view))
-        return PLAN
+        return Plan(migrations=(*PLAN.migrations, IDLE))
 
     async def carry_out(self, plan: Plan, view: ClusterView) -> None:
         self.notes.append(("carry_out", (plan, view)))
@@ -53,7 +54,7 @@ class Recorder:
         )
 
 
-async def test_a_round_looks_plans_in_a_thread_and_moves() -> None:
+async def test_a_round_looks_plans_in_a_thread_and_moves_what_is_live() -> None:
     parts = Recorder()
     await parts.rescheduler(ReschedulingSettings(enabled=True)).round()
 
