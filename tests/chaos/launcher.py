@@ -51,6 +51,17 @@ class VirtualProcess(EngineProcess):
         if how == "exits soon":
             loop.call_later(soon + self._rng.uniform(0, 1), self.end, -9, b"")
 
+    def outlive(self, bench: LaunchBench, output: EngineOutput) -> None:
+        """Go on in the event loop of another gateway, which was started after the first one was killed."""
+        self._bench, self._output = bench, output
+        self._gone = asyncio.get_running_loop().create_future()
+        if self._engine is not None or self._rng.random() < 0.8:
+            asyncio.get_running_loop().call_later(0.0 if self._engine is not None else 0.3, self._listen)
+
+    def follow(self, output: EngineOutput) -> None:
+        """Print to ``output`` from now on."""
+        self._output = output
+
     def _listen(self) -> None:
         if not self._gone.done():
             self._engine = self._bench.engine(self.name)
@@ -104,4 +115,7 @@ class VirtualLauncher(Launcher):
     async def adopt(
         self, name: str, line: LaunchLine, handle: Mapping[str, Any], output: EngineOutput
     ) -> EngineProcess | None:
-        return None
+        process = self._bench.processes.get(name)
+        if process is not None:
+            process.follow(output)
+        return process

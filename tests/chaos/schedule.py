@@ -40,10 +40,11 @@ class Action(NamedTuple):
 class Schedule(NamedTuple):
     """``calm``: no faults at all, so everything must be served. ``shutdown``: when the gateway is stopped, if early.
 
-    ``fault_rate`` is that of engines' answers, ``plugin_faults`` that of calls of the bench's plugins.
+    ``killed``: when the gateway is killed, if it is; another one follows. ``fault_rate`` is that of engines' answers,
+    ``plugin_faults`` that of calls of the bench's plugins.
     """
 
-    seed: int
+    seed: int | str
     calm: bool
     config: Table
     fault_rate: float
@@ -51,6 +52,7 @@ class Schedule(NamedTuple):
     plans: tuple[Plan, ...]
     actions: tuple[Action, ...]
     shutdown: float | None
+    killed: float | None = None
 
     def lines(self) -> list[str]:
         """The schedule, for people."""
@@ -58,6 +60,8 @@ class Schedule(NamedTuple):
         lines = [f"seed {self.seed}{', calm' * self.calm}, {rates}, config {self.config}"]
         if self.shutdown is not None:
             lines.append(f"{self.shutdown:9.4f} shutdown")
+        if self.killed is not None:
+            lines.append(f"{self.killed:9.4f} kill")
         lines += [f"{action.at:9.4f} {action.what} {action.whom} {action.how}".rstrip() for action in self.actions]
         for plan in self.plans:
             lines.append(f"{plan.at:9.4f} client {plan.manner}")
@@ -65,11 +69,12 @@ class Schedule(NamedTuple):
         return lines
 
 
-def make_schedule(seed: int) -> Schedule:
-    """The schedule of ``seed``."""
+def make_schedule(seed: int | str, config: Table | None = None) -> Schedule:
+    """The schedule of ``seed``; with a ``config``, that of the gateway that follows a killed one."""
     rng = random.Random(f"{seed}/schedule")
-    calm = rng.random() < 0.08
-    config = configs.make_config(rng)
+    calm = config is None and rng.random() < 0.08
+    first = config is None
+    config = configs.make_config(rng) if config is None else config
     length = rng.choice((1.0, 3.0, 6.0))
     if calm:
         config["scheduling"] |= {"max_queue": 1000, "queue_timeout": "60s"}
@@ -85,6 +90,7 @@ def make_schedule(seed: int) -> Schedule:
         plans=_plans(rng, config, length, calm),
         actions=() if calm else tuple(sorted(_actions(rng, config, length))),
         shutdown=shutdown,
+        killed=rng.uniform(0.3, length) if first and not calm and shutdown is None and rng.random() < 0.12 else None,
     )
 
 

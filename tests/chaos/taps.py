@@ -34,16 +34,17 @@ class Taps(logging.Handler):
     """Records what happens, in order, and finds secrets where they do not belong.
 
     ``sent`` has, for each nonce, the moments at which the gateway sent it to an engine; ``written`` for each of the
-    clients' connections the moments and the bytes so far. Moments are numbers that only grow.
+    clients' connections the moments and the bytes so far. Moments are numbers that only grow. ``before``: what was
+    recorded of an earlier gateway of the same run.
     """
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: Judge, before: Taps | None = None) -> None:
         super().__init__(logging.INFO)
         self.stopped_at: float | None = None
         self.sent: dict[bytes, list[tuple[int, str]]] = {}
         self.written: dict[str, list[tuple[int, int]]] = {}
         self._judge = judge
-        self._events: list[tuple[float, str, str, bytes]] = []
+        self._events: list[tuple[float, str, str, bytes]] = [] if before is None else [*before._events]
 
     def note(self, who: str, what: str) -> None:
         self._events.append((clock.now, who, what, b""))

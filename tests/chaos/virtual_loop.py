@@ -126,6 +126,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return clock.now
 
+    def abandon(self) -> None:
+        """Let everything that still runs here vanish without a word, as in a process that is killed.
+
+        It does so when the loop is collected, so keep the loop until nothing else can notice.
+        """
+        self.set_exception_handler(lambda *_: None)
+        for task in asyncio.all_tasks(self):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+
     def pending(self) -> list[Timer]:
         """The timers that are still set."""
         return [timer for _, _, timer in self._timers if not timer.dropped]

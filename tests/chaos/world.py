@@ -6,8 +6,11 @@ import asyncio
 import gc
 import importlib
 import logging
+import os
 import random
+import shutil
 import signal
+import sys
 import types
 from collections.abc import Coroutine
 from functools import cache
@@ -17,10 +20,12 @@ import msgspec
 
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.reload import ConfigSource
+from enginehouse.config.environment import STATE_DIR
 from enginehouse.config.load import LoadedConfig, read_document
 from enginehouse.config.schema import PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.logs import GatewayLog
 from tests.chaos import configs
 from tests.chaos.asks import plain_ask
@@ -54,7 +59,7 @@ _STOP_S = 40.0
 class Outcome(NamedTuple):
     """What came of a run."""
 
-    seed: int
+    seed: int | str
     violations: list[str]
     taps: Taps
     requests: int
@@ -66,7 +71,7 @@ class World:
 
     current: World
 
-    def __init__(self, schedule: Schedule, loop: VirtualLoop, registry: Registry) -> None:
+    def __init__(self, schedule: Schedule, loop: VirtualLoop, registry: Registry, killed: World | None = None) -> None:
         World.current = self
         self.schedule = schedule
         self.calm = schedule.calm
@@ -76,7 +81,10 @@ class World:
         self.servings: list[Serving] = []
         self.processes: dict[str, VirtualProcess] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
-        self.taps = Taps(self)
+        self.taps: Taps = Taps(self, killed.taps if killed is not None else None)
+        self._killed = killed
+        self._descriptors_back_at = 0.0
+        self._born = clock.now
         self.loop = loop
         self.rng = random.Random(f"{schedule.seed}/world")
         self.plugin_faults = schedule.plugin_faults
@@ -84,7 +92,6 @@ class World:
         self.network = Network(loop, random.Random(f"{schedule.seed}/network"), self.taps.tap, self._connect_fault)
         self.network.accepts_at = lambda: 0.0 if self.calm else self._descriptors_back_at
         self.connect_faults: dict[str, str] = {}
-        self._descriptors_back_at = 0.0
         self.engines: dict[str, Engine] = {}
         self.clients: list[Client] = []
         self._down: set[str] = set()
@@ -156,15 +163,28 @@ class World:
     # --- the run
 
     async def run(self) -> None:
+        """Run to the end, or until the gateway is killed."""
+        if self._killed is not None:
+            self.note("bench", "starts another gateway")
+            for name, process in self._killed.processes.items():
+                self.processes[name] = process
+                process.outlive(self, LogRing())
         for number in range(3):
             name = f"e{number}"
             self.network.listen(name, (name, 8000), self.engine(name).accept)
         serving = self.loop.create_task(self.server._serve([cast(Any, Listener(self.network, GATEWAY))]))
         for plan in self.schedule.plans:
+            plan = plan._replace(at=plan.at + self._born)
             self.clients.append(Client(plan, self.network, GATEWAY, random.Random(f"{self.schedule.seed}/{plan.at}")))
         talking = [self.spawn(client.run()) for client in self.clients]
         for action in self.schedule.actions:
             self._actions.append(self.loop.call_later(action.at + 0.2, self._act, action))
+        if self.schedule.killed is not None:
+            await asyncio.sleep(self.schedule.killed)
+            self.note("bench", "kills the gateway")
+            self.taps.stopped_at = clock.now
+            check_answers(self)
+            return
         if self.schedule.shutdown is not None:
             await asyncio.sleep(self.schedule.shutdown)
             self._stop()
@@ -312,15 +332,44 @@ def registry() -> Registry:
 
 def run_seed(seed: int) -> Outcome:
     """Run the schedule of ``seed``."""
-    schedule = make_schedule(seed)
+    shutil.rmtree(os.environ[STATE_DIR], ignore_errors=True)
     rewind(seed)
+    schedule = make_schedule(seed)
+    world = first = _run(schedule)
+    if schedule.killed is not None:
+        world = _run(make_schedule(f"{seed}/after", first.config)._replace(seed=f"{seed}/after"), first)
+    outcome = world.outcome()._replace(seed=seed)
+    if world is not first:
+        gc.collect()
+        outcome.violations[:0] = first.violations
+        _forget(first)
+    del world, first
+    gc.collect()  # finds tasks whose exceptions nobody has read
+    return outcome
+
+
+def _forget(killed: World) -> None:
+    """Let what a killed gateway left in memory end unseen: in its process, nothing of it would have run."""
+    logging.disable()
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        killed.__dict__.clear()
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
+        logging.disable(logging.NOTSET)
+
+
+def _run(schedule: Schedule, killed: World | None = None) -> World:
+    """Run one gateway. ``killed``: the one that ran before it."""
     loop = VirtualLoop()
-    world = World(schedule, loop, registry())
+    world = World(schedule, loop, registry(), killed)
     try:
         loop.run_until_complete(world.run())
     except Deadlock:
         world.violated("everything waits, and nothing will ever happen")
-    finally:
-        loop.close()
-    gc.collect()  # finds tasks whose exceptions nobody has read
-    return world.outcome()
+    if schedule.killed is not None:
+        loop.abandon()
+        world.gateway._state_file.close()  # type: ignore[union-attr]  # its process has ended, and so has its lock
+    loop.close()
+    return world
