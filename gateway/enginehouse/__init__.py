@@ -7,110 +7,108 @@ from __future__ import annotations
 
 import typing as _typing
 from importlib import import_module as _import_module
-from importlib.metadata import version as _version
-
-from enginehouse.config.decode import did_you_mean
-from enginehouse.config.rescheduling import ReschedulingSettings
-from enginehouse.config.schema import GroupSettings, MatrixSettings
-from enginehouse.config.units import parse_duration
-from enginehouse.domain.capabilities import UNKNOWN, Capabilities
-from enginehouse.domain.continuation import Continuation, PartialAnswer, StreamTraits
-from enginehouse.domain.errors import (
-    AliasCycle,
-    BodyTooLarge,
-    Cancelled,
-    CannotContinue,
-    CapabilityMismatch,
-    ConfigError,
-    EnginehouseError,
-    FallbackExhausted,
-    Forbidden,
-    InvalidRequest,
-    LoadFailed,
-    ModelNotFound,
-    NoHealthyBackend,
-    NotEnoughMemory,
-    NotFound,
-    Overloaded,
-    PluginError,
-    PluginFailed,
-    QueueFull,
-    QueueTimeout,
-    RateLimited,
-    ReplicaLost,
-    RequestError,
-    ShuttingDown,
-    Unauthorized,
-    UpstreamError,
-    UpstreamTimeout,
-)
-from enginehouse.domain.instance import (
-    ClusterView,
-    InFlight,
-    InstanceAddress,
-    InstanceMetadata,
-    InstanceStatus,
-    InstanceView,
-    RequestView,
-)
-from enginehouse.domain.migration import DroppedPair, Migrated, Migration, Plan
-from enginehouse.domain.replica import Candidate, Health, Load, ReplicaState, Role, replica_name
-from enginehouse.domain.request import Body, Headers, InferenceRequest, Input, Message, Part, ResponseFormat
-from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import ExplainedCandidate, Explanation, Reason, Route, Verdict
-from enginehouse.domain.ticket import Phase, SwapDone, SwapId, Ticket
-from enginehouse.hookspecs import Register, hookimpl
-from enginehouse.interfaces.continuing import add_field, continue_answer, continue_ids, continue_text
-from enginehouse.interfaces.discoverers import Discoverer, FoundBackend
-from enginehouse.interfaces.drivers import (
-    Driver,
-    EngineClient,
-    EngineOptions,
-    EngineResponse,
-    FoundModel,
-    LaunchSpec,
-    LoadedModel,
-    ModelFacts,
-    ServedModel,
-)
-from enginehouse.interfaces.engine_metrics import MetricSample, metric_sums, read_metrics
-from enginehouse.interfaces.extractors import Extractor
-from enginehouse.interfaces.filters import Filter
-from enginehouse.interfaces.launch_options import option_arguments
-from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
-from enginehouse.interfaces.migrators import MigrationMeans, Migrator
-from enginehouse.interfaces.model_folder import find_model_folders, missing_folder, read_model_folder
-from enginehouse.interfaces.observers import Observer
-from enginehouse.interfaces.openai_driver import OpenAICompatibleDriver, read_json, read_model_list
-from enginehouse.interfaces.rescheduling import ReschedulingPolicy
-from enginehouse.interfaces.routes import guarded
-from enginehouse.interfaces.schedulers import Effects, Scheduler, SchedulingLimits, Waiting
-from enginehouse.interfaces.scorers import Scorer, WeightedScorer
-from enginehouse.interfaces.strategies import Strategy
-from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper, SwapPlan
-from enginehouse.rescheduling.offload import OFFLOAD_ORDERS, OffloadCandidate, OffloadPlan, plan_offload
-from enginehouse.rescheduling.projection import (
-    ProjectionParams,
-    RequestFigures,
-    RequestProjection,
-    WorstCaseProjection,
-    project,
-)
-from enginehouse.rescheduling.request_ids import gateway_request_id
-from enginehouse.rescheduling.selection import MIGRATION_ORDERS, MIGRATION_RULES, migration_budget, select_requests
-from enginehouse.scheduling.kit.starvation import StarvationClaims
-from enginehouse.scheduling.kit.state import SchedulingState, SwapObstacle
-from enginehouse.scheduling.kit.swaps import SwapInFlight, SwapsInFlight
-from enginehouse.scheduling.kit.ticket_queue import ReplicaLine, TicketAge, TicketQueue, WaitingTicket
-from enginehouse.scheduling.kit.usage import ReplicaUsage
 
 if _typing.TYPE_CHECKING:
     from enginehouse.app.virtual.settings import VirtualSettings
     from enginehouse.app.virtual.virtual_engines import VirtualBackend, VirtualEngines
     from enginehouse.app.virtual.virtual_gateway import VirtualGateway
     from enginehouse.app.virtual.virtual_request import VirtualRequest
+    from enginehouse.config.decode import did_you_mean
+    from enginehouse.config.rescheduling import ReschedulingSettings
+    from enginehouse.config.schema import GroupSettings, MatrixSettings
+    from enginehouse.config.units import parse_duration
+    from enginehouse.domain.capabilities import UNKNOWN, Capabilities
+    from enginehouse.domain.continuation import Continuation, PartialAnswer, StreamTraits
+    from enginehouse.domain.errors import (
+        AliasCycle,
+        BodyTooLarge,
+        Cancelled,
+        CannotContinue,
+        CapabilityMismatch,
+        ConfigError,
+        EnginehouseError,
+        FallbackExhausted,
+        Forbidden,
+        InvalidRequest,
+        LoadFailed,
+        ModelNotFound,
+        NoHealthyBackend,
+        NotEnoughMemory,
+        NotFound,
+        Overloaded,
+        PluginError,
+        PluginFailed,
+        QueueFull,
+        QueueTimeout,
+        RateLimited,
+        ReplicaLost,
+        RequestError,
+        ShuttingDown,
+        Unauthorized,
+        UpstreamError,
+        UpstreamTimeout,
+    )
+    from enginehouse.domain.instance import (
+        ClusterView,
+        InFlight,
+        InstanceAddress,
+        InstanceMetadata,
+        InstanceStatus,
+        InstanceView,
+        RequestView,
+    )
+    from enginehouse.domain.migration import DroppedPair, Migrated, Migration, Plan
+    from enginehouse.domain.replica import Candidate, Health, Load, ReplicaState, Role, replica_name
+    from enginehouse.domain.request import Body, Headers, InferenceRequest, Input, Message, Part, ResponseFormat
+    from enginehouse.domain.requirements import Requirements
+    from enginehouse.domain.route import ExplainedCandidate, Explanation, Reason, Route, Verdict
+    from enginehouse.domain.ticket import Phase, SwapDone, SwapId, Ticket
+    from enginehouse.hookspecs import Register, hookimpl
+    from enginehouse.interfaces.continuing import add_field, continue_answer, continue_ids, continue_text
+    from enginehouse.interfaces.discoverers import Discoverer, FoundBackend
+    from enginehouse.interfaces.drivers import (
+        Driver,
+        EngineClient,
+        EngineOptions,
+        EngineResponse,
+        FoundModel,
+        LaunchSpec,
+        LoadedModel,
+        ModelFacts,
+        ServedModel,
+    )
+    from enginehouse.interfaces.engine_metrics import MetricSample, metric_sums, read_metrics
+    from enginehouse.interfaces.extractors import Extractor
+    from enginehouse.interfaces.filters import Filter
+    from enginehouse.interfaces.launch_options import option_arguments
+    from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
+    from enginehouse.interfaces.migrators import MigrationMeans, Migrator
+    from enginehouse.interfaces.model_folder import find_model_folders, missing_folder, read_model_folder
+    from enginehouse.interfaces.observers import Observer
+    from enginehouse.interfaces.openai_driver import OpenAICompatibleDriver, read_json, read_model_list
+    from enginehouse.interfaces.rescheduling import ReschedulingPolicy
+    from enginehouse.interfaces.routes import guarded
+    from enginehouse.interfaces.schedulers import Effects, Scheduler, SchedulingLimits, Waiting
+    from enginehouse.interfaces.scorers import Scorer, WeightedScorer
+    from enginehouse.interfaces.strategies import Strategy
+    from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper, SwapPlan
+    from enginehouse.rescheduling.offload import OFFLOAD_ORDERS, OffloadCandidate, OffloadPlan, plan_offload
+    from enginehouse.rescheduling.projection import (
+        ProjectionParams,
+        RequestFigures,
+        RequestProjection,
+        WorstCaseProjection,
+        project,
+    )
+    from enginehouse.rescheduling.request_ids import gateway_request_id
+    from enginehouse.rescheduling.selection import MIGRATION_ORDERS, MIGRATION_RULES, migration_budget, select_requests
+    from enginehouse.scheduling.kit.starvation import StarvationClaims
+    from enginehouse.scheduling.kit.state import SchedulingState, SwapObstacle
+    from enginehouse.scheduling.kit.swaps import SwapInFlight, SwapsInFlight
+    from enginehouse.scheduling.kit.ticket_queue import ReplicaLine, TicketAge, TicketQueue, WaitingTicket
+    from enginehouse.scheduling.kit.usage import ReplicaUsage
 
-__version__ = _version("enginehouse")
+    __version__: str
 
 __all__ = [
     "MIGRATION_ORDERS",
@@ -264,19 +262,19 @@ __all__ = [
     "select_requests",
 ]
 
-_LAZY = {
-    "VirtualBackend": "enginehouse.app.virtual.virtual_engines",
-    "VirtualEngines": "enginehouse.app.virtual.virtual_engines",
-    "VirtualGateway": "enginehouse.app.virtual.virtual_gateway",
-    "VirtualRequest": "enginehouse.app.virtual.virtual_request",
-    "VirtualSettings": "enginehouse.app.virtual.settings",
-}
-
 if not _typing.TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """Import a name when it is first used: most plugins need no whole gateway."""
-        if name not in _LAZY:
+        """Import a name when it is first used: the command line starts faster than all of this is imported."""
+        if name == "__version__":
+            from importlib.metadata import version
+
+            found = version("enginehouse")
+        elif name in __all__:
+            from enginehouse._door import MODULES
+
+            found = getattr(_import_module(MODULES[name]), name)
+        else:
             raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-        globals()[name] = found = getattr(_import_module(_LAZY[name]), name)
+        globals()[name] = found
         return found

@@ -6,25 +6,35 @@ import sys
 
 import click
 
-from enginehouse.cli.check import check
-from enginehouse.cli.drain import drain, undrain
-from enginehouse.cli.explain import explain
-from enginehouse.cli.import_llama_swap import import_configuration
-from enginehouse.cli.load import load, unload
-from enginehouse.cli.logs import logs
-from enginehouse.cli.models import models
-from enginehouse.cli.move import move
+from enginehouse.cli.lazy_commands import LazyCommands
 from enginehouse.cli.plugin_commands import GroupWithPlugins
-from enginehouse.cli.plugins import plugins
-from enginehouse.cli.reload import reload
-from enginehouse.cli.run import run
-from enginehouse.cli.schema import schema
-from enginehouse.cli.serve import serve
-from enginehouse.cli.status import status
 from enginehouse.domain.errors import EnginehouseError
 
+_COMMANDS = {
+    "check": "enginehouse.cli.check:check",
+    "drain": "enginehouse.cli.drain:drain",
+    "explain": "enginehouse.cli.explain:explain",
+    "import": "enginehouse.cli.import_llama_swap:import_configuration",
+    "load": "enginehouse.cli.load:load",
+    "logs": "enginehouse.cli.logs:logs",
+    "models": "enginehouse.cli.models:models",
+    "move": "enginehouse.cli.move:move",
+    "plugins": "enginehouse.cli.plugins:plugins",
+    "reload": "enginehouse.cli.reload:reload",
+    "run": "enginehouse.cli.run:run",
+    "schema": "enginehouse.cli.schema:schema",
+    "serve": "enginehouse.cli.serve:serve",
+    "status": "enginehouse.cli.status:status",
+    "undrain": "enginehouse.cli.drain:undrain",
+    "unload": "enginehouse.cli.load:unload",
+}
 
-@click.group(cls=GroupWithPlugins, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(
+    cls=GroupWithPlugins,
+    commands=LazyCommands(_COMMANDS),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="enginehouse")
 def enginehouse() -> None:
     """A plugin-based gateway for inference engines."""
@@ -37,25 +47,3 @@ def main() -> None:
     except EnginehouseError as error:
         click.secho(f"enginehouse: {error}", err=True, fg="red")
         sys.exit(1)
-
-
-_COMMANDS = (
-    check,
-    drain,
-    explain,
-    import_configuration,
-    load,
-    logs,
-    models,
-    move,
-    plugins,
-    reload,
-    run,
-    schema,
-    serve,
-    status,
-    undrain,
-    unload,
-)
-for _command in _COMMANDS:
-    enginehouse.add_command(_command)

@@ -6,15 +6,16 @@ import os
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import redirect_stdout
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import click
+from click.shell_completion import CompletionItem
 
 from enginehouse.cli.output import warn
-from enginehouse.config.load import load_config
-from enginehouse.config.schema import PluginSettings
 from enginehouse.domain.errors import ConfigError, EnginehouseError
-from enginehouse.plugin_manager.discovery import collect
+
+if TYPE_CHECKING:
+    from enginehouse.config.schema import PluginSettings
 
 _COMMANDS = "enginehouse.cli.plugin_commands"
 
@@ -33,6 +34,13 @@ class GroupWithPlugins(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, cmd_name) or self._added(ctx).get(cmd_name)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The names of commands, without their help: that would import all of them."""
+        own = [CompletionItem(name) for name in sorted(self.commands) if name.startswith(incomplete)]
+        if own or incomplete.startswith("-"):
+            return own or click.Command.shell_complete(self, ctx, incomplete)
+        return [CompletionItem(name) for name in self.list_commands(ctx) if name.startswith(incomplete)]
+
     def _added(self, ctx: click.Context, *, hook: str = "") -> Mapping[str, click.Command]:
         if _COMMANDS not in ctx.meta:
             with redirect_stdout(sys.stderr):  # a plugin may print while it is imported
@@ -41,6 +49,8 @@ class GroupWithPlugins(click.Group):
 
 
 def _commands(taken: Collection[str], hook: str) -> Iterator[tuple[str, click.Command]]:
+    from enginehouse.config.load import load_config
+
     try:
         settings = load_config(None, os.environ).config.plugins
     except ConfigError as error:
@@ -50,6 +60,8 @@ def _commands(taken: Collection[str], hook: str) -> Iterator[tuple[str, click.Co
 
 
 def _registered(settings: PluginSettings, taken: Collection[str], hook: str) -> Iterator[tuple[str, click.Command]]:
+    from enginehouse.plugin_manager.discovery import collect
+
     loaded = collect(settings, hook=hook)
     for problem in loaded.problems:
         warn(problem)

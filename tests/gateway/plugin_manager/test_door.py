@@ -3,12 +3,12 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from types import ModuleType
 
 import pytest
 
 import enginehouse
 from enginehouse import testing
+from enginehouse._door import MODULES
 from tests.support.paths import DOCS
 
 
@@ -17,16 +17,18 @@ def order(name: str) -> tuple[int, str]:
     return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
 
 
-def public_names(module: ModuleType) -> set[str]:
-    found = {name: value for name, value in vars(module).items() if not name.startswith("_")}
-    return {name for name, value in found.items() if not isinstance(value, ModuleType)} - {"annotations"}
-
-
 def test_the_door_offers_exactly_what_it_says() -> None:
     assert all(getattr(enginehouse, name) is not None for name in enginehouse.__all__)
-    assert public_names(enginehouse) == set(enginehouse.__all__)
+    assert set(MODULES) == set(enginehouse.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         getattr(enginehouse, "nothing")  # noqa: B009 - mypy knows that there is none
+
+
+def test_the_door_finds_each_name_where_type_checkers_do() -> None:
+    imports = [node for node in ast.walk(ast.parse(inspect.getsource(enginehouse))) if isinstance(node, ast.ImportFrom)]
+    own = [node for node in imports if (node.module or "").startswith("enginehouse.")]
+    found = {alias.name: node.module for node in own for alias in node.names}
+    assert found == {**MODULES, "MODULES": "enginehouse._door"}
 
 
 def test_what_the_door_offers_is_sorted() -> None:
