@@ -20,7 +20,10 @@ class Reason(str, Enum):
 
 
 class RouteDetails(msgspec.Struct, frozen=True):
-    """How a decision came about. ``dropped``: how many of the candidates each filter dropped."""
+    """How a decision came about. ``candidates``: of the chosen model, those that just failed the request included.
+
+    ``dropped``: how many candidates of all models that were tried each filter dropped.
+    """
 
     strategy: str
     candidates: int

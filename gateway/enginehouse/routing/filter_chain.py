@@ -54,17 +54,6 @@ class FilterChain:
                 self.dropped[step.plugin.type] += before - len(candidates)
         return candidates
 
-    def count_drops(
-        self, requirements: Requirements, candidates: Sequence[Candidate]
-    ) -> tuple[Sequence[Candidate], dict[str, int]]:
-        """The candidates that every filter keeps, and how many each of the others dropped."""
-        counts = {}
-        for position, before, kept in self._stages(requirements, candidates):
-            if len(kept) < len(before):
-                counts[self._filters[position][0].type] = len(before) - len(kept)
-            candidates = kept
-        return candidates, counts
-
     def drops(self, requirements: Requirements, candidates: Sequence[Candidate]) -> dict[str, Drop]:
         """For each dropped candidate, by replica: the filter and its reason."""
         drops = {}

@@ -52,6 +52,7 @@ class Router:
         self.filter_drops = self._filter_chain.dropped
         self._strategy_runner = StrategyRunner(*strategy)
         self._others = models_to_try(aliases, fallbacks)
+        self._kept: Sequence[Candidate] = ()
         self.sampled = (
             *self._extractors,
             *self._filter_chain.steps,
@@ -99,6 +100,7 @@ class Router:
             if not fallbacks:
                 others = tuple(other for other in others if other.reason is not Reason.FALLBACK)
             return self._route_to_other(requirements, snapshot, exclude, others)
+        self._kept = candidates
         chosen = self._strategy_runner.pick(requirements, candidates)
         return Route(model, chosen, Reason.RETRY if exclude else Reason.MATCH, (model,))
 
@@ -114,13 +116,16 @@ class Router:
     def _detailed(
         self, requirements: Requirements, snapshot: RoutingSnapshot, exclude: Collection[str], fallbacks: bool
     ) -> Route:
-        model = requirements.model
+        before, runner = dict(self.filter_drops), self._strategy_runner
         route = self.route(requirements, snapshot, exclude, fallbacks=fallbacks)
-        offered = [each for each in snapshot.candidates(route.attempted[-1]) if each.replica not in exclude]
-        kept, dropped = self._filter_chain.count_drops(requirements, offered)
-        runner = self._strategy_runner
-        details = RouteDetails(runner.type, len(offered), dropped, runner.score(requirements, kept, route.chosen))
-        return Route(model, route.chosen, route.reason, route.attempted, details)
+        dropped = {name: count - before.get(name, 0) for name, count in self.filter_drops.items()}
+        details = RouteDetails(
+            runner.type,
+            len(snapshot.candidates(route.attempted[-1])),
+            {name: count for name, count in dropped.items() if count},
+            runner.score(requirements, self._kept, route.chosen),
+        )
+        return Route(route.requested, route.chosen, route.reason, route.attempted, details)
 
     def _candidates(
         self, model: str, requirements: Requirements, snapshot: RoutingSnapshot, exclude: Collection[str]
@@ -144,6 +149,7 @@ class Router:
             attempted.append(model)
             candidates = self._candidates(model, requirements, snapshot, exclude)
             if candidates:
+                self._kept = candidates
                 chosen = self._strategy_runner.pick(requirements, candidates)
                 retried = exclude and reason is not Reason.FALLBACK
                 return Route(requested, chosen, Reason.RETRY if retried else reason, tuple(attempted))
