@@ -18,6 +18,7 @@ from enginehouse.testing.checks.expect import expect
 _TIMEOUT_S = 120.0
 """The first request of an engine may take minutes, because it compiles."""
 _IDLE_S = 30.0
+_ROOM_FOR_THE_QUESTION = 200
 _CHAT = "/v1/chat/completions"
 _HELLO = [{"role": "user", "content": "Say hello."}]
 
@@ -118,7 +119,8 @@ def _check_load(it: Driver, client: HttpEngineClient, model: str) -> None:
     if before is None:
         return
     expect(running() == 0, "the engine must have nothing else to do")
-    long = {"model": model, "messages": _HELLO, "max_tokens": 4000, "stream": True, "ignore_eos": True}
+    most = _longest_answer(it, client, model)
+    long = {"model": model, "messages": _HELLO, "max_tokens": most, "stream": True, "ignore_eos": True}
     connection, response = client.open("POST", _CHAT, json.dumps(long).encode())
     try:
         expect(response.status == 200, f"a stream must begin with 200, got {response.status}")
@@ -127,6 +129,12 @@ def _check_load(it: Driver, client: HttpEngineClient, model: str) -> None:
     finally:
         connection.close()
     _until(lambda: running() == 0, "the engine must abort a request whose client has left")
+
+
+def _longest_answer(it: Driver, client: HttpEngineClient, model: str) -> int:
+    """The most tokens that surely fit behind a short question."""
+    served = next(each for each in asyncio.run(it.models(client)) if each.name == model)
+    return (served.capabilities.context_length or 2048) - _ROOM_FOR_THE_QUESTION
 
 
 def _chat(client: HttpEngineClient, body: dict[str, Any]) -> str:
