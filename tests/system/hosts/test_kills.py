@@ -88,7 +88,7 @@ def test_an_engine_that_is_killed_before_it_answers_is_replaced_by_another_repli
 
 
 def test_an_engine_that_is_killed_in_the_middle_of_a_stream(serve: Serve, kill: Kill) -> None:
-    gateway = serve(table("a"))
+    gateway = serve(table("a", broken_stream='"error"'))
     body = {"model": "a", "messages": [], "stream": True, "max_tokens": 8000}
     with gateway.http.stream("POST", "/v1/chat/completions", json=body) as answer:
         assert answer.status_code == 200
