@@ -126,6 +126,15 @@ def test_rerank_puts_the_document_first_that_says_what_was_asked(engine: SimEngi
     assert 0 < best["relevance_score"] < 1
 
 
+def test_scores_grow_with_the_words_that_texts_share(engine: SimEngine) -> None:
+    body = {"model": "tiny", "text_1": "steam engine", "text_2": ["a cat", "the steam engine"]}
+    answer = http.post(f"{engine.url}/v1/score", json=body).json()
+    first, second = (one["score"] for one in answer["data"])
+    assert 0 == first < second < 1
+    refused = http.post(f"{engine.url}/v1/score", json={**body, "text_1": ["a", "b", "c"]})
+    assert refused.status_code == 400
+
+
 def test_models_are_listed_with_what_is_known_of_them(client: openai.OpenAI) -> None:
     first, second = client.models.list().data
     assert (first.id, second.id) == ("tiny", "tiny-too")

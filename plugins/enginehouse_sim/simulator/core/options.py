@@ -10,15 +10,17 @@ from typing import Any
 import click
 import msgspec
 
-from enginehouse import ConfigError, parse_duration
+from enginehouse import OFFLOAD_ORDERS, ConfigError, parse_duration
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.domain.rules import DraftMethod, VllmVersion
+from enginehouse_sim.simulator.offload.settings import OffloadSettings
 from enginehouse_sim.simulator.steps.profile import profile_names
 
 POSITIVE = click.IntRange(min=1)
 _CONSTANTS = frozenset(SchedulerConstants.__struct_fields__)
 _SETTINGS = frozenset(CoreSettings.__struct_fields__)
+_OFFLOAD = frozenset(OffloadSettings.__struct_fields__)
 
 
 def _seconds(ctx: click.Context, param: click.Parameter, text: str) -> float:
@@ -65,11 +67,36 @@ _OPTIONS = (
         help="Blocks of the KV cache.",
     ),
     _count("--host-blocks", help="Blocks of host memory to which requests are offloaded."),
+    click.option(
+        "--host-bandwidth", type=click.FloatRange(min=1), default=25e9, help="Bytes per second to host memory."
+    ),
+    _positive("--offload-within", "starvation_within", default=8, help="Passes before blocks run out to offload in."),
+    _positive("--offload-safe-for", "safe_for", default=32, help="Passes that blocks must last for a return."),
+    click.option(
+        "--offload-order",
+        "order",
+        type=click.Choice(OFFLOAD_ORDERS),
+        default=OFFLOAD_ORDERS[0],
+        help="Which requests are offloaded first.",
+    ),
+    _count("--offload-guaranteed-tokens", "guaranteed_tokens", default=16, help="Tokens between two offloads of one."),
     _policy("--policy", help="Order of waiting requests."),
     _one_of(VllmVersion)("--vllm-compat", default="0.32", help="The version of vLLM whose rules apply."),
     _either("--chunked-prefill/--no-chunked-prefill", "chunked_prefill_enabled", help="Compute prompts in pieces."),
     _either("--prefix-caching/--no-prefix-caching", "enable_prefix_caching", help="Share equal prefixes."),
     _count("--long-prefill-token-threshold", help="Most tokens of one prompt in a step; 0 is no limit."),
+    _positive("--max-num-active-seqs", help="Most running requests; default: --max-num-seqs."),
+    _positive("--prefill-schedule-interval", default=1, help="While others run, admit in every so many-th step."),
+    _either(
+        "--reserve-full-sequence/--no-reserve-full-sequence",
+        help="Admit a request only if all of its known tokens fit.",
+    ),
+    click.option("--async-scheduling/--no-async-scheduling", default=False, help="Plan one step ahead of its result."),
+    _positive("--max-num-encoder-input-tokens", default=8192, help="Most tokens of images to encode in a step."),
+    _positive("--encoder-cache-size", default=8192, help="Tokens of encoded images to keep."),
+    click.option("--disable-chunked-mm-input", is_flag=True, help="Compute no image in pieces."),
+    _count("--staging-depth", default=16, help="Waiting requests to match ahead; vLLM matches none."),
+    _share("--staging-block-share", default=0.25, help="Share of all blocks that these may keep from eviction."),
     _share("--watermark", default=0.0, help="Share of all blocks that an admission leaves free."),
     _count("--num-spec-tokens", help="Tokens drafted for each step of a request."),
     _one_of(DraftMethod)("--draft-method", default="eagle", help="Who drafts, which decides what drafts cost."),
@@ -84,7 +111,11 @@ def core_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_core(**flags: Any) -> Any:
         constants = {name: flags.pop(name) for name in _CONSTANTS & flags.keys()}
         settings = {name: flags.pop(name) for name in _SETTINGS & flags.keys()}
-        core = msgspec.convert({**settings, "constants": constants}, CoreSettings)
+        offload = {name: flags.pop(name) for name in _OFFLOAD & flags.keys()}
+        try:
+            core = msgspec.convert({**settings, "constants": constants, "offload": offload}, CoreSettings)
+        except msgspec.ValidationError as error:
+            raise click.UsageError(str(error)) from None
         return command(core=core, **flags)
 
     for option in reversed(_OPTIONS):
@@ -99,14 +130,14 @@ def with_flags(core: CoreSettings, flags: Sequence[str]) -> CoreSettings:
     """
     settings = msgspec.to_builtins(core)
     durations = {name: f"{settings[name]}s" for name in ("ttft", "tpot")}
-    defaults = {**settings, **settings["constants"], **durations}
+    defaults = {**settings, **settings["constants"], **settings["offload"], **durations}
     try:
         context = _core_of_flags.make_context("sim", list(flags), default_map=defaults)
         changed: CoreSettings = _core_of_flags.invoke(context)
     except click.ClickException as error:
         raise ConfigError(error.format_message(), key="args") from error
     return msgspec.structs.replace(
-        changed, offload=core.offload, constants=msgspec.structs.replace(core.constants, **_given(changed.constants))
+        changed, constants=msgspec.structs.replace(core.constants, **_given(changed.constants))
     )
 
 

@@ -98,7 +98,7 @@ class TextSampler:
         text = bytes_of(token)
         if text:
             self._state = crc32(text, self._state)
-            self._words = _words_after(text.decode(errors="replace"))
+            self._words = _words_after(text.decode())
 
     def draft(self, acceptance: float) -> int:
         """Guess the next token, correctly with a chance of ``acceptance``, and continue after the guess."""
@@ -146,4 +146,11 @@ def _words_after(text: str) -> Sequence[tuple[int, bytes]]:
 @lru_cache(maxsize=4096)
 def _in_order(allowed: frozenset[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The words among the tokens, and the others, each sorted."""
-    return tuple(sorted(allowed & _WORD_IDS)), tuple(sorted(allowed - _WORD_IDS))
+    return tuple(sorted(allowed & _WORD_IDS, key=_length_and_bytes)), tuple(
+        sorted(allowed - _WORD_IDS, key=_length_and_bytes)
+    )
+
+
+def _length_and_bytes(token: int) -> tuple[int, bytes]:
+    text = bytes_of(token)
+    return len(text), text

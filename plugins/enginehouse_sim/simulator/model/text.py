@@ -1,7 +1,8 @@
 """The tokenizer.
 
-A token is a visible piece of text: a space and up to five letters or digits, or any other single character. Its id is 1
-followed by its UTF-8 bytes, read as a number, so that ids and text convert without a table.
+A token is a visible piece of text: a space and up to five letters or digits, or any other single character. Ids and
+text convert without a table, and ids stay below 2^31: two more than the code point for a single character, and after
+all of these the words, numbered in the order of their lengths, each without and with a space.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ EOS = 1
 WORD_LENGTH = 5
 """The most letters or digits in a token."""
 
+_FIRST_CHARACTER = 2
+_FIRST_WORD = _FIRST_CHARACTER + 0x110000
+_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
+_DIGITS = {letter: digit for digit, letter in enumerate(_LETTERS, 1)}
 _PIECE = re.compile(rf" ?[A-Za-z0-9_]{{1,{WORD_LENGTH}}}|.", re.DOTALL)
 
 
@@ -37,22 +42,36 @@ def encode(text: str) -> list[int]:
 @lru_cache(maxsize=1 << 16)
 def token_id(piece: str) -> int:
     """The id of one token."""
-    return int.from_bytes(b"\1" + piece.encode(), "big")
+    word = piece.removeprefix(" ")
+    if not word or any(letter not in _DIGITS for letter in word):
+        return _FIRST_CHARACTER + ord(piece)
+    number = 0
+    for letter in word:
+        number = number * len(_LETTERS) + _DIGITS[letter]
+    return _FIRST_WORD + 2 * number + (len(word) < len(piece))
 
 
 @lru_cache(maxsize=1 << 16)
 def bytes_of(token: int) -> bytes:
-    """The UTF-8 bytes of a token. The bytes of a number that is no token id may be invalid UTF-8."""
-    token = max(0, token)
-    return token.to_bytes((token.bit_length() + 7) // 8, "big")[1:]
+    """The UTF-8 bytes of a token, and some bytes of any other number but ``EOS``."""
+    if token == EOS:
+        return b""
+    if token < _FIRST_WORD:
+        return chr(max(0, token - _FIRST_CHARACTER)).encode(errors="replace")
+    number, has_space = divmod(token - _FIRST_WORD, 2)
+    letters: list[str] = []
+    while number:
+        number, digit = divmod(number - 1, len(_LETTERS))
+        letters.append(_LETTERS[digit])
+    return (" " * has_space + "".join(reversed(letters))).encode()
 
 
 @lru_cache(maxsize=1 << 16)
 def piece_of(token: int) -> str:
-    """The text of a token, with replacement characters for invalid bytes."""
-    return bytes_of(token).decode(errors="replace")
+    """The text of a token."""
+    return bytes_of(token).decode()
 
 
 def text_of(ids: Iterable[int]) -> str:
-    """The text of tokens, with replacement characters for invalid bytes."""
-    return b"".join(map(bytes_of, ids)).decode(errors="replace")
+    """The text of tokens."""
+    return b"".join(map(bytes_of, ids)).decode()

@@ -11,7 +11,7 @@ from enginehouse import NotFound, RequestError, Unauthorized
 from enginehouse_sim.simulator.server.endpoints import control, memory, operations, tokens
 from enginehouse_sim.simulator.server.endpoints.chat import chat
 from enginehouse_sim.simulator.server.endpoints.completions import completions
-from enginehouse_sim.simulator.server.endpoints.pooling import embeddings, rerank
+from enginehouse_sim.simulator.server.endpoints.pooling import embeddings, rerank, score
 from enginehouse_sim.simulator.server.endpoints.responses import responses
 from enginehouse_sim.simulator.server.http.call import DONE, Call, Receive, Send
 from enginehouse_sim.simulator.server.request_log import LoggedRequest
@@ -25,18 +25,24 @@ _INFERENCE: Mapping[str, Endpoint] = {
     "/v1/embeddings": embeddings,
     "/v1/rerank": rerank,
     "/v1/responses": responses,
+    "/v1/score": score,
 }
 _PAGES: Mapping[tuple[str, str], Endpoint] = {
     **{("POST", path): endpoint for path, endpoint in _INFERENCE.items()},
     ("POST", "/tokenize"): tokens.tokenize,
     ("POST", "/detokenize"): tokens.detokenize,
     ("GET", "/health"): operations.health,
+    ("GET", "/ping"): operations.health,
+    ("POST", "/ping"): operations.health,
     ("GET", "/load"): operations.load,
     ("GET", "/metrics"): operations.metrics,
     ("GET", "/instance_status"): operations.instance_status,
     ("POST", "/sleep"): memory.sleep,
     ("POST", "/wake_up"): memory.wake_up,
     ("GET", "/is_sleeping"): memory.is_sleeping,
+    ("POST", "/pause"): memory.pause,
+    ("POST", "/resume"): memory.resume,
+    ("GET", "/is_paused"): memory.is_paused,
     ("POST", "/reset_prefix_cache"): memory.reset_prefix_cache,
     ("GET", "/v1/models"): operations.models,
     ("GET", "/version"): operations.version,

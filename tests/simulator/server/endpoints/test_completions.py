@@ -33,10 +33,10 @@ def test_token_ids_of_prompt_and_answer_come_on_demand(post: Post) -> None:
 
 
 def test_tokens_that_are_no_text_are_continued_all_the_same(post: Post) -> None:
-    assert post(PATH, prompt=[0, 1, 255, 2**63 - 1], max_tokens=2)["usage"]["prompt_tokens"] == 4
+    assert post(PATH, prompt=[0, 1, 255, 2**31 - 1], max_tokens=2)["usage"]["prompt_tokens"] == 4
 
 
-@pytest.mark.parametrize("prompt", ["", [], [[]], [2**63], [-1], ["a", ""]])
+@pytest.mark.parametrize("prompt", ["", [], [[]], [2**31], [-1], ["a", ""]])
 def test_a_prompt_that_cannot_be_read_is_refused(post: Post, prompt: Any) -> None:
     assert post(PATH, 400, prompt=prompt)["error"]["type"] == "BadRequestError"
     assert texts(post(PATH, prompt="fine"))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from typing import Any
 
@@ -53,6 +54,47 @@ def ask_and_leave(engine: SimEngine, number: int) -> HTTPConnection:
     body = {"model": "tiny", "prompt": "one two three four five six", "max_tokens": 250}
     connection.request("POST", "/v1/completions", msgspec.json.encode(body), {"x-request-id": f"r{number}"})
     return connection
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_an_engine_that_is_well_answers_pings(engine: SimEngine, method: str) -> None:
+    assert getattr(http, method)(f"{engine.url}/ping").status_code == 200
+
+
+def test_a_paused_engine_holds_requests_back_until_it_goes_on(eventually: Eventually) -> None:
+    with SimEngine("tiny") as engine, ThreadPoolExecutor() as pool:
+        assert http.post(f"{engine.url}/pause?mode=never").status_code == 400
+        assert http.post(f"{engine.url}/pause?mode=wait").json() == {"status": "paused"}
+        assert http.get(f"{engine.url}/is_paused").json() == {"is_paused": True}
+        body = {"model": "tiny", "prompt": "hello", "max_tokens": 3}
+        answering = pool.submit(http.post, f"{engine.url}/v1/completions", json=body)
+        assert eventually(lambda: engine.requests()[-1].path == "/v1/completions")
+        assert not answering.done()
+        http.post(f"{engine.url}/resume")
+        assert answering.result().json()["usage"]["completion_tokens"] == 3
+        assert http.get(f"{engine.url}/is_paused").json() == {"is_paused": False}
+
+
+@pytest.mark.parametrize(("mode", "reason"), [("abort", "abort"), ("keep", "length"), ("wait", "length")])
+def test_a_pause_aborts_keeps_or_waits_for_requests_under_way(eventually: Eventually, mode: str, reason: str) -> None:
+    with SimEngine("tiny", tpot="50ms") as engine, ThreadPoolExecutor() as pool:
+        body = {"model": "tiny", "prompt": "hello", "max_tokens": 60}
+        answering = pool.submit(http.post, f"{engine.url}/v1/completions", json=body)
+        assert eventually(lambda: status(engine)["num_running_requests"] == 1)
+        http.post(f"{engine.url}/pause?mode={mode}")
+        if mode == "keep":
+            assert not answering.done()
+            http.post(f"{engine.url}/resume")
+        assert answering.result().json()["choices"][0]["finish_reason"] == reason
+
+
+@pytest.mark.parametrize(
+    "field", [{"temperature": -1}, {"top_p": 0}, {"top_p": 1.5}, {"top_k": -2}, {"min_p": 2}, {"presence_penalty": 3}]
+)
+def test_sampling_parameters_outside_of_their_limits_are_refused(engine: SimEngine, field: dict[str, float]) -> None:
+    body = {"model": "tiny", "prompt": "hello", "max_tokens": 3, **field}
+    answer = http.post(f"{engine.url}/v1/completions", json=body)
+    assert (answer.status_code, next(iter(field)) in answer.json()["error"]["message"]) == (400, True)
 
 
 def test_metrics_have_the_names_that_vllm_gives_them(engine: SimEngine, post: Post) -> None:

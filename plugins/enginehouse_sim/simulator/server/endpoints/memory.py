@@ -1,4 +1,4 @@
-"""Memory: ``/sleep``, ``/wake_up``, ``/is_sleeping``, ``/reset_prefix_cache``."""
+"""Memory and pauses: ``/sleep``, ``/wake_up``, ``/pause``, ``/resume`` and their states, ``/reset_prefix_cache``."""
 
 from __future__ import annotations
 
@@ -30,3 +30,29 @@ async def is_sleeping(simulation: Simulation, call: Call) -> None:
 async def reset_prefix_cache(simulation: Simulation, call: Call) -> None:
     """Drop all cached prefixes, unless requests run."""
     await call.json({"success": simulation.engine.reset_prefix_cache()})
+
+
+async def pause(simulation: Simulation, call: Call) -> None:
+    """Hold new requests back. Requests under way are aborted, waited for, or kept where they are, as ``mode`` says."""
+    mode = call.parameter("mode", "abort")
+    if mode not in ("abort", "wait", "keep"):
+        raise InvalidRequest(f"There is no mode {mode!r}: use abort, wait or keep")
+    simulation.engine.pause(keep=mode == "keep")
+    if mode == "abort":
+        simulation.engine.abort_all()
+    elif mode == "wait":
+        await simulation.engine.drained()
+    if mode != "keep" and call.parameter("clear_cache", "true") == "true":
+        simulation.engine.reset_prefix_cache()
+    await call.json({"status": "paused"})
+
+
+async def resume(simulation: Simulation, call: Call) -> None:
+    """Go on with the requests kept, and begin those held back."""
+    simulation.engine.resume()
+    await call.json({"status": "resumed"})
+
+
+async def is_paused(simulation: Simulation, call: Call) -> None:
+    """Report whether requests are held back."""
+    await call.json({"is_paused": simulation.engine.is_paused})

@@ -1,9 +1,10 @@
-"""``POST /v1/embeddings`` and ``/v1/rerank``: requests that generate nothing."""
+"""``POST /v1/embeddings``, ``/v1/rerank`` and ``/v1/score``: requests that generate nothing."""
 
 from __future__ import annotations
 
 import math
 import struct
+import time
 from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -38,6 +39,14 @@ class RerankBody(msgspec.Struct):
     top_n: Positive | None = None
 
 
+class ScoreBody(msgspec.Struct):
+    """The fields that are read; others are ignored."""
+
+    model: str
+    text_1: str | list[str]
+    text_2: str | list[str]
+
+
 async def embeddings(simulation: Simulation, call: Call) -> None:
     """A vector of length 1 for each text, which depends only on the seed and the text."""
     body = call.decode(EmbeddingBody)
@@ -67,6 +76,26 @@ async def rerank(simulation: Simulation, call: Call) -> None:
     results.sort(key=lambda result: -float(str(result["relevance_score"])))
     answer = {"id": work.id, "model": body.model, "results": results[: body.top_n]}
     await call.json({**answer, "usage": {"total_tokens": work.prompt_tokens}})
+
+
+async def score(simulation: Simulation, call: Call) -> None:
+    """The words that each pair of texts shares. A single ``text_1`` is paired with every ``text_2``."""
+    body = call.decode(ScoreBody)
+    first, second = ([texts] if isinstance(texts, str) else texts for texts in (body.text_1, body.text_2))
+    if len(first) == 1:
+        first = first * len(second)
+    if not second or len(first) != len(second):
+        raise InvalidRequest("'text_1' is one text, or as many as 'text_2', which is not empty")
+    pairs = list(zip(first, second, strict=True))
+    prompts = [Prompt(encode(f"{one}\n{other}")) for one, other in pairs]
+    work = _reading(simulation, new_id("score", call), body.model, prompts)
+    await _read(simulation, work)
+    data = [
+        {"index": index, "object": "score", "score": _overlap(one, other)} for index, (one, other) in enumerate(pairs)
+    ]
+    counted = {"prompt_tokens": work.prompt_tokens, "total_tokens": work.prompt_tokens}
+    head = {"id": work.id, "object": "list", "created": int(time.time()), "model": body.model}
+    await call.json({**head, "data": data, "usage": counted})
 
 
 def _reading(simulation: Simulation, id: str, model: str, prompts: Sequence[Prompt]) -> Work:

@@ -27,9 +27,15 @@ from enginehouse_sim.simulator.server.generation.prompts import TokenId
 from enginehouse_sim.simulator.server.generation.work import Prompt, Work
 from enginehouse_sim.simulator.server.simulation import Simulation
 
+NotNegativeFloat = Annotated[float, msgspec.Meta(ge=0)]
+Penalty = Annotated[float, msgspec.Meta(ge=-2, le=2)]
+
 
 class SamplingBody(msgspec.Struct, kw_only=True):
-    """The fields that are read of both, under OpenAI's and vLLM's names."""
+    """The fields that are read of both, under OpenAI's and vLLM's names.
+
+    Those from ``temperature`` to ``seed`` change nothing, but vLLM's limits for them hold.
+    """
 
     model: str
     n: Choices | None = None
@@ -37,6 +43,14 @@ class SamplingBody(msgspec.Struct, kw_only=True):
     stop_token_ids: list[TokenId] | None = None
     include_stop_str_in_output: bool = False
     min_tokens: NotNegative | None = None
+    temperature: NotNegativeFloat | None = None
+    top_p: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, msgspec.Meta(ge=-1)] | None = None
+    min_p: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    seed: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     ignore_eos: bool = False
     priority: int = 0
     cache_salt: Annotated[str, msgspec.Meta(min_length=1)] | None = None

@@ -43,6 +43,8 @@ class BatchingEngine:
         self._listeners: dict[str, RequestListener] = {}
         self._recent: deque[tuple[float, str]] = deque(maxlen=_MOST_RECENT)
         self._loop: asyncio.Task[None] | None = None
+        self._held: dict[str, RequestState] | None = None
+        self._keeps = False
 
     @property
     def state(self) -> SchedulerState:
@@ -59,7 +61,10 @@ class BatchingEngine:
             raise EngineFailed(self.failure)
         self._check(request)
         request.arrival_time = self._clock.now()
-        self._core.add_request(request)
+        if self._held is None:
+            self._core.add_request(request)
+        else:
+            self._held[request.request_id] = request
         self._listeners[request.request_id] = listener
         self._recent.append((request.arrival_time, request.request_id))
         self.num_updates += 1
@@ -71,6 +76,8 @@ class BatchingEngine:
         """Finish requests at once. If they were the last ones, the step under way ends with them."""
         for request_id in request_ids:
             self._listeners.pop(request_id, None)
+            if self._held is not None:
+                self._held.pop(request_id, None)
         self._core.finish_requests(request_ids, status)
         self.num_updates += 1
         if not self._core.has_requests:
@@ -103,7 +110,7 @@ class BatchingEngine:
     def is_known(self, request_id: str) -> bool:
         """Whether this id is in use: by a request, or by remains of a finished one."""
         state = self.state
-        if request_id in state.requests or state.last_step_in_flight(request_id) >= 0:
+        if request_id in self._listeners or request_id in state.requests or state.last_step_in_flight(request_id) >= 0:
             return True
         return bool(state.kv_cache.get_block_ids(request_id))
 
@@ -131,6 +138,33 @@ class BatchingEngine:
         self.sleep_level = 0
         self._start_loop()
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether new requests are held back."""
+        return self._held is not None
+
+    def pause(self, *, keep: bool) -> None:
+        """Hold new requests back until ``resume``; ``keep``: no step is made for the others either."""
+        self._held = self._held or {}
+        self._keeps = keep
+
+    def resume(self) -> None:
+        """End a pause. Requests that were held back are begun in the order of their arrival."""
+        held, self._held = self._held or {}, None
+        self._keeps = False
+        for request in held.values():
+            self._core.add_request(request)
+        self._start_loop()
+
+    async def drained(self) -> None:
+        """Wait until no step is made any more."""
+        if self._loop is not None:
+            await asyncio.wait([self._loop])
+
+    def abort_all(self) -> None:
+        """Abort all requests that are not held back, and tell their listeners."""
+        self.abort_requests(tuple(self.state.requests))
+
     def reset_prefix_cache(self) -> bool:
         """Drop all cached prefixes. Return ``False``, and do nothing, while blocks are in use."""
         return self._core.scheduler.reset_prefix_cache()
@@ -156,7 +190,7 @@ class BatchingEngine:
                 raise InvalidRequest(str(error)) from None
 
     def _start_loop(self) -> None:
-        if self._loop is None and not self.sleep_level and self._core.has_requests:
+        if self._loop is None and not (self.sleep_level or self._keeps) and self._core.has_requests:
             self._loop = asyncio.get_running_loop().create_task(self._run())
 
     def _stop_loop(self) -> None:
@@ -178,7 +212,7 @@ class BatchingEngine:
         core, clock = self._core, self._clock
         due = now = clock.now()
         tokens = 0
-        while core.has_requests:
+        while core.has_requests and not self._keeps:
             began = due
             core.now = max(core.now, began)
             seconds = core.begin_step()

@@ -18,7 +18,7 @@ IMAGE_TOKENS = 64
 
 _IMAGE = "\N{OBJECT REPLACEMENT CHARACTER}" * IMAGE_TOKENS
 
-TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 PromptInput = str | list[str | TokenId | list[TokenId]]
 """Text, several texts, token ids, or several lists of them."""
 
