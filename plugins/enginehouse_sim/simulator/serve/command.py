@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import click
+import msgspec
 
 from enginehouse import EnginehouseError
 from enginehouse_sim.simulator.core.options import core_options, duration_option
+from enginehouse_sim.simulator.server.settings import KvEventsConfig
 
 _PORT = click.IntRange(0, 65535)
 _ROLES = ("neutral", "prefill", "decode")
@@ -16,6 +18,16 @@ _ROLES = ("neutral", "prefill", "decode")
 def _names(ctx: click.Context, param: click.Parameter, modules: tuple[str, ...]) -> tuple[str, ...]:
     """The names in ``NAME=PATH``; the paths are not read."""
     return tuple(module.partition("=")[0] for module in modules)
+
+
+def _kv_events(ctx: click.Context, param: click.Parameter, text: str | None) -> KvEventsConfig | None:
+    if text is None:
+        return None
+    try:
+        config = msgspec.json.decode(text, type=KvEventsConfig)
+    except msgspec.DecodeError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+    return config if config.enable_kv_cache_events else None
 
 
 @click.command(context_settings={"show_default": True})
@@ -36,6 +48,7 @@ def _names(ctx: click.Context, param: click.Parameter, modules: tuple[str, ...])
 @click.option("--role", type=click.Choice(_ROLES), default="neutral", help="Role in a cluster.")
 @click.option("--llumlet-port", type=_PORT, help="Port for migration commands over gRPC; 0 picks one.")
 @click.option("--kv-bandwidth", type=click.FloatRange(min=1), default=64e9, help="Bytes per second between engines.")
+@click.option("--kv-events-config", "kv_events", callback=_kv_events, metavar="JSON", help="Publish KV events.")
 @click.option("--side-channel-port", type=_PORT, help="Port to hand prompts over to decoding engines; 0 picks one.")
 def serve(**flags: Any) -> None:
     """Serve simulated models over the OpenAI API: deterministic text at a configured pace, without a GPU."""

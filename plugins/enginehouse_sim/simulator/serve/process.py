@@ -7,7 +7,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -26,10 +26,14 @@ from enginehouse_sim.simulator.server.simulation import Simulation
 from enginehouse_sim.simulator.server.telemetry.migration_slots import MigrationSlots
 from enginehouse_sim.simulator.steps.transfer import KvTransfer
 
+if TYPE_CHECKING:
+    from enginehouse_sim.simulator.serve.kv_events import KvEventPublisher
+
 
 class _Beside(NamedTuple):
-    """What runs beside the server: a llumlet needs ``migrated_kv``, a side channel the other two."""
+    """What runs beside the server: a llumlet needs ``migrated_kv``, a side channel the last two."""
 
+    publisher: KvEventPublisher | None
     migrated_kv: MigratedKv | None
     kv_address: KvAddress | None
     listener: socket.socket | None
@@ -45,19 +49,29 @@ def run(settings: Settings, announce: Callable[[str], None]) -> None:
     migrated_kv = MigratedKv() if settings.llumlet_port is not None else None
     listener = _side_channel_listener(settings)
     kv_address = _kv_address(settings, listener)
+    publisher = _publisher(settings)
     core = build_core(
         core_settings,
+        publisher.publish if publisher is not None else None,
         sources=[migrated_kv] if migrated_kv is not None else (),
         kv_address=kv_address,
         kv_bandwidth=settings.kv_bandwidth,
     )
-    beside = _Beside(migrated_kv, kv_address, listener)
+    beside = _Beside(publisher, migrated_kv, kv_address, listener)
     try:
         import uvloop
     except ImportError:
         asyncio.run(_serve(settings, core, beside, announce))
     else:
         uvloop.run(_serve(settings, core, beside, announce))
+
+
+def _publisher(settings: Settings) -> KvEventPublisher | None:
+    if settings.kv_events is None:
+        return None
+    from enginehouse_sim.simulator.serve.kv_events import KvEventPublisher  # imports ZeroMQ, an optional dependency
+
+    return KvEventPublisher(settings.kv_events)
 
 
 def _side_channel_listener(settings: Settings) -> socket.socket | None:
@@ -91,6 +105,8 @@ async def _serve(settings: Settings, core: EngineCore, beside: _Beside, announce
                 if beside.kv_address is not None and beside.listener is not None:
                     channel = _side_channel(simulation, beside.kv_address, beside.listener)
                     also.append("side channel on " + await stack.enter_async_context(channel))
+                if beside.publisher is not None:
+                    also.append("KV events on " + await stack.enter_async_context(_publishing(beside.publisher)))
                 await _listen(simulation, stop, lambda line: announce(", ".join((line, *also))))
         finally:
             engine.close()
@@ -106,6 +122,18 @@ async def _side_channel(simulation: Simulation, address: KvAddress, listener: so
         yield f"{address.host}:{address.port}"
     finally:
         await channel.stop()
+
+
+@asynccontextmanager
+async def _publishing(publisher: KvEventPublisher) -> AsyncIterator[str]:
+    """Answer clients that missed events beside the server; yields the address of the events."""
+    answering = asyncio.get_running_loop().create_task(publisher.replay())
+    try:
+        yield publisher.address
+    finally:
+        answering.cancel()
+        await asyncio.gather(answering, return_exceptions=True)
+        publisher.close()
 
 
 @asynccontextmanager

@@ -9,6 +9,18 @@ import msgspec
 from enginehouse_sim.simulator.core.settings import CoreSettings
 
 
+class KvEventsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """vLLM's configuration of KV events: the addresses to bind, and how much is kept for slow or late subscribers."""
+
+    enable_kv_cache_events: bool = True
+    publisher: Literal["zmq"] = "zmq"
+    endpoint: str = "tcp://*:5557"
+    replay_endpoint: str | None = None
+    buffer_steps: int = 10_000
+    hwm: int = 100_000
+    topic: str = ""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The command line's options, durations in seconds, lengths in tokens.
 
@@ -17,6 +29,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     out. ``instance_id``, ``node``, ``unit`` and ``role``: the engine's place in a cluster. ``llumlet_port``: the port
     for migration commands, ``None`` for none. ``side_channel_port``: the port where decoding engines ask for prompts
     that were computed here, ``None`` for none. Blocks move over links of ``kv_bandwidth`` bytes per second.
+    ``kv_events``: where the prefix cache's events are published, ``None`` for nowhere.
     """
 
     core: CoreSettings = CoreSettings()
@@ -37,6 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     llumlet_port: int | None = None
     side_channel_port: int | None = None
     kv_bandwidth: float = 64e9
+    kv_events: KvEventsConfig | None = None
 
     @property
     def context_length(self) -> int:

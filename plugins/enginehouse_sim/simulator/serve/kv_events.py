@@ -1,0 +1,113 @@
+"""Publishes the prefix cache's events over ZeroMQ in vLLM's format, for routers that know what each engine caches."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from itertools import count
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from enginehouse_sim.simulator.kv.events import BlocksRemoved, BlocksStored, CacheCleared, KvEvent
+from enginehouse_sim.simulator.server.settings import KvEventsConfig
+
+_END = (-1).to_bytes(8, "big", signed=True)
+_MEDIUM = "GPU"
+
+
+class BlockStored(msgspec.Struct, tag=True, omit_defaults=True):
+    """Blocks can be found from now on; ``parent_block_hash`` is the block before them."""
+
+    block_hashes: Sequence[int]
+    parent_block_hash: int | None
+    token_ids: Sequence[int]
+    block_size: int
+    lora_id: int | None
+    medium: str | None
+    lora_name: str | None
+
+
+class BlockRemoved(msgspec.Struct, tag=True, omit_defaults=True):
+    """The last blocks with these contents were evicted."""
+
+    block_hashes: Sequence[int]
+    medium: str | None
+
+
+class AllBlocksCleared(msgspec.Struct, tag=True):
+    """All contents were dropped."""
+
+
+class KvEventBatch(msgspec.Struct, array_like=True):
+    """The events of a step; ``ts`` is in seconds since 1970."""
+
+    ts: float
+    events: list[BlockStored | BlockRemoved | AllBlocksCleared]
+    data_parallel_rank: int = 0
+
+
+class KvEventPublisher:
+    """Sends [topic, number, batch] to all subscribers. Numbers begin with 0 and have eight bytes, the high one first.
+
+    A client of the replay endpoint sends a number, and gets all later batches that are still known, then number -1.
+    """
+
+    def __init__(self, config: KvEventsConfig) -> None:
+        self._topic = config.topic.encode()
+        self._numbers = count()
+        self._recent: deque[tuple[bytes, bytes]] = deque(maxlen=config.buffer_steps)
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.PUB)
+        self._socket.set_hwm(config.hwm)
+        self._replay: zmq.asyncio.Socket | None = None
+        try:
+            self._socket.bind(config.endpoint)
+            if config.replay_endpoint is not None:
+                self._replay = zmq.asyncio.Context.shadow(self._context).socket(zmq.ROUTER)
+                self._replay.bind(config.replay_endpoint)
+        except zmq.ZMQError as error:
+            self.close()
+            raise OSError(f"KV events cannot be published: {error}") from error
+        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def publish(self, events: Sequence[KvEvent]) -> None:
+        """Send the events of a step; a subscriber that is too slow misses them."""
+        batch = KvEventBatch(time.time(), [_as_vllm(event) for event in events])
+        number, payload = next(self._numbers).to_bytes(8, "big"), msgspec.msgpack.encode(batch)
+        self._recent.append((number, payload))
+        self._socket.send_multipart((self._topic, number, payload))
+
+    async def replay(self) -> None:
+        """Answer clients of the replay endpoint until cancelled."""
+        if self._replay is None:
+            return
+        while True:
+            client, *_, start = await self._replay.recv_multipart()
+            await self._send_since(self._replay, client, start)
+
+    async def _send_since(self, socket: zmq.asyncio.Socket, client: bytes, start: bytes) -> None:
+        for number, payload in tuple(self._recent):
+            if number >= start:
+                await socket.send_multipart((client, b"", number, payload))
+        await socket.send_multipart((client, b"", _END, b""))
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._socket.close(linger=0)
+        if self._replay is not None:
+            self._replay.close(linger=0)
+        self._context.term()
+
+
+def _as_vllm(event: KvEvent) -> BlockStored | BlockRemoved | AllBlocksCleared:
+    if isinstance(event, BlocksStored):
+        return BlockStored(
+            event.block_hashes, event.parent_hash, event.token_ids, event.block_size, None, _MEDIUM, event.lora
+        )
+    if isinstance(event, BlocksRemoved):
+        return BlockRemoved(event.block_hashes, _MEDIUM)
+    assert isinstance(event, CacheCleared)
+    return AllBlocksCleared()
