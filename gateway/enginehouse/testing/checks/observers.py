@@ -47,6 +47,7 @@ def events() -> Iterator[Event]:
     for health in Health:
         yield "backend_health", ("gpu-1", health)
     yield "queue_changed", ()
+    yield "moved", ("request-1", "gpu-1", "gpu-2", 12.5)
     moved = Migration(policy="load", source="gpu-1", destination="gpu-2", rule="NUM_REQ", order="SR", value=1)
     yield "migrated", (moved, Migrated(moved=("request-1",), refused={"request-2": "it has just moved"}))
     for replica_or_none, status in ((replica, 200), (replica, 502), ("", 404), ("", 499)):
