@@ -19,8 +19,6 @@ _NICER = 10
 def main() -> None:
     """Export until the end of standard input. It ends the process ``flush_timeout`` after SIGTERM or that end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the gateway too, which then closes the pipe
-    with suppress(OSError):
-        os.nice(_NICER)  # it shares the gateway's CPUs
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     settings = read_frame(sys.stdin.buffer)
     if not isinstance(settings, ExportSettings):
@@ -29,6 +27,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: _leave_within(settings.flush_timeout))
     from enginehouse.telemetry.exporter.export_loop import ExportLoop
 
+    with suppress(OSError):
+        os.nice(_NICER)  # it shares the gateway's CPUs; not before, so that traces are soon back after a restart
     ExportLoop(settings, _report).run(sys.stdin.buffer)
 
 
