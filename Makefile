@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: run test slow chaos lint fix bench docs engines protocols clean
+.PHONY: run test slow chaos lint fix bench soak docs engines protocols clean
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -38,6 +38,9 @@ bench: $(STAMP)  ## measure routing, the relay and the simulated engine
 	$(BIN)/python -m pytest benchmarks --benchmark-only -s
 	$(BIN)/python benchmarks/relay.py
 	$(BIN)/python benchmarks/replay.py
+
+soak: $(STAMP)  ## see whether the memory of a gateway grows: 200,000 requests, 10,000 streams, 2,000 reloads
+	$(BIN)/python benchmarks/soak.py
 
 docs: $(STAMP)  ## write the generated pages of docs/
 	$(BIN)/python docs/generate.py

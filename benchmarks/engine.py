@@ -1,7 +1,7 @@
 """An engine that costs almost nothing: fixed answers, and streams at a fixed pace.
 
-``python benchmarks/engine.py PORT`` serves until it is killed. A request with ``"stream":true`` in its body gets TOKENS
-chunks, one every PACE seconds; any other request gets a small JSON answer.
+``python benchmarks/engine.py PORT [TOKENS PACE]`` serves until it is killed. A request with ``"stream":true`` in its
+body gets TOKENS chunks, one every PACE seconds; any other request gets a small JSON answer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ STREAM_END = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
 
 
 class Engine(asyncio.Protocol):
-    def __init__(self) -> None:
+    def __init__(self, tokens: int, pace: float) -> None:
+        self._tokens, self._pace = tokens, pace
         self._data = b""
         self._transport = cast(asyncio.Transport, None)
 
@@ -52,7 +53,7 @@ class Engine(asyncio.Protocol):
             self._data = self._data[end + 4 + length :]
             if b'"stream":true' in body:
                 self._transport.write(STREAM_HEAD)
-                self._next(TOKENS)
+                self._next(self._tokens)
             else:
                 self._transport.write(LIST if head.startswith(b"get") else RESPONSE)
 
@@ -61,15 +62,17 @@ class Engine(asyncio.Protocol):
             return
         if left:
             self._transport.write(CHUNK)
-            asyncio.get_running_loop().call_later(PACE, self._next, left - 1)
+            asyncio.get_running_loop().call_later(self._pace, self._next, left - 1)
         else:
             self._transport.write(STREAM_END)
 
 
-async def serve(port: int) -> None:
-    server = await asyncio.get_running_loop().create_server(Engine, "127.0.0.1", port)
+async def serve(port: int, tokens: float = TOKENS, pace: float = PACE) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Engine(int(tokens), float(pace)), "127.0.0.1", port)
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(int(sys.argv[1])))
+    port, *more = sys.argv[1:]
+    uvloop.run(serve(int(port), *map(float, more)))

@@ -7,13 +7,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.fake_upstream import hear
 from tests.support.h11_peer import read_answer
+from tests.support.hypothesis_profiles import always_alike
 
-profile = settings(max_examples=500, derandomize=True, database=None)
+profile = always_alike(500)
 
 OK = b"HTTP/1.1 200 OK\r\n"
 PLAIN = OK + b"content-length: 3\r\n\r\nabc"

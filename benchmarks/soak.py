@@ -1,0 +1,159 @@
+"""Whether the gateway's memory grows: requests of which a third is refused, streams, and reloads of the configuration.
+
+``python benchmarks/soak.py [--requests 200000] [--streams 10000] [--reloads 2000]`` runs a gateway process before an
+engine that costs almost nothing. Each of the three parts first runs a tenth of its work unmeasured, because tables,
+rings and the allocator fill up. Then the resident memory is read 40 times, and its slope is that of the least squares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import httpx
+import psutil
+from contenders import free_port
+from rich.console import Console
+from rich.table import Table
+
+from enginehouse.testing.gateway import RunningGateway
+
+CONNECTIONS, AT_ONCE = 32, 200
+SAMPLES = 40
+TOKENS, PACE_S = 20, 0.002
+CONFIG = """
+[routing]
+max_retries = {retries}
+[backends.engine]
+url = "http://127.0.0.1:{port}"
+driver = "openai"
+models = ["bench"]
+priority = {priority}
+"""
+Work = Callable[[int], Awaitable[None]]
+
+
+def post(body: bytes, *lines: str) -> bytes:
+    head = ["POST /v1/chat/completions HTTP/1.1", "host: localhost", f"content-length: {len(body)}", *lines, "", ""]
+    return "\r\n".join(head).encode() + body
+
+
+def chat(model: str, text: str = "Hello", **more: object) -> bytes:
+    return json.dumps({"model": model, "messages": [{"role": "user", "content": text}], **more}).encode()
+
+
+SERVED = post(chat("bench"))
+STREAM = post(chat("bench", stream=True).replace(b'"stream": true', b'"stream":true'), "connection: close")
+
+
+def refused(number: int) -> bytes:
+    """A request that the gateway refuses, in turn: an unknown model, a body that is no JSON, no model."""
+    long = "x" * 16_000
+    bodies = (chat(f"unknown-{number}", long), chat("bench", long)[:-2], chat("", long))
+    return post(bodies[number % len(bodies)])
+
+
+class Soak:
+    """The clients of one gateway at ``port``, whose configuration is rewritten by ``reconfigure``."""
+
+    def __init__(self, gateway: RunningGateway, engine_port: int) -> None:
+        self._gateway = gateway
+        self._port = int(gateway.url.rpartition(":")[2])
+        self._engine_port = engine_port
+        self._number = 0
+        self._http = httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=60)
+
+    async def requests(self, count: int) -> None:
+        """Send ``count`` requests over a few connections."""
+        await asyncio.gather(*(self._connection(count // CONNECTIONS) for _ in range(CONNECTIONS)))
+
+    async def _connection(self, count: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        for _ in range(count):
+            self._number += 1
+            expected = 200 if self._number % 3 else 0
+            writer.write(SERVED if expected else refused(self._number // 3))
+            head = await reader.readuntil(b"\r\n\r\n")
+            status, length = int(head.split(b" ", 2)[1]), int(head.lower().partition(b"content-length: ")[2].split()[0])
+            await reader.readexactly(length)
+            if status != expected and status not in (400, 404):
+                raise SystemExit(f"a request was answered {status}")
+        writer.close()
+
+    async def streams(self, count: int) -> None:
+        """Read ``count`` streams, many at once."""
+        for _ in range(max(1, count // AT_ONCE)):
+            await asyncio.gather(*(self._stream() for _ in range(min(count, AT_ONCE))))
+
+    async def _stream(self) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        writer.write(STREAM)
+        if b"data: [DONE]" not in await reader.read():
+            raise SystemExit("a stream was broken off")
+        writer.close()
+
+    async def reloads(self, count: int) -> None:
+        """Change the configuration ``count`` times, with a request after each change."""
+        for _ in range(count):
+            self._number += 1
+            self._gateway.write_config(
+                CONFIG.format(port=self._engine_port, retries=self._number % 3, priority=self._number % 50)
+            )
+            answer = await self._http.post("/api/reload")
+            if answer.status_code != 200:
+                raise SystemExit(f"a reload was answered {answer.text}")
+            served = await self._http.post("/v1/chat/completions", content=chat("bench"))
+            if served.status_code != 200:
+                raise SystemExit(f"a request after a reload was answered {served.text}")
+
+
+async def measure(work: Work, count: int, process: psutil.Process) -> tuple[Sequence[float], float]:
+    """The resident memory in KiB before and after each of the ``SAMPLES`` parts of ``work``, and its seconds."""
+    await work(count // 10)
+    began = time.perf_counter()
+    memory = [process.memory_info().rss / 1024]
+    for _ in range(SAMPLES):
+        await work(count // SAMPLES)
+        memory.append(process.memory_info().rss / 1024)
+    return memory, time.perf_counter() - began
+
+
+async def soak(gateway: RunningGateway, engine_port: int, counts: dict[str, int]) -> Table:
+    clients, process = Soak(gateway, engine_port), psutil.Process(gateway.pid)
+    table = Table("part", "count", "RSS first [MiB]", "last", "slope [KiB per 1000]", "seconds")
+    for part, count in counts.items():
+        memory, seconds = await measure(getattr(clients, part), count, process)
+        done = [count / SAMPLES * number / 1000 for number in range(len(memory))]
+        slope = statistics.linear_regression(done, memory).slope
+        first, last = f"{memory[0] / 1024:.1f}", f"{memory[-1] / 1024:.1f}"
+        table.add_row(part, str(count), first, last, f"{slope:+.2f}", f"{seconds:.0f}")
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--requests", type=int, default=200_000)
+    parser.add_argument("--streams", type=int, default=10_000)
+    parser.add_argument("--reloads", type=int, default=2_000)
+    counts = vars(parser.parse_args())
+    port = free_port()
+    program = str(Path(__file__).with_name("engine.py"))
+    engine = subprocess.Popen([sys.executable, program, str(port), str(TOKENS), str(PACE_S)])
+    try:
+        with RunningGateway(CONFIG.format(port=port, retries=2, priority=1)) as gateway:
+            gateway.until_health(engine="healthy")
+            Console().print(asyncio.run(soak(gateway, port, counts)))
+    finally:
+        engine.kill()
+        engine.wait()
+
+
+if __name__ == "__main__":
+    main()
