@@ -96,7 +96,7 @@ def test_a_crash_before_the_first_byte_loses_no_request(serve: Serve, concurrenc
 
 
 def test_requests_waiting_behind_a_stream_that_a_crash_cuts_off_are_served(serve: Serve) -> None:
-    gateway = serve(table("a", concurrency="1"))
+    gateway = serve(table("a", concurrency="1", broken_stream='"error"'))
     body = {"model": "a", "messages": [], "stream": True, "max_tokens": 8000}
     with gateway.http.stream("POST", "/v1/chat/completions", json=body) as stream:
         lines = stream.iter_lines()
