@@ -1,9 +1,12 @@
-"""The bundled rescheduling policies, Llumnix's seven and ``kv_projection``, and the migrator ``llumlet``."""
+"""The bundled rescheduling policies, Llumnix's seven and ``kv_projection``, and the migrators ``llumlet`` and
+``replay``.
+"""
 
 from __future__ import annotations
 
 from enginehouse import Migrator, Register, ReschedulingPolicy, Strategy, hookimpl
 from enginehouse_rescheduling.migrators.llumlet.migrator import Llumlet
+from enginehouse_rescheduling.migrators.replay import Replay
 from enginehouse_rescheduling.policies.binpacking import BinpackingConsolidation, BinpackingMitigation
 from enginehouse_rescheduling.policies.failover import DecodeFailover, NeutralFailover, PrefillFailover
 from enginehouse_rescheduling.policies.kv_projection import KvProjection
@@ -28,6 +31,7 @@ def register_rescheduling_policies(register: Register[ReschedulingPolicy]) -> No
 def register_migrators(register: Register[Migrator]) -> None:
     """Register the migrators: the first of ``rescheduling.migrators`` that can move a request does so."""
     register("llumlet", Llumlet)
+    register("replay", Replay)
 
 
 @hookimpl

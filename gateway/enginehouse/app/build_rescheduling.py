@@ -46,7 +46,7 @@ def build_rescheduler(
         LiveRequests(relay),
         RecentMoves(settings.cool_down),
     )
-    means = GatewayMeans(context, live, puller.reports)
+    means = GatewayMeans(context, relay, live, puller.reports)
 
     def ended(migration: Migration, result: Migrated) -> None:
         recent.note(migration, result, int(time() * 1000))

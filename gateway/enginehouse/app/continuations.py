@@ -18,4 +18,11 @@ def continuation_rules(config: Config, drivers: Mapping[str, Driver]) -> Continu
         for name, model in config.models.items()
         for backend in managed_backends(name, model)
     }
-    return ContinuationRules(config.routing, config.models, {**remote, **managed}, config.rescheduling.migrate_timeout)
+    moves = config.rescheduling
+    return ContinuationRules(
+        config.routing,
+        config.models,
+        {**remote, **managed},
+        migrate_timeout=moves.migrate_timeout,
+        moves_at_once=moves.moves_at_once,
+    )

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import time
+
 import click
+import msgspec
 
 from enginehouse.cli.client import GatewayClient, gateway_options
+from enginehouse.config.units import parse_duration
+from enginehouse.domain.errors import GatewayError
+
+_ASK_EVERY_S = 0.2
+
+
+class _Drained(msgspec.Struct):
+    live: int
 
 
 @click.command()
 @gateway_options
 @click.argument("backend")
-def drain(gateway: GatewayClient, backend: str) -> None:
-    """Send no new requests to BACKEND; its live requests continue."""
-    gateway.post("api", "backends", backend, "drain")
+@click.option("--wait", help="Wait until BACKEND has no live request, at most so long, such as 30s.")
+def drain(gateway: GatewayClient, backend: str, wait: str | None) -> None:
+    """Send no new requests to BACKEND. Its live streams move to other backends of their model; the rest may finish."""
+    end = time.monotonic() + (0.0 if wait is None else parse_duration(wait))
+    answer = gateway.post("api", "backends", backend, "drain")
     click.echo(f"{backend} gets no new requests")
+    if wait is None:
+        return
+    while left := gateway.read(answer, _Drained).live:
+        if time.monotonic() > end:
+            raise GatewayError(f"{backend} still has {left} live requests after {wait}; it stays drained")
+        time.sleep(_ASK_EVERY_S)
+        answer = gateway.post("api", "backends", backend, "drain")
+    click.echo(f"{backend} has no live request")
 
 
 @click.command()

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from enginehouse.config.section import Duration, Section
+from enginehouse.config.section import Duration, Positive, Section
 
 
 class ReschedulingSettings(Section, frozen=True):
@@ -76,4 +76,5 @@ class ReschedulingSettings(Section, frozen=True):
     ttft_profile: Annotated[str, Meta(description="file of measured times to first token; bundled by default")] = ""
     tpot_profile: Annotated[str, Meta(description="file of measured times per output token; bundled by default")] = ""
     migrate_timeout: Annotated[Duration, Meta(description="time limit of one migration")] = 5
+    moves_at_once: Annotated[Positive, Meta(description="most streams that a drain moves together")] = 8
     cool_down: Annotated[Duration, Meta(description="pause of an instance after a migration; 0 for none")] = 2

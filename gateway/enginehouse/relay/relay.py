@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from enginehouse.domain.errors import CannotContinue, NotFound, ShuttingDown
 from enginehouse.domain.request import Headers
 from enginehouse.relay.context import RelayContext
+from enginehouse.relay.continuation.drains import Drains
 from enginehouse.relay.continuation.move import Move, MovedStream
 from enginehouse.relay.door import Door
 from enginehouse.relay.engine_job import EngineCall, EngineJob
@@ -24,12 +25,13 @@ from enginehouse.relay.web_socket import WebSocket
 class Relay:
     """Opens exchanges and WebSockets, names them, and has their time limits watched.
 
-    ``live``: every open one.
+    ``live``: every open one. ``drains``: moves streams away from drained backends.
     """
 
     def __init__(self, context: RelayContext) -> None:
         self.context = context
         self.live = context.live
+        self.drains = Drains(context, self._move)
         self._watchdog = Watchdog(self.live, context.progress_reports)
         self._ids = itertools.count(1)
         self._id_prefix = os.urandom(6).hex().encode()
@@ -69,6 +71,7 @@ class Relay:
         for request in list(self.live):
             request.cancel(_shutting_down())
         self._watchdog.stop()
+        self.drains.close()
         for upstream in self.context.upstreams.values():
             upstream.pool.close()
 
@@ -85,7 +88,9 @@ class Relay:
         found = self.find(request_id)
         if not found:
             raise NotFound(f"There is no live request '{request_id}'")
-        stream = found[0]
+        return await self._move(found[0], destination)
+
+    async def _move(self, stream: LiveRequest, destination: str) -> MovedStream:
         if not isinstance(stream, Exchange):
             raise CannotContinue(f"The request stays where it is: {stream.stays}")
         if stream.moving is not None:

@@ -39,8 +39,8 @@ class LiveRequests:
         self._moved[request] = destination
 
     def at(self, instance: str) -> Sequence[LiveFigures]:
-        """The live requests at one instance, oldest first."""
-        placed = self._placed(self._oldest_first())
+        """The live requests at one instance, oldest first, with what their streams tell: tokens, and why one stays."""
+        placed = self._placed(self._oldest_first(), with_streams=True)
         return [figures for backend, figures in placed if backend == instance]
 
     async def by_instance(self) -> Mapping[str, Sequence[LiveFigures]]:
@@ -59,8 +59,10 @@ class LiveRequests:
     def _oldest_first(self) -> Sequence[LiveRequest]:
         return sorted(self._relay.live, key=lambda live: live.began)
 
-    def _placed(self, requests: Iterable[LiveRequest]) -> Iterator[tuple[str, LiveFigures]]:
-        """Each request that an engine has, with the backend."""
+    def _placed(
+        self, requests: Iterable[LiveRequest], *, with_streams: bool = False
+    ) -> Iterator[tuple[str, LiveFigures]]:
+        """Each request that an engine has, with the backend. ``with_streams``: read what has passed of each stream."""
         now, now_ms = perf_counter(), int(time() * 1000)
         for live in requests:
             route, needs = live.route, live.requirements
@@ -71,6 +73,8 @@ class LiveRequests:
                 model=route.chosen.model,
                 arrived_ms=now_ms - round((now - live.began) * 1000),
                 prompt_tokens=needs.estimated_tokens,
+                output_tokens=(live.output_tokens or 0) if with_streams else 0,
+                stays=live.stays if with_streams else None,
             )
             yield self._moved.get(view.id, route.chosen.backend), LiveFigures(view, live.began)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from enginehouse.domain.errors import CannotContinue, NotFound
+from enginehouse.domain.errors import NotFound
 from enginehouse.domain.instance import InstanceAddress, RequestView
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.probing.status_puller import Reports
 from enginehouse.interfaces.drivers import EngineClient
+from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
 from enginehouse.rescheduling.live_figures import LiveRequests
 
@@ -18,8 +19,9 @@ _TIMEOUT_S = 30.0
 class GatewayMeans:
     """The ``MigrationMeans`` of a gateway. An instance is a backend."""
 
-    def __init__(self, context: Callable[[], HostContext], live: LiveRequests, reports: Reports) -> None:
+    def __init__(self, context: Callable[[], HostContext], relay: Relay, live: LiveRequests, reports: Reports) -> None:
         self._context = context
+        self._relay = relay
         self._live = live
         self._reports = reports
 
@@ -27,7 +29,7 @@ class GatewayMeans:
         return [each.request for each in self._live.at(instance)]
 
     async def move(self, request: str, destination: str) -> None:
-        raise CannotContinue(f"Request '{request}' stays: in this version only engines move requests")
+        await self._relay.move(request, destination)
 
     def moved_by_engine(self, request: str, destination: str) -> None:
         self._live.note_move(request, destination)

@@ -98,13 +98,14 @@ class Operations:
         return json_response(router.explain(needs, self._relay.context.fleet.snapshot))
 
     async def drain(self, request: Request) -> Response:
-        """Send no new requests to a backend."""
+        """Send no new requests to a backend, and move its streams away. Answers at once, with what is left."""
         name = request.path_params["name"]
         self._relay.context.fleet.drain(name)
-        return json_response({"backend": name, "draining": True})
+        self._relay.drains.begin(name)
+        return json_response({"backend": name, "draining": True, "live": len(self._relay.drains.live(name))})
 
     async def undrain(self, request: Request) -> Response:
         """Send new requests to a backend again."""
         name = request.path_params["name"]
         self._relay.context.fleet.undrain(name)
-        return json_response({"backend": name, "draining": False})
+        return json_response({"backend": name, "draining": False, "live": len(self._relay.drains.live(name))})

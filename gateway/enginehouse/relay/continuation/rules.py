@@ -12,7 +12,8 @@ from enginehouse.interfaces.drivers import Driver
 class ContinuationRules:
     """What happens to a stream whose engine breaks. ``drivers``: of every backend, by its name.
 
-    ``migrate_timeout``: the time limit in seconds of each half of a move.
+    ``migrate_timeout``: the time limit in seconds of each half of a move. ``moves_at_once``: how many streams a drain
+    moves together.
     """
 
     def __init__(
@@ -21,8 +22,10 @@ class ContinuationRules:
         models: Mapping[str, ModelSettings],
         drivers: Mapping[str, Driver],
         migrate_timeout: float,
+        moves_at_once: int,
     ) -> None:
         self.migrate_timeout = migrate_timeout
+        self.moves_at_once = moves_at_once
         self.max_continuations = routing.max_continuations
         self.drivers = drivers
         self._otherwise = routing.broken_stream

@@ -34,10 +34,12 @@ class Streaming:
         self.wire = b""
 
     @classmethod
-    async def begin(cls, gateway: ServedGateway, source: ModelEngine, events: int = 6, **more: Any) -> Streaming:
+    async def begin(
+        cls, gateway: ServedGateway, source: ModelEngine, events: int = 6, id: str = "r1", **more: Any
+    ) -> Streaming:
         source.gate = (events, asyncio.Event())
         client = await gateway.client()
-        client.send(gateway.post(BODY | more, b"x-request-id: r1"))
+        client.send(gateway.post(BODY | more, f"x-request-id: {id}".encode()))
         await client.head()
         made = cls(gateway, client, source.gate[1])
         while made.wire.count(b"data: ") < events:

@@ -1,0 +1,49 @@
+"""The migrator ``replay``."""
+
+from __future__ import annotations
+
+import asyncio
+
+from enginehouse import (
+    ClusterView,
+    EnginehouseError,
+    Migrated,
+    Migration,
+    MigrationMeans,
+    Migrator,
+    migration_budget,
+    select_requests,
+)
+
+
+class Replay(Migrator):
+    """Has the destination continue each stream from its tokens. The engines need to know nothing of it."""
+
+    _means: MigrationMeans
+
+    def prepare(self, means: MigrationMeans) -> None:
+        self._means = means
+
+    def why_not(self, migration: Migration, view: ClusterView) -> str:
+        known = {each.id for each in view.instances}
+        return "" if {migration.source, migration.destination} <= known else "the view does not have both instances"
+
+    async def migrate(self, migration: Migration) -> Migrated:
+        """Move the chosen streams, all at once. A stream that cannot be moved goes on at its source."""
+        chosen = migration.requests or self._chosen(migration)
+        problems = await asyncio.gather(*(self._move(request, migration.destination) for request in chosen))
+        refused = {request: why for request, why in zip(chosen, problems, strict=True) if why}
+        return Migrated(moved=tuple(request for request in chosen if request not in refused), refused=refused)
+
+    def _chosen(self, migration: Migration) -> list[str]:
+        total = self._means.kv_tokens(migration.source)
+        budget = migration_budget(migration.rule, migration.value, total)
+        return select_requests(self._means.live(migration.source), migration.rule, migration.order, budget)
+
+    async def _move(self, request: str, destination: str) -> str:
+        """Move one request; returns why it stays, or nothing."""
+        try:
+            await self._means.move(request, destination)
+        except EnginehouseError as error:
+            return str(error)
+        return ""

@@ -1,0 +1,69 @@
+"""Streams of a backend that an operator drains."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from tests.gateway.relay.continuation.test_moves import BODY, VLLM, WHOLE, Streaming
+from tests.support.model_engine import StartModelEngine
+from tests.support.seen_stream import read_stream
+from tests.support.served_gateway import OpenGateway, ServedGateway
+
+
+async def drain(gateway: ServedGateway, name: str, verb: str = "drain") -> object:
+    return msgspec.json.decode((await gateway.ask(gateway.get(f"/api/backends/{name}/{verb}", method="POST"))).body)
+
+
+async def test_a_drained_backend_hands_its_streams_over(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    source, destination = await model_engine(), await model_engine()
+    gateway = await house(source, destination, backend=VLLM, rescheduling={"moves_at_once": 2})
+    gateway.fleet.drain("b")
+    streams = [await Streaming.begin(gateway, source, id=f"r{number}") for number in range(5)]
+    gateway.fleet.undrain("b")
+    assert gateway.pending() == {"a": 5, "b": 0}
+    assert await drain(gateway, "a") == {"backend": "a", "draining": True, "live": 5}
+    for each in streams:
+        await each.rest()
+        assert read_stream(each.wire).answer == WHOLE.answer
+    assert [len(engine.calls) for engine in (source, destination)] == [5, 10]
+    assert await drain(gateway, "a") == {"backend": "a", "draining": True, "live": 0}
+
+
+async def test_what_cannot_be_moved_may_finish(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    source, destination = await model_engine(), await model_engine()
+    gateway = await house(source, destination, backend=VLLM)
+    stays = await Streaming.begin(gateway, source, logprobs=True)
+    assert await drain(gateway, "a") == {"backend": "a", "draining": True, "live": 1}
+    stays.gate.set()
+    await stays.rest()
+    assert read_stream(stays.wire).ended
+    assert destination.calls == []
+
+
+async def test_a_stream_moves_once_its_answer_has_begun(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    source, destination = await model_engine(), await model_engine()
+    gateway = await house(source, destination, backend=VLLM)
+    begins = asyncio.Event()
+    source.gate = (0, begins)
+    client = await gateway.client()
+    client.send(gateway.post(BODY))
+    await source.call()
+    await drain(gateway, "a")
+    begins.set()
+    reply = await client.reply()
+    assert read_stream(reply.body).answer == WHOLE.answer
+
+
+async def test_an_undrained_backend_keeps_its_streams(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    source, destination = await model_engine(), await model_engine()
+    gateway = await house(source, destination, backend=VLLM)
+    destination.refuses = {"model"}
+    stays = await Streaming.begin(gateway, source)
+    await drain(gateway, "a")
+    await destination.call()
+    assert await drain(gateway, "a", "undrain") == {"backend": "a", "draining": False, "live": 1}
+    stays.gate.set()
+    await stays.rest()
+    assert read_stream(stays.wire).answer == WHOLE.answer
