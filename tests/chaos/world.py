@@ -51,7 +51,7 @@ _loop_watch._TURN_S = 1.0
 _serve.click = types.SimpleNamespace(echo=lambda _: None)
 
 GATEWAY = ("127.0.0.1", 8080)
-_SETTLE_S = 4.0
+_SETTLE_S = 5.0
 _RECOVERY_S = 200.0
 _STOP_S = 40.0
 
@@ -216,9 +216,9 @@ class World:
         self.calm = True
         for name in list(self._down):
             self._act(Action(0, "crash", name, "up"))
+        await asyncio.sleep(_SETTLE_S)  # operators too may have waited for descriptors
         if not self.schedule.calm:
             await self.operators.undrain_all()
-        await asyncio.sleep(_SETTLE_S)
         for left in leftovers(self.gateway):
             self.violated(f"left over: {left}")
         self.config = next(each for each in reversed(self._configs) if self._is_in_force(each))
