@@ -22,8 +22,8 @@ from enginehouse.relay.continuation.restrictions import (
 )
 from enginehouse.relay.sse import ENDS
 
-_MOST_UNREAD = 64 * 1024
-"""In bytes: about 250 events, which are read in 0.3 ms."""
+_MOST_UNREAD = 16 * 1024
+"""In bytes: about 70 events, which are read in less than 1 ms."""
 
 _object = msgspec.json.Decoder(dict[str, Any]).decode
 
