@@ -238,8 +238,6 @@ def _without_effect(config: Config) -> Iterator[str]:
     if not config.rescheduling.enabled:
         for path in differences(ReschedulingSettings(), config.rescheduling):
             yield f"{dotted(('rescheduling', *path))} has no effect while rescheduling.enabled is false"
-    elif config.rescheduling.mode == "standalone":
-        yield "rescheduling.mode has no effect in this version: the gateway itself moves requests"
     for name in config.discovery:
         yield f"{dotted(('discovery', name))} has no effect in this version"
 

@@ -21,6 +21,7 @@ _COMMANDS = {
     "move": "enginehouse.cli.move:move",
     "plugins": "enginehouse.cli.plugins:plugins",
     "reload": "enginehouse.cli.reload:reload",
+    "reschedule": "enginehouse.cli.reschedule:reschedule",
     "run": "enginehouse.cli.run:run",
     "schema": "enginehouse.cli.schema:schema",
     "serve": "enginehouse.cli.serve:serve",

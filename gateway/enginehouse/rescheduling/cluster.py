@@ -30,9 +30,9 @@ class Cluster:
         self._reports = reports
         self._reserved = NONE_RESERVED
 
-    async def view(self) -> ClusterView:
-        """The cluster now. Other work of the event loop goes on meanwhile."""
-        live, context = await self._live.by_instance(), self._context()
+    async def view(self, *, with_streams: bool = False) -> ClusterView:
+        """The cluster now. Other work of the event loop goes on meanwhile. ``with_streams``: read streams' tokens."""
+        live, context = await self._live.by_instance(with_streams=with_streams), self._context()
         await asyncio.sleep(0)
         now, now_ms = perf_counter(), int(time() * 1000)
         instances: list[InstanceView] = []

@@ -43,13 +43,13 @@ class LiveRequests:
         placed = self._placed(self._oldest_first(), with_streams=True)
         return [figures for backend, figures in placed if backend == instance]
 
-    async def by_instance(self) -> Mapping[str, Sequence[LiveFigures]]:
-        """All of them. Other work of the event loop goes on meanwhile."""
+    async def by_instance(self, *, with_streams: bool = False) -> Mapping[str, Sequence[LiveFigures]]:
+        """All of them. Other work of the event loop goes on meanwhile. ``with_streams``: as ``at`` does."""
         found: dict[str, list[LiveFigures]] = {}
         live = self._oldest_first()
         await asyncio.sleep(0)
         for start in range(0, len(live), _SLICE):
-            for backend, figures in self._placed(live[start : start + _SLICE]):
+            for backend, figures in self._placed(live[start : start + _SLICE], with_streams=with_streams):
                 found.setdefault(backend, []).append(figures)
             await asyncio.sleep(0)
         known = {each.request.id for figures in found.values() for each in figures}

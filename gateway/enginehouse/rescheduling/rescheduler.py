@@ -50,6 +50,7 @@ class Rescheduler:
         """Begin with the rounds, if they are configured."""
         if self._settings.enabled:
             self._puller.start(self._settings.interval)
+        if self._settings.enabled and self._settings.mode == "colocated":
             self._tasks.start(self._run())
 
     def stop(self) -> None:
@@ -61,7 +62,7 @@ class Rescheduler:
         """The cluster now."""
         if not self._settings.enabled:
             await self._puller.pull()
-        return await self._cluster.view()
+        return await self._cluster.view(with_streams=True)
 
     def records(self) -> Sequence[MigrationRecord]:
         """The last migrations, oldest first."""

@@ -28,7 +28,7 @@ class Recorder:
     async def pull(self) -> None:
         self.pulled += 1
 
-    async def view(self) -> ClusterView:
+    async def view(self, *, with_streams: bool = False) -> ClusterView:
         return VIEW
 
     def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:

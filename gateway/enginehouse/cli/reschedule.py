@@ -1,0 +1,75 @@
+"""``enginehouse reschedule``: move live requests of gateways that run elsewhere."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import click
+
+from enginehouse.app import build_planner
+from enginehouse.cli.client import GatewayClient
+from enginehouse.cli.options import config_option
+from enginehouse.cli.output import warn
+from enginehouse.config.embedded import load_config_or_embedded
+from enginehouse.config.environment import GATEWAY_KEY
+from enginehouse.domain.errors import GatewayError
+from enginehouse.domain.migration import Migrated, Migration
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.rescheduling.recent_moves import RecentMoves
+from enginehouse.rescheduling.remote import RemoteRescheduler
+
+_MOST_AT_ONCE = 32
+
+
+@click.command()
+@config_option
+@click.option("--gateway", "urls", metavar="URL", multiple=True, required=True, help="A gateway; may be repeated.")
+@click.option("--key", envvar=GATEWAY_KEY, metavar="KEY", help="An admin key of the gateways.", show_envvar=True)
+@click.option("--once", is_flag=True, help="One round, then stop.")
+def reschedule(config: Path | None, urls: tuple[str, ...], key: str | None, once: bool) -> None:
+    """Plan by [rescheduling] of the configuration, and have gateways move requests, until interrupted.
+
+    Each gateway is planned for by itself. Use it for gateways with rescheduling.mode = "standalone" or without
+    rescheduling. Several of these commands do no harm: a request that is being moved is not moved again.
+    """
+    loaded = load_config_or_embedded(config, os.environ)
+    for warning in loaded.warnings:
+        warn(warning)
+    settings = loaded.config.rescheduling
+    planner = build_planner(loaded.config, load_plugins(loaded.config.plugins).registry)
+    reschedulers = {
+        url: RemoteRescheduler(
+            GatewayClient(url, key),
+            planner,
+            RecentMoves(settings.cool_down),
+            timeout=settings.migrate_timeout,
+            on_end=_tell,
+        )
+        for url in urls
+    }
+    with ThreadPoolExecutor(_MOST_AT_ONCE) as executor:
+        while True:
+            began = time.monotonic()
+            for rescheduler in reschedulers.values():
+                _round(rescheduler, executor, once)
+            if once:
+                return
+            time.sleep(max(0.0, settings.interval - (time.monotonic() - began)))
+
+
+def _round(rescheduler: RemoteRescheduler, executor: ThreadPoolExecutor, once: bool) -> None:
+    try:
+        rescheduler.round(executor)
+    except GatewayError as error:
+        if once:
+            raise
+        warn(str(error))
+
+
+def _tell(migration: Migration, migrated: Migrated) -> None:
+    refused = "".join(f"; '{name}' stays: {why}" for name, why in migrated.refused.items())
+    ends = f"{migration.source} -> {migration.destination}"
+    click.echo(f"{migration.policy}: {ends}: {len(migrated.moved)} moved{refused}")
