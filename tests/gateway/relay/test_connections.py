@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -211,3 +213,20 @@ async def test_a_query_does_not_change_the_endpoint(house: OpenGateway, engine: 
     reply = await gateway.ask(gateway.post(path="/v1/chat/completions?api-version=1"))
     assert (reply.status, reply.header("x-enginehouse-backend")) == (200, "a")
     assert served.calls[0].request_line.startswith(b"POST /v1/chat/completions")
+
+
+async def test_a_closed_connection_does_not_wait_for_the_garbage_collector(
+    house: OpenGateway, engine: StartEngine, only_fast: None
+) -> None:
+    gateway = await house(await engine())
+    client = await gateway.client()
+    assert (await client.ask(gateway.post())).status == 200
+    doors = [weakref.ref(door) for door in gateway._state.connections]
+    gc.collect()
+    gc.disable()
+    try:
+        client.close()
+        await gateway.disconnected()
+        await gateway.until(lambda: [door() for door in doors] == [None])
+    finally:
+        gc.enable()

@@ -211,9 +211,7 @@ class FastDoor(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._client = ClientConnection(
-            self.admission, transport, self.flow, arrived=self.arrived, answered=self.answered
-        )
+        self._client = ClientConnection(self.admission, transport, self.flow, self.arrived, self.answered)
         self.idle_since = self.loop.time()
         self._idle_sweep.add(self.check_silence, self.loop)
 
@@ -290,9 +288,10 @@ class FastDoor(HttpToolsProtocol):
             self._asgi_cycle.message_event.set()
         super().connection_lost(exc)
         self.pipeline.clear()
-        for inbound in lost:
-            if isinstance(inbound, Inbound):
-                inbound.client_disconnected()
+        for inbound in [each for each in lost if isinstance(each, Inbound)]:
+            inbound.client_disconnected()
+        self._client.release()
+        self.parser = cast(Any, None)  # it has this connection: the two would wait for the garbage collector
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -36,6 +36,10 @@ def last_response(error: RequestError) -> bytes:
     return status_line(error.status) + framing + body
 
 
+def _ignore(inbound: Inbound) -> None:
+    """What becomes of a request whose connection is lost."""
+
+
 class ClientConnection:
     """What the requests on one connection share.
 
@@ -50,7 +54,6 @@ class ClientConnection:
         admission: Admission,
         transport: asyncio.Transport,
         flow: FlowControl,
-        *,
         arrived: Callable[[Inbound], None],
         answered: Callable[[Inbound], None],
     ) -> None:
@@ -59,6 +62,10 @@ class ClientConnection:
         self.flow = flow
         self.arrived = arrived
         self.answered = answered
+
+    def release(self) -> None:
+        """Let go of the connection, which is lost: the two would wait for the garbage collector."""
+        self.arrived = self.answered = _ignore
 
 
 class HotHead(NamedTuple):
