@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -95,18 +96,21 @@ def test_a_crash_before_the_first_byte_loses_no_request(serve: Serve, concurrenc
     assert gateway.loads("a") == 2
 
 
-def test_requests_waiting_behind_a_stream_that_a_crash_cuts_off_are_served(serve: Serve) -> None:
-    gateway = serve(table("a", concurrency="1", broken_stream='"error"'))
+@pytest.mark.parametrize("broken_stream", ["continue", "error"])
+def test_requests_waiting_behind_a_stream_that_a_crash_cuts_off_are_served(serve: Serve, broken_stream: str) -> None:
+    gateway = serve(table("a", concurrency="1") + f'[routing]\nbroken_stream = "{broken_stream}"\n')
     body = {"model": "a", "messages": [], "stream": True, "max_tokens": 8000}
     with gateway.http.stream("POST", "/v1/chat/completions", json=body) as stream:
         lines = stream.iter_lines()
-        assert next(lines).startswith("data: ")
+        first = next(lines)
         waiting = [gateway.asking("a", max_tokens=1) for _ in range(3)]
         until_phases(gateway, serving=1, queued=3)
         kill(gateway)
-        rest = list(lines)
-    assert "event: error" in rest
-    assert "data: [DONE]" not in rest
+        answer = "\n".join([first, *lines])
+    tokens = [int(token) for token in re.findall(r"token (\d+) ", answer)]
+    assert tokens == list(range(len(tokens)))
+    goes_on = broken_stream == "continue"
+    assert (len(tokens) == 8000, "data: [DONE]" in answer, "event: error" in answer) == (goes_on, goes_on, not goes_on)
     assert [answer.result().status_code for answer in waiting] == [200] * 3
 
 
