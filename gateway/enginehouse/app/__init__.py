@@ -2,22 +2,26 @@
 
 ::
 
-    gateway        the whole gateway: construction, start and stop
-    build          makes the parts of a gateway from its configuration
-    build_rescheduling  makes the planner of migrations
-    plugin_instances  makes instances of registered types with their parameters
-    rehearsal      builds a gateway and starts nothing
-    reload         reads the configuration again, on request or when its file changes
-    config_diff    what a new configuration changes
-    config_change  prepares such a change, then carries it out in one step
-    virtual/       the gateway's decisions on a virtual clock, for simulations
-    watch          detects changes of a file
+    gateway             the whole gateway: construction, start and stop
+    build               makes the parts of a gateway from its configuration
+    build_router        makes the router
+    build_rescheduling  makes the rescheduler, or its planner alone
+    continuations       makes the rules for streams that break
+    exports             makes what sends traces and metrics to a collector
+    plugin_instances    makes instances of registered types with their parameters
+    rehearsal           builds a gateway and starts nothing
+    reload              reads the configuration again, on request or when its file changes
+    config_diff         what a new configuration changes
+    config_change       prepares such a change, then carries it out in one step
+    virtual/            the gateway's decisions on a virtual clock, for simulations
+    watch               detects changes of a file
 """
 
 from __future__ import annotations
 
-from enginehouse.app.build import build_fleet, build_router, build_swapper
+from enginehouse.app.build import build_fleet, build_swapper
 from enginehouse.app.build_rescheduling import build_planner
+from enginehouse.app.build_router import build_router
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.rehearsal import rehearse_start
 

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from time import time
 
-import msgspec
-
-from enginehouse.app.config_diff import differences
-from enginehouse.app.plugin_instances import create, create_installed, identity
-from enginehouse.config.decode import did_you_mean
+from enginehouse.app.plugin_instances import create, identity
 from enginehouse.config.managed import driver_of, managed_backends
 from enginehouse.config.plugin_tables import plugin_table
-from enginehouse.config.rescheduling import ReschedulingSettings
 from enginehouse.config.schema import (
     BackendSettings,
     CapabilitySettings,
     Config,
     HostSettings,
     ModelSettings,
-    ScorerSettings,
     TimeoutSettings,
 )
-from enginehouse.config.shape import dotted
 from enginehouse.domain.capabilities import Capabilities
-from enginehouse.domain.errors import EnginehouseError, PluginError
+from enginehouse.domain.errors import EnginehouseError
 from enginehouse.domain.foreign import describe
-from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Health, ReplicaState, replica_name
 from enginehouse.engines.guarded_driver import GuardedDriver, unguarded
 from enginehouse.engines.guarded_launcher import GuardedLauncher
@@ -38,35 +30,16 @@ from enginehouse.engines.launch_line import launch_line, why_not
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.drivers import Driver
-from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.launchers import Launcher
-from enginehouse.interfaces.scorers import Scorer, WeightedScorer
-from enginehouse.interfaces.strategies import Strategy
 from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream.upstream import Upstream
-from enginehouse.routing.guarded_scorer import GuardedScorer
-from enginehouse.routing.router import Router
 from enginehouse.scheduling.facts import host_facts, host_names, swapper_parameters
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
 from enginehouse.scheduling.preloads import check_preloads
 from enginehouse.telemetry.observers import Callbacks, Observers, notify
 
 _log = logging.getLogger(__name__)
-
-
-def build_router(config: Config, registry: Registry) -> Router:
-    """The router that ``[routing]`` describes."""
-    routing = config.routing
-    strategy, scorers = _strategy(config, registry)
-    return Router(
-        extractors=list(create_installed(config, registry, "extractor")),
-        filters=list(_filters(config, registry)),
-        strategy=(identity(registry, "strategy", routing.strategy), strategy),
-        scorers=[each.scorer for each in scorers if isinstance(each.scorer, GuardedScorer)],
-        aliases=routing.aliases,
-        fallbacks=routing.fallbacks,
-    )
 
 
 def build_fleet(
@@ -205,43 +178,6 @@ def check_scheduling(config: Config, registry: Registry) -> None:
         check_preloads(config, facts, build_swapper(config, registry, facts))
 
 
-def settle(config: Config, registry: Registry) -> tuple[Config, Sequence[str]]:
-    """The configuration as a gateway uses it, with warnings.
-
-    An unknown strategy is replaced by ``smart``, and one that fails too if ``plugins.on_error`` is ``"skip"``. Keys of
-    parts that are not built yet have no effect.
-    """
-    warnings = list(_without_effect(config))
-    if problem := _unusable_strategy(config, registry):
-        warnings.append(problem)
-        routing = msgspec.structs.replace(config.routing, strategy="smart")
-        config = msgspec.structs.replace(config, routing=routing)
-    return config, warnings
-
-
-def _unusable_strategy(config: Config, registry: Registry) -> str:
-    """Why ``smart`` replaces the configured strategy; empty if it does not."""
-    strategy, known = config.routing.strategy, list(registry.types("strategy"))
-    if strategy not in known:
-        hint = did_you_mean(strategy, known)
-        return f"routing.strategy: there is no strategy '{strategy}', so 'smart' is used. {hint}".rstrip()
-    if config.plugins.on_error == "skip":
-        try:
-            _strategy(config, registry)
-        except PluginError as error:
-            return f"routing.strategy: {error}; 'smart' is used (plugins.on_error = \"skip\")"
-    return ""
-
-
-def _without_effect(config: Config) -> Iterator[str]:
-    """Warnings of keys that are set but have no effect."""
-    if not config.rescheduling.enabled:
-        for path in differences(ReschedulingSettings(), config.rescheduling):
-            yield f"{dotted(('rescheduling', *path))} has no effect while rescheduling.enabled is false"
-    for name in config.discovery:
-        yield f"{dotted(('discovery', name))} has no effect in this version"
-
-
 def _reached(config: Config) -> Iterator[tuple[str, str, BackendSettings]]:
     """Every backend with the place where it is launched, if it is, and how it is reached."""
     for name, backend in config.backends.items():
@@ -304,44 +240,6 @@ def _managed(name: str, model_name: str, model: ModelSettings) -> BackendInfo:
 
 def _capabilities(card: CapabilitySettings) -> Capabilities:
     return Capabilities(**{name: getattr(card, name) for name in Capabilities.__struct_fields__})
-
-
-def _strategy(config: Config, registry: Registry) -> tuple[Strategy, Sequence[WeightedScorer]]:
-    """The configured strategy and its scorers, which it has. Raises ``ConfigError`` or ``PluginError``."""
-    routing, type = config.routing, config.routing.strategy
-    scorers = routing.scorers
-    if type == "smart" or not scorers:
-        weights = routing.weights
-        scorers = [
-            ScorerSettings(type=name, weight=w) for name in weights.__struct_fields__ if (w := getattr(weights, name))
-        ]
-    strategy: Strategy = create(config, registry, "strategy", type, "routing.strategy")
-    made = [_scorer(config, registry, ref, f"routing.scorers[{n}]") for n, ref in enumerate(scorers)]
-    try:
-        strategy.use(made)
-    except EnginehouseError:
-        raise
-    except (Exception, SystemExit) as error:
-        problem = f"the strategy '{type}' does not take its scorers: {describe(error)}"
-        raise registry.get("strategy", type).error(problem) from error
-    return strategy, made
-
-
-def _filters(config: Config, registry: Registry) -> Iterator[tuple[PluginId, Filter]]:
-    if config.routing.filters is None:
-        yield from create_installed(config, registry, "filter")
-        return
-    for type in config.routing.filters:
-        made: Filter = create(config, registry, "filter", type, "routing.filters")
-        yield identity(registry, "filter", type), made
-
-
-def _scorer(config: Config, registry: Registry, ref: ScorerSettings, key: str) -> WeightedScorer:
-    scorer: Scorer = create(config, registry, "scorer", ref.type, key, ref.parameters)
-    plugin = identity(registry, "scorer", ref.type)
-    if not plugin.trusted:  # the figures of bundled scorers are right; checking them takes as long as making them
-        scorer = GuardedScorer(plugin._replace(name=ref.name), scorer)
-    return WeightedScorer(ref.name or ref.type, ref.weight, scorer)
 
 
 def _driver_types(config: Config) -> Mapping[str, str]:

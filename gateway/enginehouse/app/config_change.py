@@ -13,13 +13,12 @@ from enginehouse.app.build import (
     build_drivers,
     build_fleet,
     build_host_context,
-    build_router,
     check_launch_lines,
     check_scheduling,
     renew_upstreams,
-    settle,
     time_limits,
 )
+from enginehouse.app.build_router import build_router, settle
 from enginehouse.app.config_diff import diff_configs, differences
 from enginehouse.app.continuations import continuation_rules
 from enginehouse.app.plugin_instances import check_parameters

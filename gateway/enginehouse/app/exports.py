@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from enginehouse.api.pages.metrics.page import Metrics
 from enginehouse.api.pages.metrics.push import MetricPush
-from enginehouse.config.schema import TelemetrySettings
+from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.errors import ConfigError
 from enginehouse.telemetry.exporter.messages import ExportSettings
 from enginehouse.telemetry.exporter_process import ExporterProcess

@@ -37,13 +37,12 @@ from enginehouse.app.build import (
     build_drivers,
     build_fleet,
     build_host_context,
-    build_router,
     build_upstreams,
     check_launch_lines,
     check_scheduling,
-    settle,
 )
 from enginehouse.app.build_rescheduling import build_rescheduler
+from enginehouse.app.build_router import build_router, settle
 from enginehouse.app.config_change import CurrentConfig, Parts
 from enginehouse.app.continuations import continuation_rules
 from enginehouse.app.exports import build_exporter, build_metric_push, build_tracer

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from enginehouse.app import rehearse_start
-from enginehouse.app.build import settle
+from enginehouse.app.build_router import settle
 from enginehouse.cli.options import config_option
 from enginehouse.cli.output import warn
 from enginehouse.config.load import LoadedConfig, load_config

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 
 import msgspec
 
-from enginehouse.config.schema import TelemetrySettings
+from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.redaction import Redaction

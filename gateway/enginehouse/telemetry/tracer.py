@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import random
 
-from enginehouse.config.schema import TelemetrySettings
+from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.request import Headers
 from enginehouse.telemetry.exporter.messages import RequestRecord
 from enginehouse.telemetry.trace_context import Parent, Trace, read_traceparent

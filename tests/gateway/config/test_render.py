@@ -33,11 +33,11 @@ from enginehouse.config.schema import (
     ModelSettings,
     RoutingSettings,
     ServerSettings,
-    TelemetrySettings,
     WeightSettings,
 )
 from enginehouse.config.secrets import Secret
 from enginehouse.config.shape import CONFIG, shape_of
+from enginehouse.config.telemetry import TelemetrySettings
 from tests.support.config_files import Load
 from tests.support.hypothesis_profiles import TIMING_CHECKS
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from enginehouse.config.schema import TelemetrySettings
+from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.telemetry.logs import GatewayLog, configure_logs
 
 Configure = Callable[..., GatewayLog]

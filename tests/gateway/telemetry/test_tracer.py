@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from enginehouse.config.schema import TelemetrySettings
+from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.request import Headers
 from enginehouse.telemetry.exporter.messages import RequestRecord
 from enginehouse.telemetry.trace_context import (

@@ -12,12 +12,11 @@ from enginehouse.app.build import (
     build_drivers,
     build_fleet,
     build_host_context,
-    build_router,
     build_upstreams,
     check_launch_lines,
     check_scheduling,
-    settle,
 )
+from enginehouse.app.build_router import build_router, settle
 from enginehouse.app.plugin_instances import check_parameters, create_installed
 from enginehouse.app.virtual.virtual_engines import VirtualBackend, VirtualEngines
 from enginehouse.app.virtual.virtual_host import VirtualHost

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from enginehouse.app import build_fleet, build_router
-from enginehouse.app.build import settle
+from enginehouse.app.build_router import settle
 from enginehouse.cli.explain.files import read_file
 from enginehouse.cli.explain.state import State, impose, read_state
 from enginehouse.cli.options import config_option
