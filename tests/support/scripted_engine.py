@@ -137,10 +137,17 @@ class ScriptedEngine:
         self._scripts: list[tuple[Step, ...]] = []
         self._otherwise: tuple[tuple[Step, ...], ...] = ((self.answer(),),)
         self._dice = random.Random(0)
+        self._server: asyncio.Server | socket.socket
 
     def listens(self, server: asyncio.Server) -> None:
         self.url += str(server.sockets[0].getsockname()[1])
         self._server = server
+
+    def holds_port(self) -> None:
+        """Hold a port at which nothing listens, so that nobody else gets it."""
+        self._server = held = socket.socket()
+        held.bind(("127.0.0.1", 0))
+        self.url += str(held.getsockname()[1])
 
     def plays(self, *steps: Step) -> None:
         """The script of the next request."""
@@ -196,9 +203,12 @@ class StartEngine(Protocol):
     ) -> ScriptedEngine: ...
 
 
-async def start_engine(tls: ssl.SSLContext | None, scheme: str) -> ScriptedEngine:
-    """A scripted engine that listens on a port of its own."""
+async def start_engine(tls: ssl.SSLContext | None, scheme: str, *, there: bool) -> ScriptedEngine:
+    """A scripted engine with a port of its own."""
     engine = ScriptedEngine(scheme or ("https" if tls else "http"))
+    if not there:
+        engine.holds_port()
+        return engine
     loop = asyncio.get_running_loop()
     engine.listens(await loop.create_server(lambda: EngineConnection(engine), "127.0.0.1", 0, ssl=tls))
     return engine

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -48,7 +49,7 @@ def test_a_plugins_command_runs_and_is_in_the_help(install: Install) -> None:
     install("greeter", GREET)
 
     assert run("greet").stdout == "hello you\n"
-    assert "greet    Say hello." in run("--help").stdout
+    assert re.search(r"greet +Say hello\.", run("--help").stdout)
     assert "Usage: enginehouse greet" in run("greet", "--help").stdout
 
 
@@ -121,7 +122,7 @@ def test_the_help_imports_only_plugins_that_may_have_commands(install: Install) 
 
     result = run("--help")
 
-    assert "greet    Say hello." in result.stdout
+    assert re.search(r"greet +Say hello\.", result.stdout)
     assert result.stderr == ""
 
 

@@ -38,10 +38,8 @@ async def engine() -> AsyncIterator[StartEngine]:
     engines: list[ScriptedEngine] = []
 
     async def start(*, tls: ssl.SSLContext | None = None, there: bool = True, scheme: str = "") -> ScriptedEngine:
-        made = await start_engine(tls, scheme)
+        made = await start_engine(tls, scheme, there=there)
         engines.append(made)
-        if not there:
-            made.stop_listening()
         return made
 
     yield start

@@ -14,7 +14,7 @@ from enginehouse_sim.simulator.server.generation.run import Generator
 from enginehouse_sim.simulator.server.generation.work import Prompt
 from enginehouse_sim.simulator.server.request_log import RequestLog
 from enginehouse_sim.simulator.server.settings import Settings
-from enginehouse_sim.simulator.server.telemetry.instance_status import InstanceMetadata, StatusReporter
+from enginehouse_sim.simulator.server.telemetry.instance_status import ConstantStatus, StatusReporter
 from enginehouse_sim.simulator.server.telemetry.metrics import Metrics
 from enginehouse_sim.simulator.server.telemetry.metrics_page import MetricsPage
 
@@ -78,8 +78,8 @@ class Simulation:
         return self.settings.core.mean_length is not None
 
 
-def _metadata(settings: Settings) -> InstanceMetadata:
-    return InstanceMetadata(
+def _metadata(settings: Settings) -> ConstantStatus:
+    return ConstantStatus(
         instance_id=settings.instance_id,
         instance_type=settings.role,
         node_id=settings.node,

@@ -16,7 +16,7 @@ from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngi
 from enginehouse_sim.simulator.server.telemetry.migration_slots import MigrationSlots
 
 
-class InstanceMetadata(msgspec.Struct, frozen=True, kw_only=True):
+class ConstantStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The constant part of the status."""
 
     instance_id: str = ""
@@ -36,7 +36,7 @@ class InstanceMetadata(msgspec.Struct, frozen=True, kw_only=True):
 class StatusReporter:
     """Keeps the result of the last step, and makes the status on request. ``migration_slots``: with a llumlet."""
 
-    def __init__(self, metadata: InstanceMetadata, engine: BatchingEngine) -> None:
+    def __init__(self, metadata: ConstantStatus, engine: BatchingEngine) -> None:
         self.metadata = metadata
         self.migration_slots: MigrationSlots | None = None
         self._engine = engine
