@@ -185,7 +185,7 @@ def test_everything_moves_although_only_four_move_at_once(instance: Start, strea
         reader.until(pieces=3)
     response = source.migrate(destination, num_reqs=-1)
     assert sorted(response.request_ids) == sorted(f"cmpl-r{number}" for number in range(14))
-    assert destination.status()["num_running_requests"] == 14
+    assert source.status()["num_running_requests"] == 0
     assert [reader.finish() for reader in readers] == [expected(600)] * 14
 
 

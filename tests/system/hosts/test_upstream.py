@@ -171,7 +171,7 @@ def test_a_gateway_that_stops_says_so_to_both_sides(serve_alone: ServeAlone) -> 
 def test_an_engine_that_dies_ends_its_websockets(serve: Serve) -> None:
     gateway = serve(echoing("a"))
     with dial(gateway, "a/") as socket:
-        gateway.operate("/api/models/a/unload")
+        gateway.operate("/api/models/a/unload?force=true")
         assert ended(socket)[0] in (1001, 1014)
     gateway.until_running()
     with dial(gateway, "a/") as socket:
