@@ -80,7 +80,7 @@ class World:
         self.violations: list[str] = []
         self.servings: list[Serving] = []
         self.processes: dict[str, VirtualProcess] = {}
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self.tasks = OrderedSet()
         self.taps: Taps = Taps(self, killed.taps if killed is not None else None)
         self._killed = killed
         self._descriptors_back_at = 0.0
@@ -94,7 +94,7 @@ class World:
         self.connect_faults: dict[str, str] = {}
         self.engines: dict[str, Engine] = {}
         self.clients: list[Client] = []
-        self._down: set[str] = set()
+        self._down = OrderedSet()
         self._actions: list[Timer] = []
         self._count = 100
         loop.connect = self.network.from_gateway
