@@ -59,6 +59,8 @@ class Reply:
         self.begun = True
         self.status = status
         self._stream = stream
+        if stream:
+            self._meter = AnswerMeter(stream=True)
         if stream and status < 300 and self.form.is_checked:
             self._check = StreamCheck(self.form)
         self.door.start(status, lines, length)
@@ -67,6 +69,7 @@ class Reply:
         """Begin a stream before the engine has answered."""
         self.status = 200
         self._stream = True
+        self._meter = AnswerMeter(stream=True)
         self.door.start(200, lines, None)
 
     def join(self, head: AnswerHead, note: bytes, backend: str) -> Reply:
@@ -90,7 +93,7 @@ class Reply:
             if check is not None and (problem := check.look(body)) is not None:
                 return self._write_good(body, problem)
         if self._meter is None:
-            self._meter = AnswerMeter(self._stream)
+            self._meter = AnswerMeter(stream=False)
         self._meter.add(body)
         delivered = self.delivered
         self.door.write(body if delivered is None else delivered.take(body))
@@ -115,6 +118,8 @@ class Reply:
     def _write_good(self, body: bytes, problem: BrokenStream) -> BrokenStream:
         if problem.good:
             good = body[: problem.good]
+            if self._meter is not None:
+                self._meter.add(good)
             self.door.write(good if self.delivered is None else self.delivered.take(good))
         return problem
 
