@@ -22,6 +22,7 @@ from enginehouse import (
     StarvationClaims,
     SwapDone,
     SwapInFlight,
+    SwapObstacle,
     Swapper,
     Ticket,
     TicketAge,
@@ -191,7 +192,9 @@ class Fifo(Scheduler):
             return False
         try:
             evict = state.evictions(target, running, line.cramped)
-            if state.obstacle(target, evict, now) is not None:
+            if (obstacle := state.obstacle(target, evict, now)) is not None:
+                if obstacle is SwapObstacle.BUSY:
+                    self._effects.vacate(evict)
                 return False
             if claims.block(line.oldest.age, target, evict, running):
                 return False

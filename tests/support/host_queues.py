@@ -75,6 +75,8 @@ class RecordingListener(QueueListener):
 
     def queue_changed(self) -> None: ...
 
+    def vacate(self, replica: str) -> None: ...
+
 
 class QueueStage:
     """A ``HostQueue`` and the fakes around it. ``ready``: replicas that are ready; the others are stopped."""

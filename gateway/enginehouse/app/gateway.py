@@ -19,6 +19,7 @@ from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.keys import Keyring
 from enginehouse.api.pages.cluster import ClusterPages
+from enginehouse.api.pages.drains import DrainPages
 from enginehouse.api.pages.endless import EndlessStreams
 from enginehouse.api.pages.engine_pages import EnginePages
 from enginehouse.api.pages.events import Events
@@ -146,7 +147,7 @@ class Gateway:
         """
         self._state_file = state_file or StateFile(state_folder(self.config.server.name))
         try:
-            self.engines.build(self._state_file, self._prober)
+            self.engines.build(self._state_file, self._prober, self.relay.drains)
         except PluginError as error:
             if error.distribution:
                 raise
@@ -233,6 +234,7 @@ class Gateway:
                 admission,
                 [
                     *Operations(self.relay, live, self._about).routes,
+                    *DrainPages(self.relay, self.engines).routes,
                     *Lifecycle(self.engines).routes,
                     *ClusterPages(self.rescheduler.view, self.rescheduler.records).routes,
                     *Events(

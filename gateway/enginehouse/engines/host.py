@@ -34,6 +34,7 @@ from enginehouse.engines.status_publisher import StatusPublisher
 from enginehouse.interfaces.drivers import ModelFacts, ServedModel
 from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.swappers import HostFacts, SwapPlan
+from enginehouse.relay.continuation.drains import Drains
 from enginehouse.scheduling.collaborators import QueueListener
 from enginehouse.scheduling.explain import explain_swap
 from enginehouse.scheduling.facts import SchedulingRules, scheduling_rules
@@ -50,8 +51,11 @@ class Host(QueueListener):
     host before the next one: ``retire_removed``, ``put_replicas``, ``put_rules`` and ``reject_removed``.
     """
 
-    def __init__(self, name: str, context: HostContext, ports: Ports, state_file: StateFile, prober: Prober) -> None:
+    def __init__(
+        self, name: str, context: HostContext, ports: Ports, state_file: StateFile, prober: Prober, drains: Drains
+    ) -> None:
         self.name = name
+        self._drains = drains
         self._context = context
         self._publisher = StatusPublisher(context, prober)
         self._managed = context.managed(name)
@@ -156,21 +160,26 @@ class Host(QueueListener):
         except RequestError as error:
             _log.warning("%s could not be preloaded: %s", replica, error)
 
-    async def unload(self, model: str, force: bool) -> None:
-        """Refuse the requests that wait for the replicas of a model, stop these, and wait until they have stopped.
+    async def unload(self, replicas: Sequence[str], force: bool) -> None:
+        """Refuse the requests that wait for ``replicas`` of a model, stop these, and wait until they have stopped.
 
-        Requests in flight may finish within ``server.drain_timeout``; with ``force`` they are cut off at once.
+        Streams move to other ready replicas. Other requests in flight may finish within ``server.drain_timeout``; with
+        ``force`` they are cut off at once.
         """
-        replicas = self.replicas(model)
+        model = self._managed[replicas[0]].model
         if force:
-            await self.queue.unload(replicas, self._managed[replicas[0]].model.stop_timeout)
+            await self.queue.unload(replicas, model.stop_timeout)
             return
         self.queue.note_unload(replicas)
         within = self._context.config.server.drain_timeout
         ends = [end for replica in replicas if (end := self._retire(replica, within)) is not None]
-        text = f"Model '{model}' was unloaded while the request waited for it"
+        text = f"Model '{self._managed[replicas[0]].model_name}' was unloaded while the request waited for it"
         self.queue.reject(replicas, lambda _: LoadFailed(text))
         await asyncio.shield(asyncio.gather(*ends))
+
+    def replicas_of(self, backend: str) -> Sequence[str]:
+        """The replicas that the gateway launches or loads at ``backend``."""
+        return [replica for replica, managed in self._kept().items() if managed.backend == backend]
 
     def release_idle(self) -> None:
         """Put replicas to sleep, or stop them, that have been idle for their ``ttl``."""
@@ -210,7 +219,7 @@ class Host(QueueListener):
         for replica, managed in self._kept().items():
             if replica not in change.managed:
                 self._publisher.stop_probing(managed)
-                self.pool.retire(replica)
+                self._leave(replica)
                 self._retiring[replica] = asyncio.ensure_future(self._retire_and_remove(replica, within))
         return {self._managed[replica].backend: task for replica, task in self._retiring.items()}
 
@@ -255,10 +264,15 @@ class Host(QueueListener):
         """Retire an engine that runs. Returns the task of its retirement."""
         end = None
         if self.pool.states()[replica] not in AT_REST:
-            self.pool.retire(replica)
+            self._leave(replica)
             end = self.queue.retire(replica, within)
         self._publisher.show(replica, self.pool.states()[replica])
         return end
+
+    def _leave(self, replica: str) -> None:
+        """Take ``replica`` out of service, and its streams away."""
+        self.pool.retire(replica)
+        self._drains.retire(replica, LoadFailed(f"The engine of '{replica}' is being stopped; connect again"))
 
     def _restart_probes(self, replica: str) -> None:
         if self.pool.states()[replica] is ReplicaState.READY:
@@ -316,6 +330,9 @@ class Host(QueueListener):
 
     def queue_changed(self) -> None:
         self._publisher.queue_changed()
+
+    def vacate(self, replica: str) -> None:
+        self._drains.vacate(replica)
 
     # --- events of the engines
 

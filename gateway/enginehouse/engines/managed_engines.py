@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.config.schema import Config
-from enginehouse.domain.errors import ModelNotFound, RequestError, ShuttingDown
+from enginehouse.domain.errors import InvalidRequest, ModelNotFound, RequestError, ShuttingDown
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Ticket
 from enginehouse.engines.host import Host
@@ -23,6 +23,7 @@ from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.drivers import ServedModel
 from enginehouse.interfaces.schedulers import Waiting
 from enginehouse.interfaces.swappers import SwapPlan
+from enginehouse.relay.continuation.drains import Drains
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.plugin_times import SampledCall
@@ -54,9 +55,9 @@ class ManagedEngines:
         self._hosts: Mapping[str, Host] = {}
         self._tasks = BackgroundTasks()
 
-    def build(self, state_file: StateFile, prober: Prober) -> None:
+    def build(self, state_file: StateFile, prober: Prober, drains: Drains) -> None:
         """Make the hosts. Raises ``ConfigError`` or ``PluginError``. Nothing is started."""
-        self._make_host = partial(Host, ports=Ports(), state_file=state_file, prober=prober)
+        self._make_host = partial(Host, ports=Ports(), state_file=state_file, prober=prober, drains=drains)
         names = [*self._hosts_of(self._context), *(record.host for record in state_file.records.values())]
         self._hosts = {name: self._make_host(name, self._context) for name in dict.fromkeys(names)}
         self.remote.open()
@@ -134,8 +135,18 @@ class ManagedEngines:
         ``force`` they are cut off at once. An engine is killed after its model's ``stop_timeout``.
         """
         names = self.models if models is None else [self._known(model) for model in models]
-        pairs = [(host, model) for model in names for host in self._hosts.values() if host.replicas(model)]
-        await asyncio.gather(*[host.unload(model, force) for host, model in pairs])
+        found = [(host, host.replicas(model)) for model in names for host in self._hosts.values()]
+        await asyncio.gather(*[host.unload(replicas, force) for host, replicas in found if replicas])
+
+    async def stop(self, backend: str) -> None:
+        """Stop the engine of ``backend``, or unload what it has loaded, as ``unload`` does for a model.
+
+        Raises ``InvalidRequest`` if the gateway neither launches nor loads anything there.
+        """
+        found = [(host, replica) for host in self._hosts.values() for replica in host.replicas_of(backend)]
+        if not found:
+            raise InvalidRequest(f"The gateway did not launch backend '{backend}'; stop it where it was started")
+        await asyncio.gather(*[host.unload([replica], force=False) for host, replica in found])
 
     @property
     def models(self) -> Sequence[str]:

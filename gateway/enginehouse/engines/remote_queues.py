@@ -175,6 +175,9 @@ class _Listener(QueueListener):
         if self._on_queue_changed:
             notify(self._on_queue_changed)
 
+    def vacate(self, replica: str) -> None:
+        pass
+
 
 def _facts(name: str, limit: int) -> HostFacts:
     return HostFacts(name=name, replicas={name: HostedReplica(replica=name, model=name, concurrency=limit)})

@@ -19,7 +19,8 @@ class Fleet:
     """Keeps the backends and publishes a new ``snapshot`` whenever the facts of a decision change.
 
     ``clock`` returns seconds. Once the new snapshot is in place, the fleet calls ``on_health`` with a backend whose
-    health changed, ``on_state`` with a replica whose state changed, and ``on_replicas`` after additions and removals.
+    health changed, ``on_draining`` with one that is drained or no longer is, ``on_state`` with a replica whose state
+    changed, and ``on_replicas`` after additions and removals.
 
     Methods that take a name raise ``NotFound`` for an unknown one. Only ``succeeded``, ``failed`` and
     ``mark_unhealthy`` ignore it, because the backend may have been removed since.
@@ -31,6 +32,7 @@ class Fleet:
         clock: Callable[[], float],
         *,
         on_health: Callable[[str, Health], None] | None = None,
+        on_draining: Callable[[str, bool], None] | None = None,
         on_state: Callable[[str, ReplicaState], None] | None = None,
         on_replicas: Callable[[], None] | None = None,
     ) -> None:
@@ -38,6 +40,7 @@ class Fleet:
         self._checks = checks
         self._clock = clock
         self._on_health = on_health
+        self._on_draining = on_draining
         self._on_state = on_state
         self._on_replicas = on_replicas
         self._backends: dict[str, LiveBackend] = {}
@@ -188,6 +191,8 @@ class Fleet:
         if live.draining is not draining:
             live.draining = draining
             self._publish(live)
+            if self._on_draining is not None:
+                self._on_draining(name, draining)
 
     def _backend(self, name: str) -> LiveBackend:
         live = self._backends.get(name)

@@ -35,6 +35,9 @@ class Observer(ABC):  # noqa: B024 - every event is optional
     def backend_health(self, backend: str, health: Health) -> None:
         """A backend changed its health."""
 
+    def backend_draining(self, backend: str, draining: bool) -> None:
+        """An operator drained a backend, or sends it new requests again."""
+
     def queue_changed(self) -> None:
         """The queue of some host may have changed. This comes often: only take a note, and look at queues later."""
 

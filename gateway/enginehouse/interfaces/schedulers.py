@@ -37,6 +37,13 @@ class Effects(Protocol):
     def stop(self, replicas: Sequence[str], timeout: float) -> None:
         """Begin to stop ``replicas``, each within ``timeout`` seconds. ``on_stopped`` follows for each."""
 
+    def vacate(self, replicas: Sequence[str]) -> None:
+        """Begin to move live streams of ``replicas`` away, which a waiting swap evicts.
+
+        Only streams that another ready replica can continue move. Call again while the swap waits; a move that is under
+        way does not begin twice.
+        """
+
     def now(self) -> float:
         """The clock of the scheduler, in seconds."""
 

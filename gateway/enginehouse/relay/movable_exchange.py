@@ -5,26 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from enginehouse.domain.errors import CannotContinue
-from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Route
-from enginehouse.domain.ticket import Phase, Ticket
+from enginehouse.domain.ticket import Phase
 from enginehouse.relay.attempt import Attempt
 from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.continuation.joined_reply import JoinedReply
 from enginehouse.relay.dispatch import Dispatch
 from enginehouse.relay.job import Job
+from enginehouse.relay.live_request import LiveRequest
 from enginehouse.relay.reply import Reply
 from enginehouse.telemetry.record import AttemptRecord
 
 
-class MovableExchange:
+class MovableExchange(LiveRequest):
     """The part of an exchange that operators, the watchdog and moves see.
 
-    ``moves``: how often its stream was moved. ``moving``: set while it is being moved; called
-    if it ends meanwhile.
+    ``moving``: set while its stream is being moved; called if it ends meanwhile.
     """
 
-    __slots__ = ("_dispatch", "_held", "_job", "_reply", "_status", "moves", "moving")
+    __slots__ = ("_dispatch", "_held", "_reply", "moving")
 
     def __init__(self, job: Job, reply: Reply, dispatch: Dispatch) -> None:
         self._job = job
@@ -36,39 +34,15 @@ class MovableExchange:
         self.moves = 0
 
     @property
-    def path(self) -> str:
-        return self._job.path
-
-    @property
-    def request_id(self) -> bytes:
-        return self._job.request_id
-
-    @property
-    def requirements(self) -> Requirements | None:
-        return self._job.requirements
-
-    @property
-    def began(self) -> float:
-        return self._job.began
-
-    @property
-    def route(self) -> Route | None:
-        attempt = self._dispatch.attempt
-        return attempt.route if attempt is not None else None
+    def attempt(self) -> Attempt | None:
+        return self._dispatch.attempt
 
     @property
     def attempts(self) -> Sequence[AttemptRecord]:
         return self._dispatch.attempts
 
     @property
-    def ticket(self) -> Ticket | None:
-        attempt = self._dispatch.attempt
-        return attempt.slot.ticket if attempt is not None and attempt.slot is not None else None
-
-    @property
-    def phase(self) -> Phase:
-        if self._status:
-            return Phase.DONE if self._status < 400 else Phase.FAILED
+    def _live_phase(self) -> Phase:
         if self.moving is not None or (isinstance(self._reply, JoinedReply) and not self._reply.begun):
             return Phase.MIGRATING
         return self._dispatch.phase
@@ -81,7 +55,6 @@ class MovableExchange:
 
     @property
     def output_tokens(self) -> int | None:
-        """How many tokens a stream's answer has so far; ``None`` if that is unknown."""
         delivered = self._reply.delivered
         if delivered is None:
             return None
@@ -90,7 +63,6 @@ class MovableExchange:
 
     @property
     def stays(self) -> str | None:
-        """Why the request cannot be moved to another backend; ``None`` if it can."""
         delivered = self._reply.delivered
         if self._status:
             return "it has ended"

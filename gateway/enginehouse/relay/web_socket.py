@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from websockets.asyncio.client import ClientConnection
 
 from enginehouse.domain.errors import Cancelled, RequestError, UpstreamTimeout
-from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Route
-from enginehouse.domain.ticket import Phase, Ticket
+from enginehouse.domain.ticket import Phase
 from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.relay.door import Caller, WebSocketDoor
 from enginehouse.relay.engine_job import EngineJob
 from enginehouse.relay.headers import origin_lines, read_lines
+from enginehouse.relay.live_request import LiveRequest
 from enginehouse.relay.upstream.web_socket import headers_for_client
+from enginehouse.relay.web_socket_attempt import WebSocketAttempt
 from enginehouse.relay.web_socket_dispatch import WebSocketDispatch
 from enginehouse.relay.web_socket_pipe import WebSocketPipe
 from enginehouse.telemetry.record import AttemptRecord, Ending
@@ -25,20 +25,20 @@ _SWITCHING_PROTOCOLS = 101
 _CLIENT_CLOSED_REQUEST = 499  # nginx's status for its log; the client sees none
 
 
-class WebSocket:
+class WebSocket(LiveRequest):
     """Has the engine open a WebSocket, opens the client's, and carries messages until one side ends.
 
     Until then it counts as load of the backend and occupies its queue slot. ``largest``: the size limit in bytes of a
     message from the engine. ``ended`` is set at the end.
     """
 
-    waiting_reply = None
-    moves = 0
-    output_tokens = None
-    stays = "it is a WebSocket"
+    __slots__ = ("_dispatch", "_engine", "_message", "_pipe", "_stop", "ended")
+
+    endless: ClassVar[bool] = True
 
     def __init__(self, job: EngineJob, largest: int) -> None:
         self._job = job
+        self.moves = 0
         self._dispatch = WebSocketDispatch(job, largest)
         self._engine: ClientConnection | None = None
         self._pipe: WebSocketPipe | None = None
@@ -48,39 +48,19 @@ class WebSocket:
         self.ended = asyncio.Event()
 
     @property
-    def path(self) -> str:
-        return self._job.path
-
-    @property
-    def request_id(self) -> bytes:
-        return self._job.request_id
-
-    @property
-    def requirements(self) -> Requirements | None:
-        return self._job.requirements
-
-    @property
-    def began(self) -> float:
-        return self._job.began
-
-    @property
-    def route(self) -> Route | None:
-        attempt = self._dispatch.attempt
-        return attempt.route if attempt is not None else None
+    def attempt(self) -> WebSocketAttempt | None:
+        return self._dispatch.attempt
 
     @property
     def attempts(self) -> Sequence[AttemptRecord]:
         return self._dispatch.attempts
 
     @property
-    def ticket(self) -> Ticket | None:
-        attempt = self._dispatch.attempt
-        return attempt.slot.ticket if attempt is not None and attempt.slot is not None else None
+    def stays(self) -> str | None:
+        return "it is a WebSocket"
 
     @property
-    def phase(self) -> Phase:
-        if self._status:
-            return Phase.DONE if self._status < 400 else Phase.FAILED
+    def _live_phase(self) -> Phase:
         return self._dispatch.phase
 
     def cancel(self, error: RequestError | None = None) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from enginehouse.domain.errors import RequestError, ShuttingDown
+from enginehouse.domain.errors import LoadFailed, RequestError, ShuttingDown
 from enginehouse.relay.attempt import NEVER
 from enginehouse.relay.door import Farewell, WebSocketDoor
 
@@ -44,7 +44,9 @@ class WebSocketPipe:
             await asyncio.gather(up, down, return_exceptions=True)
         if stop.done():
             error = stop.result()
-            await self._close_door(_GOING_AWAY if isinstance(error, ShuttingDown) else _POLICY, error.message)
+            await self._close_door(
+                _GOING_AWAY if isinstance(error, (LoadFailed, ShuttingDown)) else _POLICY, error.message
+            )
             await self._engine.close(_GOING_AWAY)
         elif up.cancelled():
             await self._close_door(*_as_sent(down.result(), _BAD_GATEWAY))

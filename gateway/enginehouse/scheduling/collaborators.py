@@ -49,3 +49,6 @@ class QueueListener(Protocol):
 
     def queue_changed(self) -> None:
         """The waiting requests, or their order, may have changed."""
+
+    def vacate(self, replica: str) -> None:
+        """A swap that waits would evict the replica, which has requests in flight."""

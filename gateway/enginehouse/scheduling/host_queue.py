@@ -242,6 +242,11 @@ class HostQueue:
             if replica not in self._stops:
                 self._stops[replica] = asyncio.ensure_future(self._stop(replica, timeout))
 
+    def vacate(self, replicas: Sequence[str]) -> None:
+        for replica in replicas:
+            if self._in_flight[replica]:
+                self._listener.vacate(replica)
+
     def now(self) -> float:
         return asyncio.get_running_loop().time()
 

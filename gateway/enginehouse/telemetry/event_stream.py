@@ -114,6 +114,9 @@ class EventStream(Observer):
     def backend_health(self, backend: str, health: Health) -> None:
         self._send("backend_health", backend=backend, health=health)
 
+    def backend_draining(self, backend: str, draining: bool) -> None:
+        self._send("backend_draining", backend=backend, draining=draining)
+
     def migrated(self, migration: Migration, migrated: Migrated) -> None:
         self._send(
             "migration_done",

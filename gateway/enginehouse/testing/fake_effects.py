@@ -64,6 +64,7 @@ class FakeEffects:
     replica.
 
     ``log``: every decision in order, as text. ``swaps``: the swaps in flight. ``stopping``: the unloads in progress.
+    ``vacated``: the replicas whose streams were to move.
     Events without a method here go to ``scheduler`` directly.
     """
 
@@ -89,6 +90,7 @@ class FakeEffects:
         self.cancelled: list[SwapId] = []
         self.stopping: list[str] = []
         self.in_flight: Counter[str] = Counter()
+        self.vacated: set[str] = set()
         self.scheduler = scheduler
         self._disconnected: set[Ticket] = set()
         self._tickets = 0
@@ -231,6 +233,12 @@ class FakeEffects:
             if replica not in self.stopping:
                 self.stopping.append(replica)
         self.log.append(f"stop {' '.join(replicas)} within {timeout:g}")
+
+    def vacate(self, replicas: Sequence[str]) -> None:
+        """Note the wish. The test ends the requests that move."""
+        for replica in replicas:
+            expect(replica in self.running(), f"'{replica}' cannot be vacated, it does not run")
+        self.vacated.update(replicas)
 
     def now(self) -> float:
         return self.time

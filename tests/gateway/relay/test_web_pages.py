@@ -17,7 +17,8 @@ OPERATORS_PAGES = [
     ("GET", "/api/status"), ("GET", "/api/requests"), ("DELETE", "/api/requests/x"), ("GET", "/api/decisions"),
     ("GET", "/api/events"), ("GET", "/api/logs/a"), ("POST", "/api/explain/route"), ("POST", "/api/explain/swap"),
     ("POST", "/api/models/m/load"), ("POST", "/api/models/m/unload"), ("POST", "/api/backends/a/drain"),
-    ("POST", "/api/backends/a/undrain"), ("POST", "/api/reload"), ("GET", "/running"), ("GET", "/unload"),
+    ("POST", "/api/backends/a/undrain"), ("POST", "/api/backends/a/stop"),
+    ("POST", "/api/reload"), ("GET", "/running"), ("GET", "/unload"),
     ("POST", "/unload"), ("GET", "/logs"), ("GET", "/logs/stream"), ("GET", "/logs/stream/a"),
     ("GET", "/upstream/m/x"), ("POST", "/upstream/m/x"), ("GET", "/upstream/m"),
 ]  # fmt: skip

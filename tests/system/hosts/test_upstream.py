@@ -168,6 +168,15 @@ def test_a_gateway_that_stops_says_so_to_both_sides(serve_alone: ServeAlone) -> 
         assert time.monotonic() - began < 15
 
 
+def test_an_unload_ends_websockets_at_once(serve: Serve) -> None:
+    gateway = serve(echoing("a") + "[server]\ndrain_timeout = '60s'\n")
+    with dial(gateway, "a/") as socket, ThreadPoolExecutor() as pool:
+        unloading = pool.submit(gateway.operate, "/api/models/a/unload")
+        code, reason = ended(socket)
+        assert (code, "is being stopped" in (reason or "")) == (1001, True)
+        assert unloading.result(10).json() == {"model": "a", "state": "stopped"}
+
+
 def test_an_engine_that_dies_ends_its_websockets(serve: Serve) -> None:
     gateway = serve(echoing("a"))
     with dial(gateway, "a/") as socket:

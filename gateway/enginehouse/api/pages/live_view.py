@@ -40,7 +40,8 @@ class LiveView:
         return {
             "replicas": [replica(each) for each in self.replicas()],
             "backends": [
-                {"backend": each.name, "health": each.health} for each in self._relay.context.fleet.backends()
+                {"backend": each.name, "health": each.health, "draining": each.draining}
+                for each in self._relay.context.fleet.backends()
             ],
             "requests": self.requests(),
         }

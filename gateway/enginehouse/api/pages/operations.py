@@ -1,4 +1,4 @@
-"""Most of ``/api``: status, live requests, decisions, explanations and drains."""
+"""Most of ``/api``: status, live requests, decisions and explanations."""
 
 from __future__ import annotations
 
@@ -42,8 +42,6 @@ class Operations:
             Route("/api/requests/{id:path}", self.cancel, methods=["DELETE"]),
             Route("/api/decisions", self.decisions),
             Route("/api/explain/route", self.explain_route, methods=["POST"]),
-            Route("/api/backends/{name:path}/drain", self.drain, methods=["POST"]),
-            Route("/api/backends/{name:path}/undrain", self.undrain, methods=["POST"]),
         ]
 
     async def status(self, request: Request) -> Response:
@@ -96,16 +94,3 @@ class Operations:
         router = self._relay.context.router
         needs = router.requirements(read_request(path, request.headers.raw, await request.body()))
         return json_response(router.explain(needs, self._relay.context.fleet.snapshot))
-
-    async def drain(self, request: Request) -> Response:
-        """Send no new requests to a backend, and move its streams away. Answers at once, with what is left."""
-        name = request.path_params["name"]
-        self._relay.context.fleet.drain(name)
-        self._relay.drains.begin(name)
-        return json_response({"backend": name, "draining": True, "live": len(self._relay.drains.live(name))})
-
-    async def undrain(self, request: Request) -> Response:
-        """Send new requests to a backend again."""
-        name = request.path_params["name"]
-        self._relay.context.fleet.undrain(name)
-        return json_response({"backend": name, "draining": False, "live": len(self._relay.drains.live(name))})

@@ -108,6 +108,9 @@ class VirtualHost(EngineControl, QueueListener):
     def queue_changed(self) -> None:
         self._publisher.queue_changed()
 
+    def vacate(self, replica: str) -> None:
+        pass
+
     # --- inside
 
     async def _put_to_rest(self, replica: str) -> None:

@@ -46,6 +46,8 @@ def events() -> Iterator[Event]:
     yield "replicas_changed", ()
     for health in Health:
         yield "backend_health", ("gpu-1", health)
+    for draining in (True, False):
+        yield "backend_draining", ("gpu-1", draining)
     yield "queue_changed", ()
     yield "moved", ("request-1", "gpu-1", "gpu-2", 12.5)
     moved = Migration(policy="load", source="gpu-1", destination="gpu-2", rule="NUM_REQ", order="SR", value=1)

@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 
 from tests.gateway.relay.continuation.test_moves import BODY, VLLM, WHOLE, Streaming
+from tests.gateway.relay.test_watching import watch
 from tests.support.model_engine import StartModelEngine
 from tests.support.seen_stream import read_stream
 from tests.support.served_gateway import OpenGateway, ServedGateway
@@ -67,3 +68,32 @@ async def test_an_undrained_backend_keeps_its_streams(house: OpenGateway, model_
     stays.gate.set()
     await stays.rest()
     assert read_stream(stays.wire).answer == WHOLE.answer
+
+
+async def test_streams_leave_a_replica_that_a_scheduler_wants_to_be_free(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    source, destination = await model_engine(), await model_engine()
+    gateway = await house(source, destination, backend=VLLM)
+    gateway.relay.drains.vacate("m@a")
+    leaves = await Streaming.begin(gateway, source)
+    gateway.relay.drains.vacate("m@a")
+    gateway.relay.drains.vacate("m@a")
+    await leaves.rest()
+    assert read_stream(leaves.wire).answer == WHOLE.answer
+    assert [len(engine.calls) for engine in (source, destination)] == [1, 2]
+    assert gateway.fleet.snapshot.candidates("m")[0].draining is False
+
+
+async def test_a_drain_is_an_event(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    gateway = await house(await model_engine(), backend=VLLM)
+    watcher = await watch(gateway)
+    _, snapshot = await watcher.event()
+    assert snapshot["backends"] == [{"backend": "a", "health": "healthy", "draining": False}]
+    for verb in ("drain", "drain", "undrain"):
+        await drain(gateway, "a", verb)
+    told = [await watcher.event(), await watcher.event()]
+    assert [(name, facts["backend"], facts["draining"]) for name, facts in told] == [
+        ("backend_draining", "a", True),
+        ("backend_draining", "a", False),
+    ]

@@ -131,6 +131,18 @@ def test_what_is_being_evicted_is_not_granted_any_more() -> None:
     assert here.waiting[-1] is ticket
 
 
+def test_streams_of_a_busy_replica_are_to_leave_it_while_a_swap_waits() -> None:
+    here = fifo_host(ready="a")
+    here.request("a")
+    assert not here.vacated
+    here.request("b")
+    assert here.vacated == {"a"}
+
+    here.vacated.clear()
+    here.pass_time(1.0)
+    assert here.vacated == {"a"}
+
+
 def test_a_busy_replica_is_not_evicted_before_its_last_request_has_ended() -> None:
     here = fifo_host(ready="a")
     here.request("a")
