@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from enginehouse.domain.errors import shortened
-from enginehouse.telemetry.record import AttemptRecord, Ending
+from enginehouse.telemetry.record import AttemptRecord, Ending, first_answered
 
 _WRITE_EVERY_S = 0.5
 _BATCH = 256
@@ -120,6 +120,7 @@ def _facts(access: Access) -> dict[str, Any]:
     """What is known; what is not is left out."""
     ending, attempts = access.ending, access.attempts
     last = attempts[-1] if attempts else None
+    first_byte = first_answered(attempts).first_byte if attempts else 0.0
     facts: dict[str, Any] = {
         "method": access.method,
         "path": access.path,
@@ -130,7 +131,7 @@ def _facts(access: Access) -> dict[str, Any]:
         "reason": last.route.reason.value if last is not None else "",
         "attempts": len(attempts) if len(attempts) > 1 else 0,
         "duration_ms": round((access.ended - access.began) * 1000, 1),
-        "first_byte_ms": round((last.first_byte - access.began) * 1000, 1) if last and last.first_byte else None,
+        "first_byte_ms": round((first_byte - access.began) * 1000, 1) if first_byte else None,
         "input_tokens": ending.tokens.input if ending.tokens.source == "usage" else None,
         "output_tokens": ending.tokens.output if ending.tokens.source else None,
         "bytes": ending.sent_bytes,

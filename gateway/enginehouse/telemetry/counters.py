@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 
 from enginehouse.domain.errors import shortened
-from enginehouse.telemetry.record import AttemptRecord, Ending, SwapRecord
+from enginehouse.telemetry.record import AttemptRecord, Ending, SwapRecord, first_answered
 
 _LAST_SWAPS = 64
 _MAX_SERIES = 1000
@@ -130,7 +130,7 @@ class Counters:
         chosen = last.route.chosen
         series = self.series(chosen.backend, chosen.model)
         series.add(last, attempts[0], began, ending)
-        answered = last if last.status >= 400 else next(each for each in attempts if each.status == last.status)
+        answered = last if len(attempts) == 1 else first_answered(attempts)
         if answered.first_byte:
             if answered is not last:
                 series = self.series(answered.route.chosen.backend, answered.route.chosen.model)

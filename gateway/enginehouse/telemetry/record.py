@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
 import msgspec
 
 from enginehouse.domain.route import Route
+
+
+class _Answer(Protocol):
+    """What the records of an attempt, here and in the exporter, have in common."""
+
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def first_byte(self) -> float: ...
+
+
+_Attempt = TypeVar("_Attempt", bound=_Answer)
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
@@ -25,6 +40,11 @@ class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
     sent: float = 0.0
     first_byte: float = 0.0
     status: int = 0
+
+
+def first_answered(attempts: Sequence[_Attempt]) -> _Attempt:
+    """The attempt that gave the client its first byte, whichever others continued its stream; else the last one."""
+    return next((each for each in attempts if each.first_byte and each.outcome != "answered"), attempts[-1])
 
 
 class SwapRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):

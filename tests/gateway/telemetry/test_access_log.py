@@ -42,6 +42,14 @@ def test_what_is_unknown_is_left_out() -> None:
     )
 
 
+def test_a_continued_stream_has_the_first_byte_of_its_first_attempt() -> None:
+    asked_again = AttemptRecord(ROUTE, "answered", 10.0, 10.1, sent=10.0, first_byte=10.1, status=503)
+    broken = AttemptRecord(ROUTE, "upstream_error", 10.1, 10.3, sent=10.1, first_byte=10.2, status=200)
+    continued = AttemptRecord(ROUTE, "served", 10.3, 10.5, sent=10.3, first_byte=10.4, status=200)
+    line = text_line(access(attempts=[asked_again, broken, continued]))
+    assert "attempts=3 duration_ms=500.0 first_byte_ms=200.0 " in line
+
+
 def test_a_client_cannot_forge_a_line() -> None:
     line = text_line(access(model="m\n2026-01-01 INFO forged", request_id=b"a b"))
     assert line.count("\n") == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 from enginehouse.telemetry.exporter.content import input_messages, output_messages
 from enginehouse.telemetry.exporter.messages import RequestRecord, RoutingRecord, UpstreamRecord
-from enginehouse.telemetry.record import SwapRecord
+from enginehouse.telemetry.record import SwapRecord, first_answered
 
 Attributes = dict[str, Any]
 
@@ -70,9 +70,8 @@ def _answer_attributes(record: RequestRecord) -> Iterator[tuple[str, Any]]:
         yield "gen_ai.response.model", last.model
         yield "enginehouse.backend", last.backend
         yield "enginehouse.reason", last.routing.reason
-    first = next((attempt.first_byte for attempt in record.attempts if attempt.outcome != "answered"), 0.0)
-    if first:
-        yield "gen_ai.response.time_to_first_chunk", first - record.began
+        if first := first_answered(record.attempts).first_byte:
+            yield "gen_ai.response.time_to_first_chunk", first - record.began
     if record.status >= _FAILED or record.outcome != "served":
         yield "error.type", record.outcome if record.outcome != "served" else str(record.status)
 
