@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from enginehouse.cli import enginehouse
@@ -99,3 +105,51 @@ def test_an_insufficient_key_is_an_error_with_a_remedy(run: Callable[..., Result
 
     assert problem in message
     assert "--key or $ENGINEHOUSE_KEY" in message
+
+
+def test_top_shows_the_gateway_until_it_is_interrupted(gateway: RunningGateway) -> None:
+    ours, theirs = pty.openpty()
+    arguments = [sys.executable, "-m", "enginehouse", "top", "--interval", "10ms", "--url", gateway.url]
+    environment = {**os.environ, **WIDE, "LINES": "50", "TERM": "xterm", "ENGINEHOUSE_KEY": "k-admin"}
+    with subprocess.Popen(arguments, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as top:
+        os.close(theirs)
+        shown = b""
+        while shown.count(b"rack/gpu:1") < 3:
+            shown += os.read(ours, 65536)
+        top.send_signal(signal.SIGINT)
+        assert top.wait(20) == 0
+    os.close(ours)
+    assert b"live requests: 0" in shown
+    assert b"phase" in shown
+
+
+def test_one_look_of_top_as_json(run: Callable[..., Result], gateway: RunningGateway) -> None:
+    look = json.loads(run("top", "--json").stdout)
+    assert look["requests"] == []
+    assert look["status"]["backends"] == gateway.status()["backends"]
+
+
+@pytest.mark.parametrize(
+    ("words", "begun", "completed"),
+    [
+        (["drain"], "", ["gone", "rack/gpu:1"]),
+        (["drain"], "ra", ["rack/gpu:1"]),
+        (["move", "id", "--to"], "g", ["gone"]),
+        (["move"], "", []),
+        (["load"], "gpt", ["gpt-4"]),
+    ],
+)
+def test_names_of_the_gateway_are_completed(
+    gateway: RunningGateway, words: list[str], begun: str, completed: list[str]
+) -> None:
+    assert _completions([*words[:1], "--url", gateway.url, "--key", "k-admin", *words[1:]], begun) == completed
+
+
+@pytest.mark.parametrize("options", [["--key", "wrong"], ["--url", "http://127.0.0.1:9"], ["--url", "nonsense"]])
+def test_nothing_is_completed_where_no_gateway_answers(gateway: RunningGateway, options: list[str]) -> None:
+    assert _completions(["drain", "--url", gateway.url, *options], "") == []
+
+
+def _completions(words: list[str], begun: str) -> list[str]:
+    shell = ShellComplete(enginehouse, {}, "enginehouse", "_ENGINEHOUSE_COMPLETE")
+    return [item.value for item in shell.get_completions(words, begun)]

@@ -26,6 +26,7 @@ _COMMANDS = {
     "schema": "enginehouse.cli.schema:schema",
     "serve": "enginehouse.cli.serve:serve",
     "status": "enginehouse.cli.status:status",
+    "top": "enginehouse.cli.top:top",
     "undrain": "enginehouse.cli.drain:undrain",
     "unload": "enginehouse.cli.load:unload",
 }

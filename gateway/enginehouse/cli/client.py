@@ -42,9 +42,9 @@ class GatewayClient:
         if key is not None and not key.isprintable():
             raise GatewayError("The key holds characters that cannot be sent: give it without line breaks")
 
-    def get(self, path: str) -> bytes:
-        """Return the answer to ``GET``."""
-        return self._ask("GET", path)
+    def get(self, path: str, timeout: float = _TIMEOUT_S) -> bytes:
+        """Return the answer to ``GET``; ``timeout`` in s."""
+        return self._ask("GET", path, timeout)
 
     def post(self, *path: str, query: str = "", body: object = None, timeout: float = _TIMEOUT_S) -> bytes:
         """Return the answer to ``POST``. Parts of the path are quoted, ``body`` is sent as JSON; ``timeout`` in s."""
@@ -118,9 +118,14 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--key", envvar=GATEWAY_KEY, help=f"An admin key, where keys are set; else ${GATEWAY_KEY}.")
     @functools.wraps(command)
     def with_gateway(config: Path | None, url: str | None, key: str | None, **rest: Any) -> None:
-        command(GatewayClient(url or _configured(config), key), **rest)
+        command(client_of(config, url, key), **rest)
 
     return with_gateway
+
+
+def client_of(config: Path | None, url: str | None, key: str | None) -> GatewayClient:
+    """The client of the gateway at ``url``, else of the one that ``config``, or the configuration found, describes."""
+    return GatewayClient(url or _configured(config), key)
 
 
 def _path(parts: tuple[str, ...]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from enginehouse.cli import completion
 from enginehouse.cli.client import GatewayClient, gateway_options
 
 _LOAD_TIMEOUT_S = 3600.0
@@ -11,7 +12,7 @@ _LOAD_TIMEOUT_S = 3600.0
 
 @click.command()
 @gateway_options
-@click.argument("model")
+@click.argument("model", shell_complete=completion.models)
 def load(gateway: GatewayClient, model: str) -> None:
     """Load MODEL and wait until it is ready. MODEL is a model that the gateway launches, or its alias."""
     gateway.post("api", "models", model, "load", timeout=_LOAD_TIMEOUT_S)
@@ -20,7 +21,7 @@ def load(gateway: GatewayClient, model: str) -> None:
 
 @click.command()
 @gateway_options
-@click.argument("model", required=False)
+@click.argument("model", required=False, shell_complete=completion.models)
 @click.option("--force", is_flag=True, help="Cut off live requests instead of waiting for them.")
 def unload(gateway: GatewayClient, model: str | None, force: bool) -> None:
     """Unload MODEL, or every model that the gateway launched, and wait until its engines have stopped.

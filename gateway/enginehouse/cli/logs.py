@@ -6,12 +6,13 @@ from contextlib import suppress
 
 import click
 
+from enginehouse.cli import completion
 from enginehouse.cli.client import GatewayClient, gateway_options
 
 
 @click.command()
 @gateway_options
-@click.argument("backend", required=False)
+@click.argument("backend", required=False, shell_complete=completion.backends)
 @click.option("-f", "--follow", is_flag=True, help="Continue with new lines until Ctrl-C.")
 @click.option("-n", "--lines", type=click.IntRange(0), metavar="N", help="Begin with the last N lines instead of all.")
 def logs(gateway: GatewayClient, backend: str | None, follow: bool, lines: int | None) -> None:

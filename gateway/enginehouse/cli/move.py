@@ -5,7 +5,9 @@ from __future__ import annotations
 import click
 import msgspec
 
+from enginehouse.cli import completion
 from enginehouse.cli.client import GatewayClient, gateway_options
+from enginehouse.cli.output import print_json
 
 
 class _Moved(msgspec.Struct, rename={"source": "from"}):
@@ -15,9 +17,14 @@ class _Moved(msgspec.Struct, rename={"source": "from"}):
 
 @click.command()
 @gateway_options
-@click.argument("id")
-@click.option("--to", "backend", required=True, help="The backend that shall go on with it.")
-def move(gateway: GatewayClient, id: str, backend: str) -> None:
+@click.argument("id", shell_complete=completion.requests)
+@click.option("--to", "backend", required=True, help="The backend to move it to.", shell_complete=completion.backends)
+@click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer.")
+def move(gateway: GatewayClient, id: str, backend: str, as_json: bool) -> None:
     """Continue the live stream with the request id ID at another backend; its client notices only a short gap."""
-    moved = gateway.read(gateway.post("api", "requests", id, "move", body={"to": backend}), _Moved)
-    click.echo(f"{id} moved from {moved.source} to {backend}; its client waited {moved.gap_ms:g} ms")
+    answer = gateway.post("api", "requests", id, "move", body={"to": backend})
+    moved = gateway.read(answer, _Moved)
+    if as_json:
+        print_json(answer)
+    else:
+        click.echo(f"{id} moved from {moved.source} to {backend}; its client waited {moved.gap_ms:g} ms")

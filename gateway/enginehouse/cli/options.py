@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from enginehouse.config.units import parse_duration
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -19,3 +21,17 @@ def config_option(command: Command) -> Command:
         type=click.Path(path_type=Path),
         help="Configuration; else $ENGINEHOUSE_CONFIG, ./enginehouse.toml, or the user's.",
     )(command)
+
+
+class Duration(click.ParamType[float]):
+    """The seconds of a text such as ``30s``."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        try:
+            return parse_duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)

@@ -16,8 +16,8 @@ from enginehouse.fleet.backend_info import BackendStatus
 _IN_TROUBLE = (Health.UNKNOWN, Health.UNHEALTHY, ReplicaState.FAILED)
 
 
-class _StatusAnswer(msgspec.Struct):
-    """The part of ``GET /api/status`` that the table shows."""
+class StatusAnswer(msgspec.Struct):
+    """The part of ``GET /api/status`` that is shown."""
 
     version: str
     strategy: str
@@ -32,21 +32,27 @@ class _StatusAnswer(msgspec.Struct):
 def status(gateway: GatewayClient, as_json: bool) -> None:
     """Show a running gateway and each of its backends."""
     answer = gateway.get("/api/status")
-    facts = gateway.read(answer, _StatusAnswer)
+    facts = gateway.read(answer, StatusAnswer)
     if as_json:
         print_json(answer)
         return
-    click.echo(
-        f"Enginehouse {facts.version}, up for {facts.uptime_s:.0f} s, strategy {facts.strategy}, "
-        f"live requests: {facts.requests}"
-    )
-    Console().print(_table(facts))
+    click.echo(headline(facts))
+    Console().print(backend_table(facts))
     for backend in facts.backends:
         if (condition := _condition(backend)) in _IN_TROUBLE and backend.last_error:
             click.echo(f"{backend.name} is {condition.value}: {backend.last_error}")
 
 
-def _table(status: _StatusAnswer) -> Table:
+def headline(status: StatusAnswer) -> str:
+    """The gateway in one line."""
+    return (
+        f"Enginehouse {status.version}, up for {status.uptime_s:.0f} s, strategy {status.strategy}, "
+        f"live requests: {status.requests}"
+    )
+
+
+def backend_table(status: StatusAnswer) -> Table:
+    """A row for each backend."""
     table = Table("backend", "driver", "health", "pending", "latency", "models")
     for each in status.backends:
         health = _condition(each).value + (", draining" if each.draining else "")
