@@ -86,6 +86,7 @@ async def test_bodies_that_wait_for_their_turn_count(house: OpenGateway, engine:
     client.reset()
     await call.closed.wait()
     await gateway.until(lambda: not held(gateway))
+    assert len(served.calls) == 1, "bodies that waited behind the first were sent"
 
 
 async def test_a_body_for_an_engine_itself_counts(house: OpenGateway, engine: StartEngine) -> None:

@@ -96,9 +96,13 @@ def test_text_that_is_not_utf8_is_refused() -> None:
     assert "UTF-8" in refused(b'{"model": "\xff"}').message
 
 
-@pytest.mark.parametrize("key", [b'"extra"', b'"tools"', b'"model"'])
-def test_bottomless_nesting_is_refused(key: bytes) -> None:
-    refused(b'{"model": "m", ' + key + b": " + b"[" * 100_000 + b"]" * 100_000 + b"}")
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [(b'"extra"', "nested too deeply"), (b'"tools"', "nested too deeply"), (b'"model"', "Expected `str`, got `array`")],
+)
+def test_bottomless_nesting_is_refused(key: bytes, message: str) -> None:
+    error = refused(b'{"model": "m", ' + key + b": " + b"[" * 100_000 + b"]" * 100_000 + b"}")
+    assert message in error.message
 
 
 @pytest.mark.parametrize("escape", [r"\ud800", r"\udc00", r"\uD83D x", r"\ude00\ud83d"])

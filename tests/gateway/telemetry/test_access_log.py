@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import threading
 
+import pytest
+
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.route import Reason, Route
 from enginehouse.telemetry.access_log import Access, AccessLog, json_line, text_line
@@ -86,10 +88,19 @@ async def test_a_reader_that_stands_still_costs_lines_and_no_memory() -> None:
     assert json.loads(last)["message"].startswith("7 lines of the access log were dropped")
 
 
-async def test_a_closed_standard_error_costs_nothing() -> None:
-    def write(data: bytes) -> None:
-        raise BrokenPipeError
+async def test_lines_are_written_again_once_standard_error_works_again(caplog: pytest.LogCaptureFixture) -> None:
+    broken, written = True, bytearray()
 
-    log = AccessLog(json=False, write=write)
-    log.add(access())
+    def write(data: bytes) -> None:
+        if broken:
+            raise BrokenPipeError
+        written.extend(data)
+
+    log = AccessLog(json=True, write=write)
+    log.add(access(request_id=b"lost"))
     await log.close()
+    broken = False
+    log.add(access(request_id=b"kept"))
+    await log.close()
+    assert [json.loads(line)["request_id"] for line in written.splitlines()] == ["kept"]
+    assert caplog.records == [], "a broken pipe is not reported on the same pipe"

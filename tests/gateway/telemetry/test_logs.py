@@ -63,7 +63,9 @@ async def test_lines_of_other_threads_come_in_on_the_event_loop(configure: Confi
     assert [line.partition(": ")[2] for line in own.ring.tail(10)] == ["from afar", "from here"]
 
 
-def test_a_line_after_the_end_of_the_loop_harms_nobody(configure: Configure) -> None:
+def test_a_line_after_the_end_of_the_loop_is_still_printed(
+    configure: Configure, capsys: pytest.CaptureFixture[str]
+) -> None:
     own = configure()
 
     async def serve() -> None:
@@ -71,3 +73,5 @@ def test_a_line_after_the_end_of_the_loop_harms_nobody(configure: Configure) -> 
 
     asyncio.run(serve())
     logging.getLogger("x").info("goodbye")
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.endswith(" INFO x: goodbye")

@@ -16,6 +16,7 @@ from enginehouse.telemetry.log_reader import follow
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse_local.launcher import LocalProcess
 from enginehouse_local.log_file import LogFile
+from enginehouse_local.processes import identity
 from tests.support.launchers import local_launcher
 
 T = TypeVar("T")
@@ -160,6 +161,8 @@ async def test_a_grandchild_that_left_the_group_does_not_hold_up_the_end(launch:
     [pid] = [int(line.split()[1]) for line in engine.log.tail(10) if line.startswith("pid ")]
     try:
         await soon(engine.process.stop(10))
+        assert await soon(engine.process.exited()) == -signal.SIGTERM
+        assert identity(pid) is not None, "the grandchild did not outlive the engine"
     finally:
         os.kill(pid, signal.SIGKILL)
 

@@ -144,8 +144,10 @@ def _fixed(schema: dict[str, Any]) -> Expression:
 
 
 def _types(schema: dict[str, Any]) -> list[str]:
-    said = schema.get("type", [])
-    names = [said] if isinstance(said, str) else _names(said, "type")
+    if "type" not in schema:
+        return []
+    said = schema["type"]
+    names = [said] if isinstance(said, str) else _several(_names(said, "type"), "type")
     for name in names:
         if name not in _BY_TYPE:
             raise ValueError(f"type: there is no {name!r}")

@@ -218,6 +218,9 @@ async def test_a_client_that_leaves_meanwhile_frees_everything(
     client.reset()
     await call.closed.wait()
     await gateway.quiet()
+    assert gateway.pending() == {"a": 0, "b": 0}
+    assert continued(gateway) == {}, "a stream that its client left counts as continued"
+    assert (await gateway.ask(gateway.post(body()))).status == 200
 
 
 async def test_a_connection_serves_on_after_a_continued_stream(
