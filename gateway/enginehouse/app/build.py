@@ -8,6 +8,10 @@ from functools import partial
 from pathlib import Path
 from time import time
 
+from enginehouse.api.cross_origin import CrossOriginProtection
+from enginehouse.api.doors.admission import Admission
+from enginehouse.api.doors.body_memory import BodyMemory
+from enginehouse.api.keys import Keyring
 from enginehouse.app.plugin_instances import create, identity
 from enginehouse.config.managed import driver_of, managed_backends
 from enginehouse.config.plugin_tables import plugin_table
@@ -33,6 +37,7 @@ from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.facts import host_facts, host_names, swapper_parameters
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
@@ -134,6 +139,34 @@ def build_host_context(
         make_scheduler=partial(create, config, registry, "scheduler", scheduler, "scheduling.scheduler"),
         make_swapper=partial(build_swapper, config, registry),
         make_launcher=partial(_launcher, config, registry),
+    )
+
+
+def first_host_context(
+    config: Config, registry: Registry, *, fleet: Fleet, drivers: Mapping[str, Driver], observers: Observers
+) -> HostContext:
+    """The hosts' view of the configuration that a gateway starts with.
+
+    Raises ``ConfigError`` or ``PluginError`` for launch lines and scheduling rules that would fail later.
+    """
+    upstreams = build_upstreams(config)
+    context = build_host_context(
+        config, registry, fleet=fleet, upstreams=upstreams, drivers=drivers, observers=observers
+    )
+    check_launch_lines(config, drivers, registry)
+    check_scheduling(config, registry)
+    return context
+
+
+def build_admission(config: Config, relay: Relay) -> Admission:
+    """What checks every request on its way to ``relay``."""
+    return Admission(
+        relay,
+        Keyring(config.auth.keys),
+        CrossOriginProtection(config.server),
+        max_body=config.server.max_body,
+        body_memory=BodyMemory(config.server.max_body_memory),
+        client_timeout=config.timeouts.client,
     )
 
 

@@ -14,10 +14,6 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.application import build_application
-from enginehouse.api.cross_origin import CrossOriginProtection
-from enginehouse.api.doors.admission import Admission
-from enginehouse.api.doors.body_memory import BodyMemory
-from enginehouse.api.keys import Keyring
 from enginehouse.api.pages.cluster import ClusterPages
 from enginehouse.api.pages.drains import DrainPages
 from enginehouse.api.pages.endless import EndlessStreams
@@ -34,14 +30,7 @@ from enginehouse.api.pages.operations import Operations
 from enginehouse.api.pages.operators import OperatorPages
 from enginehouse.api.pages.reload import Reload
 from enginehouse.api.pages.upstream import UpstreamRoute
-from enginehouse.app.build import (
-    build_drivers,
-    build_fleet,
-    build_host_context,
-    build_upstreams,
-    check_launch_lines,
-    check_scheduling,
-)
+from enginehouse.app.build import build_admission, build_drivers, build_fleet, first_host_context
 from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import build_router, settle
 from enginehouse.app.config_change import CurrentConfig, Parts
@@ -92,46 +81,27 @@ class Gateway:
         self.registry = registry
         self.log = log or GatewayLog()
         self.streams = EndlessStreams()
-        self.plugin_times = PluginTimes()
-        self.loop_monitor = LoopMonitor(self._sample_plugins)
         self.observers = Observers(observer for _, observer in create_installed(config, registry, "observer"))
         drivers = build_drivers(config, registry, {})
         self.fleet = build_fleet(config, self.observers, drivers=drivers)
-        context = build_host_context(
-            config,
-            registry,
-            fleet=self.fleet,
-            upstreams=build_upstreams(config),
-            drivers=drivers,
-            observers=self.observers,
-        )
-        check_launch_lines(config, context.drivers, registry)
+        context = first_host_context(config, registry, fleet=self.fleet, drivers=drivers, observers=self.observers)
         self.engines = ManagedEngines(context)
-        check_scheduling(config, registry)
         self.exporter = build_exporter(config.telemetry)
         self.relay = Relay(self._relay_context(context))
-        self.admission = Admission(
-            self.relay,
-            Keyring(config.auth.keys),
-            CrossOriginProtection(config.server),
-            max_body=config.server.max_body,
-            body_memory=BodyMemory(config.server.max_body_memory),
-            client_timeout=config.timeouts.client,
-        )
+        self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan))
+        self.admission = build_admission(config, self.relay)
         self._prober = Prober(self.fleet, config.checks)
         parts = Parts(registry, self.fleet, self.engines, self.relay, self.admission, self._prober, self.log)
         self.current = CurrentConfig(parts, context)
         self.reloader = Reloader(self.current, source or ConfigSource(lambda: LoadedConfig(config, None, ()), None))
         self.rescheduler = build_rescheduler(
-            self.config, registry, lambda: self.current.context, self.relay, self.observers.callbacks("migrated")
+            config, registry, lambda: self.current.context, self.relay, self.observers.callbacks("migrated")
         )
         self._state_file: StateFile | None = None
-        self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan))
+        self.plugin_times = PluginTimes()
+        self.loop_monitor = LoopMonitor(self._sample_plugins)
         self.health = HealthPages(self.relay)
-        exported = self.exporter.counters if self.exporter is not None else ExportCounters()
-        self.metrics = Metrics(
-            self.relay, self.admission.body_memory, self.engines, self.loop_monitor, self.plugin_times, exported
-        )
+        self.metrics = self._metrics()
         self._metric_push = build_metric_push(config.telemetry, self.exporter, self.metrics)
         self.application = self._application()
 
@@ -221,6 +191,11 @@ class Gateway:
             tracer=build_tracer(config.telemetry, self.exporter),
             max_series=config.telemetry.max_series,
         )
+
+    def _metrics(self) -> Metrics:
+        exported = self.exporter.counters if self.exporter is not None else ExportCounters()
+        memory = self.admission.body_memory
+        return Metrics(self.relay, memory, self.engines, self.loop_monitor, self.plugin_times, exported)
 
     def _application(self) -> Starlette:
         config, admission = self.config, self.admission

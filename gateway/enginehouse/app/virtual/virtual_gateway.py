@@ -8,14 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.app.build import (
-    build_drivers,
-    build_fleet,
-    build_host_context,
-    build_upstreams,
-    check_launch_lines,
-    check_scheduling,
-)
+from enginehouse.app.build import build_drivers, build_fleet, first_host_context
 from enginehouse.app.build_router import build_router, settle
 from enginehouse.app.plugin_instances import check_parameters, create_installed
 from enginehouse.app.virtual.virtual_engines import VirtualBackend, VirtualEngines
@@ -56,16 +49,8 @@ class VirtualGateway:
         self._tasks = BackgroundTasks()
         self.fleet = build_fleet(config, self._observers, self.now)
         self.router = build_router(config, registry)
-        context = build_host_context(
-            config,
-            registry,
-            fleet=self.fleet,
-            upstreams=build_upstreams(config),
-            drivers=build_drivers(config, registry, {}),
-            observers=self._observers,
-        )
-        check_launch_lines(config, context.drivers, registry)
-        check_scheduling(config, registry)
+        drivers = build_drivers(config, registry, {})
+        context = first_host_context(config, registry, fleet=self.fleet, drivers=drivers, observers=self._observers)
         publisher = StatusPublisher(context, Prober(self.fleet, config.checks))
         self._hosts = [VirtualHost(name, context, publisher, engines) for name in dict.fromkeys(hosts_of(config))]
         self._remote = RemoteQueues(context, self._list_queues)
