@@ -139,7 +139,7 @@ def _told(ask: Ask, servings: Sequence[Serving]) -> Iterator[str]:
 
 def _without_progress(text: bytes) -> bytes:
     """A stream without its comments and without what the gateway says in the place of a model."""
-    every = text.replace(b"\r\n", b"\n").split(b"\n\n")
+    every = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n\n")
     return b"\n\n".join(each for each in every if not each.startswith(b": ") and b'"reasoning_content"' not in each)
 
 

@@ -285,3 +285,26 @@ def test_nothing_is_heard_after_the_last_answer(door: FakeDoor, patient: bool) -
     assert len(passage.requests) == 1
     assert passage.answer.endswith(b"ok")
     assert passage.closed
+
+
+RTSP = NEXT.replace(b"HTTP", b"RTSP")
+PLANTED = b"\r\n\r\n" + NEXT + b"0\r\n\r\n"
+LENGTH = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nX-A: GET /next HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        LENGTH % (len(PLANTED), PLANTED),
+        CHUNKED + b"%x;x=GET\r\n%s\r\n0\r\n\r\n" % (len(PLANTED), PLANTED),
+        CHUNKED + b"1\r\n\r\r\n%x\r\n%s\r\n00\r\nX-T: GET /next HTTP/1.1\r\n\r\n" % (len(PLANTED), PLANTED),
+        NEXT + LENGTH % (len(PLANTED), PLANTED) + b"\r\n",
+    ],
+    ids=["length", "chunks", "more chunks", "not the first"],
+)
+@pytest.mark.parametrize("line", [RTSP, NEXT.replace(b" HTTP", b"  HTTP")], ids=["RTSP", "spaces"])
+def test_a_line_in_a_body_does_not_pass_for_a_request_line(door: FakeDoor, before: bytes, line: bytes) -> None:
+    right, wrong = before + NEXT, before + line
+    for at in range(1, len(wrong)):
+        assert not door.passes(right[:at], right[at:], patient=True).closed
+        assert door.passes(wrong[:at], wrong[at:], patient=True).closed

@@ -230,3 +230,27 @@ async def test_a_closed_connection_does_not_wait_for_the_garbage_collector(
         await gateway.until(lambda: [door() for door in doors] == [None])
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("rest", [b"x" * 70_000, b"nonsense"], ids=["too long", "no chunk"])
+async def test_a_request_that_was_refused_early_gets_no_second_answer(
+    house: OpenGateway, engine: StartEngine, only_fast: None, rest: bytes
+) -> None:
+    gateway = await house(await engine(), auth={"keys": [{"name": "a", "key": "k-a"}]})
+    framing = b"content-length: 300000" if len(rest) > 100 else b"transfer-encoding: chunked"
+    client = await gateway.client()
+    client.send(b"POST /v1/completions?x HTTP/1.1\r\nhost: localhost\r\n" + framing + b"\r\n\r\n")
+    assert (await client.reply()).status == 401
+    client.send(rest)
+    assert await client.rest() == b""
+
+
+async def test_a_bad_head_behind_an_early_answer_is_told(
+    house: OpenGateway, engine: StartEngine, only_fast: None
+) -> None:
+    gateway = await house(await engine())
+    client = await gateway.client()
+    client.send(b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    assert (await client.reply()).status == 404
+    client.send(b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\nhost: b\r\n\r\n")
+    assert (await client.reply()).status == 400

@@ -12,8 +12,11 @@ from enginehouse.domain.request import Headers
 _FRAMING = frozenset({b"host", b"transfer-encoding"})
 
 
-def check_framing(version: str, headers: Headers) -> None:
-    """Raise ``InvalidRequest`` for an ambiguous head. Names of ``headers`` are in lower case."""
+def check_framing(version: str, headers: Headers) -> bool:
+    """Whether the body comes in chunks. Raises ``InvalidRequest`` for an ambiguous head.
+
+    Names of ``headers`` are in lower case.
+    """
     if version != "1.1" and version != "1.0":
         raise InvalidRequest(f"HTTP/{version} is not supported: use HTTP/1.1")
     chunked = False
@@ -32,6 +35,7 @@ def check_framing(version: str, headers: Headers) -> None:
         raise InvalidRequest("HTTP/1.0 has no Transfer-Encoding: use HTTP/1.1")
     if hosts != 1:
         _check_hosts(version, hosts)
+    return chunked
 
 
 def check_host(version: str, headers: Headers) -> None:

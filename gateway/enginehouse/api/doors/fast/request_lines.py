@@ -1,38 +1,75 @@
-"""Checks the request lines of a connection as they stand on the wire."""
+"""Checks the request lines of a connection as they are on the wire."""
 
 from __future__ import annotations
 
+import re
+
+from enginehouse.api.doors.fast.chunk_walk import ChunkWalk
 from enginehouse.domain.errors import InvalidRequest
+
+_EMPTY_LINES = re.compile(rb"[\r\n]*")
 
 
 class RequestLines:
-    """Holds what was received since the last complete head, and where the last request line ended in it."""
+    """Holds what was received since the last complete head, and knows where in it the next request begins.
 
-    __slots__ = ("_end", "_pieces")
+    ``body`` counts the bytes of the last request's body in it, as the parser reads them. ``_end`` is where the last
+    request line ends in it, 0 if that came earlier. ``_chunks`` follows a body that comes in chunks: their sizes take
+    bytes that the parser does not show.
+    """
+
+    __slots__ = ("_again", "_chunks", "_end", "_pieces", "body")
 
     def __init__(self) -> None:
+        self.body = 0
         self._pieces: list[bytes] = []
         self._end = 0
+        self._chunks: ChunkWalk | None = None
+        self._again = False
 
     def add(self, data: bytes) -> None:
         """``data`` was received."""
         self._pieces.append(data)
 
-    def check(self, method: bytes, target: bytes) -> None:
-        """Refuse extra spaces, which the parser skips: another server may split such a line elsewhere (RFC 9112, 3)."""
+    def check(self, method: bytes, target: bytes, chunked: bool) -> None:
+        """Refuse extra spaces and other protocols, which the parser lets pass.
+
+        Another server may split such a line elsewhere (RFC 9112, 3). ``chunked``: the body will come in chunks.
+        """
+        if self._again:
+            self._again = False
+            return
         line = b"%s %s HTTP/" % (method, target)
-        if self._end or not self._pieces[0].startswith(line):
-            at = b"".join(self._pieces).find(line, self._end)
-            if at < 0:
-                raise InvalidRequest("The request line needs exactly one space on each side of its target")
-            self._end = at
+        first = not self._end and not self.body and self._chunks is None
+        if not first or not self._pieces[0].startswith(line):
+            data = b"".join(self._pieces)
+            start = self._begins(data)
+            if not data.startswith(line, start):
+                raise InvalidRequest("The request line needs HTTP, and one space on each side of its target")
+            self._end = start
         self._end += len(line)
+        self.body = 0
+        self._chunks = ChunkWalk() if chunked else None
+
+    def _begins(self, data: bytes) -> int:
+        """Where the request behind the last one begins in ``data``, all that is held."""
+        at = self._behind_head(data)
+        at = at + self.body if self._chunks is None else self._chunks.end(data, at)
+        return _EMPTY_LINES.match(data, at).end()  # type: ignore[union-attr]  # it always matches
+
+    def _behind_head(self, data: bytes) -> int:
+        return data.index(b"\r\n\r\n", self._end) + 4 if self._end else 0
 
     def read_again(self) -> None:
-        """The parser gets the last request once more."""
-        self._end = 0
+        """The parser gets the last head once more."""
+        self._again = True
 
-    def clear(self) -> None:
-        """The head is complete."""
+    def clear(self, whole: bool) -> None:
+        """Let go of everything held: the head is complete. ``whole``: so is its request."""
+        if whole:
+            self._chunks = None
+        elif self._chunks is not None:
+            data = b"".join(self._pieces)
+            self._chunks.end(data, self._behind_head(data))
         self._pieces.clear()
-        self._end = 0
+        self._end = self.body = 0

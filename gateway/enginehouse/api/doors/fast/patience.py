@@ -1,0 +1,30 @@
+"""How much of a request, and of its client's time, a connection waits for."""
+
+from __future__ import annotations
+
+MOST = 64 * 1024
+_A_SECOND = 1024
+
+
+class Patience:
+    """Grows by the bytes received since the last complete head or piece of a body, and by one KiB for each second.
+
+    So no head is endless, and none takes much longer than a minute.
+    """
+
+    __slots__ = ("used",)
+
+    def __init__(self) -> None:
+        self.used = 0
+
+    @property
+    def exhausted(self) -> bool:
+        return self.used > MOST
+
+    def waited_a_second(self) -> None:
+        """A second has passed without anything."""
+        self.used += _A_SECOND
+
+    def reset(self) -> None:
+        """A head is complete, or a piece of a body has come."""
+        self.used = 0

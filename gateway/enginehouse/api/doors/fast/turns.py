@@ -1,0 +1,133 @@
+"""Answers the requests of one connection in their order."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from enginehouse.api.doors.fast.inbound import Inbound
+from enginehouse.relay.attempt import NEVER
+
+_MOST_WAITING = 16
+"""Requests that may wait behind the one being answered before reading pauses."""
+
+
+class Turns(HttpToolsProtocol):
+    """Has each request of a connection answered when its turn comes.
+
+    ``cycle`` is the request received last, ``_current`` the hot request being answered. They differ when the client
+    pipelines. ``_ready`` is a hot request that waits only for the client to read earlier answers. ``_asgi_cycle`` is a
+    request that the application answers while others wait behind it.
+    """
+
+    cycle: Any
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.idle_since = NEVER
+        self._current: Inbound | None = None
+        self._ready: Inbound | None = None
+        self._asgi_cycle: Any = None
+
+    def _follow(self, inbound: Inbound, previous: Any) -> None:
+        """Let ``inbound`` wait until ``previous`` is answered."""
+        inbound.waits = True
+        self.pipeline.appendleft((cast(Any, inbound), self.app))
+        self._queued_behind(previous)
+
+    def _queued_behind(self, previous: Any) -> None:
+        """Read on after a request entered the pipeline: a connection that is not read does not notice a disconnect.
+
+        Reading pauses only for a long pipeline, and in ``Inbound`` for a long body.
+        """
+        if len(self.pipeline) == 1 and not isinstance(previous, Inbound):
+            self._asgi_cycle = previous
+        if len(self.pipeline) < _MOST_WAITING:
+            self.flow.resume_reading()
+        else:
+            self.flow.pause_reading()
+
+    def arrived(self, inbound: Inbound) -> None:
+        """Begin a complete request, once its turn has come and the client has read most of earlier answers."""
+        if inbound.waits:
+            return
+        if self.flow.write_paused:
+            self._ready = inbound
+            return
+        self._current = inbound
+        inbound.begin()
+
+    def answered(self, inbound: Inbound) -> None:
+        """Turn to the next request after ``inbound``, or close."""
+        self._current = None
+        if not inbound.keep_alive:
+            self.transport.close()
+        if self.pipeline or not inbound.keep_alive:
+            self.on_response_complete()
+        else:
+            self.server_state.total_requests += 1
+            self.idle_since = self.loop.time()
+
+    def on_response_complete(self) -> None:
+        following = self.pipeline[-1][0] if self.pipeline else None
+        if not isinstance(following, Inbound) or self.transport.is_closing():
+            self._asgi_cycle = None if isinstance(following, Inbound) else following
+            super().on_response_complete()
+            return
+        self.server_state.total_requests += 1
+        self.pipeline.pop()
+        self._asgi_cycle = None
+        self.loop.call_soon(self._turn_to, following)  # a direct call would recurse once per pipelined request
+
+    def _turn_to(self, inbound: Inbound) -> None:
+        if self.transport.is_closing():
+            inbound.client_disconnected()
+            return
+        inbound.waits = False
+        self.flow.resume_reading()
+        if inbound.whole:
+            self.arrived(inbound)
+        elif inbound.expects:
+            inbound.ask_for_body()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unset_keepalive_if_required()  # uvicorn leaves it set after a reset, and so keeps all this for a minute
+        lost = [self._current, self._ready, self.cycle, *(cycle for cycle, _ in self.pipeline)]
+        self._current = self._ready = None
+        if isinstance(self.cycle, Inbound):
+            self.cycle = None
+        if self._asgi_cycle is not None:
+            self._asgi_cycle.disconnected = True
+            self._asgi_cycle.message_event.set()
+        super().connection_lost(exc)
+        self.pipeline.clear()
+        for inbound in [each for each in lost if isinstance(each, Inbound)]:
+            inbound.client_disconnected()
+
+    def eof_received(self) -> None:
+        """Take a client that sends no more for one that has left. It may still read what ends with the connection."""
+        if self._current is not None and self._current.until_close:
+            self._current.abort()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._current is not None and self._current.exchange is not None:
+            self._current.exchange.pause()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        ready, self._ready = self._ready, None
+        if ready is not None and not self.transport.is_closing():
+            self.arrived(ready)
+        elif self._current is not None and self._current.exchange is not None:
+            self._current.exchange.resume()
