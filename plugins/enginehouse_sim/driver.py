@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 import msgspec
 
@@ -32,10 +33,14 @@ class SimDriver(OpenAICompatibleDriver):
     streams = StreamTraits(added=("token_ids",), withholds_stop=True, default_max_tokens=16, caches_prefixes=True)
 
     def command(self, spec: LaunchSpec) -> Sequence[str]:
-        """Launch a simulated engine with one model. ``spec.path`` is ignored."""
+        """Launch a simulated engine with one model; ``spec.path`` is ignored.
+
+        It has a llumlet if there is a migrator for it, and if gRPC is installed.
+        """
         context = ["--context-length", str(spec.context_length)] if spec.context_length else []
         where = ["--host", "127.0.0.1", "--port", str(spec.port)]
-        return [sys.executable, "-m", "enginehouse_sim", "--model", spec.model, *where, *context]
+        llumlet = ["--llumlet-port", "0"] if "llumlet" in spec.migrators and find_spec("grpc") else []
+        return [sys.executable, "-m", "enginehouse_sim", "--model", spec.model, *where, *context, *llumlet]
 
     async def sleep(self, engine: EngineClient) -> bool:
         """Abort the engine's requests and drop its KV cache."""
@@ -71,6 +76,12 @@ class SimDriver(OpenAICompatibleDriver):
         if answer.path == "/v1/chat/completions" and b"_tokens" not in answer.body:
             raise CannotContinue("A chat without 'max_tokens' cannot be continued at a simulated engine")
         return continue_answer(answer, default_max_tokens=16, return_token_ids=True)
+
+    def following(self, continuation: Continuation, request: str) -> Continuation:
+        if not continuation.exact:
+            raise CannotContinue("The simulated engine is asked for the rest of a stream by its tokens only")
+        body = add_field(continuation.body, "follows", msgspec.json.encode(request))
+        return msgspec.structs.replace(continuation, body=body)
 
 
 class _SimModel(msgspec.Struct):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from time import perf_counter
-from typing import Any
 
 import httpx
 import pytest
@@ -13,10 +11,8 @@ from click.testing import CliRunner
 from enginehouse.cli import enginehouse
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
-from tests.support.seen_stream import SeenStream, read_stream
+from tests.support.stream_reader import Reader, percentile
 from tests.support.waiting import until
-
-TOKENS = 150
 
 
 def configuration(engines: dict[str, SimEngine]) -> str:
@@ -24,38 +20,6 @@ def configuration(engines: dict[str, SimEngine]) -> str:
         f'[backends.{name}]\nurl = "{each.url}"\ndriver = "sim"\nmodels = ["m"]\n' for name, each in engines.items()
     )
     return "\n".join(tables)
-
-
-def request(number: int) -> tuple[str, dict[str, Any]]:
-    body = {"model": "m", "stream": True, "max_tokens": TOKENS, "stream_options": {"include_usage": True}}
-    if number % 2:
-        return "/v1/chat/completions", {**body, "messages": [{"role": "user", "content": f"Tell {number}"}]}
-    return "/v1/completions", {**body, "prompt": f"Tell {number}"}
-
-
-class Reader:
-    """Reads one stream, and notes the longest time between two pieces."""
-
-    def __init__(self, number: int) -> None:
-        self.path, self.body = request(number)
-        self.id = f"r{number}"
-        self.wire = b""
-        self.longest = 0.0
-
-    async def read(self, client: httpx.AsyncClient, url: str) -> SeenStream:
-        headers = {"x-request-id": self.id}
-        async with client.stream("POST", url + self.path, json=self.body, headers=headers) as response:
-            last = 0.0
-            async for piece in response.aiter_raw():
-                now = perf_counter()
-                self.longest = max(self.longest, now - last if last else 0.0)
-                last = now
-                self.wire += piece
-        return read_stream(self.wire)
-
-
-def percentile(values: list[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 
 @pytest.mark.parametrize("count", [24, pytest.param(100, marks=pytest.mark.slow)])

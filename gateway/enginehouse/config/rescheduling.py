@@ -21,7 +21,7 @@ class ReschedulingSettings(Section, frozen=True):
         default_factory=lambda: ["decode_load", "prefill_failover", "decode_failover", "neutral_failover"]
     )
     migrators: Annotated[list[str], Meta(description="migrators; the first that can move a request does so")] = field(
-        default_factory=lambda: ["llumlet"]
+        default_factory=lambda: ["llumlet", "replay"]
     )
     decode_load_metric: Annotated[str, Meta(description="figure that measures the load of a decode instance")] = (
         "kv_cache_usage_ratio_projected"

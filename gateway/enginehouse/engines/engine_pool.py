@@ -112,7 +112,7 @@ class EnginePool(EngineControl):
             self._states[replica] = ReplicaState.STOPPED
             self.supervisors[replica] = self._supervisor(replica, managed)
         else:
-            supervisor.reconfigure(managed.model, managed.driver, managed.secrets)
+            supervisor.reconfigure(managed.model, managed.driver, managed.rules)
         if supervisor is None or relaunch:
             self._back_offs[replica] = BackOff()
             self._versions[replica] = self._versions.get(replica, 0) + 1
@@ -240,7 +240,7 @@ class EnginePool(EngineControl):
             ports=self._ports,
             connect=partial(self._connect, managed.backend),
             on_state=partial(self._note_state, replica),
-            secrets=managed.secrets,
+            rules=managed.rules,
             elsewhere=managed.server is not None,
         )
 

@@ -133,6 +133,12 @@ class GuardedDriver(Driver):
             raise self._wrong("continuation", made, "a Continuation")
         return made
 
+    def following(self, continuation: Continuation, request: str) -> Continuation:
+        made = self._call(self.driver.following, continuation, request)
+        if not isinstance(made, Continuation):
+            raise self._wrong("following", made, "a Continuation")
+        return made
+
     def _call(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return method(*args, **kwargs)

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from enginehouse.config.managed import driver_of, managed_backends
 from enginehouse.config.schema import BackendSettings, Config, HostSettings
-from enginehouse.config.secret_variables import secret_variables
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import replica_name
+from enginehouse.engines.launch_rules import launch_rules
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.drivers import Driver
@@ -52,9 +52,9 @@ class HostContext(NamedTuple):
 
     def managed(self, host: str) -> dict[str, ManagedReplica]:
         """The replicas configured to be launched on ``host``, by name."""
-        secrets = secret_variables(self.config)
+        rules = launch_rules(self.config)
         return {
-            replica_name(name, backend): ManagedReplica(backend, name, model, self.drivers[driver_of(model)], secrets)
+            replica_name(name, backend): ManagedReplica(backend, name, model, self.drivers[driver_of(model)], rules)
             for name, model in self.config.models.items()
             if model.host == host
             for backend in managed_backends(name, model)

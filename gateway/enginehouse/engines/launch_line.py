@@ -16,6 +16,7 @@ from enginehouse.config.parameters import decode_parameters
 from enginehouse.config.schema import ModelSettings
 from enginehouse.config.secret_variables import withheld_from
 from enginehouse.domain.errors import ConfigError
+from enginehouse.engines.launch_rules import NO_RULES, LaunchRules
 from enginehouse.interfaces.drivers import Driver, EngineOptions, LaunchSpec
 from enginehouse.interfaces.launchers import LaunchLine
 
@@ -28,16 +29,14 @@ def launch_line(
     driver: Driver,
     port: int,
     environ: Mapping[str, str] = os.environ,
-    secrets: frozenset[str] = frozenset(),
+    rules: LaunchRules = NO_RULES,
 ) -> LaunchLine:
     """How to launch the engine of the model ``name`` on ``port``. No shell is involved.
-
-    ``secrets``: the variables of ``environ`` that hold secrets of the configuration.
 
     Raises ``ConfigError``, naming the key, for an unknown placeholder, an unset variable, a command that cannot be
     split, and a missing ``command`` where the driver has no launch line.
     """
-    spec = launch_spec(name, model, driver, port)
+    spec = launch_spec(name, model, driver, port, rules)
     values = {"port": str(port), "path": spec.path, "model": name}
     words = _Words(f"models.{name}", values, environ)
     stop_words = _Words(f"models.{name}", {**values, "pid": "${pid}"}, environ)
@@ -50,13 +49,15 @@ def launch_line(
             **driver.environment(spec),
             **{variable: words.fill(f"env.{variable}", value) for variable, value in model.env.items()},
         },
-        withheld=withheld_from(model, secrets, environ),
+        withheld=withheld_from(model, rules.secrets, environ),
         port=port,
         stop_command=stop_words.split("stop_command", model.stop_command),
     )
 
 
-def launch_spec(name: str, model: ModelSettings, driver: Driver, port: int = 0) -> LaunchSpec:
+def launch_spec(
+    name: str, model: ModelSettings, driver: Driver, port: int = 0, rules: LaunchRules = NO_RULES
+) -> LaunchSpec:
     """What the driver needs to know of a model. Raises ``ConfigError`` for options that the driver does not take."""
     options = decode_parameters(
         driver.Options,
@@ -73,6 +74,7 @@ def launch_spec(name: str, model: ModelSettings, driver: Driver, port: int = 0) 
         sleep=model.idle == "sleep",
         options=options or EngineOptions(),
         args=model.args,
+        migrators=rules.migrators,
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.replica import ReplicaState
+from enginehouse.engines.launch_rules import NO_RULES, LaunchRules
 from enginehouse.engines.remote.remote_server import RemoteServer
 from enginehouse.interfaces.drivers import Driver
 
@@ -15,14 +16,14 @@ from enginehouse.interfaces.drivers import Driver
 class ManagedReplica(NamedTuple):
     """A replica that the gateway launches, or loads on a ``server`` elsewhere: its backend, its model and its driver.
 
-    ``secrets``: the environment variables that hold secrets of the configuration.
+    ``rules``: what the rest of the configuration says about its launch.
     """
 
     backend: str
     model_name: str
     model: ModelSettings
     driver: Driver
-    secrets: frozenset[str] = frozenset()
+    rules: LaunchRules = NO_RULES
     server: RemoteServer | None = None
 
 

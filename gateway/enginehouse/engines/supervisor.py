@@ -12,6 +12,7 @@ from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.errors import LoadFailed, PluginFailed
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.launch_line import launch_line
+from enginehouse.engines.launch_rules import NO_RULES, LaunchRules
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.health_check import HealthCheck
 from enginehouse.engines.start_errors import StartErrors, how_it_ended
@@ -35,7 +36,7 @@ class Supervisor:
     """Starts, watches and stops the engine of one managed backend, on the orders of its pool.
 
     ``on_state`` gets every new state. ``problem`` describes the current problem for people, empty if there is none.
-    ``log`` outlives the engine: a restarted one continues it. ``secrets``: variables that hold the gateway's secrets.
+    ``log`` outlives the engine: a restarted one continues it.
     ``elsewhere``: the launcher loads the model on a server that runs already.
     """
 
@@ -50,7 +51,7 @@ class Supervisor:
         ports: Ports,
         connect: Callable[[str], EngineClient],
         on_state: Callable[[ReplicaState], None],
-        secrets: frozenset[str] = frozenset(),
+        rules: LaunchRules = NO_RULES,
         elsewhere: bool = False,
     ) -> None:
         self.name = name
@@ -62,7 +63,7 @@ class Supervisor:
         self._model_name = model_name
         self._model = model
         self._driver = driver
-        self._secrets = secrets
+        self._rules = rules
         self._launcher = launcher
         self._ports = ports
         self._connect = connect
@@ -72,11 +73,11 @@ class Supervisor:
         self._watching: asyncio.Task[None] | None = None
         self._endings: set[asyncio.Future[None]] = set()
 
-    def reconfigure(self, model: ModelSettings, driver: Driver, secrets: frozenset[str] = frozenset()) -> None:
+    def reconfigure(self, model: ModelSettings, driver: Driver, rules: LaunchRules = NO_RULES) -> None:
         """Use these settings for the next start. A running engine continues as it was launched."""
         self._model = model
         self._driver = driver
-        self._secrets = secrets
+        self._rules = rules
 
     @property
     def address(self) -> str | None:
@@ -144,7 +145,7 @@ class Supervisor:
         """The launch line of the engine on ``port``. Raises ``ConfigError``."""
         if self.elsewhere:
             return LaunchLine(command=(), port=port)
-        return launch_line(self._model_name, self._model, self._driver, port, secrets=self._secrets)
+        return launch_line(self._model_name, self._model, self._driver, port, rules=self._rules)
 
     # --- start
 

@@ -74,6 +74,8 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The configured options, of the driver's type ``Options``."""
     args: Sequence[str] = ()
     """The configured arguments, which the gateway appends. They may set anything, so they may make facts uncertain."""
+    migrators: Sequence[str] = ()
+    """The types of the migrators that may move the engine's requests, in the order of the configuration."""
 
     def options_as(self, type: type[OptionsT]) -> OptionsT:
         """The options, which are of ``type``; its defaults if none are given."""
@@ -209,3 +211,11 @@ class Driver(ABC):
         ``CannotContinue`` with the reason.
         """
         raise CannotContinue("The driver of its engine cannot continue streams")
+
+    def following(self, continuation: Continuation, request: str) -> Continuation:
+        """``continuation`` for an engine that runs the request already: it begins none, and answers the rest.
+
+        ``request``: its id at the engines, one of which has moved it to this one. Raises ``CannotContinue`` with the
+        reason; then the stream still depends on the engine that it came from.
+        """
+        raise CannotContinue("The engine cannot be asked for the rest of a request that came from another one")

@@ -20,8 +20,15 @@ class MigrationMeans(Protocol):
     async def move(self, request: str, destination: str) -> None:
         """Continue a live stream on another instance, whatever its engine. Raises a ``RequestError`` if it stays."""
 
+    async def join(self, request: str, destination: str, engine_request: str) -> None:
+        """Get the rest of a stream from ``destination``, to which engines have moved the request themselves.
+
+        ``engine_request``: the request's id there. Afterwards the stream does not depend on the source. Raises a
+        ``RequestError`` if it still comes from there, for instance because the destination cannot be asked for it.
+        """
+
     def moved_by_engine(self, request: str, destination: str) -> None:
-        """Note that engines have moved a request themselves: from now on it counts at ``destination``."""
+        """Note that engines have moved a request that could not be joined: from now on it counts at ``destination``."""
 
     def engine(self, instance: str) -> EngineClient:
         """An HTTP client for the instance's engine."""

@@ -85,17 +85,27 @@ class Relay:
 
         Raises ``NotFound`` for an unknown request or backend, and ``CannotContinue`` if the stream stays where it is.
         """
+        return await self._move(self._found(request_id), destination)
+
+    async def join(self, request_id: str, destination: str, engine_request: str) -> MovedStream:
+        """Continue a live stream at ``destination``, to which engines have moved it as ``engine_request``.
+
+        Raises as ``move`` does.
+        """
+        return await self._move(self._found(request_id), destination, engine_request)
+
+    def _found(self, request_id: str) -> LiveRequest:
         found = self.find(request_id)
         if not found:
             raise NotFound(f"There is no live request '{request_id}'")
-        return await self._move(found[0], destination)
+        return found[0]
 
-    async def _move(self, stream: LiveRequest, destination: str) -> MovedStream:
+    async def _move(self, stream: LiveRequest, destination: str, engine_request: str = "") -> MovedStream:
         if not isinstance(stream, Exchange):
             raise CannotContinue(f"The request stays where it is: {stream.stays}")
         if stream.moving is not None:
             raise CannotContinue("The request is being moved already")
-        move = Move(stream, self.context, destination)
+        move = Move(stream, self.context, destination, engine_request)
         stream.moving = move.abandon
         try:
             return await move.run()

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from enginehouse.domain.instance import InFlight, InstanceStatus, RequestView
 from enginehouse.domain.replica import Role
+from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.live_request import LiveRequest
 from enginehouse.relay.relay import Relay
@@ -32,11 +33,13 @@ class LiveRequests:
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
-        self._moved: dict[str, str] = {}
+        self._moved: dict[str, tuple[Route, str]] = {}
 
     def note_move(self, request: str, destination: str) -> None:
-        """Count a request at ``destination`` for as long as it lives."""
-        self._moved[request] = destination
+        """Count a request at ``destination`` for as long as it lives and its route is the one of now."""
+        for live in self._relay.find(request):
+            if live.route is not None:
+                self._moved[request] = (live.route, destination)
 
     def at(self, instance: str) -> Sequence[LiveFigures]:
         """The live requests at one instance, oldest first, with what their streams tell: tokens, and why one stays."""
@@ -53,7 +56,7 @@ class LiveRequests:
                 found.setdefault(backend, []).append(figures)
             await asyncio.sleep(0)
         known = {each.request.id for figures in found.values() for each in figures}
-        self._moved = {request: backend for request, backend in self._moved.items() if request in known}
+        self._moved = {request: moved for request, moved in self._moved.items() if request in known}
         return found
 
     def _oldest_first(self) -> Sequence[LiveRequest]:
@@ -76,7 +79,8 @@ class LiveRequests:
                 output_tokens=(live.output_tokens or 0) if with_streams else 0,
                 stays=live.stays if with_streams else None,
             )
-            yield self._moved.get(view.id, route.chosen.backend), LiveFigures(view, live.began)
+            moved_from, destination = self._moved.get(view.id, (route, route.chosen.backend))
+            yield destination if moved_from is route else route.chosen.backend, LiveFigures(view, live.began)
 
 
 def in_flight(

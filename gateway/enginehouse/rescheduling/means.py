@@ -31,6 +31,9 @@ class GatewayMeans:
     async def move(self, request: str, destination: str) -> None:
         await self._relay.move(request, destination)
 
+    async def join(self, request: str, destination: str, engine_request: str) -> None:
+        await self._relay.join(request, destination, engine_request)
+
     def moved_by_engine(self, request: str, destination: str) -> None:
         self._live.note_move(request, destination)
 

@@ -9,6 +9,7 @@ import pytest
 from enginehouse import ConfigError, LaunchLine, LaunchSpec
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.launch_line import fingerprint, launch_line
+from enginehouse.engines.launch_rules import LaunchRules
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_openai import OpenAIDriver
 
@@ -105,6 +106,6 @@ def test_the_driver_hears_whether_the_engine_is_to_sleep(idle: Any, sleep: bool)
 def test_a_launch_line_withholds_what_is_a_secret_of_others() -> None:
     environ = {"OWN": "1", "OTHERS": "2", "ENGINEHOUSE_KEY": "3", "PATH": "/bin"}
     model = ModelSettings(command="engine ${env:OWN}", env={"A": "user"})
-    line = launch_line("m", model, OpenAIDriver(), 4711, environ, secrets=frozenset({"OWN", "OTHERS"}))
+    line = launch_line("m", model, OpenAIDriver(), 4711, environ, LaunchRules(secrets=frozenset({"OWN", "OTHERS"})))
     assert line.environment_on(environ) == {"OWN": "1", "PATH": "/bin", "A": "user"}
     assert fingerprint(line) == fingerprint(launch_line("m", model, OpenAIDriver(), 4711, environ))

@@ -27,6 +27,9 @@ class Means:
             raise CannotContinue("Backend 'b' is full")
         self.moves.append((request, destination))
 
+    async def join(self, request: str, destination: str, engine_request: str) -> None:
+        raise AssertionError("the gateway moves them")
+
     def moved_by_engine(self, request: str, destination: str) -> None:
         raise AssertionError("the gateway moves them")
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from enginehouse import Capabilities, EngineResponse, LaunchSpec, ServedModel, UpstreamError
@@ -33,6 +34,12 @@ def test_the_launch_line_serves_the_model_on_the_port() -> None:
         *(sys.executable, "-m", "enginehouse_sim", "--model", "qwen:7b"),
         *("--host", "127.0.0.1", "--port", "1234", "--context-length", "4096"),
     ]
+
+
+def test_an_engine_has_a_llumlet_where_requests_move_by_it() -> None:
+    spec = LaunchSpec(model="m", path="", port=1, migrators=["replay", "llumlet"])
+    assert SimDriver().command(spec)[-2:] == ["--llumlet-port", "0"]
+    assert "--llumlet-port" not in SimDriver().command(msgspec.structs.replace(spec, migrators=["replay"]))
 
 
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])

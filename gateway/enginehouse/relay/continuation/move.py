@@ -69,9 +69,15 @@ class Move:
     The destination first reads the text so far, in a request for one token that fills its prefix cache, while the
     source goes on. Then comes the cut: nothing more of the source is read, and the destination continues. If it fails,
     the source is read on, and the client notices nothing.
+
+    ``engine_request``: the request's id at the destination, if engines have moved it there themselves. Then the
+    destination need not read anything first, and is asked for the rest.
     """
 
-    def __init__(self, stream: MovableStream, context: RelayContext, destination: str) -> None:
+    def __init__(
+        self, stream: MovableStream, context: RelayContext, destination: str, engine_request: str = ""
+    ) -> None:
+        self._engine_request = engine_request
         self._stream = stream
         self._context = context
         self._source = stream.current_attempt()
@@ -92,7 +98,7 @@ class Move:
         try:
             self._take_slot()
             delivered = self._stream.movable()
-            if self._driver.streams.caches_prefixes:
+            if self._driver.streams.caches_prefixes and not self._engine_request:
                 await self._read_ahead(delivered)
             await self._cut()
         finally:
@@ -174,6 +180,8 @@ class Move:
         self._cut_at = perf_counter()
         try:
             continuation = await continuation_of(delivered, self._driver, self._engine)
+            if self._engine_request:
+                continuation = self._driver.following(continuation, self._engine_request)
             self._joint = Joint(delivered, continuation, self._driver.streams)
             self._reply = JoinedReply(stream.reply, self._adopt)
             self._send()

@@ -75,6 +75,9 @@ class NoMeans:
     async def move(self, request: str, destination: str) -> None:
         raise NotFound(f"There is no live request '{request}'")
 
+    async def join(self, request: str, destination: str, engine_request: str) -> None:
+        raise NotFound(f"There is no live request '{request}'")
+
     def moved_by_engine(self, request: str, destination: str) -> None:
         raise NotFound(f"There is no live request '{request}'")
 

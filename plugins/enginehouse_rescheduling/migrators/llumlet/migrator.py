@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from enginehouse import (
@@ -13,6 +14,7 @@ from enginehouse import (
     MigrationMeans,
     Migrator,
     NotFound,
+    RequestError,
     UpstreamError,
     gateway_request_id,
 )
@@ -22,6 +24,9 @@ _VALUES = {"NUM_REQ": "num_reqs", "TOKEN": "num_tokens", "RATIO": "kv_cache_usag
 
 class Llumlet(Migrator):
     """Commands the llumlet of the source. The engines copy the KV cache, and the destination continues.
+
+    If the destination can be asked for the rest of a stream, the stream no longer depends on the source. Of other
+    engines, it still comes through the source.
 
     Needs gRPC: ``pip install 'enginehouse[llumlet]'``.
     """
@@ -41,15 +46,25 @@ class Llumlet(Migrator):
         return _no_llumlet(source) or _no_kv_port(destination)
 
     async def migrate(self, migration: Migration) -> Migrated:
-        """Send the command once. A source that accepts no request is a ``NotFound`` with its reason."""
+        """Send the command once, then ask the destination for the rest of each stream.
+
+        A source that moves no request is a ``NotFound`` with its reason.
+        """
         source, destination = self._means.address(migration.source), self._means.address(migration.destination)
         response = await _send(_command(migration, destination), f"{source.ip}:{source.llumlet_port}")
         if not response.success:
             raise NotFound(f"The llumlet of '{migration.source}' moved nothing: {response.message}")
-        moved = tuple(map(gateway_request_id, response.request_ids))
-        for request in moved:
-            self._means.moved_by_engine(request, migration.destination)
-        return Migrated(moved=moved)
+        moved = await asyncio.gather(*(self._join(each, migration.destination) for each in response.request_ids))
+        return Migrated(moved=tuple(moved))
+
+    async def _join(self, engine_request: str, destination: str) -> str:
+        """Get the rest of a stream from the destination, or if that cannot be, go on through the source."""
+        request = gateway_request_id(engine_request)
+        try:
+            await self._means.join(request, destination, engine_request)
+        except RequestError:
+            self._means.moved_by_engine(request, destination)
+        return request
 
 
 def _no_llumlet(source: InstanceView) -> str:

@@ -1,7 +1,7 @@
 """The messages between the two engines of a migration: one gRPC stream per request.
 
 The source sends ``Reserve`` and, after ``Reserved``, ``Commit``. The destination replies ``Committed``, and then sends
-every output of the request. Before that it may reply ``Refused`` at any time.
+every output of the request, until the source closes the stream. Before that it may reply ``Refused`` at any time.
 """
 
 from __future__ import annotations

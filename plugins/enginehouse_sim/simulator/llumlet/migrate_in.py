@@ -1,9 +1,9 @@
-"""Migration in: a place is reserved for a request, and its outputs are sent back to the source."""
+"""Migration in: a place is reserved for a request, and its outputs are sent back to the source while that listens."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 from enginehouse import RequestError
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
@@ -20,7 +20,7 @@ from enginehouse_sim.simulator.llumlet.messages import (
 )
 from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
 from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
-from enginehouse_sim.simulator.server.engine.listener import RequestListener
+from enginehouse_sim.simulator.server.engine.followers import Follower, Followers
 from enginehouse_sim.simulator.server.telemetry.migration_slots import MigrationSlots
 
 
@@ -43,18 +43,11 @@ class _Forwarder:
 class IncomingMigrations:
     """Accepts requests from other engines while there is room for them.
 
-    ``on_source_closed`` is called when the stream to the source has ended, with the request's id and its listener.
+    A request that came has ``Followers``: the source, until it closes the stream, and clients who ask for the rest.
     """
 
-    def __init__(
-        self,
-        engine: BatchingEngine,
-        migrated_kv: MigratedKv,
-        slots: MigrationSlots,
-        on_source_closed: Callable[[str, RequestListener], None],
-    ) -> None:
+    def __init__(self, engine: BatchingEngine, migrated_kv: MigratedKv, slots: MigrationSlots) -> None:
         self._engine = engine
-        self._on_source_closed = on_source_closed
         self._migrated_kv = migrated_kv
         self._slots = slots
         self._migrated_in: set[str] = set()
@@ -62,19 +55,20 @@ class IncomingMigrations:
     async def receive(
         self, messages: AsyncIterator[SourceMessage], context: object
     ) -> AsyncIterator[DestinationMessage]:
-        """Serve one request, from ``Reserve`` to its last output. It is aborted when the source closes the stream."""
+        """Serve one request, from ``Reserve`` to its last output, or until the source closes the stream."""
         reserve = await messages.__anext__()
         assert isinstance(reserve, Reserve)
         if why := self._refusal(reserve):
             yield Refused(why)
             return
         forwarder = _Forwarder()
+        source = Follower(Followers(reserve.request_id, self._engine))
         with self._slots.incoming.occupy(reserve.num_tokens):
             yield Reserved()
             commit = await messages.__anext__()
             assert isinstance(commit, Commit)
             try:
-                self._begin(commit, forwarder)
+                self._begin(commit, source, forwarder)
             except RequestError as error:
                 yield Refused(error.message)
                 return
@@ -88,17 +82,18 @@ class IncomingMigrations:
                 finished = isinstance(message, DestinationFailed) or message.output.finish_reason is not None
         finally:
             self._migrated_in.discard(reserve.request_id)
-            self._on_source_closed(reserve.request_id, forwarder)
+            source.finish_requests((reserve.request_id,))
 
-    def _begin(self, commit: Commit, forwarder: _Forwarder) -> None:
+    def _begin(self, commit: Commit, source: Follower, forwarder: _Forwarder) -> None:
         request = commit.request
         if commit.num_computed_tokens:
             self._migrated_kv.expect(request.request_id, commit.num_computed_tokens)
         try:
-            self._engine.add_request(request, forwarder)
+            self._engine.add_request(request, source.followers)
         except RequestError:
             self._migrated_kv.release(request)
             raise
+        source.begin(forwarder)
 
     def _refusal(self, reserve: Reserve) -> str:
         engine, state = self._engine, self._engine.state

@@ -25,6 +25,7 @@ from enginehouse_sim.simulator.llumlet.messages import (
 )
 from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
 from enginehouse_sim.simulator.server.engine.clock import Clock
+from enginehouse_sim.simulator.server.engine.followers import Followers
 from enginehouse_sim.simulator.server.engine.listener import EngineFailed, RequestListener, RequestLocation
 from enginehouse_sim.simulator.server.generation.answer import Answer
 from enginehouse_sim.simulator.steps.transfer import KvTransfer
@@ -146,7 +147,7 @@ class OutgoingMigration:
             self._engine.add_request(request, listener)
 
     def _set_location(self, listener: RequestListener, location: RequestLocation) -> None:
-        if isinstance(listener, Answer):
+        if isinstance(listener, Answer | Followers):
             listener.location = location
 
     def _request(self) -> RequestState | None:

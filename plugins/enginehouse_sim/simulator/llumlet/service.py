@@ -17,7 +17,6 @@ from enginehouse_sim.simulator.llumlet.migrate_out import Call, OutgoingMigratio
 from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
 from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
 from enginehouse_sim.simulator.server.engine.clock import Clock
-from enginehouse_sim.simulator.server.engine.listener import RequestListener
 from enginehouse_sim.simulator.server.telemetry.migration_slots import MigrationSlots
 from enginehouse_sim.simulator.steps.transfer import KvTransfer
 
@@ -36,7 +35,7 @@ class Llumlet:
         self._slots = slots
         self._transfer = transfer
         self._clock = clock
-        self._incoming = IncomingMigrations(engine, migrated_kv, slots, self._source_closed)
+        self._incoming = IncomingMigrations(engine, migrated_kv, slots)
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._outgoing: dict[str, OutgoingMigration] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -165,14 +164,6 @@ class Llumlet:
         finally:
             if self._outgoing.get(migration.request_id) is migration:
                 del self._outgoing[migration.request_id]
-
-    def _source_closed(self, request_id: str, listener: RequestListener) -> None:
-        """The source of a migrated request is gone: finish the request here, or where it has migrated on to."""
-        if self._engine.listener(request_id) is listener:
-            self._engine.finish_requests((request_id,))
-        migration = self._outgoing.get(request_id)
-        if migration is not None and migration.listener is listener:
-            migration.finish_requests((request_id,))
 
     def _channel(self, address: str) -> grpc.aio.Channel:
         if address not in self._channels:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from enginehouse import InvalidRequest
 from enginehouse_sim.simulator.domain.outputs import TokenLogprobs
 from enginehouse_sim.simulator.model.text import piece_of, text_of
@@ -23,12 +25,16 @@ from enginehouse_sim.simulator.server.simulation import Simulation
 
 
 class CompletionBody(SamplingBody, kw_only=True):
-    """The fields that are read; others are ignored."""
+    """The fields that are read; others are ignored.
+
+    ``follows``: the id of a request that a llumlet brought here. The answer is the rest of its answer after ``prompt``.
+    """
 
     prompt: PromptInput
     max_tokens: NotNegative | None = None
     echo: bool = False
     logprobs: Alternatives | None = None
+    follows: str | None = None
 
 
 async def completions(simulation: Simulation, call: Call) -> None:
@@ -45,6 +51,8 @@ async def completions(simulation: Simulation, call: Call) -> None:
         grammar=body.grammar,
         logprobs=body.logprobs,
     )
+    if body.follows is not None:
+        work = msgspec.structs.replace(work, follows=body.follows)
     await _CompletionReply(simulation, body, work).send(call)
 
 

@@ -8,8 +8,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 
+from enginehouse import InvalidRequest, NotFound
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
 from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
 from enginehouse_sim.simulator.server.engine.clock import Clock
+from enginehouse_sim.simulator.server.engine.followers import Follower, Followers
 from enginehouse_sim.simulator.server.generation.answer import Answer, Piece
 from enginehouse_sim.simulator.server.generation.work import Work
 from enginehouse_sim.simulator.server.telemetry.metrics import Metrics, RequestMeter
@@ -31,7 +34,8 @@ class Generator:
 class Run:
     """One run of some work. Requests that have not finished when the ``with`` block ends are aborted.
 
-    Entering the block raises ``InvalidRequest`` for work that can never be done.
+    Entering the block raises ``InvalidRequest`` for work that can never be done, and ``NotFound`` if the request to
+    follow is not here.
     """
 
     def __init__(self, generator: Generator, work: Work, streams: bool) -> None:
@@ -48,8 +52,11 @@ class Run:
         answers: list[Answer] = []
         self.answers = answers
         try:
-            for number in range(self.work.size):
-                self._begin(answers, number)
+            if self.work.follows is not None:
+                self._follow(answers, self.work.follows)
+            else:
+                for number in range(self.work.size):
+                    self._begin(answers, number)
         except BaseException:
             self._abort()
             raise
@@ -99,6 +106,23 @@ class Run:
         answer = Answer(self.work, number, request_id, engine, meter, self._ended, on_piece)
         engine.add_request(request, answer)
         answers.append(answer)
+
+    def _follow(self, answers: list[Answer], request_id: str) -> None:
+        """Join the followers of a request that migrated here, and catch up with the tokens after the prompt."""
+        engine, now = self._generator.engine, self._generator.clock.now()
+        request, followers = engine.state.requests.get(request_id), engine.listener(request_id)
+        if request is None or not isinstance(followers, Followers):
+            raise NotFound(f"No request '{request_id}' has migrated here and still runs")
+        prompt, tokens = self.work.prompts[0].token_ids, request.all_token_ids
+        if self.work.size > 1 or tokens[: len(prompt)] != prompt:
+            raise InvalidRequest(f"The request '{request_id}' does not continue this prompt")
+        follower = Follower(followers)
+        meter = RequestMeter(self._generator.metrics, now, 0)
+        answer = Answer(self.work, 0, request_id, follower, meter, self._ended, self._push if self._streams else None)
+        answers.append(answer)
+        follower.begin(answer)
+        if made := tokens[len(prompt) :]:
+            answer.on_output(EngineCoreOutput(request_id, tuple(made)), now)
 
     def _push(self, piece: Piece) -> None:
         self._pieces.append(piece)

@@ -23,7 +23,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
     ``max_tokens``: the length of each answer; 0 only reads the prompts, as embeddings do. ``stops``: strings that end
     an answer; ``include_stop``: show what ended it. ``grammar``: as ``Grammar`` takes it. ``logprobs``: how many likely
-    tokens come with each sampled one, at least itself. The other fields are those of ``RequestState``.
+    tokens come with each sampled one, at least itself. ``follows``: the id of a request that has migrated here, which
+    is answered from the end of the only prompt on; no request is begun. The other fields are those of ``RequestState``.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     lora: str | None = None
     cache_salt: str | None = None
     kv_transfer_params: dict[str, Any] | None = None
+    follows: str | None = None
 
     @property
     def size(self) -> int:
