@@ -5,6 +5,7 @@ Both look at the predicted time per output token, whatever the roles of the inst
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -36,8 +37,9 @@ class BinpackingPolicy(ReschedulingPolicy):
         pair = self._pair(instances, times, circumstances)
         return Plan(migrations=(self._migration(pair),)) if pair is not None else Plan()
 
+    @abstractmethod
     def _pair(self, instances: Sequence[InstanceView], times: Loads, circumstances: Circumstances) -> Pair | None:
-        raise NotImplementedError
+        """The instances to move between, if any."""
 
     def _migration(self, pair: Pair) -> Migration:
         return Migration(
