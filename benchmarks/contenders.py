@@ -15,7 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from enginehouse.bench.engine import ANSWER, MODELS
+
 GATEWAY_CORE, ENGINE_CORE = 0, 1
+CHUNKS = 250
 NGINX = """
 daemon off; master_process off; pid {folder}/pid; error_log /dev/null;
 events {{ worker_connections 4096; }}
@@ -83,9 +86,7 @@ def _wait(url: str, process: subprocess.Popen[bytes], output: object) -> None:
 
 @contextmanager
 def fast_engine(folder: Path) -> Iterator[Contender]:
-    """nginx with a fixed answer where it is installed, else the small engine of this folder."""
-    from engine import ANSWER, MODELS
-
+    """nginx with a fixed answer where it is installed, else ``small_engine``."""
     port = free_port()
     nginx = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
     if nginx is None:
@@ -101,10 +102,10 @@ def fast_engine(folder: Path) -> Iterator[Contender]:
 
 @contextmanager
 def small_engine() -> Iterator[Contender]:
-    """The small engine of this folder, which can also stream."""
+    """The engine of ``enginehouse bench``, which can also stream."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, str(Path(__file__).with_name("engine.py")), str(port)]
+    command = [sys.executable, "-m", "enginehouse.bench.engine", str(port), str(CHUNKS)]
     with running(command, ENGINE_CORE, f"{url}/v1/models") as pid:
         yield Contender("direct", url, pid)
 

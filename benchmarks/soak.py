@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 
 import httpx
 import psutil
@@ -144,8 +143,8 @@ def main() -> None:
     parser.add_argument("--reloads", type=int, default=2_000)
     counts = vars(parser.parse_args())
     port = free_port()
-    program = str(Path(__file__).with_name("engine.py"))
-    engine = subprocess.Popen([sys.executable, program, str(port), str(TOKENS), str(PACE_S)])
+    program = [sys.executable, "-m", "enginehouse.bench.engine", str(port), str(TOKENS), str(PACE_S)]
+    engine = subprocess.Popen(program, stdout=subprocess.DEVNULL)
     try:
         with RunningGateway(CONFIG.format(port=port, retries=2, priority=1)) as gateway:
             gateway.until_health(engine="healthy")

@@ -7,6 +7,8 @@ import random
 import socket
 import ssl
 import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from enum import Enum
 from typing import Protocol, cast
 
@@ -212,3 +214,18 @@ async def start_engine(tls: ssl.SSLContext | None, scheme: str, *, there: bool) 
     loop = asyncio.get_running_loop()
     engine.listens(await loop.create_server(lambda: EngineConnection(engine), "127.0.0.1", 0, ssl=tls))
     return engine
+
+
+@asynccontextmanager
+async def scripted_engines() -> AsyncIterator[StartEngine]:
+    """Starts scripted engines, and closes them at the end."""
+    engines: list[ScriptedEngine] = []
+
+    async def start(*, tls: ssl.SSLContext | None = None, there: bool = True, scheme: str = "") -> ScriptedEngine:
+        made = await start_engine(tls, scheme, there=there)
+        engines.append(made)
+        return made
+
+    yield start
+    for each in engines:
+        await each.close()

@@ -11,6 +11,7 @@ from enginehouse.cli.plugin_commands import GroupWithPlugins
 from enginehouse.domain.errors import EnginehouseError
 
 _COMMANDS = {
+    "bench": "enginehouse.cli.bench:bench",
     "check": "enginehouse.cli.check:check",
     "drain": "enginehouse.cli.drain:drain",
     "explain": "enginehouse.cli.explain:explain",

@@ -51,8 +51,11 @@ class RunningGateway:
         try:
             self.stop()
         finally:
-            if self._folder is not None:
-                self._folder.cleanup()
+            self._clean_up()
+
+    def _clean_up(self) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def start(self) -> None:
         """Start the process and wait until it listens. Raises ``RuntimeError``, with its log, if it does not."""
@@ -74,6 +77,7 @@ class RunningGateway:
             self.url = found[1]
         except BaseException:
             self.kill()
+            self._clean_up()
             raise
 
     def write_config(self, config: str) -> None:

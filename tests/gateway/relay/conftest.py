@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
@@ -14,7 +13,7 @@ from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream import connection as connections
 from tests.support.launched_engine import Launch, LaunchedEngine
-from tests.support.scripted_engine import ScriptedEngine, StartEngine, start_engine
+from tests.support.scripted_engine import StartEngine, scripted_engines
 from tests.support.served_gateway import DoorName, HasUrl, OpenGateway, ServedGateway, configure, prepare, serve
 from tests.support.web_sockets import Dial, StartSocketEngine, dialled, socket_engines
 
@@ -35,16 +34,8 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
 @pytest.fixture
 async def engine() -> AsyncIterator[StartEngine]:
     """Starts scripted engines."""
-    engines: list[ScriptedEngine] = []
-
-    async def start(*, tls: ssl.SSLContext | None = None, there: bool = True, scheme: str = "") -> ScriptedEngine:
-        made = await start_engine(tls, scheme, there=there)
-        engines.append(made)
-        return made
-
-    yield start
-    for each in engines:
-        await each.close()
+    async with scripted_engines() as start:
+        yield start
 
 
 @pytest.fixture

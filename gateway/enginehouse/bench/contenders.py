@@ -1,0 +1,131 @@
+"""The servers that are measured, and the processes whose time and memory are counted."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from urllib.parse import urlsplit
+
+import msgspec
+import psutil
+
+from enginehouse.domain.errors import GatewayError
+from enginehouse.testing.gateway import RunningGateway
+from enginehouse.testing.process import ServerProcess
+
+_LISTENING = re.compile(r"listening on (http://\S+)")
+_BACKENDS = ("a", "b", "c")
+
+
+class Contender(msgspec.Struct, frozen=True):
+    """A server to send requests to. ``pid``: of the process whose time is counted; ``None`` if it runs elsewhere."""
+
+    name: str
+    url: str
+    pid: int | None = None
+
+    def cpu_seconds(self) -> float | None:
+        """The processor time so far of the process and its children; ``None`` if that cannot be known."""
+        if self.pid is None:
+            return None
+        total = 0.0
+        for process in self._processes(self.pid):
+            with suppress(psutil.Error):
+                times = process.cpu_times()
+                total += times.user + times.system
+        return total
+
+    def memory(self) -> int | None:
+        """The resident memory in bytes of the process and its children; ``None`` if that cannot be known."""
+        if self.pid is None:
+            return None
+        total = 0
+        for process in self._processes(self.pid):
+            with suppress(psutil.Error):
+                total += process.memory_info().rss
+        return total
+
+    @staticmethod
+    def _processes(pid: int) -> list[psutil.Process]:
+        try:
+            own = psutil.Process(pid)
+            return [own, *own.children(recursive=True)]
+        except psutil.Error:
+            return []
+
+
+class Cores(msgspec.Struct, frozen=True):
+    """Which core the measured gateways run on, and which the clients and the engine. Empty: wherever they like."""
+
+    gateway: frozenset[int] = frozenset()
+    clients: frozenset[int] = frozenset()
+
+    @classmethod
+    def of_this_machine(cls) -> Cores:
+        """The last core that this process may use for the gateways, the others for the rest, on Linux with two."""
+        if sys.platform != "linux" or len(mask := os.sched_getaffinity(0)) < 2:
+            return cls()
+        return cls(frozenset({max(mask)}), frozenset(mask - {max(mask)}))
+
+
+def pin(pid: int, cores: frozenset[int]) -> None:
+    """Keep the process on ``cores``, if there are any."""
+    if cores and sys.platform == "linux":
+        os.sched_setaffinity(pid, cores)
+
+
+@contextmanager
+def clients_pinned(cores: Cores) -> Iterator[None]:
+    """Keep this process on the clients' cores meanwhile."""
+    before = os.sched_getaffinity(0) if sys.platform == "linux" else frozenset[int]()
+    pin(os.getpid(), cores.clients)
+    try:
+        yield
+    finally:
+        pin(os.getpid(), frozenset(before))
+
+
+@contextmanager
+def own_engine(cores: Cores) -> Iterator[str]:
+    """Run the engine of this package; yields its address."""
+    engine = ServerProcess([sys.executable, "-m", "enginehouse.bench.engine"])
+    try:
+        pin(engine.pid, cores.clients)
+        found = engine.wait_for(_LISTENING)
+        if found is None:
+            raise GatewayError(f"The engine of the benchmark did not start: {engine.printed}")
+        yield found[1]
+    finally:
+        engine.end(signal.SIGKILL)
+
+
+@contextmanager
+def own_gateway(name: str, engine: str, keys: Mapping[str, str], cores: Cores) -> Iterator[Contender]:
+    """Run a gateway that chooses among three backends at ``engine``; ``keys`` replace keys of its configuration."""
+    tables = "".join(f'[backends.{each}]\nurl = "{engine}"\n' for each in _BACKENDS)
+    overrides = {"ENGINEHOUSE_" + key.upper().replace(".", "_"): value for key, value in keys.items()}
+    with ExitStack() as stack:
+        try:
+            gateway = stack.enter_context(RunningGateway(tables, overrides))
+        except RuntimeError as error:
+            raise GatewayError(str(error)) from None
+        pin(gateway.pid, cores.gateway)
+        gateway.until_health(**dict.fromkeys(_BACKENDS, "healthy"))
+        yield Contender(name, gateway.url, gateway.pid)
+
+
+def listener(url: str) -> Contender:
+    """The server at ``url``, with the process that listens there if it is one of this machine that we may see."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname:
+        raise GatewayError(f"'{url}' cannot be measured: write it as http://host:port")
+    pid = None
+    with suppress(psutil.Error, OSError):
+        listening = [each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+        pids = [each.pid for each in listening if each.laddr and each.laddr.port == (parts.port or 80)]
+        pid = pids[0] if pids and parts.hostname in ("127.0.0.1", "localhost", "::1") else None
+    return Contender(f"{parts.hostname}:{parts.port or 80}", url, pid)
