@@ -61,7 +61,7 @@ class Seen(msgspec.Struct):
     failure: str = ""
 
 
-class _Client(asyncio.Protocol):
+class _BenchClient(asyncio.Protocol):
     """Sends one request after another, the next one when an answer is whole and ``more()``."""
 
     def __init__(self, wires: Iterator[bytes], stream: bool, seen: Seen, more: Callable[[], bool]) -> None:
@@ -134,7 +134,9 @@ async def _ask(url: str, question: Question, clients: int, stream: bool, more: C
     began = perf_counter()
     try:
         connections = [
-            loop.create_connection(lambda: _Client(wires, stream, seen, more), parts.hostname or "", parts.port or 80)
+            loop.create_connection(
+                lambda: _BenchClient(wires, stream, seen, more), parts.hostname or "", parts.port or 80
+            )
             for _ in range(clients)
         ]
         asking = [client.done for _, client in await asyncio.gather(*connections)]

@@ -40,7 +40,7 @@ _STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-
 _STREAM_END = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
 
 
-class _Connection(asyncio.Protocol):
+class _FixedEngine(asyncio.Protocol):
     def __init__(self, chunks: int, pace: float) -> None:
         self._chunks, self._pace = chunks, pace
         self._data = b""
@@ -77,7 +77,7 @@ class _Connection(asyncio.Protocol):
 
 async def serve(port: int = 0, chunks: int = CHUNKS, pace: float = PACE_S) -> None:
     """Serve on this machine; on a free port if ``port`` is 0. ``pace`` is in seconds."""
-    connection = partial(_Connection, chunks, pace)
+    connection = partial(_FixedEngine, chunks, pace)
     server = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", port, backlog=2048)
     print(f"listening on http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
     await server.serve_forever()

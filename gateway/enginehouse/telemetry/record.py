@@ -10,7 +10,7 @@ import msgspec
 from enginehouse.domain.route import Route
 
 
-class _Answer(Protocol):
+class _AnyAttempt(Protocol):
     """What the records of an attempt, here and in the exporter, have in common."""
 
     @property
@@ -19,7 +19,7 @@ class _Answer(Protocol):
     def first_byte(self) -> float: ...
 
 
-_Attempt = TypeVar("_Attempt", bound=_Answer)
+_Attempt = TypeVar("_Attempt", bound=_AnyAttempt)
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
