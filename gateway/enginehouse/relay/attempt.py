@@ -14,17 +14,18 @@ from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.telemetry.record import AttemptRecord
 
 NEVER = float("inf")
-Preparation = Callable[[Route], Awaitable[None]]
-"""What must be done before a request is sent along a route."""
+Preparation = Callable[[Route], Awaitable[bytes]]
+"""Makes the body of a request that goes along a route. Raises ``RequestError``."""
 
 
 class Attempt:
     """What one try holds at its backend: a share of the load, a queue slot, a connection, the current time limit.
 
-    ``slot``: only where the backend has a queue. ``granted_at``, ``sent_at`` and ``answered_at``, when the body of the
-    answer began, are 0 until then. ``connection``: set while the request is under way on it. ``since``: when the limit
-    for all of the answer starts. ``client_deadline``: until when a client that holds the answer up must read on. Times
-    are in ``perf_counter`` seconds. Call ``release`` once, at the end.
+    ``body``: of the request, as the engine gets it. ``slot``: only where the backend has a queue. ``granted_at``,
+    ``sent_at`` and ``answered_at``, when the body of the answer began, are 0 until then. ``connection``: set while the
+    request is under way on it. ``since``: when the limit for all of the answer starts. ``client_deadline``: until when
+    a client that holds the answer up must read on. Times are in ``perf_counter`` seconds. Call ``release`` once, at the
+    end.
     """
 
     __slots__ = (
@@ -34,6 +35,7 @@ class Attempt:
         "_task",
         "answered_at",
         "began",
+        "body",
         "client_deadline",
         "connection",
         "deadline",
@@ -46,8 +48,9 @@ class Attempt:
         "upstream",
     )
 
-    def __init__(self, route: Route, upstream: Upstream, since: float) -> None:
+    def __init__(self, route: Route, upstream: Upstream, since: float, body: bytes = b"") -> None:
         self.began = perf_counter()
+        self.body = body
         self.route = route
         self.upstream = upstream
         self.slot: QueueSlot | None = None
@@ -130,7 +133,7 @@ class Attempt:
         self._task = asyncio.ensure_future(self._find_out(report))
 
     def prepare(self, preparation: Preparation, report: Callable[[RequestError | None], None]) -> None:
-        """Run ``preparation`` before the request is sent, and ``report`` its error."""
+        """Have ``preparation`` make the body before the request is sent, and ``report`` its error."""
         self.deadline = NEVER
         self._task = asyncio.ensure_future(self._prepare(preparation, report))
 
@@ -200,7 +203,7 @@ class Attempt:
     async def _prepare(self, preparation: Preparation, report: Callable[[RequestError | None], None]) -> None:
         problem: RequestError | None = None
         try:
-            await preparation(self.route)
+            self.body = await preparation(self.route)
         except RequestError as error:
             problem = error.with_traceback(None)
         self._task = None

@@ -25,14 +25,13 @@ class Dispatch:
     ``attempts``: those that have ended, in order. ``job``: what is left to do.
     """
 
-    __slots__ = ("_body", "_fail", "_receiver", "_state", "attempt", "attempts", "job")
+    __slots__ = ("_fail", "_receiver", "_state", "attempt", "attempts", "job")
 
     def __init__(self, job: Job, receiver: Receiver, fail: Callable[[RequestError], None]) -> None:
         self.job = job
         self._receiver: Receiver | None = receiver
         self._fail: Callable[[RequestError], None] | None = fail
         self._state = _UNTRIED
-        self._body = b""
         self.attempt: Attempt | None = None
         self.attempts: list[AttemptRecord] = []
 
@@ -118,7 +117,7 @@ class Dispatch:
         reuse = job.repeatable and (
             self._state is _UNTRIED or not self._state.asked_twice(attempt.route.chosen.replica)
         )
-        attempt.send(receiver, job.request(attempt.upstream, self._body), reuse=reuse)
+        attempt.send(receiver, job.request(attempt.upstream, attempt.body), reuse=reuse)
 
     def send_anew(self) -> None:
         """Send the job once more, on a new connection: the kept one was stale, which is no failure of the engine."""
@@ -167,9 +166,8 @@ class Dispatch:
         assert requirements is not None
         if job.trace is not None:
             job.trace.attempt = len(self.attempts)
-        self._body = body
         upstream, queue = context.upstreams[chosen.backend], context.queues.get(chosen.backend)
-        self.attempt = attempt = Attempt(route, upstream, job.began if queue is None else NEVER)
+        self.attempt = attempt = Attempt(route, upstream, job.began if queue is None else NEVER, body)
         context.routed(job.request_id, requirements, route)
         if queue is None:
             self.send()

@@ -71,8 +71,9 @@ class Job(ABC):
         """How often the request may be sent again."""
         return self.context.max_retries
 
-    async def prepare(self, route: Route) -> None:
-        """Get ready to be sent along ``route``. Raises ``RequestError`` if that is no use."""
+    async def prepare(self, route: Route) -> bytes:
+        """The body for ``route``, if it takes time to make. Raises ``RequestError`` if it is no use to send it."""
+        return self.body_for(route)
 
     def admit(self, body: bytes, caller: Caller | None) -> None:
         """Take the whole request, within the limits of ``caller``. Raises ``RequestError``."""

@@ -38,7 +38,7 @@ class ContinuationJob(Job):
     or from the beginning. ``joint`` and ``way`` are those of the current try.
     """
 
-    __slots__ = ("_body", "_broke_at", "_cause", "_most", "_route", "_stream", "_ways", "_why", "joint", "way")
+    __slots__ = ("_broke_at", "_cause", "_most", "_route", "_stream", "_ways", "_why", "joint", "way")
 
     method = "POST"
     repeatable = True
@@ -60,7 +60,6 @@ class ContinuationJob(Job):
         self._route: Route | None = None
         self._ways: list[Way] = []
         self._why = ""
-        self._body = b""
         self._cause: RequestError | None = None
         self._broke_at = 0.0
 
@@ -107,10 +106,10 @@ class ContinuationJob(Job):
         return route
 
     def body_for(self, route: Route) -> bytes:
-        return b""  # made by ``prepare``, when the engine is ready
+        return b""  # ``prepare`` makes it, when the engine is ready
 
-    async def prepare(self, route: Route) -> None:
-        """Find the next way in which the engine at the end of ``route`` may go on.
+    async def prepare(self, route: Route) -> bytes:
+        """The request in the next way in which the engine at the end of ``route`` may continue the stream.
 
         Raises ``CannotContinue`` when there is none left.
         """
@@ -122,22 +121,19 @@ class ContinuationJob(Job):
         while self._ways:
             self.way = self._ways.pop(0)
             try:
-                await self._find_way(route)
+                return await self._find_way(route)
             except RequestError as error:
                 self._why = self._why or error.message
-            else:
-                return
-        raise CannotContinue(f"Backend '{route.chosen.backend}' cannot go on with it: {self._why}")
+        raise CannotContinue(f"Backend '{route.chosen.backend}' cannot continue it: {self._why}")
 
-    async def _find_way(self, route: Route) -> None:
+    async def _find_way(self, route: Route) -> bytes:
         delivered, backend, way = self._stream, route.chosen.backend, self.way
         driver = self.context.continuation.drivers[backend]
         delivered.read()
         if delivered.common is None and not delivered.why:
             self.way, self._ways = Way.RESTART, []
-            self._body = delivered.begin_anew(driver)
             self.joint = None
-            return
+            return delivered.begin_anew(driver)
         if way is Way.RESTART:
             if why := delivered.stays_again():
                 raise CannotContinue(why)
@@ -149,12 +145,11 @@ class ContinuationJob(Job):
             if way is Way.TOKENS and not continuation.exact:  # the driver knows no tokens: this is the text already
                 self.way = self._ways.pop(0)
         self.joint = Joint(delivered, continuation, driver.streams)
+        return continuation.body
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:
-        if self.joint is None:
-            return upstream.post(self.path, self.engine_headers, self.request_id, self._body)
-        continuation = self.joint.continuation
-        return upstream.post(continuation.path, self.engine_headers, self.request_id, continuation.body)
+        path = self.path if self.joint is None else self.joint.continuation.path
+        return upstream.post(path, self.engine_headers, self.request_id, body)
 
     def judge(self, route: Route, status: int, first_byte: float, suspects: tuple[str, ...]) -> tuple[str, ...]:
         """Only servers' errors count: the request is the gateway's own, and its time no measure of others."""

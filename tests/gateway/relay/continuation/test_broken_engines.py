@@ -143,7 +143,7 @@ async def test_another_answer_is_not_passed_on(house: OpenGateway, model_engine:
     other.breaks = [Break(1, b'data: {"choices":[{"index":0,"delta":{"content":"Else"},"finish_reason":null}]}\n\n')]
     seen = await ask(gateway, CHAT, body())
     assert seen.error["code"] == "upstream_error"
-    assert "cannot go on" in seen.error["message"]
+    assert "cannot continue" in seen.error["message"]
     assert unbroken(CHAT, body()).text.startswith(seen.text)
 
 
