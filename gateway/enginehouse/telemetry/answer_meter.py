@@ -23,11 +23,11 @@ class _Usage(msgspec.Struct, gc=False):
     output_tokens: int = 0
 
 
-class _Answer(msgspec.Struct, gc=False):
+class _WithUsage(msgspec.Struct, gc=False):
     usage: _Usage | None = None
 
 
-_read = msgspec.json.Decoder(_Answer).decode
+_read = msgspec.json.Decoder(_WithUsage).decode
 
 
 class AnswerMeter:
