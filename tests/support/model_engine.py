@@ -25,6 +25,7 @@ class ModelEngine(ScriptedEngine):
     """Streams the model's answers. Each stream takes the next of ``breaks``, if there is one.
 
     ``refuses``: paths, or fields of a body, that are answered 400. ``gate``: an event to wait for after so many events.
+    ``scripts``: what the next requests get instead.
     """
 
     def __init__(self) -> None:
@@ -32,9 +33,12 @@ class ModelEngine(ScriptedEngine):
         self.breaks: list[Break] = []
         self.refuses: set[str] = set()
         self.gate: tuple[int, asyncio.Event] | None = None
+        self.scripts: list[tuple[Step, ...]] = []
 
     def arrived(self, call: ReceivedCall) -> tuple[Step, ...]:
         self.calls.append(call)
+        if self.scripts:
+            return self.scripts.pop(0)
         path = call.request_line.split(b" ")[1].decode()
         fields = msgspec.json.decode(call.body)
         if self.refuses & {path, *fields}:

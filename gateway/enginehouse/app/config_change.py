@@ -20,7 +20,7 @@ from enginehouse.app.build import (
 )
 from enginehouse.app.build_router import build_router, settle
 from enginehouse.app.config_diff import diff_configs, differences
-from enginehouse.app.continuations import continuation_rules
+from enginehouse.app.continuations import continuation_rules, hedge_delay
 from enginehouse.app.plugin_instances import check_parameters
 from enginehouse.config.managed import driver_of
 from enginehouse.config.plugin_tables import plugin_table
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 _KEPT_KINDS = ("observer", "launcher", "scheduler", "driver", "routes", "discoverer", "migrator", "rescheduling_policy")
 """Kinds of plugins whose instances live as long as the gateway."""
-_OF_THE_RELAY = frozenset({"max_retries", "broken_stream", "max_continuations"})
+_OF_THE_RELAY = frozenset({"max_retries", "retry_budget", "hedge_after", "broken_stream", "max_continuations"})
 """The keys of ``[routing]`` that no router reads."""
 _ROUTING_KINDS = ("extractor", "filter", "scorer", "strategy")
 
@@ -134,6 +134,8 @@ class ConfigChange:
         relay.filters = FiltersByName(config.models, config.routing.aliases)
         relay.progress_reports.configure(config.models, config.scheduling)
         relay.max_retries = config.routing.max_retries
+        relay.budget.share = config.routing.retry_budget
+        relay.hedging = hedge_delay(config, relay.hedging)
         relay.continuation = continuation_rules(config, self.context.drivers)
         before, relay.upstreams = relay.upstreams, self.context.upstreams
         for name, limits in time_limits(config).items():

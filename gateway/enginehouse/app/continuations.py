@@ -1,13 +1,15 @@
-"""Makes the rules for streams that break from the configuration."""
+"""Makes the rules for streams that break, or are slow to begin, from the configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from enginehouse.config.hedge_after import parse_hedge_after
 from enginehouse.config.managed import driver_of, managed_backends
 from enginehouse.config.schema import Config
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.relay.continuation.rules import ContinuationRules
+from enginehouse.relay.hedging.hedge_delay import HedgeDelay
 
 
 def continuation_rules(config: Config, drivers: Mapping[str, Driver]) -> ContinuationRules:
@@ -26,3 +28,11 @@ def continuation_rules(config: Config, drivers: Mapping[str, Driver]) -> Continu
         migrate_timeout=moves.migrate_timeout,
         moves_at_once=moves.moves_at_once,
     )
+
+
+def hedge_delay(config: Config, before: HedgeDelay | None = None) -> HedgeDelay | None:
+    """When slow streams are asked of a second replica; ``before`` stays, with its times, if nothing has changed."""
+    after = parse_hedge_after(config.routing.hedge_after)
+    if after is None:
+        return None
+    return before if before is not None and before.after == after else HedgeDelay(after)

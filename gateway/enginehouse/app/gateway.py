@@ -34,7 +34,7 @@ from enginehouse.app.build import build_admission, build_drivers, build_fleet, f
 from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import build_router, settle
 from enginehouse.app.config_change import CurrentConfig, Parts
-from enginehouse.app.continuations import continuation_rules
+from enginehouse.app.continuations import continuation_rules, hedge_delay
 from enginehouse.app.exports import build_exporter, build_metric_push, build_tracer
 from enginehouse.app.plugin_instances import check_parameters, create_installed, skip_or_raise
 from enginehouse.app.reload import ConfigSource, Reloader
@@ -51,6 +51,7 @@ from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.progress_reports import ProgressReports
 from enginehouse.relay.relay import Relay
+from enginehouse.relay.retry_budget import RetryBudget
 from enginehouse.relay.upstream.client import Client
 from enginehouse.routing.body.filters import FiltersByName
 from enginehouse.telemetry.access_log import AccessLog
@@ -183,6 +184,8 @@ class Gateway:
             self.fleet,
             context.upstreams,
             max_retries=config.routing.max_retries,
+            budget=RetryBudget(config.routing.retry_budget),
+            hedging=hedge_delay(config),
             continuation=continuation_rules(config, context.drivers),
             filters=FiltersByName(config.models, config.routing.aliases),
             queues=self.engines.queues,

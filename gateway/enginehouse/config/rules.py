@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import urlsplit
 
 from enginehouse.config.decode import Problem, did_you_mean
+from enginehouse.config.hedge_after import parse_hedge_after
 from enginehouse.config.managed import ANY_ANSWER
 from enginehouse.config.masks import has_mask
 from enginehouse.config.schema import Config, KeySettings
@@ -59,6 +60,13 @@ def _models_named(config: Config) -> Iterator[Problem]:
                 yield Problem(place, "names no model", "name one, or remove it")
             elif model == name:
                 yield Problem(place, "a model cannot be its own fallback", "remove it")
+
+
+def _hedge_after(config: Config) -> Iterator[Problem]:
+    try:
+        parse_hedge_after(config.routing.hedge_after)
+    except ValueError as error:
+        yield Problem(("routing", "hedge_after"), str(error), "name one of these")
 
 
 def _weights(config: Config) -> Iterator[Problem]:
@@ -217,6 +225,7 @@ _RULES: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _workers,
     _body_memory,
     _models_named,
+    _hedge_after,
     _weights,
     _alias_cycles,
     _urls,

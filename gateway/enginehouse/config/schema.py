@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
+from enginehouse.config.hedge_after import OFF
 from enginehouse.config.rescheduling import ReschedulingSettings
 from enginehouse.config.section import (
     BrokenStreamRule,
@@ -18,6 +19,7 @@ from enginehouse.config.section import (
     ProgressForm,
     SecretText,
     Section,
+    Share,
     Weight,
 )
 from enginehouse.config.telemetry import TelemetrySettings
@@ -103,6 +105,20 @@ class RoutingSettings(Section, frozen=True):
     max_retries: Annotated[
         Count, Meta(description="how often a request is retried before the first byte of an answer")
     ] = 2
+    retry_budget: Annotated[
+        Share,
+        Meta(
+            description="which share of the requests of the last 10 s may be sent to one more engine: retries, hedges "
+            "and continuations together; 10 in 10 s always may"
+        ),
+    ] = 0.1
+    hedge_after: Annotated[
+        str,
+        Meta(
+            description="how long a stream may be without a first byte before another replica is asked for it too: a "
+            "duration, or `p50` to `p99` of the model's recent times; or `off`"
+        ),
+    ] = OFF
     broken_stream: Annotated[
         BrokenStreamRule,
         Meta(

@@ -11,9 +11,11 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.relay.continuation.rules import ContinuationRules
+from enginehouse.relay.hedging.hedge_delay import HedgeDelay
 from enginehouse.relay.live_request import LiveRequest
 from enginehouse.relay.progress_reports import ProgressReports
 from enginehouse.relay.request_record import request_record
+from enginehouse.relay.retry_budget import RetryBudget
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.filters import FiltersByName
 from enginehouse.routing.router import Router
@@ -32,8 +34,10 @@ if TYPE_CHECKING:
 class RelayContext:
     """What live requests work with, and what they report to: counters, decisions and observers.
 
-    A reload of the configuration replaces ``router``, ``filters``, ``upstreams``, ``max_retries`` and ``continuation``.
-    ``upstreams`` has every backend by name; ``queues`` has those that the gateway launches, and those with a limit.
+    A reload of the configuration replaces ``router``, ``filters``, ``upstreams``, ``max_retries``, ``hedging``,
+    ``continuation`` and the share of ``budget``. ``hedging`` is ``None`` where slow streams are not asked of a second
+    replica. ``upstreams`` has every backend by name; ``queues`` has those that the gateway launches, and those with a
+    limit.
     """
 
     def __init__(
@@ -43,6 +47,8 @@ class RelayContext:
         upstreams: dict[str, Upstream],
         *,
         max_retries: int,
+        budget: RetryBudget,
+        hedging: HedgeDelay | None = None,
         continuation: ContinuationRules,
         filters: FiltersByName,
         queues: Mapping[str, HostQueue],
@@ -58,6 +64,8 @@ class RelayContext:
         self.queues = queues
         self.progress_reports = progress_reports
         self.max_retries = max_retries
+        self.budget = budget
+        self.hedging = hedging
         self.tracer = tracer
         self.access_log: AccessLog | None = None
         self.continuation = continuation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from time import perf_counter
 
 from enginehouse.domain.errors import Overloaded, RequestError
 from enginehouse.domain.route import Route
@@ -16,6 +17,7 @@ from enginehouse.relay.upstream.connection import Receiver
 from enginehouse.telemetry.record import AttemptRecord
 
 _UNTRIED = RetryState()
+_SPENT = ". It was not sent once more: routing.retry_budget is spent"
 
 
 class Dispatch:
@@ -50,8 +52,10 @@ class Dispatch:
 
     def start(self) -> None:
         """Send the job for the first time. Raises ``RequestError`` if it cannot be sent anywhere."""
-        route = self.job.route(())
-        self._send(route, self.job.body_for(route), None)
+        job = self.job
+        route = job.route(())
+        job.context.budget.count(job.began)
+        self._send(route, job.body_for(route), None)
 
     def retry(self, outcome: Outcome) -> bool:
         """Send the job again because the current attempt had this ``outcome``; whether that was the decision."""
@@ -179,6 +183,8 @@ class Dispatch:
         attempt = self._current()
         self.attempts.append(attempt.record(outcome))
         waiting_since = attempt.waiting_since
+        if attempt.sent_at:
+            self.job.context.budget.take(perf_counter())
         attempt.cancel()
         attempt.release()
         counts = decision.state.retries > self._state.retries and not self.job.prepares
@@ -196,14 +202,20 @@ class Dispatch:
             repeatable=job.repeatable,
             launched=attempt.slot is not None and attempt.slot.launched,
         )
-        return decide(failed, self._state, job.max_retries, job.find_route)
+        in_budget = job.context.budget.has_room(perf_counter())
+        decision = decide(failed, self._state, job.max_retries, job.find_route, in_budget=in_budget)
+        if decision is Otherwise.SPENT:
+            job.context.counters.retries_refused["continuation" if job.prepares else "retry"] += 1
+        return decision
 
     def _carry_out(self, decision: RetryDecision, error: RequestError) -> None:
         if isinstance(decision, SendAgain):
             self._send_again(decision, error.code)
-        else:
-            assert self._fail is not None
-            self._fail(error)
+            return
+        if decision is Otherwise.SPENT:
+            error.message += _SPENT
+        assert self._fail is not None
+        self._fail(error)
 
     def _found_out(self, error: RequestError, exited: bool) -> None:
         decision = self._decide(Outcome.EXITED) if exited else Otherwise.FAIL

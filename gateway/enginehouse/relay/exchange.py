@@ -13,6 +13,7 @@ from enginehouse.relay.continuation.joined_reply import JoinedReply
 from enginehouse.relay.dispatch import Dispatch
 from enginehouse.relay.door import Caller, Door
 from enginehouse.relay.headers import origin_lines
+from enginehouse.relay.hedging.hedged_dispatch import HedgedDispatch
 from enginehouse.relay.job import Job
 from enginehouse.relay.movable_exchange import MovableExchange
 from enginehouse.relay.reply import Reply
@@ -41,7 +42,8 @@ class Exchange(MovableExchange):
     def __init__(self, job: Job, door: Door) -> None:
         if job.trace is not None and job.trace.captured is not None:
             door = CapturedDoor(door, job.trace.captured)
-        super().__init__(job, Reply(door, stream_form(job.path)), Dispatch(job, self, self._fail))
+        dispatch = Dispatch if job.context.hedging is None else HedgedDispatch
+        super().__init__(job, Reply(door, stream_form(job.path)), dispatch(job, self, self._fail))
         self._suspects: tuple[str, ...] = ()
         self._overhead = 0.0
         self._message = ""

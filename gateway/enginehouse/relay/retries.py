@@ -108,6 +108,8 @@ class SendAgain(NamedTuple):
 class Otherwise(Enum):
     """What to do with a request that is not sent again now."""
 
+    SPENT = "answer the client with the failure, for the retry budget is spent"
+
     FIND_OUT = "find out whether the engine has exited, then decide again"
     FAIL = "answer the client with the failure"
 
@@ -118,15 +120,35 @@ FindRoute = Callable[[tuple[str, ...]], "tuple[Route, bytes] | None"]
 """The route to any replica but those given, and the body to send there; ``None`` if there is no route."""
 
 
-def decide(attempt: FailedAttempt, state: RetryState, max_retries: int, find_route: FindRoute) -> RetryDecision:
-    """What to do after ``attempt`` failed a request whose retries so far are in ``state``."""
+def decide(
+    attempt: FailedAttempt, state: RetryState, max_retries: int, find_route: FindRoute, *, in_budget: bool = True
+) -> RetryDecision:
+    """What to do after ``attempt`` failed a request whose retries so far are in ``state``.
+
+    ``in_budget``: the retry budget has room. Without it, a request that an engine may still work on is not sent again.
+    """
+    spent = False
     for following in _options(attempt, state, max_retries):
         found = find_route(following.failed)
         if found is not None:
-            return SendAgain(following, *found)
+            if in_budget or not _adds_work(attempt, state):
+                return SendAgain(following, *found)
+            spent = True
+    if spent:
+        return Otherwise.SPENT
     if attempt.outcome is Outcome.BROKEN and _after_exit(attempt, state, max_retries) is not None:
         return Otherwise.FIND_OUT
     return Otherwise.FAIL
+
+
+def _adds_work(attempt: FailedAttempt, state: RetryState) -> bool:
+    """Whether another attempt comes on top of work that engines do, or did more than once.
+
+    An engine that never had the request does none. One whose connection broke has ended its own: the first time, the
+    next attempt takes its place, so the crash of an engine does not fail its requests, however many there are.
+    """
+    ended = attempt.outcome in (Outcome.BROKEN, Outcome.EXITED) and not state.retries
+    return attempt.sent and not ended
 
 
 def _options(attempt: FailedAttempt, state: RetryState, max_retries: int) -> Iterator[RetryState]:

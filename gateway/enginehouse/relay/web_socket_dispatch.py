@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import perf_counter
 
 from websockets.asyncio.client import ClientConnection
 
@@ -42,6 +43,7 @@ class WebSocketDispatch:
         requirements, waiting_since = job.requirements, None
         assert requirements is not None
         route = job.route(())
+        context.budget.count(job.began)
         while True:
             if job.trace is not None:
                 job.trace.attempt = len(self.attempts)
@@ -58,6 +60,8 @@ class WebSocketDispatch:
                 context.fleet.succeeded(route.chosen.backend)
                 return answer
             waiting_since = attempt.waiting_since
+            if attempt.sent:
+                context.budget.take(perf_counter())
             attempt.release()
             if decision.state.retries > self._state.retries:
                 context.retried(route.chosen.backend)
@@ -88,4 +92,9 @@ class WebSocketDispatch:
 
     def _decision(self, attempt: WebSocketAttempt, outcome: Outcome) -> RetryDecision:
         job = self._job
-        return decide(attempt.failed(outcome), self._state, job.context.max_retries, job.find_route)
+        in_budget = job.context.budget.has_room(perf_counter())
+        failed, most = attempt.failed(outcome), job.context.max_retries
+        decision = decide(failed, self._state, most, job.find_route, in_budget=in_budget)
+        if decision is Otherwise.SPENT:
+            job.context.counters.retries_refused["retry"] += 1
+        return decision

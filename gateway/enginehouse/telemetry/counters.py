@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from enginehouse.domain.errors import shortened
 from enginehouse.telemetry.record import AttemptRecord, Ending, SwapRecord, first_answered
@@ -18,6 +19,9 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 """Upper bounds of the histograms' buckets, in seconds."""
 SHORT_BUCKETS = (25e-6, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 """Those of times that are short."""
+
+
+_began = attrgetter("began")
 
 
 class Histogram:
@@ -109,6 +113,10 @@ class Counters:
         self.last_swaps: deque[SwapRecord] = deque(maxlen=_LAST_SWAPS)
         self.evictions: defaultdict[str, int] = defaultdict(int)
         self.retries: defaultdict[str, int] = defaultdict(int)
+        self.retries_refused: defaultdict[str, int] = defaultdict(int)
+        """Requests that were not sent once more because the budget was spent, by what that would have been."""
+        self.hedges: defaultdict[tuple[str, str], int] = defaultdict(int)
+        """Second tries of slow streams, by their backend and their outcome."""
         self.stale: defaultdict[str, int] = defaultdict(int)
         self.continuations: defaultdict[tuple[str, str, str], int] = defaultdict(int)
         """Streams that went on at another engine, by its backend, the reason and the outcome."""
@@ -129,8 +137,9 @@ class Counters:
         last = attempts[-1]
         chosen = last.route.chosen
         series = self.series(chosen.backend, chosen.model)
-        series.add(last, attempts[0], began, ending)
-        answered = last if len(attempts) == 1 else first_answered(attempts)
+        alone = len(attempts) == 1
+        series.add(last, last if alone else min(attempts, key=_began), began, ending)
+        answered = last if alone else first_answered(attempts)
         if answered.first_byte:
             if answered is not last:
                 series = self.series(answered.route.chosen.backend, answered.route.chosen.model)

@@ -74,6 +74,19 @@ OUTPUT_TOKENS = MetricInfo(
 RETRIES = MetricInfo(
     "enginehouse_retries", "counter", "Requests sent once more because this backend failed them.", ("backend",)
 )
+RETRIES_REFUSED = MetricInfo(
+    "enginehouse_retries_refused",
+    "counter",
+    "Requests that were not sent once more because `routing.retry_budget` was spent: as a `retry`, a `continuation` or "
+    "a `hedge`.",
+    ("kind",),
+)
+HEDGES = MetricInfo(
+    "enginehouse_hedges",
+    "counter",
+    "Slow streams that this backend was asked for too (`routing.hedge_after`): it `won`, it `lost`, or it `failed`.",
+    ("backend", "outcome"),
+)
 STALE = MetricInfo(
     "enginehouse_stale_connections",
     "counter",

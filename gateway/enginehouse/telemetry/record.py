@@ -27,8 +27,9 @@ class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
 
     ``queued``: the backend has a queue, which granted the attempt at ``granted``. ``sent``: the engine may have the
     request. ``first_byte``: the first byte of the engine's body came. ``status``: of the engine's answer.
-    ``outcome``: ``served``; ``answered``, if the answer was a reason to ask another replica; ``client_left``; or the
-    code of the error that ended the attempt.
+    ``outcome``: ``served``; ``answered``, if the answer was a reason to ask another replica; ``overtaken``, if a rival
+    began first; ``moved``; ``client_left``; or the code of the error that ended the attempt. Of attempts at the same
+    time, the one that the client got is the last.
     """
 
     route: Route

@@ -43,9 +43,10 @@ def after(
     sent: bool = True,
     repeatable: bool = True,
     launched: bool = False,
+    in_budget: bool = True,
 ) -> RetryDecision:
     attempt = FailedAttempt(outcome, replica, sent=sent, repeatable=repeatable, launched=launched)
-    return decide(attempt, state, max_retries, among(*replicas))
+    return decide(attempt, state, max_retries, among(*replicas), in_budget=in_budget)
 
 
 def following(decision: RetryDecision) -> tuple[str, RetryState]:
@@ -152,3 +153,22 @@ def test_no_engine_process_gets_a_request_more_than_twice() -> None:
     assert isinstance(resent, SendAgain)
     assert resent.state.asked_twice("m@a"), "and not on a kept connection"
     assert after(Outcome.EXITED, resent.state, replicas=("m@a",), launched=True) is Otherwise.FAIL
+
+
+@pytest.mark.parametrize("outcome", [Outcome.ANSWERED, Outcome.TIMED_OUT])
+def test_without_a_budget_work_is_not_done_twice(outcome: Outcome) -> None:
+    assert after(outcome, in_budget=False) is Otherwise.SPENT
+    assert after(outcome, in_budget=False, replicas=("m@a",)) is Otherwise.FAIL
+    assert following(after(outcome, in_budget=False, sent=False))[0] == "m@b"
+
+
+@pytest.mark.parametrize("outcome", [Outcome.BROKEN, Outcome.EXITED])
+def test_the_first_time_that_an_engine_is_lost_needs_no_budget(outcome: Outcome) -> None:
+    where, state = following(after(outcome, in_budget=False, launched=True))
+    assert where == ("m@a" if outcome is Outcome.EXITED else "m@b")
+    assert after(Outcome.BROKEN, state, replica="m@b", in_budget=False) is Otherwise.SPENT
+
+
+@pytest.mark.parametrize("outcome", [Outcome.REPLICA_LOST, Outcome.REJECTED, Outcome.JOINED_LOAD_FAILED])
+def test_what_no_engine_had_needs_no_budget(outcome: Outcome) -> None:
+    assert isinstance(after(outcome, sent=False, in_budget=False), SendAgain)

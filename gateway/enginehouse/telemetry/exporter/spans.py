@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from opentelemetry.sdk.resources import Resource
@@ -25,6 +26,8 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _SERVER_FAILED, _CLIENT_FAILED = 500, 400
 _MOVED = "moved"
 """The outcome of an attempt whose stream was moved elsewhere on purpose."""
+_OVERTAKEN = "overtaken"
+"""The outcome of an attempt whose rival was first to begin."""
 
 
 class SpanMaker:
@@ -71,12 +74,13 @@ class _RequestTrace:
         record = self._record
         since = record.began
         previous: UpstreamRecord | None = None
-        for number, attempt in enumerate(record.attempts):
-            if previous is not None and _gave_part(previous):
+        for number, attempt in enumerate(sorted(record.attempts, key=attrgetter("began"))):
+            if previous is not None and _gave_part(previous) and attempt.outcome != _OVERTAKEN:
                 name = "migrate" if previous.outcome == _MOVED else "continue"
                 until = attempt.first_byte or attempt.ended
                 yield self._child(number, BETWEEN, name, (since, until), {"enginehouse.replica": attempt.replica})
-            yield self._child(number, ROUTE, "route", (since, attempt.began), route_attributes(attempt))
+            routed = (min(since, attempt.began), attempt.began)
+            yield self._child(number, ROUTE, "route", routed, route_attributes(attempt))
             if attempt.queued:
                 yield from self._waiting(number, attempt)
             if attempt.sent:
@@ -94,7 +98,7 @@ class _RequestTrace:
                 yield self._child(number, SWAP, "swap", during, swap_attributes(swap), status=status, below=SCHEDULE)
 
     def _upstream(self, number: int, attempt: UpstreamRecord) -> ReadableSpan:
-        failed = attempt.outcome not in ("served", _MOVED) or attempt.status >= _CLIENT_FAILED
+        failed = attempt.outcome not in ("served", _MOVED, _OVERTAKEN) or attempt.status >= _CLIENT_FAILED
         status = Status(StatusCode.ERROR, attempt.outcome) if failed else Status()
         times = (attempt.sent, attempt.ended)
         attributes = upstream_attributes(attempt)

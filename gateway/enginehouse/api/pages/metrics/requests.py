@@ -32,6 +32,8 @@ def request_metrics(relay: Relay, body_memory: BodyMemory) -> Iterator[Metric]:
     )
     yield numbers(metrics.OUTPUT_TOKENS, _output_tokens(counters))
     yield numbers(metrics.RETRIES, (([backend], count) for backend, count in counters.retries.items()))
+    yield numbers(metrics.RETRIES_REFUSED, (([kind], count) for kind, count in counters.retries_refused.items()))
+    yield numbers(metrics.HEDGES, counters.hedges.items())
     yield numbers(metrics.STALE, (([backend], count) for backend, count in counters.stale.items()))
     yield numbers(metrics.CONTINUATIONS, counters.continuations.items())
     yield histograms(metrics.CONTINUATION_GAP, (([reason], gaps) for reason, gaps in counters.gaps.items()))

@@ -1,0 +1,1 @@
+"""Asks a second replica for a stream that is slow to begin."""
