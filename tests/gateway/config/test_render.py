@@ -55,6 +55,7 @@ def secret(names: str) -> st.SearchStrategy[Secret]:
 
 
 SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
+    (RoutingSettings, "hedge_after"): st.sampled_from(("off", "p95", "2s")),
     (AuthSettings, "keys"): st.deferred(
         lambda: st.lists(of(KeySettings), max_size=3, unique_by=(lambda key: key.name, lambda key: key.key))
     ),
