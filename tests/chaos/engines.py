@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from tests.chaos.answers import Answer, make_answer, whole
@@ -49,13 +49,14 @@ class Engine:
 
     def __init__(self, bench: Bench, name: str, models: list[str], rng: random.Random, fault_rate: float) -> None:
         self.name = name
-        self.models = models
         self.health = "ok"
         self.fault_rate = fault_rate
         self._bench = bench
         self._rng = rng
         self._open: dict[Stream, asyncio.Task[Any]] = {}
         self._served = 0
+        listed = {"object": "list", "data": [{"id": model} for model in models]}
+        self._listed = whole(200, json.dumps(listed).encode())
 
     def accept(self) -> Stream:
         stream = Stream()
@@ -155,11 +156,8 @@ class Engine:
 
     def _probe(self) -> Answer:
         health = "ok" if self._bench.calm else self.health
-        listed = json.dumps({"object": "list", "data": [{"id": model} for model in self.models]}).encode()
-        probes: dict[str, Callable[[], Answer]] = {
-            "ok": lambda: whole(200, listed),
-            "busy": lambda: whole(503, b"{}"),
-            "slow": lambda: whole(200, listed, pause=30.0),
-            "broken": lambda: Answer(200, (), (), "reset"),
-        }
-        return probes[health]()
+        if health == "ok":
+            return self._listed
+        if health == "slow":
+            return self._listed._replace(pieces=((30.0, self._listed.wire),))
+        return Answer(200, (), (), "reset") if health == "broken" else whole(503, b"{}")

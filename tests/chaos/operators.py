@@ -44,7 +44,8 @@ class Operators:
         """Take every drain back."""
         status = await self._do("GET", "/api/status")
         for backend in json.loads(status.answer)["backends"] if status.status == 200 else ():
-            await self._do("POST", f"/api/backends/{backend['name']}/undrain")
+            if backend["draining"]:
+                await self._do("POST", f"/api/backends/{backend['name']}/undrain")
 
     async def _delete_one(self) -> None:
         listed = await self._do("GET", "/api/requests")

@@ -37,13 +37,14 @@ def run(seeds: Iterable[int], real_clock: Callable[[], float], *, in_full: bool,
     logging.getLogger().setLevel(logging.INFO)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     gc.disable()  # there is a collection after each run
-    gc.freeze()
     count = requests = failed = 0
     began = reported = real_clock()
     with tempfile.TemporaryDirectory(prefix="enginehouse-chaos-", dir=_memory()) as folder:
         os.environ["ENGINEHOUSE_STATE_DIR"] = folder
         for count, seed in enumerate(seeds, 1):
             outcome = run_seed(seed)
+            if count == 1:
+                gc.freeze()  # everything is imported
             requests += outcome.requests
             failed += bool(outcome.violations)
             if digests:

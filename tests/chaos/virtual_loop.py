@@ -156,11 +156,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return timer
 
     def _run_once(self) -> None:
+        """Run until the loop is to stop."""
+        while not self._stopping:  # type: ignore[attr-defined]
+            self._run_turns()
+
+    def _run_turns(self) -> None:
         turns, timers = self._turns, self._timers
         if not turns:
             while timers and timers[0][2].dropped:
                 heappop(timers)
-            if not timers and not self._stopping:  # type: ignore[attr-defined]
+            if not timers:
                 raise Deadlock
             if timers and timers[0][0] > clock.now:
                 clock.now = timers[0][0]

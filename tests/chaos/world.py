@@ -49,6 +49,14 @@ _serve.LoopWatchdog = lambda *_, **__: types.SimpleNamespace(start=lambda: None,
 _loop_watch = cast(Any, importlib.import_module("enginehouse.telemetry.loop_watch"))
 _loop_watch._TURN_S = 1.0
 _serve.click = types.SimpleNamespace(echo=lambda _: None)
+_config_change = cast(Any, importlib.import_module("enginehouse.app.config_change"))
+_config_change.configure_logs = lambda *_: None  # the taps would no longer see the log
+_ports = cast(Any, importlib.import_module("enginehouse.engines.ports"))
+_ports._is_free = lambda _: True  # whatever else runs on this machine
+_starlette = cast(Any, importlib.import_module("starlette.routing"))
+_starlette.compile_path = cache(_starlette.compile_path)
+_access_log = cast(Any, importlib.import_module("enginehouse.telemetry.access_log"))
+_access_log._to_standard_error = lambda data: World.current.taps.access(data)
 
 GATEWAY = ("127.0.0.1", 8080)
 _SETTLE_S = 5.0
@@ -314,7 +322,7 @@ class _ChaosServer(_serve._GatewayServer):  # type: ignore[misc,name-defined]
         """As uvicorn's, but with fewer ticks."""
         counter = 0
         while not await self.on_tick(counter):
-            counter += 10
+            counter += 2
             await asyncio.sleep(0.5)
 
 

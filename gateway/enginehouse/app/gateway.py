@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from time import time
 
@@ -64,6 +64,7 @@ from enginehouse.telemetry.plugin_times import PluginTimes
 from enginehouse.telemetry.swap_reports import SwapReports
 
 _log = logging.getLogger(__name__)
+_version = cache(version)
 
 
 class Gateway:
@@ -255,4 +256,4 @@ class Gateway:
         return self.config.routing.aliases
 
     def _about(self) -> Mapping[str, str]:
-        return {"version": version("enginehouse"), "strategy": self.config.routing.strategy}
+        return {"version": _version("enginehouse"), "strategy": self.config.routing.strategy}

@@ -53,7 +53,7 @@ def _texts(value: object) -> Iterator[str]:
     elif isinstance(value, msgspec.Struct):
         for name in value.__struct_fields__:
             yield from _texts(getattr(value, name))
-    elif isinstance(value, Mapping):
+    elif isinstance(value, dict):
         for item in value.values():
             yield from _texts(item)
     elif isinstance(value, list):

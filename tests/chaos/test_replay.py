@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+from tests.chaos.processes import chaos
+
+
+def test_a_seed_replays_byte_for_byte() -> None:
+    seeds = ("--first=50", "--seeds=30", "--digests")
+    once, again = (chaos(*seeds).splitlines()[:-1] for _ in range(2))
+    assert len(once) == 30
+    assert once == again
+    alone = chaos("--first=75", "--seeds=1", "--digests").splitlines()[0]
+    assert alone in once
