@@ -24,11 +24,13 @@ from enginehouse import (
     continue_answer,
     read_json,
 )
+from enginehouse_sim.options import SimOptions, engine_flags
 
 
 class SimDriver(OpenAICompatibleDriver):
     """The driver of the simulated engine, whose model list publishes the models' capabilities."""
 
+    Options = SimOptions
     health_path = "/health"
     streams = StreamTraits(added=("token_ids",), withholds_stop=True, default_max_tokens=16, caches_prefixes=True)
 
@@ -37,10 +39,9 @@ class SimDriver(OpenAICompatibleDriver):
 
         It has a llumlet if there is a migrator for it, and if gRPC is installed.
         """
-        context = ["--context-length", str(spec.context_length)] if spec.context_length else []
         where = ["--host", "127.0.0.1", "--port", str(spec.port)]
         llumlet = ["--llumlet-port", "0"] if "llumlet" in spec.migrators and find_spec("grpc") else []
-        return [sys.executable, "-m", "enginehouse_sim", "--model", spec.model, *where, *context, *llumlet]
+        return [sys.executable, "-m", "enginehouse_sim", "--model", spec.model, *where, *engine_flags(spec), *llumlet]
 
     async def sleep(self, engine: EngineClient) -> bool:
         """Abort the engine's requests and drop its KV cache."""

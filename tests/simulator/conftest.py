@@ -34,7 +34,7 @@ TOKEN = 7
 
 @pytest.fixture
 def new_scheduler() -> Schedulers:
-    """100 blocks of 4 tokens, 100 tokens a step, 10 requests at once, unless told otherwise."""
+    """100 blocks of 4 tokens, 100 tokens a step, 10 requests at once, steps one by one, unless told otherwise."""
 
     def new(
         connector: KvConnector | None = None,
@@ -43,6 +43,7 @@ def new_scheduler() -> Schedulers:
         **constants: Any,
     ) -> BatchScheduler:
         fields = {"block_size": 4, "total_gpu_blocks": 101, "max_num_batched_tokens": 100, "max_num_seqs": 10}
+        fields |= {"async_scheduling": False, "image_tokens": 1}
         limits = SchedulerConstants(**{**fields, "max_model_len": 300, **constants})
         return BatchScheduler(limits, KvCacheManager(limits), connector, grammars, update_workers=update_workers)
 

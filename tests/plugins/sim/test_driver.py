@@ -3,12 +3,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+import click
 import msgspec
 import pytest
 
 from enginehouse import Capabilities, EngineResponse, LaunchSpec, ServedModel, UpstreamError
 from enginehouse.testing.engines import SimEngine
 from enginehouse_sim import SimDriver, register_drivers
+from enginehouse_sim.options import SimOptions
+from enginehouse_sim.simulator.core.options import core_options
+from enginehouse_sim.simulator.core.settings import CoreSettings
 
 
 class Answers:
@@ -40,6 +44,22 @@ def test_an_engine_has_a_llumlet_where_requests_move_by_it() -> None:
     spec = LaunchSpec(model="m", path="", port=1, migrators=["replay", "llumlet"])
     assert SimDriver().command(spec)[-2:] == ["--llumlet-port", "0"]
     assert "--llumlet-port" not in SimDriver().command(msgspec.structs.replace(spec, migrators=["replay"]))
+
+
+def test_options_are_flags() -> None:
+    options = SimOptions(profile="polynomial", async_scheduling=False, staging_thread=True, store_blocks=9)
+    line = SimDriver().command(LaunchSpec(model="a", path="", port=1, options=options))
+    given = line[line.index("--port") + 2 :]
+    assert given == ["--profile", "polynomial", "--store-blocks", "9", "--no-async-scheduling", "--staging-thread"]
+
+
+def test_every_limit_of_the_engine_is_an_option() -> None:
+    @click.command
+    @core_options
+    def engine(core: CoreSettings) -> None: ...
+
+    flags = {flag.removeprefix("--").replace("-", "_") for parameter in engine.params for flag in parameter.opts}
+    assert flags - {"max_model_len", "context_length", "concurrency", "help"} <= set(SimOptions.__struct_fields__)
 
 
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])

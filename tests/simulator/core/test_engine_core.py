@@ -48,7 +48,15 @@ def test_a_request_alone_takes_a_prefill_and_its_decodes(
     assert seconds == pytest.approx(0.1 + 4 * 0.01)
 
 
-@pytest.mark.parametrize("parts", [{"async_scheduling": True}, {"num_spec_tokens": 3}, {"staging_thread": True}])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"async_scheduling": True},
+        {"num_spec_tokens": 3},
+        {"num_spec_tokens": 3, "async_scheduling": True},
+        {"staging_thread": True},
+    ],
+)
 def test_tokens_do_not_depend_on_how_steps_are_made(
     new_core: Callable[..., EngineCore], new_request: Requests, parts: dict[str, Any]
 ) -> None:

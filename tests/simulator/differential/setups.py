@@ -23,6 +23,7 @@ def _limits(random: Random) -> dict[str, Any]:
         "max_num_batched_tokens": random.randint(max(max_num_seqs, 8), 64),
         "watermark": random.choice([0.0, 0.0, 0.1]),
         "reserve_full_sequence": random.random() < 0.8,
+        "async_scheduling": False,
     }
 
 
@@ -112,8 +113,23 @@ def _eagle(random: Random, workload: Workload) -> None:
     workload.limits["draft_method"] = "eagle"
 
 
+def _async_draft_model(random: Random, workload: Workload) -> None:
+    _draft_model(random, workload)
+    _async(random, workload)
+
+
+def _async_eagle(random: Random, workload: Workload) -> None:
+    _eagle(random, workload)
+    _async(random, workload)
+
+
+def _async_eagle_tight(random: Random, workload: Workload) -> None:
+    _async_eagle(random, workload)
+    _tight(random, workload)
+
+
 def _images(random: Random, workload: Workload) -> None:
-    largest = 8
+    workload.limits["image_tokens"] = largest = 8
     workload.limits["max_num_encoder_input_tokens"] = random.randint(largest, 24)
     workload.limits["encoder_cache_size"] = random.randint(largest, 24)
     workload.limits["disable_chunked_mm_input"] = random.random() < 0.3
@@ -175,6 +191,9 @@ SETUPS: dict[str, Callable[[Random, Workload], None]] = {
     "priorities, tight pool": _priorities_tight,
     "async scheduling": _async,
     "async scheduling, tight pool": _async_tight,
+    "async scheduling, drafts by a draft model": _async_draft_model,
+    "async scheduling, drafts by EAGLE": _async_eagle,
+    "async scheduling, drafts by EAGLE, tight pool": _async_eagle_tight,
     "max_num_active_seqs": _active,
     "drafts by ngram": _ngram,
     "drafts by a draft model": _draft_model,

@@ -207,7 +207,8 @@ class VllmEngine(Scheduled):
             for client in outputs.values()
             for each in client.outputs
         )
-        if self._workload.limits.get("num_spec_tokens") and drafts:
+        limits = self._workload.limits
+        if limits.get("num_spec_tokens") and drafts and not limits["async_scheduling"]:
             scheduler.update_draft_token_ids(DraftTokenIds(list(drafts), list(drafts.values())))
 
     def _num_outputs(self, name: str) -> int:

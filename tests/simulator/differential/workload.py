@@ -55,7 +55,12 @@ class Workload(msgspec.Struct, kw_only=True):
     connector: bool = False
 
     def sampled(self, item: Item, num_outputs: int, drafts: Sequence[int]) -> list[int]:
-        """The tokens of one step: one, and one more for each draft that is right."""
+        """The tokens of one step: one, and one more for each draft that is right.
+
+        A step that is planned ahead has placeholders for what the drafter proposes.
+        """
+        if self.limits["async_scheduling"]:
+            drafts = self.drafts(item, num_outputs)[: len(drafts)]
         tokens = [item.outputs[num_outputs]]
         for draft in drafts:
             if draft != tokens[-1] or len(tokens) + num_outputs >= len(item.outputs):

@@ -14,9 +14,16 @@ from tests.support.core_engine import NewEngine, StepByStepEngine
 def engine() -> NewEngine:
     """An engine with so many device blocks (to use) and host blocks."""
 
-    def new(blocks: int, host_blocks: int = 1000, **settings: Any) -> StepByStepEngine:
+    def new(
+        blocks: int, host_blocks: int = 1000, async_scheduling: bool | None = None, **settings: Any
+    ) -> StepByStepEngine:
         constants = SchedulerConstants(
-            block_size=4, total_gpu_blocks=blocks + 1, max_num_batched_tokens=100, max_num_seqs=10, max_model_len=400
+            block_size=4,
+            total_gpu_blocks=blocks + 1,
+            max_num_batched_tokens=100,
+            max_num_seqs=10,
+            max_model_len=400,
+            async_scheduling=async_scheduling,
         )
         steps = {"ttft": 1.0, "tpot": 1.0}
         return StepByStepEngine(

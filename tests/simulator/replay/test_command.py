@@ -69,7 +69,8 @@ def test_a_picture_in_an_unknown_format_is_refused(trace: str, tmp_path: Path) -
 
 def test_steps_are_the_whole_plan(trace: str) -> None:
     steps = [json.loads(line) for line in invoke("steps", trace, "--json").splitlines()]
-    assert [step["step"] for step in steps] == list(range(len(steps)))
+    numbers = [step["step"] for step in steps]
+    assert numbers == sorted(set(numbers))  # those planned behind the last step of a busy time are not made
     first = steps[0]
     assert first["new_requests"][0]["request_id"] == "0"
     assert first["num_scheduled_tokens"] == {"0": 40}

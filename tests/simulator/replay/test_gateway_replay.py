@@ -144,3 +144,23 @@ def test_a_trace_is_read_as_its_requests_come() -> None:
     replay = GatewayReplay(trace(), Setting(gateway=engines(2)))
     assert replay.run().requests == 500
     assert read == 499
+
+
+def test_engines_of_one_model_load_what_another_one_has_stored() -> None:
+    workload = Workload(rate=4, lengths="400:10", prefix_sharing=0.9)
+    shared = []
+    for blocks in (0, 1000):
+        core = CoreSettings(profile="polynomial", store_blocks=blocks)
+        setting = Setting(gateway=engines(4, ("routing.strategy", "round_robin")), core=core)
+        shared.append(replayed(workload.requests(20), setting)[0].cached_tokens)
+    missed = 3 * 352  # the beginning of the first prompt at each of the other three engines
+    assert shared[1] >= shared[0] + missed
+
+
+def test_the_options_of_a_launched_model_count(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text('[models.a]\ndriver = "sim"\ncontext_length = 100\n[models.a.options]\nttft = "3s"\n')
+    setting = Setting(gateway=VirtualSettings(file=file), load_time=0)
+    record, _ = replayed([TraceRequest(arrival=0, input_length=50, output_length=n) for n in (1, 51)], setting)
+    assert list(record.times_to_first) == [pytest.approx(3.0, abs=0.01)]
+    assert report(record).rejections == {"invalid_request": 1}

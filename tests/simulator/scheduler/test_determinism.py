@@ -34,6 +34,7 @@ def digest(seed: int) -> str:
         max_loras=2,
         include_finished_set=True,
         encoder_cache_size=20,
+        image_tokens=20,
     )
     runner = ModelRunner(RunnerSettings(num_spec_tokens=2, seed=seed))
     core = EngineCore(BatchScheduler(constants, KvCacheManager(constants)), runner, ConstantSteps(0.1, 0.01))

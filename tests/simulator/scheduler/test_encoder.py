@@ -1,11 +1,30 @@
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.request import MultiModalInput
 from tests.support.scheduler_fakes import Requests, Run, Schedulers
 
 
 def image(offset: int, length: int, name: str = "") -> MultiModalInput:
     return MultiModalInput(name or f"{offset}/{length}", offset, length)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"max_num_encoder_input_tokens": 63},
+        {"encoder_cache_size": 63},
+        {"max_num_batched_tokens": 63, "disable_chunked_mm_input": True},
+    ],
+)
+def test_a_budget_without_room_for_any_image_is_refused(limits: dict[str, Any]) -> None:
+    budget = next(iter(limits))
+    with pytest.raises(ValueError, match=rf"{budget} \(63\) has no room for an image of 64 tokens"):
+        SchedulerConstants(**limits)
 
 
 def test_images_are_encoded_in_the_step_that_reaches_them(

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT
 from enginehouse_sim.simulator.domain.request import RequestStatus
+from enginehouse_sim.simulator.domain.rules import DraftMethod, VllmVersion
 from enginehouse_sim.simulator.scheduler.preemption import preempt_one
 from enginehouse_sim.simulator.scheduler.step_plan import StepPlan
 from tests.support.scheduler_fakes import Outcome, Requests, Run, Schedulers
@@ -70,9 +73,40 @@ def test_async_scheduling_plans_no_step_behind_the_last_token(
     assert request.status is RequestStatus.FINISHED_LENGTH_CAPPED
 
 
-def test_async_scheduling_and_drafts_exclude_each_other(new_scheduler: Schedulers) -> None:
+def test_a_step_is_planned_ahead_with_placeholders_for_drafts(
+    new_scheduler: Schedulers, new_request: Requests, outcome: Outcome
+) -> None:
+    scheduler = new_scheduler(async_scheduling=True, num_spec_tokens=2)
+    request = new_request(10)
+    scheduler.add_request(request)
+    first, second, third = (scheduler.schedule() for _ in range(3))
+    assert second.scheduled_spec_decode_tokens == third.scheduled_spec_decode_tokens == {"a": [PADDING_DRAFT] * 2}
+    assert (request.num_computed_tokens, request.num_output_placeholders) == (16, 7)
+    scheduler.update_from_output(first, outcome(scheduler, first, {"a": [5]}, spec_token_ids=[[6, 7]]))
+    scheduler.update_from_output(second, outcome(scheduler, second, {"a": [6, 9]}, spec_token_ids=[[8, 8]]))
+    assert request.output_token_ids == [5, 6, 9]
+    assert (request.num_computed_tokens, request.num_output_placeholders) == (15, 3)
+
+
+def test_drafts_that_are_guessed_from_the_last_result_and_planning_ahead_exclude_each_other(
+    new_scheduler: Schedulers,
+) -> None:
     with pytest.raises(ValueError, match="use one of them"):
-        new_scheduler(async_scheduling=True, num_spec_tokens=3)
+        new_scheduler(async_scheduling=True, num_spec_tokens=3, draft_method=DraftMethod.NGRAM)
+
+
+@pytest.mark.parametrize(
+    ("limits", "ahead"),
+    [
+        ({}, True),
+        ({"num_spec_tokens": 3}, True),
+        ({"num_spec_tokens": 3, "draft_method": DraftMethod.NGRAM}, False),
+        ({"vllm_compat": VllmVersion.V0_11}, False),
+        ({"async_scheduling": False}, False),
+    ],
+)
+def test_steps_are_planned_ahead_wherever_vllm_does_so(limits: dict[str, Any], ahead: bool) -> None:
+    assert SchedulerConstants(**limits).plans_ahead is ahead
 
 
 def test_a_grammar_keeps_a_request_to_one_step_at_a_time(

@@ -36,8 +36,9 @@ limits = st.fixed_dictionaries(
         "pace": st.sampled_from(
             [
                 {},
-                {"async_scheduling": True},
+                {"async_scheduling": False},
                 *({"num_spec_tokens": 3, "draft_method": method} for method in DraftMethod),
+                {"num_spec_tokens": 3, "async_scheduling": False},
             ]
         ),
         "watermark": st.sampled_from([0.0, 0.1]),

@@ -71,13 +71,15 @@ async def test_those_that_come_together_run_together(clock: FakeClock) -> None:
     assert [await one for one in running] == [pytest.approx([1.0, 1.5])] * 5
 
 
-async def test_a_request_that_arrives_during_a_step_waits_for_its_end(clock: FakeClock) -> None:
+async def test_a_request_that_arrives_during_a_step_waits_for_it_and_for_the_one_planned_ahead(
+    clock: FakeClock,
+) -> None:
     engine = new_engine(clock)
     first = asyncio.create_task(arrivals(engine, clock, work(3)))
     await clock.advance(1.2)
     second = asyncio.create_task(arrivals(engine, clock, work(2, ("other",))))
     await clock.advance(10)
-    assert await first == pytest.approx([1.0, 1.5, 3.0])  # the third with the other's prompt in the same step
+    assert await first == pytest.approx([1.0, 1.5, 2.0])
     assert await second == pytest.approx([3.0, 3.5])
 
 
@@ -102,7 +104,7 @@ async def test_an_aborted_run_frees_its_blocks_at_once(clock: FakeClock, running
     assert load(engine) == (0, 1, 0.0)
     await clock.advance(10)
     assert first.cancelled()
-    assert (await second)[0] == pytest.approx({0.5: 2.0, 1.2: 2.5}[running_for])
+    assert (await second)[0] == pytest.approx({0.5: 2.5, 1.2: 3.0}[running_for])
     assert load(engine) == IDLE
 
 

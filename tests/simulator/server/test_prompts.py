@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from enginehouse import InvalidRequest
+from enginehouse_sim.simulator.domain.constants import IMAGE_TOKENS
 from enginehouse_sim.simulator.model.text import text_of, token_id
 from enginehouse_sim.simulator.server.generation.prompts import (
-    IMAGE_TOKENS,
     ChatMessage,
     ContentPart,
     ImageUrl,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from enginehouse.domain.errors import RequestError
-from enginehouse.interfaces.drivers import ServedModel
+from enginehouse.interfaces.drivers import LaunchSpec, ServedModel
 
 if TYPE_CHECKING:
     from enginehouse.app.virtual.virtual_request import VirtualRequest
@@ -18,15 +18,14 @@ if TYPE_CHECKING:
 class VirtualBackend(msgspec.Struct, frozen=True, kw_only=True):
     """One engine to play, as it is configured.
 
-    ``models``: those that the configuration names; empty if the engine decides. ``launched``: the gateway loads and
-    stops it, with ``args``.
+    ``models``: those that the configuration names; empty if the engine decides. ``spec``: how the gateway launches it;
+    ``None`` for an engine that runs already.
     """
 
     name: str
     driver: str
     models: Sequence[str] = ()
-    launched: bool = False
-    args: Sequence[str] = ()
+    spec: LaunchSpec | None = None
 
 
 class VirtualEngines(ABC):

@@ -13,6 +13,7 @@ from enginehouse.domain.ticket import SwapDone
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_queues import host_queue
 from enginehouse.engines.idle import IdleKeeper
+from enginehouse.engines.launch_line import launch_spec
 from enginehouse.engines.load_request import load
 from enginehouse.engines.status_publisher import StatusPublisher
 from enginehouse.scheduling.collaborators import EngineControl, QueueListener
@@ -44,8 +45,7 @@ class VirtualHost(EngineControl, QueueListener):
                 name=managed.backend,
                 driver=self._context.config.models[managed.model_name].driver,
                 models=(managed.model_name,),
-                launched=True,
-                args=managed.model.args,
+                spec=launch_spec(managed.model_name, managed.model, managed.driver),
             )
             for replica, managed in self._managed.items()
         }

@@ -13,6 +13,7 @@ from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.disaggregation import Disaggregation, KvAddress
 from enginehouse_sim.simulator.kv.events import KvEvent, KvEvents
+from enginehouse_sim.simulator.kv.external_store import BlockStore, ExternalStore, StoreSource
 from enginehouse_sim.simulator.kv.host_tier import HostTier
 from enginehouse_sim.simulator.kv.source import KvSource
 from enginehouse_sim.simulator.kv.source_connector import SourceConnector
@@ -33,14 +34,15 @@ def build_core(
     *,
     kv_address: KvAddress | None = None,
     kv_bandwidth: float = 64e9,
+    store: BlockStore | None = None,
     makes_text: bool = True,
 ) -> EngineCore:
     """Build a core. ``on_kv_events`` gets the prefix cache's events with each step.
 
     ``sources``: sources of keys and values, besides the host memory of the settings. ``kv_address``: where other
     engines find the blocks that this one keeps for them, and it theirs, over links of ``kv_bandwidth`` bytes per
-    second. Without ``makes_text``, requests get tokens without a meaning, and none ends by itself: that is faster, and
-    takes the same virtual time.
+    second. ``store``: the store of the settings, if other engines share it. Without ``makes_text``, requests get tokens
+    without a meaning, and none ends by itself: that is faster, and takes the same virtual time.
 
     Raises ``ConfigError`` for a profile that cannot be used.
     """
@@ -55,30 +57,39 @@ def build_core(
     kv_cache = KvCacheManager(constants, KvEvents(on_kv_events) if on_kv_events is not None else None)
     hasher = BlockHasher(constants.block_size)
     tier = _host_tier(settings, kv_cache, hasher)
-    all_sources = [*sources, tier] if tier is not None else sources
+    if store is None and settings.store_blocks:
+        store = ExternalStore(settings.store_blocks)
+    all_sources = [*sources, *([tier] if tier is not None else ()), *_stored(settings, store, hasher)]
     disaggregation = None
     if kv_address is not None:
         transfer = KvTransfer(kv_shape(settings), kv_bandwidth)
         disaggregation = Disaggregation(kv_address, hasher, transfer, now=lambda: core.now)
     connector = None
     if all_sources or disaggregation is not None:
-        connector = SourceConnector(hasher, all_sources, disaggregation=disaggregation)
+        connector = SourceConnector(hasher, all_sources, disaggregation=disaggregation, saves=store is not None)
     scheduler = BatchScheduler(constants, kv_cache, connector, GrammarManager() if makes_text else None)
     drafts = constants.use_spec_decode  # are accepted or not by the text that follows
     core = EngineCore(
         scheduler,
         ModelRunner(runner) if makes_text or drafts else TimingRunner(constants.token_capacity),
         _steps(settings),
-        transfer_worker=_transfer_worker(disaggregation) if connector is not None else None,
+        transfer_worker=_transfer_worker(store, disaggregation) if connector is not None else None,
         before_step=Offloading(scheduler, tier, settings.offload).before_step if tier is not None else None,
+        staging_thread=settings.staging_thread,
     )
     return core
 
 
-def _transfer_worker(disaggregation: Disaggregation | None) -> TransferWorker:
+def _stored(settings: CoreSettings, store: BlockStore | None, hasher: BlockHasher) -> Sequence[KvSource]:
+    if store is None:
+        return ()
+    return (StoreSource(store, hasher, KvTransfer(kv_shape(settings), settings.store_bandwidth)),)
+
+
+def _transfer_worker(store: BlockStore | None, disaggregation: Disaggregation | None) -> TransferWorker:
     if disaggregation is None:
-        return TransferWorker()
-    return TransferWorker(finished_sending=disaggregation.finished_sending)
+        return TransferWorker(store)
+    return TransferWorker(store, disaggregation.finished_sending)
 
 
 def kv_shape(settings: CoreSettings) -> KvShape:

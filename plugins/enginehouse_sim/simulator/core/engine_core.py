@@ -42,9 +42,9 @@ class _InFlightStep(NamedTuple):
 class EngineCore:
     """Plans steps, executes them, and processes their results.
 
-    ``now`` is its clock in seconds: each step advances it by the step's duration, and a caller may advance it while
-    there is nothing to do. ``before_step`` is called with the time before each step is planned. With
-    ``async_scheduling``, each step is planned before the result of the previous one is processed. The staging worker
+    ``now`` is its clock in seconds: each step advances it by the step's duration, and ``wait_until`` while there is
+    nothing to do. ``before_step`` is called with the time before each step is planned. With
+    ``plans_ahead``, each step is planned before the result of the previous one is processed. The staging worker
     runs in between, or in a thread with ``staging_thread``. ``makes_text``: the tokens that come in and out matter.
     """
 
@@ -65,7 +65,7 @@ class EngineCore:
         self.makes_text = not isinstance(runner, TimingRunner)
         self._runner = runner
         self._steps = steps
-        self._ahead = 2 if scheduler.state.constants.async_scheduling else 1
+        self._ahead = 2 if scheduler.state.plans_ahead else 1
         self._launched: deque[_InFlightStep] = deque()
         self._lock: AbstractContextManager[Any] = nullcontext()
         self._staging_thread: StagingThread | None = None
@@ -106,6 +106,14 @@ class EngineCore:
         """Whether requests wait or run, or blocks of finished ones are still to be sent."""
         state = self.scheduler.state
         return bool(state.requests or state.transfers.num_kept)
+
+    def wait_until(self, now: float) -> None:
+        """Let time pass in which no step made progress; ``now`` in the past does nothing."""
+        late = now - self.now
+        if late <= 0:
+            return
+        self.now = now
+        self._launched = deque(step._replace(ends_at=step.ends_at + late) for step in self._launched)
 
     def step(self) -> StepResult:
         """Make one whole step."""
@@ -152,12 +160,17 @@ class EngineCore:
         self._launched.append(_InFlightStep(scheduled, result, ends_at, load))
 
     def _seconds(self, scheduled: SchedulerOutput, load: StepLoad, begins_at: float) -> float:
-        """The step's duration; a step with nothing to compute ends when a load arrives, and soon in any case."""
+        """The step's duration.
+
+        A step with nothing to compute ends with the step before it, or when a load arrives, and soon in any case.
+        """
         stall = 0.0
         if self._transfer_worker is not None:
             stall = self._transfer_worker.begin_step(scheduled.kv_connector_metadata, begins_at)
         if scheduled.num_scheduled_tokens or not self.has_requests:
             return stall + self._steps.seconds(load)
+        if any(launched.scheduled.num_scheduled_tokens for launched in self._launched):
+            return stall
         arrival = self._transfer_worker.next_arrival if self._transfer_worker is not None else None
         return stall + (IDLE_STEP if arrival is None else min(IDLE_STEP, max(0.0, arrival - begins_at)))
 

@@ -70,6 +70,8 @@ _OPTIONS = (
     click.option(
         "--host-bandwidth", type=click.FloatRange(min=1), default=25e9, help="Bytes per second to host memory."
     ),
+    _count("--store-blocks", help="Blocks of a store that engines of the same model share."),
+    click.option("--store-bandwidth", type=click.FloatRange(min=1), default=10e9, help="Bytes per second from there."),
     _positive("--offload-within", "starvation_within", default=8, help="Passes before blocks run out to offload in."),
     _positive("--offload-safe-for", "safe_for", default=32, help="Passes that blocks must last for a return."),
     click.option(
@@ -91,12 +93,17 @@ _OPTIONS = (
         "--reserve-full-sequence/--no-reserve-full-sequence",
         help="Admit a request only if all of its known tokens fit.",
     ),
-    click.option("--async-scheduling/--no-async-scheduling", default=False, help="Plan one step ahead of its result."),
+    click.option(
+        "--async-scheduling/--no-async-scheduling",
+        default=None,
+        help="Plan each step before the result of the one before; default: on, but not with --draft-method ngram.",
+    ),
     _positive("--max-num-encoder-input-tokens", default=8192, help="Most tokens of images to encode in a step."),
     _positive("--encoder-cache-size", default=8192, help="Tokens of encoded images to keep."),
     click.option("--disable-chunked-mm-input", is_flag=True, help="Compute no image in pieces."),
     _count("--staging-depth", default=16, help="Waiting requests to match ahead; vLLM matches none."),
     _share("--staging-block-share", default=0.25, help="Share of all blocks that these may keep from eviction."),
+    click.option("--staging-thread", is_flag=True, help="Match them in a thread: steps are not repeatable any more."),
     _share("--watermark", default=0.0, help="Share of all blocks that an admission leaves free."),
     _count("--num-spec-tokens", help="Tokens drafted for each step of a request."),
     _one_of(DraftMethod)("--draft-method", default="eagle", help="Who drafts, which decides what drafts cost."),

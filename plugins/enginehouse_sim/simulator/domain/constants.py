@@ -15,6 +15,9 @@ from enginehouse_sim.simulator.domain.rules import (
     VllmVersion,
 )
 
+IMAGE_TOKENS = 64
+"""The tokens that stand for one image."""
+
 
 class SchedulingPolicy(str, Enum):
     """The order of waiting requests: ``fcfs`` by arrival; ``priority`` by the smaller ``priority``, then by arrival."""
@@ -28,16 +31,16 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
 
     ``vllm_compat``: the version of vLLM whose rules apply. ``long_prefill_token_threshold``: the most tokens of one
     prompt in a step while others wait or run; 0 is no limit. ``num_spec_tokens``: draft tokens per request and step, by
-    ``draft_method``; 0 disables speculative decoding. ``max_num_encoder_input_tokens``,
-    ``encoder_cache_size``: the encoder's budget for a step, and its cache. ``max_loras``: adapters in one step;
-    ``None`` is any number. ``watermark``: the share of all blocks that an admission leaves free.
+    ``draft_method``; 0 disables speculative decoding. ``max_num_encoder_input_tokens``, ``encoder_cache_size``: the
+    encoder's budget for a step, and its cache; ``image_tokens``: the most tokens of an image. ``max_loras``: adapters
+    in one step; ``None`` is any number. ``watermark``: the share of all blocks that an admission leaves free.
     ``reserve_full_sequence``: admit a request only if all of its known tokens fit, as vLLM's
     ``scheduler_reserve_full_isl`` does; it prevents thrashing. ``include_finished_set``: report to each client which of
     its requests finished.
 
     ``max_num_active_seqs``: admit no request while so many run; ``None`` is no limit. ``prefill_schedule_interval``:
     while requests run, admit others in every so many-th step only. ``async_scheduling``: plan a step before the outcome
-    of the previous one is known; not together with drafts. ``staging_block_share``: the share of all blocks that
+    of the previous one is known; ``None`` is vLLM's default. ``staging_block_share``: the share of all blocks that
     waiting requests may pin; ``staging_depth``: how many of them are prepared ahead.
     """
 
@@ -53,6 +56,7 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     disable_chunked_mm_input: bool = False
     max_num_encoder_input_tokens: int = 8192
     encoder_cache_size: int = 8192
+    image_tokens: int = IMAGE_TOKENS
     policy: SchedulingPolicy = SchedulingPolicy.FCFS
     num_spec_tokens: int = 0
     draft_method: DraftMethod = DraftMethod.EAGLE
@@ -63,16 +67,30 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     log_stats: bool = True
     max_num_active_seqs: int | None = None
     prefill_schedule_interval: int = 1
-    async_scheduling: bool = False
+    async_scheduling: bool | None = None
     staging_block_share: float = 0.25
     staging_depth: int = 16
 
     def __post_init__(self) -> None:
-        if self.async_scheduling and self.num_spec_tokens:
+        if self.async_scheduling and self.draft_rules.needs_result:
             raise ValueError(
-                "async_scheduling plans a step before the tokens that num_spec_tokens would guess from are known: "
-                "use one of them"
+                f"async_scheduling plans a step before the tokens are known that draft_method "
+                f"{self.draft_method.value!r} would guess from: use one of them"
             )
+        budgets = ["max_num_encoder_input_tokens", "encoder_cache_size"]
+        if self.disable_chunked_mm_input:
+            budgets.append("max_num_batched_tokens")
+        for budget in budgets:
+            tokens = getattr(self, budget)
+            if tokens < self.image_tokens:
+                raise ValueError(f"{budget} ({tokens}) has no room for an image of {self.image_tokens} tokens")
+
+    @property
+    def plans_ahead(self) -> bool:
+        """Whether each step is planned before the result of the previous one is known."""
+        if self.async_scheduling is None:
+            return self.rules.async_by_default and not self.draft_rules.needs_result
+        return self.async_scheduling
 
     @property
     def rules(self) -> SchedulingRules:

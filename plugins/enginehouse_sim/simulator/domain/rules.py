@@ -25,7 +25,7 @@ class SchedulingRules(msgspec.Struct, frozen=True, kw_only=True):
     for drafts when it is admitted, not only when it runs. ``pad_first_decode``: a request whose only missing token is
     its next one gets a full set of drafts at once, which are all rejected, so that all decodes of a step have equal
     lengths. ``release_images_after_step``: encodings are released when the step that used them is over, not when it is
-    planned.
+    planned. ``async_by_default``: ``async_scheduling`` is on unless it is switched off.
     """
 
     stop_before_length: bool = True
@@ -35,6 +35,7 @@ class SchedulingRules(msgspec.Struct, frozen=True, kw_only=True):
     lookahead_at_admission: bool = True
     pad_first_decode: bool = True
     release_images_after_step: bool = True
+    async_by_default: bool = True
 
 
 RULES = {
@@ -47,6 +48,7 @@ RULES = {
         lookahead_at_admission=False,
         pad_first_decode=False,
         release_images_after_step=False,
+        async_by_default=False,
     ),
 }
 
@@ -64,17 +66,19 @@ class DraftRules(msgspec.Struct, frozen=True, kw_only=True):
 
     ``lookahead``: whether the drafter needs room for keys and values of its drafts. ``slots``: more places of the token
     budget for each request. ``drops_last_block``: a prefix match loses its last block, which the drafter computes again
-    for its hidden states. ``reads_ahead``: known tokens that it reads beyond those computed.
+    for its hidden states. ``reads_ahead``: known tokens that it reads beyond those computed. ``needs_result``: whether
+    drafts are made from the result of a step, outside of the model, so that the next step cannot be planned before.
     """
 
     lookahead: bool = False
     slots: int = 0
     drops_last_block: bool = False
     reads_ahead: int = 0
+    needs_result: bool = False
 
 
 DRAFT_RULES = {
-    DraftMethod.NGRAM: DraftRules(),
+    DraftMethod.NGRAM: DraftRules(needs_result=True),
     DraftMethod.DRAFT_MODEL: DraftRules(lookahead=True, slots=1),
     DraftMethod.EAGLE: DraftRules(lookahead=True, drops_last_block=True, reads_ahead=1),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -11,14 +12,33 @@ from enginehouse_sim.simulator.kv.source import KvSource
 from enginehouse_sim.simulator.steps.transfer import KvTransfer
 
 
-class ExternalStore:
-    """Up to ``capacity`` blocks, or any number; evicts the least recently used, the tail of a sequence first.
+class BlockStore(ABC):
+    """Up to a capacity of blocks; the least recently used are evicted, the tail of a sequence first."""
 
-    ``version`` changes when blocks are evicted.
-    """
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """A number that changes when blocks are evicted."""
+
+    @abstractmethod
+    def count_leading(self, hashes: Sequence[int]) -> int:
+        """How many of the blocks are stored, up to the first one that is missing."""
+
+    @abstractmethod
+    def put(self, hashes: Sequence[int]) -> None:
+        """Store these blocks of one sequence; blocks already stored count as used."""
+
+    @abstractmethod
+    def use(self, hashes: Sequence[int]) -> None:
+        """Mark these blocks of one sequence as used; missing ones stay missing."""
+
+
+class ExternalStore(BlockStore):
+    """A store for the engines of one process; without a ``capacity``, any number of blocks."""
+
+    version = 0
 
     def __init__(self, capacity: int | None = None) -> None:
-        self.version = 0
         self._capacity = capacity
         self._blocks: OrderedDict[int, None] = OrderedDict()
 
@@ -26,14 +46,12 @@ class ExternalStore:
         return len(self._blocks)
 
     def count_leading(self, hashes: Sequence[int]) -> int:
-        """How many of the blocks are stored, up to the first one that is missing."""
         for index, content in enumerate(hashes):
             if content not in self._blocks:
                 return index
         return len(hashes)
 
     def put(self, hashes: Sequence[int]) -> None:
-        """Store these blocks of one sequence; blocks already stored count as used."""
         for content in reversed(hashes):
             self._blocks[content] = None
             self._blocks.move_to_end(content)
@@ -43,7 +61,6 @@ class ExternalStore:
                 self._blocks.popitem(last=False)
 
     def use(self, hashes: Sequence[int]) -> None:
-        """Mark these blocks of one sequence as used; missing ones stay missing."""
         self.put([content for content in hashes if content in self._blocks])
 
 
@@ -51,7 +68,7 @@ class StoreSource(KvSource):
     """The store as a source of one engine, over a link of its own."""
 
     def __init__(
-        self, store: ExternalStore, hasher: BlockHasher, transfer: KvTransfer, *, load_async: bool = True
+        self, store: BlockStore, hasher: BlockHasher, transfer: KvTransfer, *, load_async: bool = True
     ) -> None:
         self.load_async = load_async
         self.store = store

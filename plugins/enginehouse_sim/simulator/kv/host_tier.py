@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from enginehouse_sim.simulator.domain.request import RequestState
@@ -49,6 +51,10 @@ class HostTier(KvSource):
         """Whether blocks of the request are here, or on their way."""
         return request_id in self._kept
 
+    def has_room_for(self, request: RequestState) -> bool:
+        """Whether the computed blocks of ``request`` would fit now."""
+        return self._num_missing(self._computed(request)) <= self.num_free_blocks
+
     def begin_offload(self, request: RequestState) -> KvMove | None:
         """Begin to copy the computed blocks of ``request``. Return ``None``, and do nothing, if they do not fit.
 
@@ -56,9 +62,8 @@ class HostTier(KvSource):
         """
         if request.request_id in self._kept:
             raise ValueError(f"request {request.request_id!r} was offloaded already: restore it first")
-        num_blocks = min(request.num_computed_tokens, request.num_tokens - 1) // self._hasher.block_size
-        hashes = self._hasher.extend(request)[:num_blocks]
-        missing = sum(content not in self._holders for content in hashes)
+        hashes = self._computed(request)
+        missing = self._num_missing(hashes)
         if missing > self.num_free_blocks:
             return None
         for content in hashes:
@@ -66,7 +71,7 @@ class HostTier(KvSource):
         self._kept[request.request_id] = hashes
         self._copying.add(request.request_id)
         size = self._hasher.block_size
-        return KvMove(num_blocks * size, missing, self.seconds(missing * size))
+        return KvMove(len(hashes) * size, missing, self.seconds(missing * size))
 
     def finish_offload(self, request: RequestState) -> int:
         """The copy is complete: free the device blocks. Return how many more blocks are free now."""
@@ -118,6 +123,14 @@ class HostTier(KvSource):
 
     def release(self, request: RequestState) -> None:
         self._discard(request.request_id)
+
+    def _computed(self, request: RequestState) -> list[int]:
+        """The hashes of the computed blocks whose tokens are known."""
+        num_blocks = min(request.num_computed_tokens, request.num_tokens - 1) // self._hasher.block_size
+        return self._hasher.extend(request)[:num_blocks]
+
+    def _num_missing(self, hashes: Sequence[int]) -> int:
+        return sum(content not in self._holders for content in hashes)
 
     def _discard(self, request_id: str) -> None:
         self._copying.discard(request_id)

@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 import msgspec
 
 from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput
-from enginehouse_sim.simulator.kv.external_store import ExternalStore
+from enginehouse_sim.simulator.kv.external_store import BlockStore
 
 
 class KvLoad(msgspec.Struct, frozen=True):
@@ -33,9 +33,7 @@ class TransferWorker:
     ``finished_sending`` returns the requests whose kept blocks are no longer needed.
     """
 
-    def __init__(
-        self, store: ExternalStore | None = None, finished_sending: Callable[[], Sequence[str]] = tuple
-    ) -> None:
+    def __init__(self, store: BlockStore | None = None, finished_sending: Callable[[], Sequence[str]] = tuple) -> None:
         self._store = store
         self._finished_sending = finished_sending
         self._arrivals: list[tuple[float, int, str]] = []

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from enginehouse_sim.simulator.domain.outputs import (
+    PADDING_DRAFT,
     CachedRequestData,
     ModelRunnerOutput,
     NewRequestData,
@@ -72,9 +73,9 @@ class ModelRunner:
 
 
 class _CachedRequest:
-    """A request as the model runner keeps it: all of its tokens, and the sampler after them."""
+    """A request as the model runner keeps it: all of its tokens, the sampler after them, and its own drafts of them."""
 
-    __slots__ = ("block_ids", "data", "is_plain", "prompt_length", "sampler", "tokens")
+    __slots__ = ("block_ids", "data", "drafted", "is_plain", "prompt_length", "sampler", "tokens")
 
     def __init__(self, data: NewRequestData, settings: RunnerSettings) -> None:
         self.data = data
@@ -82,12 +83,14 @@ class _CachedRequest:
         self.prompt_length = len(data.prompt_token_ids)
         self.tokens = [*data.prompt_token_ids, *data.output_token_ids]
         self.block_ids = list(data.block_ids)
+        self.drafted: list[int] = []
         self.sampler = self._new_sampler(settings)
 
     def resume(self, data: CachedRequestData, settings: RunnerSettings) -> None:
         """Continue after a preemption, with other blocks."""
         self.tokens = list(data.token_ids)
         self.block_ids = list(data.new_block_ids)
+        self.drafted = []
         self.sampler = self._new_sampler(settings)
 
     def _new_sampler(self, settings: RunnerSettings) -> TextSampler:
@@ -104,9 +107,17 @@ class _CachedRequest:
         self.tokens.append(token)
         return token
 
-    def drafts(self, settings: RunnerSettings) -> list[int]:
+    def draft(self, settings: RunnerSettings) -> list[int]:
         sampler = self.sampler.copy()
-        return [sampler.draft(settings.draft_acceptance) for _ in range(settings.num_spec_tokens)]
+        self.drafted = [sampler.draft(settings.draft_acceptance) for _ in range(settings.num_spec_tokens)]
+        return self.drafted
+
+    def drafts(self, planned: Sequence[int]) -> Sequence[int]:
+        """The drafts for placeholders in a plan: its own ones, as far as there are any."""
+        if not planned or planned[0] != PADDING_DRAFT:
+            return planned
+        own = self.drafted[: len(planned)]
+        return [*own, *planned[len(own) :]]
 
 
 class _Step:
@@ -144,7 +155,8 @@ class _Step:
     def _run_general(self, request: _CachedRequest, computed: int) -> None:
         request_id = request.data.request_id
         scheduled = self._scheduled[request_id]
-        drafts = self._drafts.get(request_id, ()) if self._drafts else ()
+        drafts = request.drafts(self._drafts.get(request_id, ())) if self._drafts else ()
+        computed = min(computed, len(request.tokens) - 1)  # a plan ahead of the last result counts all drafts as right
         if self._memory:
             self._compute(self._memory, request, drafts, computed, scheduled)
         known = len(request.tokens)
@@ -165,7 +177,7 @@ class _Step:
         self._req_ids.append(request_id)
         self._sampled.append(sampled)
         if self._settings.num_spec_tokens:
-            self._spec.append(request.drafts(self._settings) if sampled else [])
+            self._spec.append(request.draft(self._settings) if sampled else [])
 
     def _sample_special(self, request: _CachedRequest, drafts: Sequence[int]) -> list[int]:
         data = request.data

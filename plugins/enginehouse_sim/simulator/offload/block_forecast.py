@@ -66,8 +66,10 @@ class BlockForecast:
     def _figures(self, request: RequestState, shared: Sequence[int]) -> RequestFigures:
         return RequestFigures(
             request_id=request.request_id,
-            num_tokens=request.num_tokens,
-            num_computed_tokens=min(request.num_computed_tokens, request.num_tokens - 1),
+            num_tokens=request.num_tokens + request.num_output_placeholders,
+            num_computed_tokens=min(
+                request.num_computed_tokens, request.num_tokens + request.num_output_placeholders - 1
+            ),
             remaining_tokens=self.remaining_tokens(request),
             shared_blocks=shared,
         )

@@ -23,9 +23,10 @@ class _Copying(NamedTuple):
 class Offloading:
     """Projects the worst case before each step, and offloads requests so that it does not occur.
 
-    A selected request runs until its last block is full, or until its deadline. Then it is paused while its blocks are
-    copied, frees them, and returns through the head of the waiting queue with the copied tokens. While requests are
-    offloaded, or while it would not be safe, no new request is admitted.
+    A selected request runs until its last block is full, or until its deadline. Then it is paused, and once its steps
+    in flight are over, its blocks are copied. After that it frees them, and returns through the head of the waiting
+    queue with the copied tokens. While requests are offloaded, or while it would not be safe, no new request is
+    admitted.
     """
 
     def __init__(self, scheduler: BatchScheduler, tier: HostTier, settings: OffloadSettings) -> None:
@@ -37,6 +38,7 @@ class Offloading:
         self._forecast = BlockForecast(scheduler.state, settings.safe_for)
         self._last_projection = LastProjection(scheduler.state, settings)
         self._selected: dict[str, int] = {}  # by request, the step before which its copy must begin
+        self._leaving: dict[str, RequestState] = {}  # paused, and steps of it may be in flight
         self._copying: dict[str, _Copying] = {}
         self._offloaded: dict[str, RequestState] = {}
         self._outputs_at_return: dict[str, int] = {}
@@ -47,6 +49,7 @@ class Offloading:
         self._finish_copies(now)
         self._resume()
         self._select()
+        self._pause_selected()
         self._begin_copies(now)
         self._state.max_new_requests = self._max_new_requests()
 
@@ -66,7 +69,7 @@ class Offloading:
         needed = projection.predicted_blocks_per_pass[: self._settings.starvation_within]
         candidates = [self._candidate(request) for request in self._state.running[1:] if self._may_move(request)]
         plan = plan_offload(candidates, max(needed) - self._forecast.total_blocks, self._settings.order)
-        last_step = self._state.next_step + max(0, starvation - 1)
+        last_step = self._state.next_step + max(0, starvation - 1 - self._state.plans_ahead)
         by = {each.request_id: self._state.next_step + each.tokens_to_boundary for each in plan.selected}
         self._selected = {name: min(step, last_step, self._selected.get(name, step)) for name, step in by.items()}
 
@@ -74,7 +77,7 @@ class Offloading:
         name = request.request_id
         decodes = request.num_tokens - request.num_computed_tokens <= 1
         made = len(request.output_token_ids) - self._outputs_at_return.get(name, 0)
-        return decodes and made >= self._settings.guaranteed_tokens and self._state.last_step_in_flight(name) < 0
+        return decodes and made >= self._settings.guaranteed_tokens
 
     def _candidate(self, request: RequestState) -> OffloadCandidate:
         size = self._state.constants.block_size
@@ -86,18 +89,29 @@ class Offloading:
             priority=request.priority,
         )
 
-    def _begin_copies(self, now: float) -> None:
+    def _pause_selected(self) -> None:
+        """Pause selected requests whose time has come; if host memory is full, the scheduler preempts one instead."""
         for name, by in list(self._selected.items()):
             request = self._state.requests[name]
             at_boundary = request.num_computed_tokens % self._state.constants.block_size == 0
             if not at_boundary and self._state.next_step < by:
                 continue
             del self._selected[name]
-            move = self._tier.begin_offload(request)
-            if move is not None:  # host memory is not full; otherwise the scheduler preempts
+            if self._tier.has_room_for(request):
                 self._scheduler.pause(name, keep_blocks=True)
+                self._leaving[name] = request
+
+    def _begin_copies(self, now: float) -> None:
+        for name, request in list(self._leaving.items()):
+            if self._state.last_step_in_flight(name) >= 0:
+                continue
+            move = self._tier.begin_offload(request)
+            if move is not None:
                 self._copying[name] = _Copying(request, now + move.seconds)
                 self.num_offloaded += 1
+            elif not self._scheduler.resume(name):
+                continue
+            del self._leaving[name]
 
     def _finish_copies(self, now: float) -> None:
         """Free the blocks of requests whose copies are complete."""
@@ -128,7 +142,7 @@ class Offloading:
         following = self._state.staging.peek()
         if following is None or not self._state.running:
             return None
-        if self._copying or self._offloaded or following.output_token_ids:
+        if self._leaving or self._copying or self._offloaded or following.output_token_ids:
             return 0
         if self._last_projection.is_known_unsafe(following):
             return 0
@@ -139,7 +153,7 @@ class Offloading:
 
     def _remove_finished(self) -> None:
         live = self._state.requests
-        ours: tuple[dict[str, Any], ...] = (self._selected, self._copying, self._offloaded, self._outputs_at_return)
-        for requests in ours:
+        ours: tuple[dict[str, Any], ...] = (self._selected, self._leaving, self._copying, self._offloaded)
+        for requests in (*ours, self._outputs_at_return):
             for name in [name for name in requests if name not in live]:
                 del requests[name]

@@ -24,9 +24,11 @@ from enginehouse import (
     VirtualRequest,
     VirtualSettings,
 )
+from enginehouse_sim.options import engine_flags
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.options import with_flags
 from enginehouse_sim.simulator.core.settings import CoreSettings
+from enginehouse_sim.simulator.kv.external_store import ExternalStore
 from enginehouse_sim.simulator.replay.figures.record import Record, RequestRecord
 from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine, moment_of
@@ -38,7 +40,7 @@ PATH = "/v1/completions"
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What is simulated: a gateway, and engines with ``core``; flags of launched ``sim`` models win over it.
+    """What is simulated: a gateway, and engines with ``core``; options of launched ``sim`` models win over it.
 
     ``load_time``: the seconds that an engine takes to load. ``model``: of requests whose trace names none.
     """
@@ -95,6 +97,7 @@ class GatewayReplay(VirtualEngines):
         self._model = ""
         self._live = 0
         self._engines: dict[str, PlayedEngine] = {}
+        self._stores: dict[tuple[frozenset[str], int], ExternalStore] = {}
         self._steps: list[tuple[float, int, PlayedEngine]] = []
         self._loop: VirtualLoop
         self._gateway: VirtualGateway
@@ -127,6 +130,8 @@ class GatewayReplay(VirtualEngines):
             self.record.swaps = gateway.swaps
         finally:
             gateway.close()
+            for engine in self._engines.values():
+                engine.close()
             await asyncio.sleep(0)  # tasks see that they were cancelled
 
     # --- as the world of the loop
@@ -181,12 +186,20 @@ class GatewayReplay(VirtualEngines):
     # --- inside
 
     def _engine(self, backend: VirtualBackend) -> PlayedEngine:
-        core = build_core(self._core(backend), makes_text=False)
+        settings = self._core(backend)
+        core = build_core(settings, store=self._store(backend, settings), makes_text=False)
         return PlayedEngine(backend.name, core, self.record, _answered, self._ended)
 
+    def _store(self, backend: VirtualBackend, settings: CoreSettings) -> ExternalStore | None:
+        """The store that all engines with the same models and blocks of the same size share."""
+        if not settings.store_blocks:
+            return None
+        key = (frozenset(backend.models), settings.constants.block_size)
+        return self._stores.setdefault(key, ExternalStore(settings.store_blocks))
+
     def _core(self, backend: VirtualBackend) -> CoreSettings:
-        core = self._setting.core
-        return with_flags(core, backend.args) if backend.launched and backend.driver == "sim" else core
+        core, spec = self._setting.core, backend.spec
+        return with_flags(core, [*engine_flags(spec), *spec.args]) if spec and backend.driver == "sim" else core
 
     def _begin_step(self, engine: PlayedEngine) -> None:
         if engine.busy and not engine.is_stepping:

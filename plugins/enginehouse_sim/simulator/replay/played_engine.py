@@ -83,7 +83,7 @@ class PlayedEngine:
             return False
         wanted.block_hashes = block_hashes_of(asked, number, constants.block_size)
         if not self._live:
-            self._core.now = max(self._core.now, at)
+            self._core.wait_until(at)
         self._live[wanted.request_id] = request
         self._core.add_request(wanted)
         return True
@@ -133,6 +133,10 @@ class PlayedEngine:
     def restart(self) -> None:
         """Forget the prefix cache, as a new process has none."""
         self._core.scheduler.reset_prefix_cache()
+
+    def close(self) -> None:
+        """Stop its threads."""
+        self._core.shutdown()
 
     def moment(self) -> tuple[int, int, float]:
         """The requests that run and that wait, and the share of blocks in use."""

@@ -51,6 +51,7 @@ class Replay:
             if engine.now >= moments.due:
                 moments.add(moment_of(engine.now, [engine], 0))
         self.record.ended = engine.now
+        engine.close()
 
     def _admit(self, number: int, asked: TraceRequest) -> None:
         request = RequestRecord(asked.arrival, asked.input_length)

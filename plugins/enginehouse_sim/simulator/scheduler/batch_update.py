@@ -94,8 +94,6 @@ def _update_part(
         if token_ids:
             if request_id in drafts_of:
                 _reject_drafts(update, request, len(drafts_of[request_id]), len(token_ids) - 1)
-            elif request.num_output_placeholders:
-                _fill_placeholder(update, state, request)
             if (
                 len(token_ids) == 1
                 and len(request.all_token_ids) + 1 < request.max_num_tokens
@@ -104,6 +102,8 @@ def _update_part(
                 request.append(token_ids[0])
             else:
                 token_ids, stopped = append_until_stop(rules, request, token_ids)
+            if request.num_output_placeholders:
+                _fill_placeholders(update, state, request, len(token_ids))
             output = EngineCoreOutput(request_id, token_ids, num_cached_tokens=request.num_cached_tokens)
             if logprobs is not None:
                 output.new_logprobs = logprobs[row][: len(token_ids)]
@@ -129,10 +129,13 @@ def _reject_drafts(update: BatchUpdate, request: RequestState, num_drafts: int, 
     update.num_accepted += num_accepted
     if request.num_computed_tokens:
         request.num_computed_tokens -= num_drafts - num_accepted
+    if request.num_output_placeholders:
+        request.num_output_placeholders -= num_drafts - num_accepted
 
 
-def _fill_placeholder(update: BatchUpdate, state: SchedulerState, request: RequestState) -> None:
-    """A token that was expected has arrived."""
-    request.num_output_placeholders -= 1
-    if (request.num_computed_tokens - request.num_output_placeholders) % state.constants.block_size == 0:
+def _fill_placeholders(update: BatchUpdate, state: SchedulerState, request: RequestState, num_tokens: int) -> None:
+    """Tokens that were expected have arrived."""
+    request.num_output_placeholders -= num_tokens
+    known = request.num_computed_tokens - request.num_output_placeholders
+    if known % state.constants.block_size < num_tokens:
         update.filled.append(request)

@@ -70,8 +70,9 @@ def _num_new_tokens(state: SchedulerState, request: RequestState, budget: int) -
 
 
 def _will_reach_max_tokens(request: RequestState) -> bool:
-    """Whether the steps in flight finish the request for certain."""
-    return len(request.output_token_ids) + request.num_output_placeholders >= request.max_tokens
+    """Whether the steps in flight finish the request for certain, even if they reject all drafts."""
+    least = request.num_computed_tokens + 2 - request.num_output_placeholders
+    return least >= request.num_prompt_tokens + request.max_tokens
 
 
 def _allocate(
@@ -99,7 +100,7 @@ def _take_drafts(plan: StepPlan, request: RequestState, num_new_tokens: int) -> 
     """Schedule as many drafts as fit; drop the others."""
     if not request.spec_token_ids:
         return
-    num_drafts = num_new_tokens + request.num_computed_tokens - request.num_tokens
+    num_drafts = num_new_tokens + request.num_computed_tokens - request.num_tokens - request.num_output_placeholders
     if num_drafts > 0:
         plan.spec_tokens[request.request_id] = request.spec_token_ids[:num_drafts]
     request.spec_token_ids = []
@@ -109,7 +110,7 @@ def _fast_path_until(constants: SchedulerConstants, request: RequestState, compu
     """Up to where single tokens need no new block, fill none, and reach no limit."""
     if constants.num_spec_tokens or request.mm_inputs or computed % constants.block_size == 0:
         return 0
-    if constants.async_scheduling and request.structured_output is not None:
+    if constants.plans_ahead and request.structured_output is not None:
         return 0
     last_place = (computed // constants.block_size + 1) * constants.block_size - 1
     return min(last_place, constants.max_model_len - 1, request.num_prompt_tokens + request.max_tokens - 1)

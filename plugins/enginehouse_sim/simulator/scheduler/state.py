@@ -17,8 +17,8 @@ from enginehouse_sim.simulator.scheduler.staging import Staging
 class SchedulerState:
     """Each request is in ``requests``, and in one of ``running`` (in order of admission), ``staging`` and ``paused``.
 
-    ``tracks_prefills``: whether requests keep up ``is_prefill_chunk``. ``in_flight``: the steps whose result is not
-    known yet. ``max_new_requests``: how many requests without outputs may
+    ``plans_ahead``: as in the limits. ``tracks_prefills``: whether requests keep up ``is_prefill_chunk``.
+    ``in_flight``: the steps whose result is not known yet. ``max_new_requests``: how many requests without outputs may
     be admitted in a step; ``None`` is any number.
     """
 
@@ -33,6 +33,7 @@ class SchedulerState:
         self.kv_cache = kv_cache
         self.connector = connector
         self.grammars = grammars
+        self.plans_ahead = constants.plans_ahead
         self.tracks_prefills = connector is not None or constants.use_spec_decode
         self.requests: dict[str, RequestState] = {}
         self.running: list[RequestState] = []

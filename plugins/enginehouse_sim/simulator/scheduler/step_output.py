@@ -46,10 +46,20 @@ def advance_computed(state: SchedulerState, plan: StepPlan) -> None:
         for request in plan.requests:
             known = request.num_tokens + request.num_output_placeholders
             request.is_prefill_chunk = request.num_computed_tokens < known
-    if state.constants.async_scheduling:
-        for request in plan.requests:
-            if request.num_computed_tokens >= request.num_tokens + request.num_output_placeholders:
-                request.num_output_placeholders += 1
+    if state.plans_ahead:
+        _expect_tokens(state, plan)
+
+
+def _expect_tokens(state: SchedulerState, plan: StepPlan) -> None:
+    """Count the tokens to come, and the drafts after them, which the model runner makes by then."""
+    drafts = [PADDING_DRAFT] * state.constants.num_spec_tokens
+    for request in plan.requests:
+        if request.num_computed_tokens < len(request.all_token_ids) + request.num_output_placeholders:
+            continue
+        request.num_output_placeholders += 1
+        if drafts:
+            request.num_output_placeholders += len(plan.spec_tokens.get(request.request_id, ()))
+            request.spec_token_ids = drafts if request.structured_output is None else []
 
 
 def _common_prefix_blocks(state: SchedulerState) -> int:

@@ -91,12 +91,17 @@ def remove_finished(state: SchedulerState, requests: Sequence[RequestState]) -> 
 
 
 def _take_new_drafts(state: SchedulerState, result: ModelRunnerOutput) -> None:
-    """Keep drafts of requests that lack their next token alone: no prompt is left, and no step is in flight."""
+    """Keep drafts of requests that lack their next token alone: no prompt is left, and no step is in flight.
+
+    Where steps are planned ahead, the model runner keeps the drafts, but for those that a grammar must check.
+    """
     if result.spec_token_ids is None:
         return
     for request_id, drafts in zip(result.req_ids, result.spec_token_ids, strict=True):
         request = state.requests.get(request_id)
         if request is None or request.num_computed_tokens != request.num_tokens - 1:
+            continue
+        if state.plans_ahead and request.structured_output is None:
             continue
         if request.structured_output is not None and state.grammars is not None:
             drafts = state.grammars.validate_tokens(request, drafts)

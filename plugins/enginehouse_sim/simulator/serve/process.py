@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from enginehouse import ConfigError
 from enginehouse_sim.simulator.core.build import build_core, kv_shape
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.handover.side_channel import SideChannel
 from enginehouse_sim.simulator.kv.disaggregation import KvAddress
+from enginehouse_sim.simulator.kv.external_store import BlockStore
 from enginehouse_sim.simulator.kv.remote_blocks import RemoteBlockRegistry
 from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
 from enginehouse_sim.simulator.server.application import Application
@@ -56,6 +58,7 @@ def run(settings: Settings, announce: Callable[[str], None]) -> None:
         sources=[migrated_kv] if migrated_kv is not None else (),
         kv_address=kv_address,
         kv_bandwidth=settings.kv_bandwidth,
+        store=_store(settings),
     )
     beside = _Beside(publisher, migrated_kv, kv_address, listener)
     try:
@@ -64,6 +67,17 @@ def run(settings: Settings, announce: Callable[[str], None]) -> None:
         asyncio.run(_serve(settings, core, beside, announce))
     else:
         uvloop.run(_serve(settings, core, beside, announce))
+
+
+def _store(settings: Settings) -> BlockStore | None:
+    if settings.store is None:
+        return None
+    if not settings.core.store_blocks:
+        raise ConfigError("a store needs a size", key="--store", remedy="add --store-blocks")
+    from enginehouse_sim.simulator.kv.file_store import FileStore  # imports SQLite
+
+    model = f"{settings.models[0]}, blocks of {settings.core.constants.block_size}"
+    return FileStore(settings.store, settings.core.store_blocks, model)
 
 
 def _publisher(settings: Settings) -> KvEventPublisher | None:

@@ -52,7 +52,7 @@ async def test_a_failed_engine_reports_it_to_every_client(monkeypatch: pytest.Mo
     status, body = await answer(application, "POST", "/v1/completions", prompt="x", stream=stream)
     if stream:
         *events, done, _ = [event.removeprefix("data: ") for event in body.decode().split("\n\n")]
-        assert (status, len(events), done) == (200, 4, "[DONE]")
+        assert (status, len(events), done) == (200, 3, "[DONE]")
         error = json.loads(events[-1])["error"]
     else:
         error = json.loads(body)["error"]

@@ -198,7 +198,7 @@ class BatchingEngine:
             self._loop.cancel()
             self._loop = None
             self._core.end_all_steps()
-            self._core.now = self._clock.now()
+            self._core.wait_until(self._clock.now())
 
     async def _run(self) -> None:
         try:
@@ -214,7 +214,7 @@ class BatchingEngine:
         tokens = 0
         while core.has_requests and not self._keeps:
             began = due
-            core.now = max(core.now, began)
+            core.wait_until(began)
             seconds = core.begin_step()
             due = max(began + seconds, now)
             if seconds > 0:

@@ -9,12 +9,10 @@ from typing import Annotated, Any
 import msgspec
 
 from enginehouse import InvalidRequest
+from enginehouse_sim.simulator.domain.constants import IMAGE_TOKENS
 from enginehouse_sim.simulator.domain.request import MultiModalInput
 from enginehouse_sim.simulator.model.text import count_tokens, encode
 from enginehouse_sim.simulator.server.generation.work import Prompt
-
-IMAGE_TOKENS = 64
-"""The tokens that stand for one image."""
 
 _IMAGE = "\N{OBJECT REPLACEMENT CHARACTER}" * IMAGE_TOKENS
 

@@ -103,12 +103,11 @@ def _running(state: SchedulerState) -> dict[str, Any]:
     under_way = _under_way(state)
     uncomputed = unallocated = 0
     for request in state.running:
-        computing = under_way.get(request.request_id, 0)
         if request.num_computed_tokens < request.num_prompt_tokens:
             unallocated += _missing(request)
-            uncomputed += _missing(request) + computing
-        elif computing > 1:
-            uncomputed += computing
+        missing = _missing(request) + under_way.get(request.request_id, 0)
+        if missing > 1:
+            uncomputed += missing
     return {
         "num_running_requests": len(state.running),
         "scheduler_running_to_decode_requests_num": len(decodes),
