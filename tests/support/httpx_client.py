@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 
 from enginehouse import EngineResponse, UpstreamError
+from tests.support import plain_httpx
 
 
 class HttpxClient:
@@ -15,7 +16,7 @@ class HttpxClient:
 
     async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
         try:
-            async with httpx.AsyncClient(base_url=self._address, trust_env=False) as client:
+            async with plain_httpx.AsyncClient(base_url=self._address) as client:
                 response = await client.request(method, path, content=body)
         except httpx.HTTPError as error:
             raise UpstreamError(f"The engine cannot be reached: {error!r}") from error

@@ -15,9 +15,10 @@ TIMING_CHECKS = (HealthCheck.too_slow, HealthCheck.data_too_large)
 def load_profile() -> None:
     """Load ``ci`` where the environment has ``CI``, else ``local``.
 
-    ``ci`` always draws the same examples, so that a result depends on the commit alone.
+    ``ci`` always draws the same examples, so that a result depends on the commit alone. Half of Hypothesis' examples
+    are enough: each local run draws others.
     """
-    settings.register_profile("local", deadline=None, suppress_health_check=TIMING_CHECKS)
+    settings.register_profile("local", deadline=None, max_examples=50, suppress_health_check=TIMING_CHECKS)
     settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None, print_blob=True)
     settings.load_profile("ci" if os.environ.get("CI") else "local")
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
 import openai
 import pytest
 
 from enginehouse.testing.gateway import RunningGateway
+from tests.support import plain_httpx
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -73,7 +73,7 @@ def test_the_simulated_models_answer(gateway: RunningGateway, asked: str, served
 
 
 def load(gateway: RunningGateway, model: str) -> None:
-    answer = httpx.post(f"{gateway.url}/api/models/{model}/load", trust_env=False, timeout=30)
+    answer = plain_httpx.post(f"{gateway.url}/api/models/{model}/load", timeout=30)
     assert answer.json() == {"model": model, "state": "ready"}
 
 
@@ -96,7 +96,7 @@ def test_a_signal_ends_it_and_its_engines(how: signal.Signals) -> None:
 
 def test_a_signal_while_an_engine_starts_leaves_nothing_behind() -> None:
     with RunningGateway() as gateway, ThreadPoolExecutor() as pool:
-        loading = pool.submit(httpx.post, f"{gateway.url}/api/models/sim-large/load", trust_env=False, timeout=30)
+        loading = pool.submit(plain_httpx.post, f"{gateway.url}/api/models/sim-large/load", timeout=30)
         gateway.until(lambda _: bool(children(gateway.pid)))
         engines = children(gateway.pid)
         gateway.stop()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import httpx
 import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
 from enginehouse.testing.gateway import RunningGateway
+from tests.support import plain_httpx
 from tests.support.operated_gateway import Serve
 
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hello"}]
@@ -79,7 +79,7 @@ def test_a_failure_before_the_progress_has_its_status(client: openai.OpenAI) -> 
 @pytest.mark.parametrize(("progress", "patience"), [("comments", "0")])
 def test_a_raw_stream_shows_the_comments(gateway: RunningGateway) -> None:
     body = {"model": "slow", "messages": HELLO, "stream": True, "max_tokens": 1}
-    answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body, trust_env=False, timeout=30)
+    answer = plain_httpx.post(f"{gateway.url}/v1/chat/completions", json=body, timeout=30)
     assert answer.text.startswith(": loading, ")
     assert (
         ": x-enginehouse-backend: slow\n: x-enginehouse-model: slow\n: x-enginehouse-reason: match\n\n" in answer.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import httpx
@@ -12,13 +13,20 @@ import pytest
 
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
-from enginehouse.testing.pytest_plugin import StartEngine
 from tests.support.operated_gateway import ServeAlone, table
 
 
+@pytest.fixture(scope="module")
+def shared_engine() -> Iterator[SimEngine]:
+    with SimEngine("m") as engine:
+        yield engine
+
+
 @pytest.fixture
-def engine(enginehouse_engine: StartEngine) -> SimEngine:
-    return enginehouse_engine("m")
+def engine(shared_engine: SimEngine) -> Iterator[SimEngine]:
+    """The engine of the module, without faults."""
+    yield shared_engine
+    shared_engine.clear()
 
 
 def config(engine: SimEngine, drain_timeout: str) -> str:

@@ -14,7 +14,7 @@ from tests.support.fake_door import FakeDoor
 from tests.support.h11_peer import Reading, Request, read_requests
 from tests.support.hypothesis_profiles import always_alike
 
-profile = always_alike(500)
+profile = always_alike(150)
 
 PLAIN = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
 NEXT = b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n"

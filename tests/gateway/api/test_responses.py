@@ -14,7 +14,7 @@ from tests.support.fake_upstream import hear
 from tests.support.h11_peer import read_answer
 from tests.support.hypothesis_profiles import always_alike
 
-profile = always_alike(500)
+profile = always_alike(150)
 
 OK = b"HTTP/1.1 200 OK\r\n"
 PLAIN = OK + b"content-length: 3\r\n\r\nabc"

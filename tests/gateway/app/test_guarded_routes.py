@@ -17,6 +17,7 @@ from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
+from tests.support import plain_httpx
 
 KEYS = {"auth": {"keys": [{"name": "boss", "key": "k-boss", "admin": True}, {"name": "user", "key": "k-user"}]}}
 
@@ -44,7 +45,7 @@ def made(pages: Callable[[], list[BaseRoute]], **sections: object) -> Gateway:
 
 def gateway(**sections: object) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(made(pages, **sections).application)
-    return httpx.AsyncClient(transport=transport, base_url="http://localhost")
+    return plain_httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", "/closed"), ("GET", "/tree/leaf")])
@@ -72,7 +73,7 @@ async def test_a_page_that_exits_answers_500(failure: type[BaseException]) -> No
         raise failure
 
     transport = httpx.ASGITransport(made(lambda: [Route("/exits", exits)]).application, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async with plain_httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         answer = await asyncio.ensure_future(client.get("/exits"))  # from a task, it would end the loop
     assert answer.status_code == 500
     assert answer.json()["error"]["code"] == "internal_error"

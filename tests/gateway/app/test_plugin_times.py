@@ -15,6 +15,7 @@ from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
 from enginehouse.routing.body.read import read_request
 from enginehouse.testing import candidate
+from tests.support import plain_httpx
 from tests.support.routing import make_snapshot
 
 
@@ -44,7 +45,7 @@ async def test_metrics_show_how_long_plugins_take() -> None:
         router.route(router.requirements(request), snapshot)  # no sample
 
     transport = httpx.ASGITransport(gateway.application)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async with plain_httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         page = (await client.get("/metrics")).text
     counts = re.findall(
         r'^enginehouse_plugin_seconds_count\{kind="(\w+)",name="(\w+)",type="(\w+)"\} 3\.0$', page, re.M

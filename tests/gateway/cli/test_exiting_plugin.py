@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import httpx
-
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
+from tests.support import plain_httpx
 from tests.support.plugins import Install
 
 EXITS = """
@@ -71,7 +70,7 @@ def test_a_gateway_outlives_plugins_that_exit(install: Install, tmp_path: Path) 
     with (
         SimEngine("m") as engine,
         RunningGateway(CONFIG.format(url=engine.url), {"PYTHONPATH": str(tmp_path)}) as gateway,
-        httpx.Client(base_url=gateway.url, trust_env=False, timeout=30) as client,
+        plain_httpx.Client(base_url=gateway.url, timeout=30) as client,
     ):
         gateway.until_health(good="healthy", gone="unhealthy")
         assert client.get("/leave", headers={"connection": "close"}).status_code == 500

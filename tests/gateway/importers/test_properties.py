@@ -70,7 +70,7 @@ documents = table(
 
 
 @given(documents)
-@settings(max_examples=200, suppress_health_check=[*TIMING_CHECKS, HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[*TIMING_CHECKS, HealthCheck.function_scoped_fixture])
 def test_whatever_the_file_says_the_result_can_be_loaded(imported: Import, document: dict[str, Any]) -> None:
     config = imported(yaml.safe_dump(document, sort_keys=False), X="value").config
     for name in config.routing.aliases.values():

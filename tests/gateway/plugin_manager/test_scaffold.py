@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from enginehouse import PluginError
 from enginehouse.cli import enginehouse
 from enginehouse.plugin_manager.kinds import KINDS
+from tests.support.paths import ROOT
 from tests.support.plugins import PipInstall, RunPython, RunTests
 
 EVERY_KIND = ",".join(kind.name for kind in KINDS)
@@ -105,11 +106,9 @@ def test_a_new_plugin_of_every_kind_passes_the_check_of_plugins(site: Path, run_
 
 
 @pytest.mark.timeout(300)  # mypy reads the whole of Enginehouse
-def test_a_new_plugin_of_every_kind_is_typed(
-    project: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_plugin_of_every_kind_is_typed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MYPYPATH", str(project / "src"))
-    cache = tmp_path_factory.getbasetemp() / "mypy"
+    cache = ROOT / ".mypy_cache" / "new-plugin"
     arguments = ["-m", "mypy", "--strict", "--cache-dir", str(cache), "src", "tests"]
     mypy = subprocess.run([sys.executable, *arguments], cwd=project, capture_output=True, text=True)
 

@@ -41,7 +41,8 @@ def test_pytest_brings_the_fixtures_without_a_word_in_a_conftest(tmp_path: Path)
     (tmp_path / "test_mine.py").write_text(
         "def test_mine(enginehouse_check):\n    enginehouse_check('scorer', 'load')\n"
     )
-    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    others = [f"-pno:{name}" for name in ("asyncio", "benchmark", "cacheprovider", "hypothesispytest", "xdist")]
+    pytest = [sys.executable, "-m", "pytest", "-q", *others, "--rootdir", str(tmp_path)]
 
     with_fixtures = subprocess.run([*pytest, str(tmp_path)], capture_output=True, text=True, cwd=tmp_path)
     without = subprocess.run(

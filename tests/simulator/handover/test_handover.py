@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from enginehouse.testing.engines import SimEngine
+from tests.support import plain_httpx
 
 PROMPT = " ".join(f"word{number}" for number in range(80))
 SLOW = "2000000"
@@ -25,7 +26,7 @@ def new_engine(**flags: Any) -> SimEngine:
 
 def complete(engine: SimEngine, max_tokens: int, params: dict[str, Any] | None = None) -> dict[str, Any]:
     body = {"model": "tiny", "prompt": PROMPT, "max_tokens": max_tokens, "kv_transfer_params": params}
-    with httpx.Client(trust_env=False, timeout=60) as client:
+    with plain_httpx.Client(timeout=60) as client:
         answer: dict[str, Any] = client.post(f"{engine.url}/v1/completions", json=body).raise_for_status().json()
     return answer
 
@@ -37,7 +38,7 @@ def prefill(engine: SimEngine) -> dict[str, Any]:
 
 
 def figure(engine: SimEngine, name: str) -> float:
-    with httpx.Client(trust_env=False) as client:
+    with plain_httpx.Client() as client:
         found = re.search(rf"^vllm:{name}{{.*}} (\S+)$", client.get(f"{engine.url}/metrics").text, re.MULTILINE)
     assert found is not None
     return float(found[1])

@@ -278,4 +278,4 @@ def content(request: RequestState, index: int) -> Content:
 
 
 TestBlocks = Blocks.TestCase
-TestBlocks.settings = settings(max_examples=150, stateful_step_count=40)
+TestBlocks.settings = settings(max_examples=80, stateful_step_count=40)

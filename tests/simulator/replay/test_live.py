@@ -17,6 +17,7 @@ from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.replay.gateway_replay import PATH, GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest, prompt_of
+from tests.support import plain_httpx
 from tests.support.waiting import within
 
 LONG = 6000
@@ -87,7 +88,7 @@ async def test_simulated_decisions_are_the_live_ones(strategy: str, limit: int, 
         config = CONFIG.format(*(engine.url for engine in engines), strategy)
         gateway = stack.enter_context(RunningGateway(config))
         gateway.until(lambda status: all(each["models"] == ["m"] for each in status["backends"]))
-        async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=60) as client:
+        async with plain_httpx.AsyncClient(base_url=gateway.url, timeout=60) as client:
             taken = await send_in_turn(client)
         gateway.kill()
     file = tmp_path / "gateway.toml"

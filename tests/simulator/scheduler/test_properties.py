@@ -132,7 +132,7 @@ def play(constants: SchedulerConstants, coming: list[dict[str, Any]]) -> Story:
     return story
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(limits, requests)
 def test_every_request_ends_once_with_the_tokens_it_would_have_alone(
     limits: dict[str, Any], coming: list[dict[str, Any]]

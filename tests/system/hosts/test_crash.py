@@ -13,6 +13,8 @@ import pytest
 
 from tests.support.operated_gateway import OperatedGateway, Serve, table
 
+TOKENS = 4000
+"""Those of a stream that lasts until its engine is killed: at least four seconds."""
 FRAGILE = """
 import os, sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -99,7 +101,7 @@ def test_a_crash_before_the_first_byte_loses_no_request(serve: Serve, concurrenc
 @pytest.mark.parametrize("broken_stream", ["continue", "error"])
 def test_requests_waiting_behind_a_stream_that_a_crash_cuts_off_are_served(serve: Serve, broken_stream: str) -> None:
     gateway = serve(table("a", concurrency="1") + f'[routing]\nbroken_stream = "{broken_stream}"\n')
-    body = {"model": "a", "messages": [], "stream": True, "max_tokens": 8000}
+    body = {"model": "a", "messages": [], "stream": True, "max_tokens": TOKENS}
     with gateway.http.stream("POST", "/v1/chat/completions", json=body) as stream:
         lines = stream.iter_lines()
         first = next(lines)
@@ -110,7 +112,11 @@ def test_requests_waiting_behind_a_stream_that_a_crash_cuts_off_are_served(serve
     tokens = [int(token) for token in re.findall(r"token (\d+) ", answer)]
     assert tokens == list(range(len(tokens)))
     goes_on = broken_stream == "continue"
-    assert (len(tokens) == 8000, "data: [DONE]" in answer, "event: error" in answer) == (goes_on, goes_on, not goes_on)
+    assert (len(tokens) == TOKENS, "data: [DONE]" in answer, "event: error" in answer) == (
+        goes_on,
+        goes_on,
+        not goes_on,
+    )
     assert [answer.result().status_code for answer in waiting] == [200] * 3
 
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from enginehouse.cli import enginehouse
 from enginehouse_local.processes import identity
+from tests.support import plain_httpx
 from tests.support.operated_gateway import ADMIN_KEY, Serve, ServeAlone, table
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
@@ -163,10 +164,9 @@ def test_a_model_can_be_preloaded(serve: Serve) -> None:
 def test_a_load_without_waiting_requests_is_cancelled(serve: Serve) -> None:
     gateway = serve(table("a", "1m"))
     with pytest.raises(httpx.ReadTimeout):
-        httpx.post(
+        plain_httpx.post(
             f"{gateway.process.url}/v1/chat/completions",
             json={"model": "a", "messages": []},
-            trust_env=False,
             timeout=httpx.Timeout(30, read=1),
         )
     gateway.until_running()

@@ -58,11 +58,13 @@ def test_a_model_that_is_not_loaded_is_loaded_for_the_request(serve: Serve, rout
 
 
 def test_what_is_ready_does_not_wait_for_a_load(serve: Serve, router: FakeRouter, other: FakeRouter) -> None:
-    """Seed: messages for A (not loaded), B (loaded elsewhere) and C (not loaded) arrive together."""
+    """Seed: messages for A (not loaded), B (loaded elsewhere) and C (not loaded) arrive before anything is loaded."""
     gateway = known(serve(CHECKS + TOGETHER + backend("one", router) + backend("two", other)), "a", "d")
     assert gateway.ask("d").status_code == 200
     router.open.clear()
-    first, third = gateway.asking("a"), gateway.asking("c")
+    first = gateway.asking("a")
+    gateway.until_waiting(a="loading")
+    third = gateway.asking("c")
     gateway.until_waiting(a="loading", c="queued")
     assert gateway.ask("d").status_code == 200
     router.open.set()

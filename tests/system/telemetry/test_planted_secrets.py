@@ -12,6 +12,7 @@ import pytest
 
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
+from tests.support import plain_httpx
 from tests.support.otlp_collector import HttpCollector
 
 ADMIN, CLIENT, ENGINE, COLLECTOR = "planted-adm1n", "planted-cl1ent", "planted-eng1ne", "planted-c0llector"
@@ -52,7 +53,7 @@ api_key = "{ENGINE}"
         with RunningGateway(config, key=ADMIN) as gateway:
             gateway.until_health(good="healthy", gone="unhealthy")
             operator = stack.enter_context(
-                httpx.Client(base_url=gateway.url, headers={"x-api-key": ADMIN}, timeout=30, trust_env=False)
+                plain_httpx.Client(base_url=gateway.url, headers={"x-api-key": ADMIN}, timeout=30)
             )
             events = _Events(operator)
             errors = _ask_everything(gateway)
@@ -90,7 +91,7 @@ def _ask_everything(gateway: RunningGateway) -> str:
 
 def _post(gateway: RunningGateway, body: object, headers: dict[str, str]) -> httpx.Response:
     url = f"{gateway.url}/v1/chat/completions"
-    return httpx.post(url, json=body, headers=headers, timeout=30, trust_env=False)
+    return plain_httpx.post(url, json=body, headers=headers, timeout=30)
 
 
 class _Events:

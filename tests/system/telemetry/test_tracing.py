@@ -15,6 +15,7 @@ import pytest
 
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
+from tests.support import plain_httpx
 from tests.support.otlp_collector import CollectedSpan, GrpcCollector, HttpCollector
 
 CLIENT = "b7ad6b7169203331"
@@ -31,7 +32,7 @@ def backend(name: str, engine: SimEngine, model: str, more: str = "") -> str:
 def ask(gateway: RunningGateway, model: str, *, trace: str = "", stream: bool = False) -> httpx.Response:
     body = {"model": model, "messages": [{"role": "user", "content": "planted-prompt"}], "stream": stream}
     headers = {"traceparent": f"00-{trace}-{CLIENT}-01"} if trace else {}
-    return httpx.post(f"{gateway.url}/v1/chat/completions", json=body, headers=headers, timeout=30, trust_env=False)
+    return plain_httpx.post(f"{gateway.url}/v1/chat/completions", json=body, headers=headers, timeout=30)
 
 
 class Traced(NamedTuple):
@@ -41,9 +42,15 @@ class Traced(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def traced() -> Iterator[Traced]:
+def engine() -> Iterator[SimEngine]:
+    with SimEngine("m", "r") as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def traced(engine: SimEngine) -> Iterator[Traced]:
     """A gateway that traces everything. ``m`` has one engine, ``r`` a broken one and another, ``x`` and ``y`` swap."""
-    with HttpCollector() as collector, SimEngine("m", "r") as engine, SimEngine("r") as broken:
+    with HttpCollector() as collector, SimEngine("r") as broken:
         broken.fault("error", status=503)
         swapped = "".join(f'[models.{name}]\ndriver = "sim"\nargs = ["--ttft", "0", "--tpot", "0"]\n' for name in "xy")
         served = (
@@ -93,6 +100,7 @@ def test_an_engine_is_told_of_the_upstream_span(traced: Traced) -> None:
 def test_a_stream_tells_its_chunks_and_the_time_to_the_first_one(traced: Traced) -> None:
     trace = "2af7651916cd43dd8448eb211c80319c"
     reply = ask(traced.gateway, "m", trace=trace, stream=True)
+    assert reply.status_code == 200, reply.text
     root = traced.collector.trace(trace, "chat m", "upstream")["chat m"]
     events = reply.text.count("data: ")
     assert root.attributes["enginehouse.chunks"] == events
@@ -146,7 +154,7 @@ def test_metrics_reach_the_collector_too(traced: Traced) -> None:
 
 
 def test_the_metrics_of_all_engines_are_one_page(traced: Traced) -> None:
-    page = httpx.get(f"{traced.gateway.url}/metrics/engines", trust_env=False).text
+    page = plain_httpx.get(f"{traced.gateway.url}/metrics/engines").text
     for backend in ("good", "bad", "next"):
         assert f'vllm:num_requests_running{{backend="{backend}"' in page
     assert page.count("# TYPE vllm:num_requests_running gauge") == 1
@@ -164,27 +172,27 @@ def test_a_killed_exporter_costs_no_request_and_traces_come_back(traced: Traced)
     while len(traced.collector.spans) == before and time.monotonic() < killed + 20:
         assert ask(traced.gateway, "m").status_code == 200
     assert len(traced.collector.spans) > before
-    assert "enginehouse_exporter_restarts_total 1.0" in httpx.get(f"{traced.gateway.url}/metrics", trust_env=False).text
+    assert "enginehouse_exporter_restarts_total 1.0" in plain_httpx.get(f"{traced.gateway.url}/metrics").text
 
 
-def test_spans_that_wait_when_the_gateway_stops_are_sent() -> None:
-    with HttpCollector() as collector, SimEngine("m") as engine:
+def test_spans_that_wait_when_the_gateway_stops_are_sent(engine: SimEngine) -> None:
+    with HttpCollector() as collector:
         with RunningGateway(settings(collector) + backend("a", engine, "m")) as gateway:
             gateway.until_health(a="healthy")
             ask(gateway, "m", trace="6af7651916cd43dd8448eb211c80319c")
         assert {"chat m", "upstream"} <= {span.name for span in collector.spans}
 
 
-def test_a_collector_that_is_gone_costs_no_request() -> None:
-    with HttpCollector() as collector, SimEngine("m") as engine:
+def test_a_collector_that_is_gone_costs_no_request(engine: SimEngine) -> None:
+    with HttpCollector() as collector:
         collector.stop()
         with RunningGateway(settings(collector, 'flush_timeout = "0s"') + backend("a", engine, "m")) as gateway:
             gateway.until_health(a="healthy")
             assert {ask(gateway, "m").status_code for _ in range(50)} == {200}
 
 
-def test_spans_travel_by_grpc() -> None:
-    with GrpcCollector() as collector, SimEngine("m") as engine:
+def test_spans_travel_by_grpc(engine: SimEngine) -> None:
+    with GrpcCollector() as collector:
         config = settings(collector, 'protocol = "grpc"\nheaders = { key = "k" }') + backend("a", engine, "m")
         with RunningGateway(config) as gateway:
             gateway.until_health(a="healthy")
@@ -193,8 +201,8 @@ def test_spans_travel_by_grpc() -> None:
         assert collector.requests[0]["key"] == "k"
 
 
-def test_variables_of_opentelemetry_name_the_collector_and_the_service() -> None:
-    with HttpCollector() as collector, SimEngine("m") as engine:
+def test_variables_of_opentelemetry_name_the_collector_and_the_service(engine: SimEngine) -> None:
+    with HttpCollector() as collector:
         env = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
             "OTEL_EXPORTER_OTLP_HEADERS": "key=v",

@@ -293,5 +293,5 @@ class FifoMachine(RuleBasedStateMachine):
             assert not self.host.waiting
 
 
-FifoMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=50)
+FifoMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=50)
 TestFifo = FifoMachine.TestCase

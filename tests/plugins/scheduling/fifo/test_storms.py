@@ -90,7 +90,7 @@ def storm(
     return Storm(host, load_s, serve_s, ticks=max_wait > 0)
 
 
-@settings(max_examples=500)
+@settings(max_examples=150)
 @given(
     asked=st.lists(st.tuples(st.floats(0.0, 4.9), st.sampled_from(MODELS), st.integers(0, 2)), min_size=1, max_size=60),
     places=st.integers(1, 3),
@@ -122,7 +122,7 @@ def test_what_comes_before_the_first_load_has_ended_loads_each_model_once(
     assert wanted - set(loaded) <= set(weather.loads) <= wanted
 
 
-@settings(max_examples=500)
+@settings(max_examples=150)
 @given(
     asked=st.lists(st.tuples(st.floats(0.0, 8.0), st.sampled_from(MODELS)), min_size=1, max_size=60),
     serve_s=st.sampled_from([0.1, 3.0, 20.0]),
@@ -139,7 +139,7 @@ def test_no_storm_takes_more_loads_than_one_request_after_the_other_would(
     assert len(set(wanted)) <= sum(map(len, weather.loads.values())) <= changes
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     models=st.integers(2, 4),
     max_wait=st.sampled_from([5.0, 12.0, 30.0]),

@@ -34,7 +34,7 @@ def expanded(tree: Tree) -> list[frozenset[str]]:
     return [frozenset().union(*chosen) for chosen in product(*parts)]
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(
     st.lists(trees, min_size=1, max_size=3),
     st.dictionaries(st.sampled_from(MODELS), st.integers(1, 4)),
