@@ -87,6 +87,16 @@ class Smart(Weighted):
         ]
         return candidates[totals.index(max(totals))]
 
+    def score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> float | None:
+        """Return the score of ``chosen`` alone: it does not depend on the other candidates."""
+        if not self._scorers:
+            return None
+        by_priority, by_load, by_latency = self._three
+        priority, load = chosen.priority, chosen.load
+        ms = load.avg_latency_ms + 1e3 * chosen.wake_s
+        total = by_priority * max(0, 100 - priority) + by_load * max(0, 100 - load.pending)
+        return (total + by_latency * (100 - int(ms) // 10 if ms < 1000 else 0)) // self._weight
+
 
 class RoundRobin(Strategy):
     """Picks the replica that was picked longest ago; replicas never picked come first, in order.

@@ -19,7 +19,7 @@ class Reason(str, Enum):
     RETRY = "retry"
 
 
-class RouteDetails(msgspec.Struct, frozen=True):
+class RouteDetails(msgspec.Struct, frozen=True, array_like=True):
     """How a decision came about. ``candidates``: of the chosen model, those that just failed the request included.
 
     ``dropped``: how many candidates of all models that were tried each filter dropped.

@@ -35,3 +35,11 @@ class Strategy(ABC):
         To explain what ``pick`` would return, the gateway calls it on a ``copy.deepcopy`` of the strategy.
         """
         return [Verdict()] * len(candidates)
+
+    def score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> float | None:
+        """Return the score of ``chosen``, which ``pick`` has just returned; ``None`` if there is none. For traces.
+
+        Override it if a single score costs less than all verdicts.
+        """
+        verdicts = self.explain(requirements, candidates)
+        return next(verdict.score for each, verdict in zip(candidates, verdicts, strict=True) if each is chosen)

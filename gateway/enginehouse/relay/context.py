@@ -20,7 +20,7 @@ from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.filters import FiltersByName
 from enginehouse.routing.router import Router
 from enginehouse.scheduling.host_queue import HostQueue
-from enginehouse.telemetry.access_log import Access, AccessLog
+from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.decisions import Decisions
 from enginehouse.telemetry.observers import Observers, notify
@@ -111,12 +111,13 @@ class RelayContext:
         if last is not None:
             self.counters.add(attempts, job.began, ending)
         if self.tracer is not None and (job.trace is not None or self.tracer.keeps(duration, status)):
-            self.tracer.add(request_record(job, attempts, ended, ending))
+            trace = job.trace = job.trace or self.tracer.begin_late(job.headers)
+            self.tracer.add(request_record(job, trace, attempts, ended, ending))
         if self.access_log is not None:
             model = job.requirements.model if job.requirements is not None else ""
-            trace = job.trace.trace_id if job.trace is not None else ""
-            access = (time(), job.request_id, trace, job.method, job.path, model, job.began, ended, attempts, ending)
-            self.access_log.add(Access._make(access))
+            trace_id = job.trace.trace_id if job.trace is not None else b""
+            entry = (time(), job.request_id, trace_id, job.method, job.path, model, job.began, ended, attempts, ending)
+            self.access_log.add(entry)
         if self._on_finished:
             replica = last.route.chosen.replica if last is not None else ""
             notify(self._on_finished, request.request_id.decode(), replica, status, duration * 1000)

@@ -56,7 +56,7 @@ class Exchange(MovableExchange):
         if self._status:
             return
         job = self._job
-        log_context.enter(job.request_id, job.trace.trace_id if job.trace is not None else "")
+        log_context.enter(job.request_id, job.trace.trace_id if job.trace is not None else b"")
         try:
             job.admit(body, caller)
             self._dispatch.start()
@@ -139,7 +139,7 @@ class Exchange(MovableExchange):
 
     def broken(self, why: str, *, stale: bool) -> None:
         job = self._job
-        log_context.enter(job.request_id, job.trace.trace_id if job.trace is not None else "")
+        log_context.enter(job.request_id, job.trace.trace_id if job.trace is not None else b"")
         try:
             if stale:
                 self._dispatch.send_anew()

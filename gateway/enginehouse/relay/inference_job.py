@@ -64,8 +64,7 @@ class InferenceJob(Job):
         return asked
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:
-        headers = self.headers if self.trace is None else self.engine_headers
-        return upstream.post(self.path, headers, self.request_id, body)
+        return upstream.post(self.path, self.headers, self.request_id, body, self.trace)
 
     def judge(self, route: Route, status: int, first_byte: float, suspects: tuple[str, ...]) -> tuple[str, ...]:
         fleet, chosen = self.context.fleet, route.chosen

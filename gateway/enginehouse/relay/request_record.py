@@ -6,65 +6,54 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from enginehouse.domain.errors import shortened
-from enginehouse.telemetry.exporter.messages import RequestRecord, RoutingRecord, UpstreamRecord
+from enginehouse.telemetry.exporter.messages import RawRecord
 from enginehouse.telemetry.record import AttemptRecord, Ending
+from enginehouse.telemetry.trace_context import Trace
 
 if TYPE_CHECKING:
     from enginehouse.relay.job import Job
 
 
-def request_record(job: Job, attempts: Sequence[AttemptRecord], ended: float, ending: Ending) -> RequestRecord:
-    """The record of the request of ``job``, which has a tracer. A request that was not sampled gets a trace now."""
-    context, requirements = job.context, job.requirements
-    assert context.tracer is not None
-    trace = job.trace = job.trace or context.tracer.begin_late(job.headers)
-    parent, link, captured = trace.parent, trace.link, trace.captured
-    waited = [attempt.route.chosen.replica for attempt in attempts if attempt.queued]
-    return RequestRecord(
-        trace_id=trace.trace_id,
-        root=trace.root,
-        parent=parent.span_id if parent is not None else "",
-        link=(link.trace_id, link.span_id) if link is not None else ("", ""),
-        state=trace.state,
-        request_id=job.request_id.decode(),
-        path=job.path,
-        method=job.method,
-        requested=shortened(requirements.model) if requirements is not None else "",
-        stream=requirements is not None and requirements.stream,
-        began=job.began,
-        ended=ended,
-        status=ending.status,
-        outcome=ending.outcome,
-        message=ending.message,
-        tokens=ending.tokens,
-        sent_bytes=ending.sent_bytes,
-        events=ending.events,
-        attempts=tuple([_upstream(job, attempt) for attempt in attempts]),
-        swaps=tuple([swap for swap in context.counters.last_swaps if swap.target in waited]) if waited else (),
-        question=job.body if captured is not None else b"",
-        answer=bytes(captured) if captured is not None else b"",
+def request_record(
+    job: Job, trace: Trace, attempts: Sequence[AttemptRecord], ended: float, ending: Ending
+) -> RawRecord:
+    """The fields of the ``RequestRecord`` of the request of ``job``."""
+    requirements, captured = job.requirements, trace.captured
+    parent, link = trace.parent, trace.link
+    return (
+        trace.trace_id,
+        trace.root,
+        parent.span_id if parent is not None else b"",
+        (link.trace_id, link.span_id) if link is not None else (b"", b""),
+        trace.state,
+        job.request_id,
+        job.path,
+        job.method,
+        shortened(requirements.model) if requirements is not None else "",
+        requirements is not None and requirements.stream,
+        job.began,
+        ended,
+        ending,
+        [_upstream_record(job, attempt) for attempt in attempts],
+        _swaps(job, attempts),
+        job.body if captured is not None else b"",
+        bytes(captured) if captured is not None else b"",
     )
 
 
-def _upstream(job: Job, attempt: AttemptRecord) -> UpstreamRecord:
+def _upstream_record(job: Job, attempt: AttemptRecord) -> RawRecord:
+    """The fields of the ``UpstreamRecord`` of ``attempt``."""
     route = attempt.route
-    details, chosen = route.details, route.chosen
+    chosen = route.chosen
     upstream = job.context.upstreams.get(chosen.backend)
-    origin = upstream.pool.origin if upstream is not None else None
-    routing = RoutingRecord(
-        strategy=details.strategy if details is not None else "",
-        reason=route.reason.value,
-        attempted=route.attempted,
-        candidates=details.candidates if details is not None else 0,
-        dropped=details.dropped if details is not None else {},
-        score=details.score if details is not None else None,
-    )
-    return UpstreamRecord(
+    return (
         chosen.backend,
         chosen.replica,
         chosen.model,
-        f"{origin.host}:{origin.port}" if origin is not None else "",
-        routing,
+        upstream.pool.address if upstream is not None else "",
+        route.reason._value_,  # .value takes 0.2 us in Python 3.10
+        route.attempted,
+        route.details,
         attempt.outcome,
         attempt.began,
         attempt.ended,
@@ -74,3 +63,9 @@ def _upstream(job: Job, attempt: AttemptRecord) -> UpstreamRecord:
         attempt.first_byte,
         attempt.status,
     )
+
+
+def _swaps(job: Job, attempts: Sequence[AttemptRecord]) -> RawRecord:
+    """The last swaps of replicas that the request waited for."""
+    waited = [attempt.route.chosen.replica for attempt in attempts if attempt.queued]
+    return tuple([swap for swap in job.context.counters.last_swaps if swap.target in waited]) if waited else ()

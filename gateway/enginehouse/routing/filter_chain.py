@@ -28,7 +28,7 @@ class Drop(NamedTuple):
 class FilterChain:
     """The filters in order. What a filter raises becomes ``PluginFailed``, except for a ``RequestError``.
 
-    ``dropped`` counts the candidates that each filter dropped.
+    ``dropped`` counts the candidates that each filter dropped, and ``noted`` does so since somebody replaced it.
     """
 
     def __init__(self, filters: Sequence[tuple[PluginId, Filter]]) -> None:
@@ -36,6 +36,7 @@ class FilterChain:
             (plugin, filter if plugin.trusted else GuardedFilter(plugin, filter)) for plugin, filter in filters
         )
         self.dropped: Counter[str] = Counter()
+        self.noted: dict[str, int] = {}
         self.steps = tuple(SampledCall(plugin, filter.keep) for plugin, filter in self._filters)
 
     def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
@@ -51,8 +52,12 @@ class FilterChain:
             except BaseException as error:
                 raise plugin_failed(step.plugin, error) from error
             if len(candidates) < before:
-                self.dropped[step.plugin.type] += before - len(candidates)
+                self._note(step.plugin.type, before - len(candidates))
         return candidates
+
+    def _note(self, filter: str, count: int) -> None:
+        self.dropped[filter] += count
+        self.noted[filter] = self.noted.get(filter, 0) + count
 
     def drops(self, requirements: Requirements, candidates: Sequence[Candidate]) -> dict[str, Drop]:
         """For each dropped candidate, by replica: the filter and its reason."""

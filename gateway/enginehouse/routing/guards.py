@@ -108,6 +108,12 @@ class GuardedStrategy(Strategy):
             raise wrong_result(self._plugin, f"explained {len(verdicts)} of {len(candidates)} candidates")
         return verdicts
 
+    def score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> float | None:
+        score = self._strategy.score(requirements, candidates, chosen)
+        if score is not None and not isinstance(score, (int, float)):
+            raise wrong_result(self._plugin, f"returned {_of_type(score)} from score instead of a number")
+        return score
+
 
 def _of_type(value: object) -> str:
     """The type of a wrong value. Its content may be the client's, so errors do not show it."""

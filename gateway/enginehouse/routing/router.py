@@ -116,15 +116,11 @@ class Router:
     def _detailed(
         self, requirements: Requirements, snapshot: RoutingSnapshot, exclude: Collection[str], fallbacks: bool
     ) -> Route:
-        before, runner = dict(self.filter_drops), self._strategy_runner
+        runner = self._strategy_runner
+        self._filter_chain.noted = dropped = dict[str, int]()
         route = self.route(requirements, snapshot, exclude, fallbacks=fallbacks)
-        dropped = {name: count - before.get(name, 0) for name, count in self.filter_drops.items()}
-        details = RouteDetails(
-            runner.type,
-            len(snapshot.candidates(route.attempted[-1])),
-            {name: count for name, count in dropped.items() if count},
-            runner.score(requirements, self._kept, route.chosen),
-        )
+        score = runner.score(requirements, self._kept, route.chosen)
+        details = RouteDetails(runner.type, len(snapshot.candidates(route.attempted[-1])), dropped, score)
         return Route(route.requested, route.chosen, route.reason, route.attempted, details)
 
     def _candidates(

@@ -60,8 +60,7 @@ class StrategyRunner:
     def score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> float | None:
         """The strategy's score of ``chosen`` among ``candidates``; ``None`` if it has none."""
         try:
-            verdicts = self._strategy.explain(requirements, candidates)
-            return next(v.score for each, v in zip(candidates, verdicts, strict=True) if each is chosen)
+            return self._strategy.score(requirements, candidates, chosen)
         except Exception:
             return None  # a trace is no reason to fail a request
 

@@ -26,7 +26,7 @@ class Access(NamedTuple):
 
     at: float
     request_id: bytes
-    trace_id: str
+    trace_id: bytes
     method: str
     path: str
     model: str
@@ -34,6 +34,10 @@ class Access(NamedTuple):
     ended: float
     attempts: Sequence[AttemptRecord]
     ending: Ending
+
+
+AccessEntry = tuple[float, bytes, bytes, str, str, str, float, float, Sequence[AttemptRecord], Ending]
+"""The fields of an ``Access`` in their order: objects are made only when lines are written."""
 
 
 class AccessLog:
@@ -45,18 +49,18 @@ class AccessLog:
     def __init__(self, *, json: bool, write: Write | None = None) -> None:
         self.json = json
         self._write = write or _to_standard_error
-        self._waiting: list[Access] = []
+        self._waiting: list[AccessEntry] = []
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Future[None] | None = None
         self._dropped = 0
 
-    def add(self, access: Access) -> None:
+    def add(self, entry: AccessEntry) -> None:
         """Write a line, with those that follow soon."""
         waiting = self._waiting
         if len(waiting) >= _MOST_WAITING:
             self._dropped += 1
             return
-        waiting.append(access)
+        waiting.append(entry)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_WRITE_EVERY_S, self._start_writing)
         elif len(waiting) == _BATCH:
@@ -89,11 +93,11 @@ class AccessLog:
         if self._waiting:
             self._timer = asyncio.get_running_loop().call_later(_WRITE_EVERY_S, self._start_writing)
 
-    def _write_batch(self, batch: Sequence[Access], dropped: int) -> None:
+    def _write_batch(self, batch: Sequence[AccessEntry], dropped: int) -> None:
         as_line = json_line if self.json else text_line
-        lines = [as_line(access) for access in batch]
+        lines = [as_line(Access._make(entry)) for entry in batch]
         if dropped:
-            lines.append(_dropped_line(batch[-1].at, dropped, self.json))
+            lines.append(_dropped_line(batch[-1][0], dropped, self.json))
         self._write("".join(lines).encode(errors="replace"))
 
 
@@ -136,7 +140,7 @@ def _facts(access: Access) -> dict[str, Any]:
         "output_tokens": ending.tokens.output if ending.tokens.source else None,
         "bytes": ending.sent_bytes,
         "request_id": access.request_id.decode(),
-        "trace_id": access.trace_id,
+        "trace_id": access.trace_id.decode(),
     }
     return {name: value for name, value in facts.items() if value or name in ("status", "bytes")}
 

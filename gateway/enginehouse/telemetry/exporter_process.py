@@ -16,9 +16,9 @@ from enginehouse.telemetry.exporter.messages import (
     ExportSettings,
     Message,
     MetricBatch,
+    RawBatch,
+    RawRecord,
     Report,
-    RequestBatch,
-    RequestRecord,
 )
 
 _log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class ExporterProcess:
         self._most_bytes = most_bytes
         self._command = command
         self._pause = pause
-        self._records: list[RequestRecord] = []
+        self._records: list[RawRecord] = []
         self._timer: asyncio.TimerHandle | None = None
         self._process: Process | None = None
         self._unreported = 0
@@ -77,7 +77,7 @@ class ExporterProcess:
         """Start the process, on the running event loop."""
         self._keeper = asyncio.ensure_future(self._keep_running())
 
-    def add(self, record: RequestRecord) -> None:
+    def add(self, record: RawRecord) -> None:
         """Send ``record``, with those that follow soon."""
         self._records.append(record)
         if len(self._records) >= _BATCH:
@@ -112,7 +112,7 @@ class ExporterProcess:
         records, self._records = self._records, []
         if not records:
             return
-        batch = RequestBatch(time_ns() - int(perf_counter() * 1e9), records)
+        batch = RawBatch(time_ns() - int(perf_counter() * 1e9), records)
         if self._process is None:
             self.counters.dropped["died"] += len(records)
         elif self._send(batch):
@@ -120,7 +120,7 @@ class ExporterProcess:
         else:
             self.counters.dropped["full"] += len(records)
 
-    def _send(self, message: Message) -> bool:
+    def _send(self, message: Message | RawBatch) -> bool:
         """Whether the message fits."""
         stdin = self._process.stdin if self._process is not None else None
         if stdin is None or stdin.transport.is_closing():

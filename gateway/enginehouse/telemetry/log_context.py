@@ -23,10 +23,10 @@ class LogContext:
 
     def __init__(self) -> None:
         self._request_id = b""
-        self._trace_id = ""
+        self._trace_id = b""
         self._thread = 0
 
-    def enter(self, request_id: bytes, trace_id: str) -> None:
+    def enter(self, request_id: bytes, trace_id: bytes) -> None:
         """Name this request in the lines of this thread until ``leave``."""
         self._request_id = request_id
         self._trace_id = trace_id
@@ -40,7 +40,7 @@ class LogContext:
         """The request that ``thread`` works for."""
         if not self._request_id or thread != self._thread:
             return None
-        return LoggedRequest(self._request_id.decode(), self._trace_id)
+        return LoggedRequest(self._request_id.decode(), self._trace_id.decode())
 
 
 log_context = LogContext()

@@ -71,7 +71,7 @@ class Tokens(msgspec.Struct, frozen=True, gc=False, array_like=True):
 NO_TOKENS = Tokens()
 
 
-class Ending(msgspec.Struct, frozen=True, gc=False):
+class Ending(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """How a request ended. ``status``: what the client got, or would have got. ``outcome``: the last attempt's, or the
     code of the error that no attempt caused. ``message``: the error's. ``sent_bytes``: of the body, to the client.
     ``events``: of a stream.

@@ -10,24 +10,29 @@ from enginehouse.domain.request import Headers
 
 _TRACEPARENT = re.compile(rb"(?!ff)([0-9a-f]{2})-((?!0{32})[0-9a-f]{32})-((?!0{16})[0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _OWN_BITS = 48
+_SAMPLED = frozenset(b"13579bdf")
+"""The last digit of the flags of a sampled trace."""
 SPANS_PER_ATTEMPT = 8
 """How many numbers the spans of one attempt may use."""
 
 
 class Parent(NamedTuple):
-    """The client's span."""
+    """The client's span: its ids in hexadecimal digits."""
 
-    trace_id: str
-    span_id: str
+    trace_id: bytes
+    span_id: bytes
     sampled: bool
 
 
 def read_traceparent(value: bytes) -> Parent | None:
     """The client's span; ``None`` if ``value`` is malformed (W3C Trace Context, 3.2)."""
     match = _TRACEPARENT.fullmatch(value)
-    if match is None or (match[1] == b"00" and match[5]):
+    if match is None:
         return None
-    return Parent(match[2].decode(), match[3].decode(), bool(int(match[4], 16) & 1))
+    version, trace_id, span_id, flags, more = match.groups()
+    if more and version == b"00":
+        return None
+    return Parent(trace_id, span_id, flags[1] in _SAMPLED)
 
 
 def span_number(root: int, attempt: int, place: int) -> int:
@@ -38,14 +43,15 @@ def span_number(root: int, attempt: int, place: int) -> int:
 class Trace:
     """A traced request's own span, whose id is ``root``. The ids of the spans below follow from it.
 
-    ``link``: the client's span, if the trace does not continue it. ``attempt``: the number of the current attempt.
-    ``captured``: the answer so far, only with ``telemetry.capture_content``.
+    ``parent``: the client's span, if the trace continues it. ``link``: the client's span, if it does not. ``state``:
+    the client's ``tracestate``. ``attempt``: the number of the current attempt. ``captured``: the answer so far, only
+    with ``telemetry.capture_content``.
     """
 
     __slots__ = ("attempt", "captured", "link", "parent", "root", "state", "trace_id")
 
-    def __init__(self, parent: Parent | None = None, link: Parent | None = None, state: str = "") -> None:
-        self.trace_id = parent.trace_id if parent is not None else f"{getrandbits(128) or 1:032x}"
+    def __init__(self, parent: Parent | None = None, link: Parent | None = None, state: bytes = b"") -> None:
+        self.trace_id = parent.trace_id if parent is not None else b"%032x" % (getrandbits(128) or 1)
         self.root = getrandbits(_OWN_BITS) + 1 << 64 - _OWN_BITS - 1
         self.parent = parent
         self.link = link
@@ -53,12 +59,20 @@ class Trace:
         self.attempt = 0
         self.captured: bytearray | None = None
 
+    def lines(self) -> bytes:
+        """The header lines that tell an engine of the current attempt's span."""
+        state = b"tracestate: %s\r\n" % self.state if self.state else b""
+        number = span_number(self.root, self.attempt, UPSTREAM)
+        return b"traceparent: 00-%s-%016x-01\r\n%s" % (self.trace_id, number, state)
+
     def for_engine(self, headers: Headers) -> Headers:
         """A client's headers with the current attempt's span instead of the client's."""
-        withheld = (b"traceparent",) if self.parent is not None else (b"traceparent", b"tracestate")
-        own = f"00-{self.trace_id}-{span_number(self.root, self.attempt, UPSTREAM):016x}-01"
-        return [pair for pair in headers if pair[0] not in withheld] + [(b"traceparent", own.encode())]
+        own = [line.partition(b": ") for line in self.lines().splitlines()]
+        kept = [pair for pair in headers if pair[0] not in TRACE_HEADERS]
+        return kept + [(name, value) for name, _, value in own]
 
 
+TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})
+"""The headers that tell of a span."""
 ROUTE, SCHEDULE, SWAP, UPSTREAM, BETWEEN = range(5)
 """The places of the spans of one attempt."""

@@ -7,10 +7,11 @@ from random import random
 
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.request import Headers
-from enginehouse.telemetry.exporter.messages import RequestRecord
+from enginehouse.telemetry.exporter.messages import RawRecord
 from enginehouse.telemetry.trace_context import Parent, Trace, read_traceparent
 
 _FAILED = 500
+_STATE = b"tracestate"
 
 
 class Tracer:
@@ -20,7 +21,7 @@ class Tracer:
     request.
     """
 
-    def __init__(self, settings: TelemetrySettings, add: Callable[[RequestRecord], None]) -> None:
+    def __init__(self, settings: TelemetrySettings, add: Callable[[RawRecord], None]) -> None:
         self.add = add
         self._captures = settings.capture_content
         self.propagates = "tracecontext" in settings.propagators
@@ -50,8 +51,7 @@ class Tracer:
             return self._draw()
         if not parent.sampled:
             return None
-        state = b",".join(value for name, value in headers if name == b"tracestate")
-        return self._capturing(Trace(parent, state=state.decode("latin-1")))
+        return self._capturing(Trace(parent, state=b",".join([value for name, value in headers if name == _STATE])))
 
     def _draw(self) -> Trace | None:
         return self._capturing(Trace()) if random() < self._ratio else None

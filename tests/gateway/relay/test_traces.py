@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 
 from enginehouse.domain.errors import LoadFailed
 from enginehouse.telemetry.exporter.framing import frame, read_frame
-from enginehouse.telemetry.exporter.messages import RequestBatch, RequestRecord
+from enginehouse.telemetry.exporter.messages import RawBatch, RawRecord, RequestBatch, RequestRecord
 from enginehouse.telemetry.exporter.spans import SpanMaker
 from tests.support.launched_engine import Launch
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
@@ -26,18 +26,25 @@ DONE = b"data: [DONE]\n\n"
 PROMPT = {"model": "m", "messages": [{"role": "user", "content": "planted prompt"}]}
 
 
+def as_exported(records: list[RawRecord]) -> list[RequestRecord]:
+    """The records as the exporter reads them from its pipe."""
+    batch = read_frame(io.BytesIO(frame(RawBatch(0, records))))
+    assert isinstance(batch, RequestBatch)
+    return batch.records
+
+
 class Records:
     """The records of a gateway's traced requests."""
 
     def __init__(self, gateway: ServedGateway) -> None:
-        self.taken: list[RequestRecord] = []
+        self.taken: list[RawRecord] = []
         assert gateway.relay.context.tracer is not None
         gateway.relay.context.tracer.add = self.taken.append
 
     async def spans(self) -> list[ReadableSpan]:
         """The spans of the only request, as the exporter makes them."""
         await until(lambda: self.taken)
-        (record,) = self.taken
+        (record,) = as_exported(self.taken)
         return list(SpanMaker(Resource({}), "0").spans(record, 0))
 
     async def by_name(self) -> dict[str, ReadableSpan]:
@@ -172,7 +179,12 @@ async def test_a_record_survives_the_pipe(house: OpenGateway, engine: StartEngin
     records = Records(gateway)
     await gateway.ask(gateway.post(None, SAMPLED))
     await until(lambda: records.taken)
-    batch = RequestBatch(5, records.taken)
-    pipe = io.BytesIO(frame(batch) + frame(batch)[:-1])
-    assert read_frame(pipe) == batch
+    (written,) = records.taken
+    pipe = io.BytesIO(frame(RawBatch(5, [written])) + frame(RawBatch(5, [written]))[:-1])
+    batch = read_frame(pipe)
+    assert isinstance(batch, RequestBatch)
+    (record,) = batch.records
+    assert (batch.epoch_ns, record.trace_id, record.request_id) == (5, written[0], written[5])
+    assert record.attempts[0].replica == written[13][0][1]
+    assert record.ending == written[12]
     assert read_frame(pipe) is None

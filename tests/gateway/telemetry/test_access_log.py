@@ -16,7 +16,7 @@ ENDING = Ending(200, "served", "", Tokens(3, 4, "usage"), 99)
 
 
 def access(**changed: object) -> Access:
-    known = Access(1e9 + 0.25, b"req-1", "abc", "POST", "/v1/completions", "gpt", 10.0, 10.5, [ATTEMPT], ENDING)
+    known = Access(1e9 + 0.25, b"req-1", b"abc", "POST", "/v1/completions", "gpt", 10.0, 10.5, [ATTEMPT], ENDING)
     return known._replace(**changed)  # type: ignore[arg-type]
 
 
@@ -38,7 +38,7 @@ def test_a_line_for_machines_has_the_same_facts() -> None:
 
 
 def test_what_is_unknown_is_left_out() -> None:
-    line = text_line(access(attempts=[], ending=Ending(404, "model_not_found"), trace_id="", model=""))
+    line = text_line(access(attempts=[], ending=Ending(404, "model_not_found"), trace_id=b"", model=""))
     assert line.endswith(
         "POST /v1/completions 404 outcome=model_not_found duration_ms=500.0 bytes=0 request_id=req-1\n"
     )

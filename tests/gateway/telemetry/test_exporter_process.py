@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from enginehouse.telemetry.exporter.messages import ExportSettings, RequestRecord
+from enginehouse.telemetry.exporter.messages import ExportSettings, RawRecord
 from enginehouse.telemetry.exporter_process import ExporterProcess
+from enginehouse.telemetry.record import Ending
 from tests.support.waiting import until
 
 SETTINGS = ExportSettings("otlp", "", "", {}, "", "0", 0.1)
@@ -17,8 +18,9 @@ READ = "import sys; read = sys.stdin.buffer.read; size = lambda: int.from_bytes(
 REPORT = 'print(\'{"records": 256, "spans": 512, "failed": 0}\', flush=True)'
 
 
-def record() -> RequestRecord:
-    return RequestRecord("0" * 31 + "1", 1, "", ("", ""), "", "id", "/", "POST", "m", False, 0.0, 1.0, 200, "served")
+def record() -> RawRecord:
+    ids = (b"0" * 31 + b"1", 1, b"", (b"", b""), b"", b"id")
+    return (*ids, "/", "POST", "m", False, 0.0, 1.0, Ending(200, "served"), (), (), b"", b"")
 
 
 @asynccontextmanager

@@ -46,7 +46,7 @@ def test_messages_and_tracebacks_are_masked(formatter: logging.Formatter) -> Non
 
 def test_lines_of_a_request_name_it_and_its_trace() -> None:
     text, json = TextLines(Redaction()), JsonLines(Redaction())
-    log_context.enter(b"req-1", "abc")
+    log_context.enter(b"req-1", b"abc")
     try:
         assert "request_id=req-1 trace_id=abc" in text.format(record())
         assert '"request_id":"req-1","trace_id":"abc"' in json.format(record())
@@ -57,6 +57,6 @@ def test_lines_of_a_request_name_it_and_its_trace() -> None:
 
 def test_lines_of_another_thread_name_no_request() -> None:
     context = LogContext()
-    context.enter(b"req-1", "")
+    context.enter(b"req-1", b"")
     assert context.request(threading.get_ident()) is not None
     assert context.request(threading.get_ident() + 1) is None

@@ -5,7 +5,7 @@ import pytest
 
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.request import Headers
-from enginehouse.telemetry.exporter.messages import RequestRecord
+from enginehouse.telemetry.exporter.messages import RawRecord
 from enginehouse.telemetry.trace_context import (
     SPANS_PER_ATTEMPT,
     UPSTREAM,
@@ -18,11 +18,11 @@ from enginehouse.telemetry.tracer import Tracer
 
 TRACE, SPAN = b"0af7651916cd43dd8448eb211c80319c", b"b7ad6b7169203331"
 YES, NO = b"00-%s-%s-01" % (TRACE, SPAN), b"00-%s-%s-00" % (TRACE, SPAN)
-PARENT = Parent(TRACE.decode(), SPAN.decode(), True)
+PARENT = Parent(TRACE, SPAN, True)
 
 
 def tracer(**settings: object) -> Tracer:
-    added: list[RequestRecord] = []
+    added: list[RawRecord] = []
     return Tracer(msgspec.convert(settings, TelemetrySettings), added.append)
 
 
@@ -56,7 +56,7 @@ def test_the_client_decides_whether_its_request_is_traced() -> None:
     never, always = tracer(sample_ratio=0.0), tracer(sample_ratio=1.0)
     trace = never.begin(told(YES))
     assert trace is not None
-    assert (trace.trace_id, trace.parent) == (TRACE.decode(), PARENT)
+    assert (trace.trace_id, trace.parent) == (TRACE, PARENT)
     assert always.begin(told(NO)) is None
 
 
@@ -83,16 +83,16 @@ def test_a_trace_that_begins_late_links_to_the_client() -> None:
     trace = tracer().begin_late(told(NO))
     assert trace.parent is None
     assert trace.link == PARENT._replace(sampled=False)
-    assert trace.trace_id != TRACE.decode()
+    assert trace.trace_id != TRACE
 
 
 def test_an_engine_is_told_of_its_own_span() -> None:
-    trace = Trace(PARENT)
+    trace = Trace(PARENT, state=b"a=b")
     headers = told(YES, (b"tracestate", b"a=b"), (b"baggage", b"k=v"))
     first = trace.for_engine(headers)
     trace.attempt = 1
     second = trace.for_engine(headers)
-    assert [name for name, _ in first] == [b"host", b"tracestate", b"baggage", b"traceparent"]
+    assert [name for name, _ in first] == [b"host", b"baggage", b"traceparent", b"tracestate"]
     assert dict(first)[b"traceparent"] == b"00-%s-%016x-01" % (TRACE, span_number(trace.root, 0, UPSTREAM))
     assert dict(first)[b"traceparent"] != dict(second)[b"traceparent"]
 

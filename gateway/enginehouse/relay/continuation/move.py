@@ -195,7 +195,7 @@ class Move:
     def _send(self, *, reuse: bool = True) -> None:
         assert self._joint is not None
         job, continuation, upstream = self._stream.job, self._joint.continuation, self._attempt.upstream
-        request = upstream.post(continuation.path, job.engine_headers, job.request_id, continuation.body)
+        request = upstream.post(continuation.path, job.headers, job.request_id, continuation.body, job.trace)
         self._attempt.send(self, request, reuse=reuse)
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:

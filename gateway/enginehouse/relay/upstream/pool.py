@@ -52,6 +52,7 @@ class Pool:
 
     def __init__(self, origin: Origin, *, verify_tls: bool = True) -> None:
         self.origin = origin
+        self.address = f"{origin.host}:{origin.port}"
         self._idle: list[Connection] = []
         self._timer: asyncio.TimerHandle | None = None
         self._slow = False

@@ -6,6 +6,7 @@ from enginehouse.config.schema import BackendSettings, TimeoutSettings
 from enginehouse.domain.request import Headers
 from enginehouse.relay.headers import NOT_TO_ENGINE, passing_lines, read_lines
 from enginehouse.relay.upstream.pool import Origin, Pool
+from enginehouse.telemetry.trace_context import TRACE_HEADERS, Trace
 
 _EXPECT_A_BODY = frozenset({"POST", "PUT", "PATCH"})
 _CONNECTING = ("url", "verify_tls", "api_key", "pass_authorization")
@@ -26,6 +27,7 @@ class Upstream:
         self._api_key = settings.api_key
         passes = {b"authorization"} if settings.pass_authorization and not settings.api_key else set()
         self._withheld = NOT_TO_ENGINE - passes
+        self._withheld_traced = self._withheld | TRACE_HEADERS
         self._fixed: dict[str, bytes] = {}
 
     def is_for(self, settings: BackendSettings) -> bool:
@@ -44,12 +46,15 @@ class Upstream:
         key = f"authorization: Bearer {self._api_key}\r\n" if self._api_key else ""
         return f"{method} {origin.prefix}{path} HTTP/1.1\r\nhost: {origin.authority}\r\n{key}".encode("latin-1")
 
-    def post(self, path: str, headers: Headers, request_id: bytes, body: bytes) -> bytes:
-        """A whole ``POST`` on behalf of a client."""
+    def post(self, path: str, headers: Headers, request_id: bytes, body: bytes, trace: Trace | None = None) -> bytes:
+        """A whole ``POST`` on behalf of a client, whose headers tell of the span in ``trace``, if it is traced."""
         fixed = self._fixed.get(path)
         if fixed is None:
             fixed = self._fixed[path] = self.fixed("POST", path)
-        lines = passing_lines(headers, self._withheld)
+        if trace is None:
+            lines = passing_lines(headers, self._withheld)
+        else:
+            lines = passing_lines(headers, self._withheld_traced) + trace.lines()
         return b"%s%sx-request-id: %s\r\ncontent-length: %d\r\n\r\n%s" % (fixed, lines, request_id, len(body), body)
 
     def call(self, method: str, target: str, headers: Headers, request_id: bytes, body: bytes) -> bytes:

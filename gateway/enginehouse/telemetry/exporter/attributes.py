@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from enginehouse.domain.route import RouteDetails
 from enginehouse.telemetry.exporter.content import input_messages, output_messages
-from enginehouse.telemetry.exporter.messages import RequestRecord, RoutingRecord, UpstreamRecord
+from enginehouse.telemetry.exporter.messages import RequestRecord, UpstreamRecord
 from enginehouse.telemetry.record import SwapRecord, first_answered
 
 Attributes = dict[str, Any]
@@ -21,6 +22,7 @@ _OPERATIONS: Mapping[str, str] = {
     "/v1/audio/speech": "speech",
 }
 _FAILED = 400
+_UNKNOWN = RouteDetails("", 0)
 
 
 def root_name(record: RequestRecord) -> str:
@@ -35,11 +37,11 @@ def root_attributes(record: RequestRecord) -> Attributes:
         "gen_ai.provider.name": "enginehouse",
         "gen_ai.request.stream": record.stream,
         "http.request.method": record.method,
-        "http.response.status_code": record.status,
+        "http.response.status_code": record.ending.status,
         "url.path": record.path,
-        "enginehouse.request_id": record.request_id,
+        "enginehouse.request_id": record.request_id.decode(),
         "enginehouse.attempts": len(record.attempts),
-        "enginehouse.bytes": record.sent_bytes,
+        "enginehouse.bytes": record.ending.sent_bytes,
     }
     if operation := _OPERATIONS.get(record.path):
         found["gen_ai.operation.name"] = operation
@@ -54,7 +56,7 @@ def root_attributes(record: RequestRecord) -> Attributes:
 
 
 def _token_attributes(record: RequestRecord) -> Iterator[tuple[str, Any]]:
-    tokens = record.tokens
+    tokens = record.ending.tokens
     if tokens.source:
         yield "enginehouse.tokens.source", tokens.source
         yield "gen_ai.usage.output_tokens", tokens.output
@@ -63,26 +65,26 @@ def _token_attributes(record: RequestRecord) -> Iterator[tuple[str, Any]]:
 
 
 def _answer_attributes(record: RequestRecord) -> Iterator[tuple[str, Any]]:
-    if record.events:
-        yield "enginehouse.chunks", record.events
+    if record.ending.events:
+        yield "enginehouse.chunks", record.ending.events
     if record.attempts:
         last = record.attempts[-1]
         yield "gen_ai.response.model", last.model
         yield "enginehouse.backend", last.backend
-        yield "enginehouse.reason", last.routing.reason
+        yield "enginehouse.reason", last.reason
         if first := first_answered(record.attempts).first_byte:
             yield "gen_ai.response.time_to_first_chunk", first - record.began
-    if record.status >= _FAILED or record.outcome != "served":
-        yield "error.type", record.outcome if record.outcome != "served" else str(record.status)
+    if record.ending.status >= _FAILED or record.ending.outcome != "served":
+        yield "error.type", record.ending.outcome if record.ending.outcome != "served" else str(record.ending.status)
 
 
 def route_attributes(attempt: UpstreamRecord) -> Attributes:
     """Of the span of a routing decision."""
-    routing: RoutingRecord = attempt.routing
+    routing = attempt.routing or _UNKNOWN
     found: Attributes = {
         "enginehouse.strategy": routing.strategy,
-        "enginehouse.reason": routing.reason,
-        "enginehouse.attempted": routing.attempted,
+        "enginehouse.reason": attempt.reason,
+        "enginehouse.attempted": attempt.attempted,
         "enginehouse.candidates": routing.candidates,
         "enginehouse.replica": attempt.replica,
     }
@@ -99,7 +101,7 @@ def upstream_attributes(attempt: UpstreamRecord) -> Attributes:
         "gen_ai.request.model": attempt.model,
         "enginehouse.backend": attempt.backend,
         "enginehouse.replica": attempt.replica,
-        "enginehouse.reason": attempt.routing.reason,
+        "enginehouse.reason": attempt.reason,
         "enginehouse.outcome": attempt.outcome,
     }
     if host and port.isdigit():

@@ -6,13 +6,13 @@ from typing import BinaryIO
 
 import msgspec
 
-from enginehouse.telemetry.exporter.messages import Message
+from enginehouse.telemetry.exporter.messages import Message, RawBatch
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Message)
 
 
-def frame(message: Message) -> bytes:
+def frame(message: Message | RawBatch) -> bytes:
     """``message`` as it goes through the pipe."""
     body = _encoder.encode(message)
     return len(body).to_bytes(4, "big") + body

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from enginehouse.telemetry.record import NO_TOKENS, SwapRecord, Tokens
-
-
-class RoutingRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A routing decision. ``dropped``: how many candidates each filter dropped."""
-
-    strategy: str
-    reason: str
-    attempted: tuple[str, ...] = ()
-    candidates: int = 0
-    dropped: dict[str, int] = {}
-    score: float | None = None
+from enginehouse.domain.route import RouteDetails
+from enginehouse.telemetry.record import Ending, SwapRecord
 
 
 class UpstreamRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One attempt, as ``AttemptRecord`` has it. ``address``: the host and port of the engine, if known."""
+    """One attempt, as ``AttemptRecord`` has it. ``address``: the host and port of the engine, if known.
+
+    ``reason`` and ``attempted`` are those of the route, and ``routing`` its details.
+    """
 
     backend: str
     replica: str
     model: str
     address: str
-    routing: RoutingRecord
+    reason: str
+    attempted: tuple[str, ...]
+    routing: RouteDetails | None
     outcome: str
     began: float
     ended: float
@@ -39,33 +36,32 @@ class UpstreamRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class RequestRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A traced request. Times are in ``perf_counter`` seconds of the gateway; they begin when the request was whole.
 
-    ``root``: the id of its own span. ``parent``: the client's span id, empty without one. ``link``: the trace and the
-    span that the client told, if the trace does not continue them. ``question`` and ``answer``: the bodies, only with
-    ``telemetry.capture_content``.
+    ``root``: the id of its own span; all other ids are hexadecimal digits. ``parent``: the client's span, empty without
+    one. ``link``: the trace and the span that the client told, if the trace does not continue them. ``state``: the
+    client's ``tracestate``. ``question`` and ``answer``: the bodies, only with ``telemetry.capture_content``.
     """
 
-    trace_id: str
+    trace_id: bytes
     root: int
-    parent: str
-    link: tuple[str, str]
-    state: str
-    request_id: str
+    parent: bytes
+    link: tuple[bytes, bytes]
+    state: bytes
+    request_id: bytes
     path: str
     method: str
     requested: str
     stream: bool
     began: float
     ended: float
-    status: int
-    outcome: str
-    message: str = ""
-    tokens: Tokens = NO_TOKENS
-    sent_bytes: int = 0
-    events: int = 0
+    ending: Ending
     attempts: tuple[UpstreamRecord, ...] = ()
     swaps: tuple[SwapRecord, ...] = ()
     question: bytes = b""
     answer: bytes = b""
+
+
+RawRecord = tuple[Any, ...]
+"""The fields of a ``RequestRecord`` in their order. The gateway makes no objects of them: the exporter does."""
 
 
 class ExportSettings(msgspec.Struct, frozen=True, tag="settings"):
@@ -85,6 +81,13 @@ class RequestBatch(msgspec.Struct, frozen=True, tag="requests"):
 
     epoch_ns: int
     records: list[RequestRecord]
+
+
+class RawBatch(msgspec.Struct, frozen=True, tag="requests"):
+    """A ``RequestBatch`` as the gateway writes it."""
+
+    epoch_ns: int
+    records: list[RawRecord]
 
 
 class Point(msgspec.Struct, frozen=True, array_like=True):

@@ -52,12 +52,13 @@ class _RequestTrace:
         self._resource = resource
         self._scope = scope
         self._trace_id = int(record.trace_id, 16)
-        self._state = TraceState.from_header([record.state]) if record.state else TraceState()
+        state = record.state.decode("latin-1")
+        self._state = TraceState.from_header([state]) if state else TraceState()
 
     def root(self) -> ReadableSpan:
         record = self._record
         link = self._context(int(record.link[1], 16), int(record.link[0], 16)) if record.link[0] else None
-        failed = record.status >= _SERVER_FAILED
+        failed = record.ending.status >= _SERVER_FAILED
         return self._span(
             root_name(record),
             self._context(record.root),
@@ -65,7 +66,7 @@ class _RequestTrace:
             (record.began, record.ended),
             root_attributes(record),
             kind=SpanKind.SERVER,
-            status=Status(StatusCode.ERROR, record.message or None) if failed else Status(),
+            status=Status(StatusCode.ERROR, record.ending.message or None) if failed else Status(),
             links=(Link(link),) if link is not None else (),
         )
 
