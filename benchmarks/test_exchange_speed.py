@@ -12,6 +12,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.relay.door import Door
 from enginehouse.relay.upstream.connection import AnswerHead, Connection, Receiver
 
 HEADERS = [(b"host", b"gateway"), (b"content-type", b"application/json"), (b"user-agent", b"bench")]
@@ -22,7 +23,7 @@ EVENT = b'data: {"id":"c","choices":[{"index":0,"delta":{"content":" token"},"fi
 LAST = b"data: [DONE]\n\n"
 
 
-class Silent:
+class Silent(Door):
     """A client that takes everything."""
 
     def start(self, status: int, lines: bytes, length: int | None) -> None: ...

@@ -34,6 +34,9 @@ class TokensExtractor(Extractor):
             characters += sum(texts)
         requirements.estimated_tokens = characters // _CHARACTERS_PER_TOKEN
 
+    def joined(self, following: Sequence[Extractor]) -> Extractor | None:
+        return PlainChatExtractor((self, *following)) if [type(each) for each in following] == _FOLLOWING else None
+
 
 class VisionExtractor(Extractor):
     """Sets ``needs_vision`` for a request with an image: chat completions, responses or Anthropic messages."""
@@ -61,6 +64,40 @@ class JsonModeExtractor(Extractor):
             requirements.needs_json_mode = body.response_format.type in _JSON
         elif isinstance(body.text, dict) and isinstance(wanted := body.text.get("format"), dict):  # Responses
             requirements.needs_json_mode = wanted.get("type") in _JSON
+
+
+_FOLLOWING = [VisionExtractor, ToolsExtractor, JsonModeExtractor]
+
+
+class PlainChatExtractor(Extractor):
+    """Does the work of the others in one pass if a request is a chat of plain texts, as most are; else they do it."""
+
+    def __init__(self, extractors: Sequence[Extractor]) -> None:
+        self._extractors = extractors
+        self._json_mode = extractors[-1]
+
+    def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
+        body = request.body
+        messages = body.messages
+        if not messages or body.system or body.prompt or body.input or body.documents or body.query:
+            self._extract_each(request, requirements)
+            return
+        characters = 0
+        for message in messages:
+            content = message.content
+            if type(content) is not str or message.type or message.text:
+                self._extract_each(request, requirements)
+                return
+            characters += len(content)
+        requirements.estimated_tokens = characters // _CHARACTERS_PER_TOKEN
+        if body.tools:
+            requirements.needs_tools = True
+        if body.response_format is not None or body.text is not None:
+            self._json_mode.extract(request, requirements)
+
+    def _extract_each(self, request: InferenceRequest, requirements: Requirements) -> None:
+        for extractor in self._extractors:
+            extractor.extract(request, requirements)
 
 
 class _Document(msgspec.Struct):

@@ -23,6 +23,10 @@ class HealthFilter(Filter):
             return f"backend '{candidate.backend}' is unhealthy"
         return f"backend '{candidate.backend}' is being drained"
 
+    def joined(self, following: Sequence[Filter]) -> Filter | None:
+        both = [type(each) for each in following] == [CapabilitiesFilter, ContextLengthFilter]
+        return AllFilters((self, *following)) if both else None
+
 
 class CapabilitiesFilter(Filter):
     """Drops replicas known to lack the vision, tools or JSON mode that a request needs."""
@@ -59,6 +63,32 @@ class ContextLengthFilter(Filter):
 
     def missing(self, requirements: Requirements, candidate: Candidate) -> Sequence[str]:
         return () if self.keep(requirements, [candidate]) else ("context_length",)
+
+
+class AllFilters(Filter):
+    """Keeps what the three filters of this plugin keep, in one pass if the request needs no capability."""
+
+    def __init__(self, filters: Sequence[Filter]) -> None:
+        self._filters = filters
+
+    def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        if requirements.needs_vision or requirements.needs_tools or requirements.needs_json_mode:
+            for filter in self._filters:
+                candidates = filter.keep(requirements, candidates)
+            return candidates
+        tokens = _tokens(requirements)
+        return [
+            candidate
+            for candidate in candidates
+            if candidate.health is _HEALTHY
+            and not candidate.draining
+            and ((length := candidate.capabilities.context_length) is None or length >= tokens)
+        ]
+
+    def why(self, requirements: Requirements, candidate: Candidate) -> str:
+        """The reason of the first filter that drops ``candidate``."""
+        dropping = (filter for filter in self._filters if not filter.keep(requirements, [candidate]))
+        return next((filter.why(requirements, candidate) for filter in dropping), "")
 
 
 def _needs(requirements: Requirements) -> Iterator[str]:

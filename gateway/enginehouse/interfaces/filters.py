@@ -30,3 +30,11 @@ class Filter(ABC):
         If a filter names any, the error is ``capability_mismatch`` (400), else ``no_healthy_backend`` (503).
         """
         return ()
+
+    def joined(self, following: Sequence[Filter]) -> Filter | None:
+        """Return one filter that keeps what this one and all ``following`` keep; ``None`` if there is none.
+
+        Called once, at start, on the first of the configured filters. It saves calls where speed matters: only its
+        ``keep`` is used, and only where it drops nothing. Only filters that come with Enginehouse are asked.
+        """
+        return None

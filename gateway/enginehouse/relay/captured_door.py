@@ -7,7 +7,7 @@ from enginehouse.relay.door import Door
 _MOST_KEPT = 256 * 1024
 
 
-class CapturedDoor:
+class CapturedDoor(Door):
     """Another ``door``, whose answers are also added to ``kept``, up to 256 KiB."""
 
     __slots__ = ("_door", "_kept")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -9,29 +10,41 @@ from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 
 
-class Door(Protocol):
+class Door(ABC):
     """The client's side of one exchange.
 
-    The exchange calls ``start``, ``write`` any number of times, and ``finish``; or ``abort`` at any point. ``start``
-    sends nothing by itself: the head leaves together with the first piece. The door calls the exchange's
-    ``client_disconnected``, ``pause`` and ``resume``.
+    The exchange calls ``start``, ``write`` any number of times, and ``finish``; or ``answer`` alone; or ``abort`` at
+    any point. ``start`` sends nothing by itself: the head leaves together with the first piece. The door calls the
+    exchange's ``client_disconnected``, ``pause`` and ``resume``.
     """
 
+    __slots__ = ()
+
+    def answer(self, status: int, lines: bytes, body: bytes) -> None:
+        """Send a whole response."""
+        self.start(status, lines, len(body))
+        self.finish(body)
+
+    @abstractmethod
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         """Set the response's head: ``lines`` are its headers as they stand on the wire, each ending in CRLF.
 
         ``length``: of the body in bytes, if known. The door adds the framing.
         """
 
+    @abstractmethod
     def write(self, chunk: bytes) -> None:
         """Send a piece of the body."""
 
+    @abstractmethod
     def finish(self, chunk: bytes) -> None:
         """Send the last piece of the body, which may be empty."""
 
+    @abstractmethod
     def unread(self) -> int:
         """How many bytes the client has not taken yet."""
 
+    @abstractmethod
     def abort(self) -> None:
         """Break the connection, so that the client sees that the response is not whole."""
 

@@ -174,7 +174,10 @@ class Exchange(MovableExchange):
         dispatch.continue_as(job, error)
 
     def _commit(self, attempt: Attempt, body: bytes, complete: bool) -> bool:
-        """Begin the reply with the engine's answer, unless it is too early or the request is sent again instead."""
+        """Begin the reply with the engine's answer; whether the caller has to pass ``body`` on.
+
+        It need not if it is too early, if the request is sent again instead, or if the answer was passed on as a whole.
+        """
         head, route, job = attempt.head, attempt.route, self._job
         chosen = route.chosen
         assert head is not None
@@ -194,9 +197,11 @@ class Exchange(MovableExchange):
         else:
             lines = _ADDED % (head.lines, origin, job.request_id, self._overhead * 1e6)
             stream = head.stream and not job.raw
-            known = complete and job.method != "HEAD"
-            length = None if stream else len(body) if known else head.length
-            self._reply.begin(head.status, lines, length, stream)
+            if complete and not stream and job.method != "HEAD":
+                self._reply.answer(head.status, lines, body)
+                self._end(head.status, "served")
+                return False
+            self._reply.begin(head.status, lines, None if stream else head.length, stream)
         if head.stream and head.status == 200:
             self._reply.delivered = job.delivered
         return True

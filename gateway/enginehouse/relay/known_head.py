@@ -6,6 +6,9 @@ from typing import Generic, NamedTuple, TypeVar
 
 _LENGTH_NAMES = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
 _MOST_DIGITS = 15
+_MOST_MISSES = 8
+"""After so many unique heads in a row, the next ``_PAUSE`` heads are not looked at."""
+_PAUSE = 62
 
 Meaning = TypeVar("Meaning")
 
@@ -21,13 +24,14 @@ class KnownHead(Generic[Meaning]):
     """Learns a head, with what it means, when it comes for the second time in a row.
 
     A head is known if every byte but the digits of its Content-Length is equal, and the body arrived with it, whole and
-    with nothing behind it. So what the parser and the checks found of it still holds, and unique heads cost only the
-    comparison.
+    with nothing behind it. So what the parser and the checks found of it still holds. Where heads are unique, few of
+    them are looked at.
     """
 
-    __slots__ = ("_learned", "_meaning", "_seen")
+    __slots__ = ("_learned", "_meaning", "_misses", "_pause", "_seen")
 
     def __init__(self) -> None:
+        self._misses = self._pause = 0
         self._seen: _Head | None = None
         self._learned: _Head | None = None
         self._meaning: Meaning
@@ -47,10 +51,24 @@ class KnownHead(Generic[Meaning]):
 
     def see(self, data: bytes) -> bool:
         """Note that ``data`` was one whole message; whether its head came again, so that its meaning may be learned."""
+        if self._pause:
+            self._pause -= 1
+            return False
         head = _sized_head(data)
         again = head is not None and head == self._seen
         self._seen, self._learned = head, None
+        if again:
+            self._misses = 0
+        else:
+            self._missed()
         return again
+
+    def _missed(self) -> None:
+        self._misses += 1
+        if self._misses == _MOST_MISSES:
+            self._misses -= 2  # two heads suffice after the pause
+            self._pause = _PAUSE
+            self._seen = None
 
     def learn(self, meaning: Meaning) -> None:
         """The head seen last means ``meaning``."""

@@ -65,6 +65,13 @@ class Reply:
             self._check = StreamCheck(self.form)
         self.door.start(status, lines, length)
 
+    def answer(self, status: int, lines: bytes, body: bytes) -> None:
+        """Pass on an answer that arrived whole, and is no stream."""
+        self.begun = True
+        self.status = status
+        self._whole = body
+        self.door.answer(status, lines, body)
+
     def open(self, lines: bytes) -> None:
         """Begin a stream before the engine has answered."""
         self.status = 200

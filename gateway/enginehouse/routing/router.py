@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from enginehouse.config.rescheduling import ReschedulingSettings
 from enginehouse.domain.errors import RequestError
@@ -48,6 +48,7 @@ class Router:
             SampledCall(plugin, (extractor if plugin.trusted else GuardedExtractor(plugin, extractor)).extract)
             for plugin, extractor in extractors
         )
+        self._extract = self._join([extractor for plugin, extractor in extractors if plugin.trusted])
         self._filter_chain = FilterChain(filters)
         self.filter_drops = self._filter_chain.dropped
         self._strategy_runner = StrategyRunner(*strategy)
@@ -65,6 +66,9 @@ class Router:
         """Run the extractors on ``request``. Raises their ``RequestError``, or ``PluginFailed``."""
         body = request.body
         requirements = Requirements(model=body.model, path=request.path, stream=body.stream is True)
+        if self._extract is not None and not self._extractors[0].is_sampled:
+            self._extract(request, requirements)
+            return requirements
         for extractor in self._extractors:
             try:
                 extractor.call(request, requirements)
@@ -103,6 +107,13 @@ class Router:
         self._kept = candidates
         chosen = self._strategy_runner.pick(requirements, candidates)
         return Route(model, chosen, Reason.RETRY if exclude else Reason.MATCH, (model,))
+
+    def _join(self, extractors: Sequence[Extractor]) -> Callable[[InferenceRequest, Requirements], None] | None:
+        """One call for all extractors, if all are trusted and can do that."""
+        if not extractors or len(extractors) < len(self._extractors):
+            return None
+        joined = extractors[0].joined(extractors[1:])
+        return joined.extract if joined is not None else None
 
     def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
         """Hand the figures of all engines to the strategy."""

@@ -32,6 +32,11 @@ class SampledCall:
         self.call = self.method = method
         self._times: PluginTimes | None = None
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the next call is timed."""
+        return self.call is not self.method
+
     def sample(self, times: PluginTimes) -> None:
         """Tell ``times`` how long the next call takes."""
         self._times = times

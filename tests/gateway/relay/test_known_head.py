@@ -74,3 +74,12 @@ def test_nothing_is_known_before_it_came_twice_in_a_row() -> None:
 def test_another_head_makes_a_known_one_unknown(known: KnownHead[str]) -> None:
     known.see(DIFFERENT["a byte before the length"])
     assert known.read(HEAD % 3 + b"abc") is None
+
+
+def test_where_heads_are_unique_few_are_looked_at() -> None:
+    head: KnownHead[str] = KnownHead()
+    for number in range(8):
+        assert not head.see(b"X-Unique: %d\r\n%s" % (number, HEAD % 3 + b"abc"))
+    repeats = [head.see(HEAD % 3 + b"abc") for _ in range(100)]
+    assert repeats.index(True) == 63  # after a pause of 62, two that are equal suffice
+    assert all(repeats[63:])

@@ -18,9 +18,15 @@ from enginehouse_routing.extractors import (
 
 
 def needs(body: dict[str, Any]) -> Requirements:
-    requirements = Requirements(model="m")
-    for extractor in (TokensExtractor(), VisionExtractor(), ToolsExtractor(), JsonModeExtractor()):
+    """The requirements, for which it makes no difference whether the extractors are joined."""
+    requirements, joined = Requirements(model="m"), Requirements(model="m")
+    first, *following = TokensExtractor(), VisionExtractor(), ToolsExtractor(), JsonModeExtractor()
+    for extractor in (first, *following):
         extractor.extract(request(body), requirements)
+    at_once = first.joined(following)
+    assert at_once is not None
+    at_once.extract(request(body), joined)
+    assert joined == requirements
     return requirements
 
 

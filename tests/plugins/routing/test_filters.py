@@ -11,7 +11,15 @@ from enginehouse_routing.filters import CapabilitiesFilter, ContextLengthFilter,
 
 
 def kept(filter: Filter, needs: dict[str, Any], **fields: Any) -> bool:
-    return bool(filter.keep(requirements(**needs), [candidate(**fields)]))
+    """Whether a filter keeps a candidate. The joined filters keep it if all three do."""
+    asked = [candidate(**fields)]
+    filters: list[Filter] = [HealthFilter(), CapabilitiesFilter(), ContextLengthFilter()]
+    joined = filters[0].joined(filters[1:])
+    assert joined is not None
+    by_each = all(each.keep(requirements(**needs), asked) for each in filters)
+    assert bool(joined.keep(requirements(**needs), asked)) == by_each
+    assert bool(joined.why(requirements(**needs), asked[0])) != by_each
+    return bool(filter.keep(requirements(**needs), asked))
 
 
 @pytest.mark.parametrize("filter", [HealthFilter, CapabilitiesFilter, ContextLengthFilter])

@@ -12,7 +12,7 @@ from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.body_memory import BodyShare
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
-from enginehouse.relay.door import Caller
+from enginehouse.relay.door import Caller, Door
 from enginehouse.relay.exchange import Exchange
 from enginehouse.relay.headers import read_lines
 
@@ -23,7 +23,7 @@ BODILESS = frozenset({204, 304})
 _MOST_BUFFERED = 64 * 1024
 
 
-class Outbound:
+class Outbound(Door):
     """A ``Door`` that writes ASGI messages. It pauses the engine while the client reads too slowly."""
 
     def __init__(self) -> None:

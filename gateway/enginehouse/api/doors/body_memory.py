@@ -18,6 +18,12 @@ class BodyMemory:
         self.most = most
         self.held = 0
 
+    def take(self, size: int) -> None:
+        """Count ``size`` bytes that have arrived. Raises ``Overloaded`` if there is no room for them."""
+        if self.most:
+            self.check(size)
+        self.held += size
+
     def check(self, size: int) -> None:
         """Raise ``Overloaded`` if there is no room for ``size`` bytes."""
         if self.most and self.held + size > self.most:
@@ -38,8 +44,7 @@ class BodyShare:
 
     def take(self, size: int) -> None:
         """Count ``size`` bytes that have arrived. Raises ``Overloaded`` if there is no room for them."""
-        self._memory.check(size)
-        self._memory.held += size
+        self._memory.take(size)
         self.size += size
 
     def give_back(self) -> None:

@@ -14,10 +14,9 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.asgi import BODILESS
-from enginehouse.api.doors.body_memory import BodyShare
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
-from enginehouse.relay.door import Caller
+from enginehouse.relay.door import Caller, Door
 from enginehouse.relay.exchange import Exchange
 from enginehouse.relay.headers import RepeatedHeaders
 
@@ -75,7 +74,7 @@ class HotHead(NamedTuple):
     headers: RepeatedHeaders
 
 
-class Inbound:
+class Inbound(Door):
     """One request on a connection, and the ``Door`` of its exchange.
 
     It takes the place of uvicorn's request-response cycle, so it has the attributes that uvicorn's protocol reads.
@@ -93,7 +92,7 @@ class Inbound:
         self.until_close = False
         self._head = b""
         self._pieces: list[bytes] = []
-        self._share = BodyShare(connection.admission.body_memory)
+        self._size = 0
         self._error: RequestError | None = None
         self._caller: Caller | None = None
         self.exchange: Exchange | None = None
@@ -136,15 +135,17 @@ class Inbound:
         """Keep a piece of the body."""
         if self.whole:
             return
+        admission, size = self._connection.admission, len(body)
         try:
-            if self._share.size + len(body) > self._connection.admission.max_body:
-                raise self._connection.admission.too_large()
-            self._share.take(len(body))
+            if self._size + size > admission.max_body:
+                raise admission.too_large()
+            admission.body_memory.take(size)
         except RequestError as error:
             self._refuse(error)
             return
+        self._size += size
         self._pieces.append(body)
-        if self.waits and self._share.size > HIGH_WATER_LIMIT:
+        if self.waits and self._size > HIGH_WATER_LIMIT:
             self._connection.flow.pause_reading()
 
     def received(self) -> None:
@@ -153,11 +154,16 @@ class Inbound:
             self.whole = True
             self._connection.arrived(self)
 
+    def _give_back(self) -> None:
+        """Count the body out of the memory that bodies take."""
+        self._connection.admission.body_memory.held -= self._size
+        self._size = 0
+
     def _refuse(self, error: RequestError) -> None:
         """Answer with ``error`` without reading the rest."""
         self._error = error
         self._pieces.clear()
-        self._share.give_back()
+        self._give_back()
         self.keep_alive = False
         self.received()
 
@@ -174,9 +180,18 @@ class Inbound:
         """The connection is closed."""
         if self.exchange is not None:
             self.exchange.client_disconnected()
-        self._share.give_back()
+        self._give_back()
 
     # --- to the client
+
+    def answer(self, status: int, lines: bytes, body: bytes) -> None:
+        """Send a whole response in one piece."""
+        if not self.keep_alive or status in BODILESS:
+            super().answer(status, lines, body)
+            return
+        head = _STATUS_LINES.get(status) or status_line(status)
+        self._connection.transport.write(b"%s%scontent-length: %d\r\n\r\n%s" % (head, lines, len(body), body))
+        self._answered()
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         """Prepare the head. It is sent with the first piece."""
@@ -210,9 +225,12 @@ class Inbound:
             self._connection.transport.write(head + last)
         elif head or chunk:
             self._connection.transport.write(head + chunk)
+        self._answered()
+
+    def _answered(self) -> None:
         self.response_complete = True
         self.exchange = None
-        self._share.give_back()
+        self._give_back()
         self._connection.answered(self)
 
     def unread(self) -> int:
@@ -221,7 +239,7 @@ class Inbound:
     def abort(self) -> None:
         """Break the connection."""
         self.response_complete = True
-        self._share.give_back()
+        self._give_back()
         transport = self._connection.transport
         if self.until_close:  # only a reset shows this client that the answer is cut off
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
