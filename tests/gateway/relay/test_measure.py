@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from enginehouse.relay.door import Door
 from enginehouse.relay.reply import Reply
 from enginehouse.relay.stream_form import stream_form
 from enginehouse.telemetry.record import NO_TOKENS, Tokens
@@ -13,7 +14,7 @@ PATH = "/v1/chat/completions"
 EVENTS = (event(0), event(1), event(2), DONE)
 
 
-class _Client:
+class _Client(Door):
     """The door of a client that takes everything at once."""
 
     def __init__(self) -> None:
