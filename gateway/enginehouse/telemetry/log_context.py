@@ -19,18 +19,18 @@ class LogContext:
     A variable of ``contextvars`` would stay in the callbacks of kept connections, which serve other requests later.
     """
 
-    __slots__ = ("_request_id", "_thread", "_trace_id")
+    __slots__ = ("_owner", "_request_id", "_trace_id")
 
     def __init__(self) -> None:
         self._request_id = b""
         self._trace_id = b""
-        self._thread = 0
+        self._owner = 0
 
     def enter(self, request_id: bytes, trace_id: bytes) -> None:
         """Name this request in the lines of this thread until ``leave``."""
         self._request_id = request_id
         self._trace_id = trace_id
-        self._thread = threading.get_ident()
+        self._owner = threading.get_ident()
 
     def leave(self) -> None:
         """Name no request."""
@@ -38,7 +38,7 @@ class LogContext:
 
     def request(self, thread: int | None) -> LoggedRequest | None:
         """The request that ``thread`` works for."""
-        if not self._request_id or thread != self._thread:
+        if not self._request_id or thread != self._owner:
             return None
         return LoggedRequest(self._request_id.decode(), self._trace_id.decode())
 
