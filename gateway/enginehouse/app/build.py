@@ -12,7 +12,7 @@ from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.keys import Keyring
-from enginehouse.app.plugin_instances import create, identity
+from enginehouse.app.plugin_instances import create, identity, prepare
 from enginehouse.config.managed import driver_of, managed_backends
 from enginehouse.config.plugin_tables import plugin_table
 from enginehouse.config.schema import (
@@ -86,14 +86,8 @@ def build_swapper(config: Config, registry: Registry, host: HostFacts) -> Guarde
     type = config.scheduling.swapper
     table = plugin_table(config.plugins, "swapper", type).key
     swapper: Swapper = registry.create("swapper", type, swapper_parameters(config), "scheduling.swapper", table)
-    entry = registry.get("swapper", type)
-    guarded = GuardedSwapper(swapper, type=type, plugin=entry.entry_point)
-    try:
-        guarded.prepare(host)
-    except EnginehouseError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise entry.error(f"the swapper '{type}' cannot be prepared: {describe(error)}") from error
+    guarded = GuardedSwapper(swapper, type=type, plugin=registry.get("swapper", type).entry_point)
+    prepare(registry, "swapper", type, partial(guarded.prepare, host))
     return guarded
 
 
@@ -228,13 +222,7 @@ def _driver(config: Config, registry: Registry, type: str, key: str) -> Driver:
 
 def _launcher(config: Config, registry: Registry, type: str, host: str, logs: Path) -> Launcher:
     launcher: Launcher = create(config, registry, "launcher", type, f"hosts.{host}.launcher")
-    try:
-        launcher.prepare(logs)
-    except EnginehouseError:
-        raise
-    except (Exception, SystemExit) as error:
-        problem = f"the launcher '{type}' cannot be prepared: {describe(error)}"
-        raise registry.get("launcher", type).error(problem) from error
+    prepare(registry, "launcher", type, partial(launcher.prepare, logs))
     return GuardedLauncher(identity(registry, "launcher", type), launcher)
 
 

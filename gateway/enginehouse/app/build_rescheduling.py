@@ -2,71 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from time import time
+from typing import NamedTuple
 
-from enginehouse.app.plugin_instances import create, identity
+from enginehouse.app.plugin_instances import create, identity, prepare
 from enginehouse.config.rescheduling import ReschedulingSettings
 from enginehouse.config.schema import Config
-from enginehouse.domain.errors import EnginehouseError
-from enginehouse.domain.foreign import describe
+from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.migration import Migrated, Migration
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.probing.status_puller import EngineToAsk, StatusPuller
-from enginehouse.interfaces.migrators import Migrator
+from enginehouse.interfaces.migrators import MigrationMeans, Migrator
 from enginehouse.interfaces.rescheduling import ReschedulingPolicy
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
+from enginehouse.rescheduling.clocks import REAL_CLOCKS, Clocks
 from enginehouse.rescheduling.cluster import Cluster
 from enginehouse.rescheduling.dispatcher import MigrationDispatcher, PreparedMigrator
 from enginehouse.rescheduling.live_figures import LiveRequests
 from enginehouse.rescheduling.means import GatewayMeans
 from enginehouse.rescheduling.planner import Planner, PreparedPolicy
 from enginehouse.rescheduling.recent_moves import RecentMoves
-from enginehouse.rescheduling.rescheduler import Rescheduler
+from enginehouse.rescheduling.rescheduler import FiguresSource, Rescheduler
+from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.observers import Callbacks, notify
 
 _TIMEOUT_S = 5.0
 _ADAPTIVE_PD = ("binpacking_consolidation", "binpacking_mitigation")
 
 
-def build_rescheduler(
-    config: Config, registry: Registry, context: Callable[[], HostContext], relay: Relay, migrated: Callbacks
-) -> Rescheduler:
+class Surroundings(NamedTuple):
+    """What a rescheduler looks at and acts on: those of a gateway, or of a simulated one.
+
+    ``played``: migrators that a simulation plays, by type; plugins are used for all others.
+    """
+
+    cluster: Cluster
+    figures: FiguresSource
+    means: MigrationMeans
+    on_view: Callable[[ClusterView, ReschedulingSettings], None]
+    counters: Counters
+    clocks: Clocks = REAL_CLOCKS
+    played: Mapping[str, Migrator] = {}
+    in_thread: bool = True
+
+
+def surroundings(context: Callable[[], HostContext], relay: Relay) -> Surroundings:
+    """Those of a gateway."""
+    puller, live = StatusPuller(partial(_running_engines, context)), LiveRequests(relay)
+    return Surroundings(
+        cluster=Cluster(context, live, puller.reports),
+        figures=puller,
+        means=GatewayMeans(context, relay, live, puller.reports),
+        on_view=lambda view, settings: relay.context.router.on_view(view, settings),  # a reload replaces it
+        counters=relay.context.counters,
+    )
+
+
+def build_rescheduler(config: Config, registry: Registry, around: Surroundings, migrated: Callbacks) -> Rescheduler:
     """All parts of ``[rescheduling]``; without ``enabled`` there are no policies and no migrators.
 
     Raises ``ConfigError``, and ``PluginError`` if a plugin fails. ``migrated``: observers' methods for that event.
     """
-    settings = config.rescheduling
-    puller, live, recent = (
-        StatusPuller(partial(_running_engines, context)),
-        LiveRequests(relay),
-        RecentMoves(settings.cool_down),
-    )
-    means = GatewayMeans(context, relay, live, puller.reports)
+    settings, clocks = config.rescheduling, around.clocks
+    recent = RecentMoves(settings.cool_down)
 
     def ended(migration: Migration, result: Migrated) -> None:
-        recent.note(migration, result, int(time() * 1000))
+        recent.note(migration, result, clocks.epoch_ms())
         notify(migrated, migration, result)
 
     migrators = settings.migrators if settings.enabled else ()
     dispatcher = MigrationDispatcher(
-        [_prepared_migrator(config, registry, type, means) for type in migrators],
+        [_prepared_migrator(config, registry, type, around) for type in migrators],
         timeout=settings.migrate_timeout,
-        counters=relay.context.counters,
+        counters=around.counters,
         on_end=ended,
+        clocks=clocks,
     )
     return Rescheduler(
         settings,
-        puller=puller,
-        cluster=Cluster(context, live, puller.reports),
+        puller=around.figures,
+        cluster=around.cluster,
         planner=build_planner(config, registry) if settings.enabled else Planner(()),
         dispatcher=dispatcher,
         recent=recent,
-        on_view=lambda view, settings: relay.context.router.on_view(view, settings),
+        on_view=around.on_view,
+        clocks=clocks,
+        in_thread=around.in_thread,
     )
 
 
@@ -92,23 +117,12 @@ def _policy_types(settings: ReschedulingSettings) -> Iterator[str]:
 
 def _prepared(config: Config, registry: Registry, type: str) -> PreparedPolicy:
     policy: ReschedulingPolicy = create(config, registry, "rescheduling_policy", type, "rescheduling.policies")
-    try:
-        policy.prepare(config.rescheduling)
-    except EnginehouseError:
-        raise
-    except (Exception, SystemExit) as error:
-        problem = f"the rescheduling policy '{type}' cannot be prepared: {describe(error)}"
-        raise registry.get("rescheduling_policy", type).error(problem) from error
+    prepare(registry, "rescheduling_policy", type, partial(policy.prepare, config.rescheduling))
     return PreparedPolicy(identity(registry, "rescheduling_policy", type), policy)
 
 
-def _prepared_migrator(config: Config, registry: Registry, type: str, means: GatewayMeans) -> PreparedMigrator:
-    migrator: Migrator = create(config, registry, "migrator", type, "rescheduling.migrators")
-    try:
-        migrator.prepare(means)
-    except EnginehouseError:
-        raise
-    except (Exception, SystemExit) as error:
-        problem = f"the migrator '{type}' cannot be prepared: {describe(error)}"
-        raise registry.get("migrator", type).error(problem) from error
+def _prepared_migrator(config: Config, registry: Registry, type: str, around: Surroundings) -> PreparedMigrator:
+    made: Migrator = create(config, registry, "migrator", type, "rescheduling.migrators")
+    migrator = around.played.get(type, made)
+    prepare(registry, "migrator", type, partial(migrator.prepare, around.means))
     return PreparedMigrator(identity(registry, "migrator", type), migrator)

@@ -31,7 +31,7 @@ from enginehouse.api.pages.operators import OperatorPages
 from enginehouse.api.pages.reload import Reload
 from enginehouse.api.pages.upstream import UpstreamRoute
 from enginehouse.app.build import build_admission, build_drivers, build_fleet, first_host_context
-from enginehouse.app.build_rescheduling import build_rescheduler
+from enginehouse.app.build_rescheduling import build_rescheduler, surroundings
 from enginehouse.app.build_router import build_router, settle
 from enginehouse.app.config_change import CurrentConfig, Parts
 from enginehouse.app.continuations import continuation_rules, hedge_delay
@@ -97,7 +97,10 @@ class Gateway:
         self.current = CurrentConfig(parts, context)
         self.reloader = Reloader(self.current, source or ConfigSource(lambda: LoadedConfig(config, None, ()), None))
         self.rescheduler = build_rescheduler(
-            config, registry, lambda: self.current.context, self.relay, self.observers.callbacks("migrated")
+            config,
+            registry,
+            surroundings(lambda: self.current.context, self.relay),
+            self.observers.callbacks("migrated"),
         )
         self._state_file: StateFile | None = None
         self.plugin_times = PluginTimes()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from enginehouse.config.decode import did_you_mean
 from enginehouse.config.plugin_tables import PLUGIN_KINDS, plugin_table, plugin_tables
 from enginehouse.config.schema import Config
-from enginehouse.domain.errors import ConfigError, PluginError
+from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
+from enginehouse.domain.foreign import describe
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.plugin_manager.registry import Registry
 
@@ -34,6 +35,20 @@ def create(
     if own:
         return registry.create(kind, type, {**shared, **own}, key, f"{key}.parameters")
     return registry.create(kind, type, shared, key, table.key)
+
+
+def prepare(registry: Registry, kind: str, type: str, how: Callable[[], None]) -> None:
+    """Let an instance of ``type`` prepare itself with ``how``.
+
+    Raises the ``EnginehouseError`` that it raises, and ``PluginError`` for any other exception.
+    """
+    try:
+        how()
+    except EnginehouseError:
+        raise
+    except (Exception, SystemExit) as error:
+        problem = f"the {kind.replace('_', ' ')} '{type}' cannot be prepared: {describe(error)}"
+        raise registry.get(kind, type).error(problem) from error
 
 
 def create_installed(config: Config, registry: Registry, kind: str) -> Iterator[tuple[PluginId, Any]]:

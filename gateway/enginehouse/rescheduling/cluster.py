@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from time import perf_counter, time
 
 import msgspec
 
@@ -14,7 +13,8 @@ from enginehouse.domain.replica import Health, ReplicaState
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.probing.status_puller import InstanceReport, Reports
 from enginehouse.fleet.backend_info import BackendStatus
-from enginehouse.rescheduling.live_figures import LiveFigures, LiveRequests, in_flight
+from enginehouse.rescheduling.clocks import REAL_CLOCKS, Clocks
+from enginehouse.rescheduling.live_figures import LiveAccount, LiveFigures, in_flight
 from enginehouse.rescheduling.reservations import NONE_RESERVED, reserve
 
 _SLICE = 50
@@ -24,7 +24,14 @@ _SLICE = 50
 class Cluster:
     """Makes views. An instance is a backend whose engine reports figures."""
 
-    def __init__(self, context: Callable[[], HostContext], live: LiveRequests, reports: Reports) -> None:
+    def __init__(
+        self,
+        context: Callable[[], HostContext],
+        live: LiveAccount,
+        reports: Reports,
+        clocks: Clocks = REAL_CLOCKS,
+    ) -> None:
+        self._clocks = clocks
         self._context = context
         self._live = live
         self._reports = reports
@@ -34,7 +41,7 @@ class Cluster:
         """The cluster now. Other work of the event loop goes on meanwhile. ``with_streams``: read streams' tokens."""
         live, context = await self._live.by_instance(with_streams=with_streams), self._context()
         await asyncio.sleep(0)
-        now, now_ms = perf_counter(), int(time() * 1000)
+        now, now_ms = self._clocks.seconds(), self._clocks.epoch_ms()
         instances: list[InstanceView] = []
         for place, backend in enumerate(context.fleet.backends(), start=1):
             if (report := self._reports.get(backend.name)) is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from time import perf_counter, time
 from typing import NamedTuple
 
 import msgspec
@@ -16,6 +15,7 @@ from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.migration import Migrated, Migration, Plan
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.migrators import Migrator
+from enginehouse.rescheduling.clocks import REAL_CLOCKS, Clocks
 from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.plugin_failures import await_plugin, plugin_errors, wrong_result
 
@@ -61,7 +61,9 @@ class MigrationDispatcher:
         timeout: float,
         counters: Counters,
         on_end: Callable[[Migration, Migrated], None],
+        clocks: Clocks = REAL_CLOCKS,
     ) -> None:
+        self._clocks = clocks
         self.records: deque[MigrationRecord] = deque(maxlen=MOST_RECORDS)
         self._migrators = migrators
         self._timeout = timeout
@@ -73,7 +75,7 @@ class MigrationDispatcher:
         await asyncio.gather(*(self._carry_out(migration, view) for migration in plan.migrations))
 
     async def _carry_out(self, migration: Migration, view: ClusterView) -> None:
-        began_at, began = time(), perf_counter()
+        began_at, began = self._clocks.epoch(), self._clocks.seconds()
         chosen, migrated, error = None, Migrated(), None
         try:
             chosen = self._choose(migration, view)
@@ -98,7 +100,7 @@ class MigrationDispatcher:
                 moved=migrated.moved,
                 refused=dict(migrated.refused),
                 error=error,
-                duration_ms=round((perf_counter() - began) * 1000, 1),
+                duration_ms=round((self._clocks.seconds() - began) * 1000, 1),
             )
         )
         self._on_end(migration, migrated)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import perf_counter, time
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from enginehouse.domain.instance import InFlight, InstanceStatus, RequestView
 from enginehouse.domain.replica import Role
@@ -28,6 +28,16 @@ class LiveFigures(NamedTuple):
     sent_at: float
 
 
+class LiveAccount(Protocol):
+    """A gateway's account of its live requests."""
+
+    def at(self, instance: str) -> Sequence[LiveFigures]:
+        """The live requests at one instance, oldest first, with what their streams tell: tokens, and why one stays."""
+
+    async def by_instance(self, *, with_streams: bool = False) -> Mapping[str, Sequence[LiveFigures]]:
+        """All of them. Other work of the event loop goes on meanwhile. ``with_streams``: as ``at`` does."""
+
+
 class LiveRequests:
     """The live requests by instance. Those that engines have moved are at their destination."""
 
@@ -42,12 +52,10 @@ class LiveRequests:
                 self._moved[request] = (live.route, destination)
 
     def at(self, instance: str) -> Sequence[LiveFigures]:
-        """The live requests at one instance, oldest first, with what their streams tell: tokens, and why one stays."""
         placed = self._placed(self._oldest_first(), with_streams=True)
         return [figures for backend, figures in placed if backend == instance]
 
     async def by_instance(self, *, with_streams: bool = False) -> Mapping[str, Sequence[LiveFigures]]:
-        """All of them. Other work of the event loop goes on meanwhile. ``with_streams``: as ``at`` does."""
         found: dict[str, list[LiveFigures]] = {}
         live = self._oldest_first()
         await asyncio.sleep(0)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from time import perf_counter
+from typing import Protocol
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.config.rescheduling import ReschedulingSettings
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.migration import Plan
-from enginehouse.engines.probing.status_puller import StatusPuller
+from enginehouse.rescheduling.clocks import REAL_CLOCKS, Clocks
 from enginehouse.rescheduling.cluster import Cluster
 from enginehouse.rescheduling.dispatcher import MigrationDispatcher, MigrationRecord
 from enginehouse.rescheduling.planner import Planner
@@ -20,23 +20,41 @@ from enginehouse.rescheduling.recent_moves import RecentMoves
 _log = logging.getLogger(__name__)
 
 
+class FiguresSource(Protocol):
+    """Asks engines for their figures."""
+
+    def start(self, interval: float) -> None:
+        """Ask all engines every ``interval`` seconds."""
+
+    def stop(self) -> None:
+        """Ask no more."""
+
+    async def pull(self) -> None:
+        """Ask all engines once."""
+
+
 class Rescheduler:
     """The rounds of ``[rescheduling]``. Without ``enabled`` there are none, and engines are asked only for ``view``.
 
-    ``on_view`` gets the view of each round first.
+    ``on_view`` gets the view of each round first. ``in_thread``: plans are made in a thread, so that the event loop is
+    free; simulations need them at once.
     """
 
     def __init__(
         self,
         settings: ReschedulingSettings,
         *,
-        puller: StatusPuller,
+        puller: FiguresSource,
         cluster: Cluster,
         planner: Planner,
         dispatcher: MigrationDispatcher,
         recent: RecentMoves,
         on_view: Callable[[ClusterView, ReschedulingSettings], None],
+        clocks: Clocks = REAL_CLOCKS,
+        in_thread: bool = True,
     ) -> None:
+        self._seconds = clocks.seconds
+        self._in_thread = in_thread
         self._settings = settings
         self._puller = puller
         self._cluster = cluster
@@ -69,21 +87,24 @@ class Rescheduler:
         return tuple(self._dispatcher.records)
 
     async def round(self) -> None:
-        """Look, plan and move once. Plans are made in a thread, so that the event loop is free."""
+        """Look, plan and move once."""
         view = await self._cluster.view()
         self._on_view(view, self._settings)
-        plan = await asyncio.to_thread(self._planner.plan, view, self._recent)
+        if self._in_thread:
+            plan = await asyncio.to_thread(self._planner.plan, view, self._recent)
+        else:
+            plan = self._planner.plan(view, self._recent)
         await self._dispatcher.carry_out(_with_live_requests(plan, view), view)
 
     async def _run(self) -> None:
         """A round begins after every interval, or when the last one has ended if that is later."""
         while True:
-            began = perf_counter()
+            began = self._seconds()
             try:
                 await self.round()
             except Exception:
                 _log.exception("A round of rescheduling failed")
-            await asyncio.sleep(max(0.0, self._settings.interval - (perf_counter() - began)))
+            await asyncio.sleep(max(0.0, self._settings.interval - (self._seconds() - began)))
 
 
 def _with_live_requests(plan: Plan, view: ClusterView) -> Plan:
