@@ -6,5 +6,7 @@
     virtual_gateway   builds the gateway's decisions: routing, queues, swaps
     virtual_host      one host, whose engines only have states
     virtual_request   one request: its route, its place in a queue, its retries
+    virtual_move      how a request changes its engine
+    virtual_rescheduling  what the rescheduler looks at and acts on
     settings          changes of the configuration: other values, more instances
 """

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from enginehouse.domain.errors import RequestError
+from enginehouse.domain.errors import CannotContinue, RequestError
+from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
 from enginehouse.interfaces.drivers import LaunchSpec, ServedModel
+from enginehouse.interfaces.migrators import MigrationMeans, Migrator
 
 if TYPE_CHECKING:
     from enginehouse.app.virtual.virtual_request import VirtualRequest
@@ -42,6 +44,25 @@ class VirtualEngines(ABC):
     @abstractmethod
     def refuse(self, request: VirtualRequest, error: RequestError) -> None:
         """The gateway answers a request with ``error``. Nothing else follows."""
+
+    def report(self, backend: str) -> tuple[InstanceStatus, InstanceMetadata] | None:
+        """The figures of an engine of now, for rescheduling; ``None`` if it has none."""
+        return None
+
+    def output_tokens(self, request: VirtualRequest) -> int:
+        """How many tokens a live request has so far."""
+        return 0
+
+    async def move(self, request: VirtualRequest, destination: str) -> None:
+        """Have ``destination`` go on with a live request, as the migrator ``replay`` does; return when it is there.
+
+        Raises ``CannotContinue`` if the request stays.
+        """
+        raise CannotContinue("Requests of this simulation do not move")
+
+    def migrators(self, means: MigrationMeans) -> Mapping[str, Migrator]:
+        """The migrators that it plays, by type: those whose plugins would ask real engines."""
+        return {}
 
     async def load(self, backend: VirtualBackend) -> None:
         """Load a launched engine; return when it is ready. Raises ``LoadFailed``."""

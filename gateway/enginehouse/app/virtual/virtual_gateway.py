@@ -9,11 +9,13 @@ from typing import Any
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.build import build_drivers, build_fleet, first_host_context
+from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import build_router, settle
 from enginehouse.app.plugin_instances import check_parameters, create_installed
 from enginehouse.app.virtual.virtual_engines import VirtualBackend, VirtualEngines
 from enginehouse.app.virtual.virtual_host import VirtualHost
 from enginehouse.app.virtual.virtual_request import VirtualRequest
+from enginehouse.app.virtual.virtual_rescheduling import virtual_surroundings
 from enginehouse.config.schema import Config
 from enginehouse.domain.request import InferenceRequest
 from enginehouse.domain.route import Route
@@ -32,7 +34,8 @@ class VirtualGateway:
     """A gateway without doors, relay and real engines: its routing, queues, swaps and retries are those of ``serve``.
 
     ``engines`` plays the engines. Make and use it inside a running event loop, whose clock is that of every decision;
-    on a loop with a virtual clock, hours pass at once. Raises ``ConfigError`` or ``PluginError``, as ``serve`` does.
+    on a loop with a virtual clock, hours pass at once. ``live``: the requests that engines have, by id. Raises
+    ``ConfigError`` or ``PluginError``, as ``serve`` does.
     """
 
     def __init__(self, config: Config, registry: Registry, engines: VirtualEngines) -> None:
@@ -55,8 +58,12 @@ class VirtualGateway:
         self._hosts = [VirtualHost(name, context, publisher, engines) for name in dict.fromkeys(hosts_of(config))]
         self._remote = RemoteQueues(context, self._list_queues)
         self.queues: dict[str, HostQueue] = {}
+        self.live: dict[str, VirtualRequest] = {}
         self._remote.open()
         self._list_queues()
+        around = virtual_surroundings(self, context)
+        self._counters = around.counters
+        self.rescheduler = build_rescheduler(config, registry, around, self._observers.callbacks("migrated"))
 
     @property
     def backends(self) -> Sequence[VirtualBackend]:
@@ -74,6 +81,11 @@ class VirtualGateway:
         return sum(host.swaps for host in self._hosts)
 
     @property
+    def failed_migrations(self) -> int:
+        """The migrations that failed or moved nothing."""
+        return sum(self._counters.failed_migrations.values())
+
+    @property
     def waiting(self) -> int:
         """The requests that wait in queues."""
         queues = dict.fromkeys(self.queues.values())
@@ -89,6 +101,7 @@ class VirtualGateway:
         await asyncio.gather(*(host.preload() for host in self._hosts))
         if any(model.ttl for model in self.config.models.values()):
             self._tasks.start(self._keep_sweeping())
+        self.rescheduler.start()
 
     def submit(self, request: InferenceRequest, subject: Any = None) -> VirtualRequest:
         """A client's request, whole. The engines get it, or its refusal, possibly before this returns.
@@ -102,6 +115,7 @@ class VirtualGateway:
     def close(self) -> None:
         """End the background work."""
         self._tasks.cancel()
+        self.rescheduler.stop()
 
     def routed(self, request: VirtualRequest, route: Route) -> None:
         """Notify observers of a route."""

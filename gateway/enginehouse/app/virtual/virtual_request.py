@@ -47,7 +47,14 @@ class VirtualRequest:
     def ended(self, status: int = 200) -> None:
         """The answer, which has this ``status``, has ended."""
         self._release()
+        del self._gateway.live[self.id]
         self._gateway.finished(self, status)
+
+    def moved(self, route: Route, slot: QueueSlot | None) -> None:
+        """The request is at the end of ``route`` now, where it has ``slot``."""
+        self._release()
+        self.route, self._slot = route, slot
+        route.chosen.load.begin()
 
     # --- from the gateway
 
@@ -63,6 +70,7 @@ class VirtualRequest:
     def granted(self) -> None:
         """Its queue lets it go."""
         self._sent_at = self._gateway.now()
+        self._gateway.live[self.id] = self
         self._gateway.engines.serve(self)
 
     def rejected(self, error: RequestError) -> None:

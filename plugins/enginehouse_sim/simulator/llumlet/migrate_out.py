@@ -14,6 +14,7 @@ import grpc
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.llumlet import messages
+from enginehouse_sim.simulator.llumlet.copying import computed_tokens, copy_stages
 from enginehouse_sim.simulator.llumlet.messages import (
     Commit,
     Committed,
@@ -30,14 +31,10 @@ from enginehouse_sim.simulator.server.engine.listener import EngineFailed, Reque
 from enginehouse_sim.simulator.server.generation.answer import Answer
 from enginehouse_sim.simulator.steps.transfer import KvTransfer
 
-_STAGES = 3
-"""The most stages while the request runs, as in Llumnix."""
 _TIMEOUT_S = 5.0
 """Seconds for the destination to reply, Llumnix's RPC timeout; after that the request continues here."""
 _STEP_S = 0.001
 """Seconds between checks whether a step is over."""
-_LAST_STAGE_BLOCKS = 16
-"""The blocks of the last stage, as in Llumnix: copying them takes less than a step."""
 
 Call = grpc.aio.StreamStreamCall[bytes, bytes]
 
@@ -63,7 +60,7 @@ class OutgoingMigration:
             await self._send(Reserve(request.request_id, request.num_tokens, request.max_num_tokens))
             if not isinstance(await self._answer(), Reserved):
                 return False
-            copied = await self._copy_stages()
+            copied = await copy_stages(self._engine.state, self.request_id, self._transfer, self._clock.sleep)
             return await self._commit(copied)
         except (grpc.aio.AioRpcError, asyncio.TimeoutError):
             return False
@@ -106,25 +103,13 @@ class OutgoingMigration:
         if listener is not None:
             listener.on_output(EngineCoreOutput(self.request_id, (), "abort"), self._clock.now())
 
-    # --- stages
-
-    async def _copy_stages(self) -> int:
-        """Copy the computed tokens in stages until few are left. Return the number of tokens copied."""
-        copied = 0
-        for _ in range(_STAGES):
-            request = self._request()
-            left = _computed(request) - copied if request is not None else 0
-            if left <= _LAST_STAGE_BLOCKS * self._engine.state.constants.block_size:
-                break
-            await self._clock.sleep(self._transfer.seconds(left))
-            copied += left
-        return copied
+    # --- the commit
 
     async def _commit(self, copied: int) -> bool:
         current = self._request()
         if current is None:
             return False
-        computed = _computed(current)
+        computed = computed_tokens(current)
         request, listener = self._engine.detach_request(self.request_id)
         self._set_location(listener, self)
         try:
@@ -162,8 +147,3 @@ class OutgoingMigration:
     async def _receive(self) -> DestinationMessage | None:
         message = await self._call.read()
         return messages.read_destination(message) if isinstance(message, bytes) else None
-
-
-def _computed(request: RequestState) -> int:
-    """The tokens whose KV exists for certain, without those that a step in flight computes."""
-    return min(request.num_computed_tokens, request.num_tokens - 1)

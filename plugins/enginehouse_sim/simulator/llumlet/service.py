@@ -8,9 +8,9 @@ from typing import Any
 
 import grpc
 
-from enginehouse import MIGRATION_ORDERS, MIGRATION_RULES, RequestView, migration_budget, select_requests
-from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse import MIGRATION_ORDERS, MIGRATION_RULES, migration_budget, select_requests
 from enginehouse_sim.simulator.llumlet import messages
+from enginehouse_sim.simulator.llumlet.candidates import movable_requests
 from enginehouse_sim.simulator.llumlet.llumlet_pb2 import AbortRequests, AbortResponse, MigrateRequest, MigrateResponse
 from enginehouse_sim.simulator.llumlet.migrate_in import IncomingMigrations
 from enginehouse_sim.simulator.llumlet.migrate_out import Call, OutgoingMigration
@@ -112,19 +112,12 @@ class Llumlet:
     # --- migrations
 
     def _selected(self, command: MigrateRequest) -> Sequence[str]:
-        state, rule = self._engine.state, command.migration_type
-        constants = state.constants
-        budget = migration_budget(
-            rule, getattr(command, _VALUES[rule]), constants.total_gpu_blocks * constants.block_size
-        )
-        running = sorted(state.running, key=lambda request: request.arrival_time)
-        requests = [
-            *(_view(request, running=True) for request in running),
-            *(_view(request, running=False) for request in state.staging),
-        ]
+        rule, requests = command.migration_type, movable_requests(self._engine.state)
         if command.request_ids:
             named = {each for name in command.request_ids for each in (name, f"cmpl-{name}", f"chatcmpl-{name}")}
             return [each.id for each in requests if each.id in named]
+        capacity = self._engine.state.constants.token_capacity
+        budget = migration_budget(rule, getattr(command, _VALUES[rule]), capacity)
         return select_requests(requests, rule, command.migration_req_policy, budget)
 
     async def _migrate_all(self, request_ids: Sequence[str], address: str) -> list[str]:
@@ -175,10 +168,3 @@ class Llumlet:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def _view(request: RequestState, *, running: bool) -> RequestView:
-    output = len(request.output_token_ids)
-    return RequestView(
-        id=request.request_id, prompt_tokens=request.num_tokens - output, output_tokens=output, running=running
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from time import perf_counter
 from typing import Any
@@ -16,6 +16,10 @@ from enginehouse import (
     Body,
     Capabilities,
     InferenceRequest,
+    InstanceMetadata,
+    InstanceStatus,
+    MigrationMeans,
+    Migrator,
     RequestError,
     ServedModel,
     VirtualBackend,
@@ -25,16 +29,21 @@ from enginehouse import (
     VirtualSettings,
 )
 from enginehouse_sim.options import engine_flags
-from enginehouse_sim.simulator.core.build import build_core
+from enginehouse_sim.simulator.core.build import build_core, kv_shape
 from enginehouse_sim.simulator.core.options import with_flags
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.kv.external_store import ExternalStore
+from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
 from enginehouse_sim.simulator.replay.figures.record import Record, RequestRecord
 from enginehouse_sim.simulator.replay.figures.slo import Slo
+from enginehouse_sim.simulator.replay.moves import Moves, PlayedRequest
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine, moment_of
+from enginehouse_sim.simulator.replay.played_llumlet import PlayedLlumlet
 from enginehouse_sim.simulator.replay.simulate import TOO_LONG
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest, prompt_of
 from enginehouse_sim.simulator.replay.virtual_loop import VirtualLoop
+from enginehouse_sim.simulator.server.telemetry.instance_status import load_figures
+from enginehouse_sim.simulator.steps.transfer import KvTransfer
 
 PATH = "/v1/completions"
 
@@ -70,15 +79,6 @@ class TracedRequest(InferenceRequest):
         )
 
 
-class _Asked(msgspec.Struct, gc=False):
-    """A request of the trace with its number, and its record once its engine has it."""
-
-    trace: TraceRequest
-    number: int
-    arrival: float
-    record: RequestRecord | None = None
-
-
 class GatewayReplay(VirtualEngines):
     """Plays the engines of a virtual gateway, which gets the requests of a trace.
 
@@ -98,6 +98,7 @@ class GatewayReplay(VirtualEngines):
         self._live = 0
         self._engines: dict[str, PlayedEngine] = {}
         self._stores: dict[tuple[frozenset[str], int], ExternalStore] = {}
+        self._moves = Moves(lambda: self._loop.time(), self._begin_step, KvTransfer(kv_shape(setting.core)))
         self._steps: list[tuple[float, int, PlayedEngine]] = []
         self._loop: VirtualLoop
         self._gateway: VirtualGateway
@@ -128,6 +129,7 @@ class GatewayReplay(VirtualEngines):
             await self._end
             self.record.ended = self._loop.time() - self._began
             self.record.swaps = gateway.swaps
+            self.record.failed_migrations = gateway.failed_migrations
         finally:
             gateway.close()
             for engine in self._engines.values():
@@ -164,9 +166,10 @@ class GatewayReplay(VirtualEngines):
 
     def serve(self, request: VirtualRequest) -> None:
         assert request.route is not None
-        asked: _Asked = request.subject
+        asked: PlayedRequest = request.subject
         engine = self._engines[request.route.chosen.backend]
-        record = RequestRecord(asked.arrival, asked.trace.input_length, request)
+        asked.record = record = RequestRecord(asked.arrival, asked.trace.input_length, request)
+        asked.engine, asked.engine_id = engine, str(asked.number)
         if self._on_routed is not None:
             self._on_routed(asked.number, engine.instance.name)
         if engine.add(asked.trace, asked.number, record, self._loop.time()):
@@ -179,6 +182,26 @@ class GatewayReplay(VirtualEngines):
     def refuse(self, request: VirtualRequest, error: RequestError) -> None:
         self._reject(error.code)
 
+    def report(self, backend: str) -> tuple[InstanceStatus, InstanceMetadata] | None:
+        engine = self._engines[backend]
+        constants = engine.state.constants
+        metadata = InstanceMetadata(
+            block_size=constants.block_size, max_num_batched_tokens=constants.max_num_batched_tokens
+        )
+        now_ms = int(self._loop.time() * 1000)
+        figures = {**load_figures(engine.state), **engine.slots.figures(), "waiting_requests": ()}
+        return InstanceStatus(instance_id=backend, timestamp_ms=now_ms, **figures), metadata
+
+    def output_tokens(self, request: VirtualRequest) -> int:
+        record = request.subject.record
+        return record.output_tokens if record is not None else 0
+
+    async def move(self, request: VirtualRequest, destination: str) -> None:
+        await self._moves.replay(request.subject, self._engines[destination])
+
+    def migrators(self, means: MigrationMeans) -> Mapping[str, Migrator]:
+        return {"llumlet": PlayedLlumlet(self._moves, self._engines, means)}
+
     async def load(self, backend: VirtualBackend) -> None:
         await asyncio.sleep(self._setting.load_time)
         self._engines[backend.name].restart()
@@ -186,9 +209,12 @@ class GatewayReplay(VirtualEngines):
     # --- inside
 
     def _engine(self, backend: VirtualBackend) -> PlayedEngine:
-        settings = self._core(backend)
-        core = build_core(settings, store=self._store(backend, settings), makes_text=False)
-        return PlayedEngine(backend.name, core, self.record, _answered, self._ended)
+        settings, rescheduling = self._core(backend), self._gateway.config.rescheduling
+        copies = rescheduling.enabled and "llumlet" in rescheduling.migrators
+        migrated_kv = MigratedKv() if copies else None
+        sources = [migrated_kv] if migrated_kv is not None else []
+        core = build_core(settings, sources=sources, store=self._store(backend, settings), makes_text=False)
+        return PlayedEngine(backend.name, core, self.record, _answered, self._ended, migrated_kv)
 
     def _store(self, backend: VirtualBackend, settings: CoreSettings) -> ExternalStore | None:
         """The store that all engines with the same models and blocks of the same size share."""
@@ -207,7 +233,7 @@ class GatewayReplay(VirtualEngines):
 
     def _submit(self, number: int, trace: TraceRequest) -> None:
         self._live += 1
-        asked = _Asked(trace, number, self._loop.time())
+        asked = PlayedRequest(trace, number, self._loop.time())
         self._gateway.submit(TracedRequest(trace, number, trace.model or self._model), asked)
 
     def _ended(self, record: RequestRecord) -> None:

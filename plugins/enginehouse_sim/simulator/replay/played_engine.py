@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
+from typing import Any
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.replay.figures.record import InstanceRecord, Moment, Record, RequestRecord
+from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
+from enginehouse_sim.simulator.replay.figures.record import (
+    InstanceRecord,
+    Moment,
+    ReadAheadRecord,
+    Record,
+    RequestRecord,
+)
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest, block_hashes_of, prompt_of
 from enginehouse_sim.simulator.scheduler.admission import never_fits
+from enginehouse_sim.simulator.scheduler.state import SchedulerState
+from enginehouse_sim.simulator.server.telemetry.migration_slots import MigrationSlots
 
 
 def _ignore(request: RequestRecord) -> None:
@@ -21,7 +31,8 @@ class PlayedEngine:
     """Runs requests on an engine core, and records what happens.
 
     The owner calls ``begin_step`` while the engine is ``busy``, and ``end_step`` at the time that it returned.
-    ``on_first_token`` and ``on_end`` are called for each request.
+    ``on_first_token`` and ``on_end`` are called for each request. ``migrated_kv``: a source of the core, for requests
+    that come with their KV. ``slots``: of migrations under way.
     """
 
     __slots__ = (
@@ -29,12 +40,14 @@ class PlayedEngine:
         "_core",
         "_last_end",
         "_live",
+        "_migrated_kv",
         "_on_end",
         "_on_first_token",
         "_record",
         "index",
         "instance",
         "is_stepping",
+        "slots",
     )
 
     def __init__(
@@ -44,7 +57,10 @@ class PlayedEngine:
         record: Record,
         on_first_token: Callable[[RequestRecord], None] = _ignore,
         on_end: Callable[[RequestRecord], None] = _ignore,
+        migrated_kv: MigratedKv | None = None,
     ) -> None:
+        self.slots = MigrationSlots(core.scheduler.state.constants.token_capacity)
+        self._migrated_kv = migrated_kv
         self.instance = InstanceRecord(name=name)
         self.index = len(record.instances)
         self.is_stepping = False
@@ -61,6 +77,11 @@ class PlayedEngine:
     def busy(self) -> bool:
         """Whether it has requests."""
         return bool(self._live)
+
+    @property
+    def state(self) -> SchedulerState:
+        """The scheduler's state, read-only."""
+        return self._core.scheduler.state
 
     @property
     def now(self) -> float:
@@ -82,11 +103,38 @@ class PlayedEngine:
         if asked.input_length + wanted.max_tokens > constants.max_model_len or never_fits(state, wanted):
             return False
         wanted.block_hashes = block_hashes_of(asked, number, constants.block_size)
-        if not self._live:
-            self._core.wait_until(at)
-        self._live[wanted.request_id] = request
-        self._core.add_request(wanted)
+        self._begin(wanted, request, at)
         return True
+
+    def attach(self, wanted: RequestState, request: RequestRecord, at: float, copied: int = 0) -> None:
+        """Add a request that another engine began; the KV of its first ``copied`` tokens is here."""
+        if copied:
+            assert self._migrated_kv is not None
+            self._migrated_kv.expect(wanted.request_id, copied)
+        self._begin(wanted, request, at)
+
+    def detach(self, request_id: str) -> tuple[RequestState, RequestRecord]:
+        """Remove a request without finishing it; return it, ready for another engine, and its record."""
+        state = self.state.requests[request_id]
+        detached = state.detached_copy()
+        detached.block_hashes = list(state.block_hashes)  # tokens without a meaning cannot be hashed again
+        self._core.abort_requests((request_id,))
+        return detached, self._live.pop(request_id)
+
+    def refuses(self, request: RequestState) -> bool:
+        """Whether there is no room for a request of another engine, as a llumlet sees it."""
+        state = self.state
+        return (
+            not self.slots.incoming.available
+            or len(state.staging) > 0
+            or len(state.running) >= state.constants.max_num_seqs
+            or -(-request.num_tokens // state.constants.block_size) + 1 > state.kv_cache.num_free_blocks
+        )
+
+    def owner(self, request_id: str) -> Any:
+        """What a live request is to its owner; ``None`` for one that only reads ahead."""
+        request = self._live[request_id]
+        return None if isinstance(request, ReadAheadRecord) else request.subject
 
     def begin_step(self) -> float:
         """Begin a step; the time of its end."""
@@ -115,6 +163,9 @@ class PlayedEngine:
                     regular += 1
                 elif known:
                     record.gaps[round((now - request.last_token) * 1e6)] += 1
+                    if request.has_moved:
+                        request.has_moved = False
+                        record.move_gaps.append(now - request.last_token)
                 else:
                     request.first_token = now
                     request.cached_tokens = output.num_cached_tokens
@@ -145,6 +196,12 @@ class PlayedEngine:
         self.instance.peak_kv_use = max(self.instance.peak_kv_use, kv_use)
         return counts.running, counts.waiting, kv_use
 
+    def _begin(self, wanted: RequestState, request: RequestRecord, at: float) -> None:
+        if not self._live and not self.is_stepping:
+            self._core.wait_until(at)
+        self._live[wanted.request_id] = request
+        self._core.add_request(wanted)
+
     def _count(self, scheduled: SchedulerOutput, seconds: float, wall: float) -> None:
         instance, batch = self.instance, len(scheduled.num_scheduled_tokens)
         instance.steps += 1
@@ -161,6 +218,9 @@ class PlayedEngine:
 
     def _end(self, request_id: str) -> None:
         request, instance = self._live.pop(request_id), self.instance
+        if isinstance(request, ReadAheadRecord):
+            request.done.set()
+            return
         instance.requests += 1
         instance.input_tokens += request.input_length
         instance.cached_tokens += request.cached_tokens

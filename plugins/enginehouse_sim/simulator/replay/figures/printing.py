@@ -67,6 +67,8 @@ _ROWS = (
     _Row("input from the cache, %", lambda f: 100 * f.cache_hit_ratio, best=max),
     _Row("preemptions", lambda f: f.preemptions, "{:,.0f}"),
     _Row("swaps", lambda f: f.swaps, "{:,.0f}"),
+    _Row("migrations", lambda f: f.migrations, "{:,.0f}", None),
+    _Row("gap of a migration p99, ms", lambda f: f.migration_gap_ms.p99, best=None),
     _Row("busiest engine / mean", lambda f: f.imbalance, "{:.2f}"),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from collections import Counter
 from typing import Any
@@ -14,18 +15,44 @@ _SAMPLES = 600
 
 
 class RequestRecord:
-    """One request while it is live; times are seconds on the virtual clock. ``subject``: its owner's own."""
+    """One request while it is live; times are seconds on the virtual clock. ``subject``: its owner's own.
 
-    __slots__ = ("arrival", "cached_tokens", "first_token", "input_length", "last_token", "output_tokens", "subject")
+    ``has_moved``: to another engine, which has not made a token of it yet.
+    """
+
+    __slots__ = (
+        "arrival",
+        "cached_tokens",
+        "first_token",
+        "has_moved",
+        "input_length",
+        "last_token",
+        "output_tokens",
+        "subject",
+    )
 
     def __init__(self, arrival: float, input_length: int, subject: Any = None) -> None:
         self.arrival = arrival
         self.input_length = input_length
         self.subject = subject
+        self.has_moved = False
         self.first_token = -1.0
         self.last_token = arrival
         self.output_tokens = 0
         self.cached_tokens = 0
+
+
+class ReadAheadRecord(RequestRecord):
+    """A request that fills a prefix cache before another one moves. No figure counts it. ``done``: it has ended."""
+
+    __slots__ = ("done",)
+
+    def __init__(self, arrival: float) -> None:
+        super().__init__(arrival, 0, self)
+        self.done = asyncio.Event()
+
+    def answered(self) -> None:
+        """It has no client who waits for an answer."""
 
 
 class InstanceRecord(msgspec.Struct, kw_only=True):
@@ -63,6 +90,7 @@ class Record:
 
     ``times_to_first``, ``means`` (the mean gap between tokens) and ``durations``: of each answered request, in seconds;
     a request with one token has no mean. ``gaps``: how often two outputs of a request were so many microseconds apart.
+    ``move_gaps``: the gaps in which requests moved. ``failed_migrations``: those that moved nothing.
     ``costs``: for each batch size the number of its steps and their real seconds. ``rejected``: by error code.
     ``attained``: the requests within ``slo``. ``ended``: the virtual end. ``real_seconds``: of the whole replay.
     """
@@ -83,6 +111,8 @@ class Record:
         self.costs: dict[int, list[float]] = {}
         self.moments = Moments()
         self.swaps = 0
+        self.move_gaps = array("d")
+        self.failed_migrations = 0
         self.ended = 0.0
         self.real_seconds = 0.0
 

@@ -79,7 +79,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ``requests``: those answered; their tokens, and ``cached_tokens`` of their prompts. ``rejected``: those refused, by
     error code in ``rejections``. ``slo_attainment``: the share of all requests that were answered within the
     objectives; ``None`` without any. ``imbalance``: the requests at the busiest engine over those at the mean one, on
-    average over time.
+    average over time. ``migrations``: of answers under way, each with the gap between two tokens in which it moved;
+    ``failed_migrations``: commands that moved nothing.
     ``speed``: virtual seconds in each real one.
     """
 
@@ -92,6 +93,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     cache_hit_ratio: float
     preemptions: int
     swaps: int
+    migrations: int
+    failed_migrations: int
     slo_attainment: float | None
     imbalance: float
     steps: int
@@ -103,6 +106,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     itl_ms: Distribution
     tpot_ms: Distribution
     latency_ms: Distribution
+    migration_gap_ms: Distribution
     real_seconds: float
     speed: float
     step_costs: list[StepCost]
@@ -130,6 +134,8 @@ def report(record: Record, name: str | None = None) -> Report:
         cache_hit_ratio=_round(_share(record.cached_tokens, record.input_tokens)),
         preemptions=sum(instance.preemptions for instance in instances),
         swaps=record.swaps,
+        migrations=len(record.move_gaps),
+        failed_migrations=record.failed_migrations,
         slo_attainment=None if record.slo is None else _round(_share(record.attained, record.requests + rejected)),
         imbalance=_imbalance(record.moments.samples, len(instances)),
         steps=steps,
@@ -141,6 +147,7 @@ def report(record: Record, name: str | None = None) -> Report:
         itl_ms=Distribution.of_counts(record.gaps),
         tpot_ms=Distribution.of(record.means),
         latency_ms=Distribution.of(record.durations),
+        migration_gap_ms=Distribution.of(record.move_gaps),
         real_seconds=_round(record.real_seconds),
         speed=_round(_share(duration, record.real_seconds)),
         step_costs=_step_costs(record),

@@ -66,11 +66,14 @@ class StatusReporter:
             step_id=last.scheduled.step if last is not None else 0,
             step_duration=last.seconds * 1000 if last is not None else 0.0,
             num_scheduled_prefill_tokens=last.load.prefill_tokens if last is not None else 0,
-            **_memory(engine.state),
-            **_waiting(engine.state),
-            **_running(engine.state),
+            **load_figures(engine.state),
             **(self.migration_slots.figures() if self.migration_slots is not None else {}),
         )
+
+
+def load_figures(state: SchedulerState) -> dict[str, Any]:
+    """What a scheduler's state says of memory, waiting and running requests."""
+    return {**_memory(state), **_waiting(state), **_running(state)}
 
 
 def _memory(state: SchedulerState) -> dict[str, Any]:
