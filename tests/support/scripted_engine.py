@@ -58,7 +58,7 @@ class ReceivedCall:
 
 
 class EngineConnection(asyncio.Protocol):
-    """A gateway's connection to an engine: reads requests with a ``Content-Length`` and plays their scripts."""
+    """A gateway's connection to an engine: reads requests and plays their scripts. Chunked bodies stay as they come."""
 
     transport: asyncio.Transport
 
@@ -103,7 +103,10 @@ class EngineConnection(asyncio.Protocol):
                 return
             self.call = ReceivedCall(head, self)
             self.received = bytearray(rest)
+        chunked = bool(self.call.header(b"transfer-encoding"))
         length = int((self.call.header(b"content-length") or [b"0"])[0])
+        if chunked:
+            length = len(self.received) + (not self.received.endswith(b"\r\n" + END))
         assert len(self.received) <= length, "more than one request at once"
         if len(self.received) == length:
             call, self.call = self.call, None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from starlette.applications import Starlette
@@ -12,8 +12,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from enginehouse.api.doors.admission import INFERENCE_PATHS, Admission
+from enginehouse.api.doors.admission import FORM_PATHS, INFERENCE_PATHS, Admission
 from enginehouse.api.doors.asgi import AsgiDoor, headers_of
+from enginehouse.api.doors.form import FormDoor
 from enginehouse.api.doors.framing import check_host
 from enginehouse.api.doors.refusal import refuse
 from enginehouse.api.errors import on_failure, on_http_exception, on_request_error
@@ -26,8 +27,11 @@ def build_application(
     admission: Admission, routes: Sequence[BaseRoute], *, cors: Sequence[str], lifespan: Lifespan
 ) -> Starlette:
     """The application with the inference endpoints and ``routes``. Pages of the origins in ``cors`` may call it."""
-    door = AsgiDoor(admission)
-    inference = [Route(path, door, methods=["POST"]) for path in INFERENCE_PATHS]
+    doors: Mapping[str, ASGIApp] = {
+        **dict.fromkeys(INFERENCE_PATHS, AsgiDoor(admission)),
+        **dict.fromkeys(FORM_PATHS, FormDoor(admission)),
+    }
+    inference = [Route(path, door, methods=["POST"]) for path, door in doors.items()]
     middleware = [Middleware(_HostCheck)]
     if cors:
         exposed = ["x-request-id", *(f"x-enginehouse-{name}" for name in ("backend", "model", "reason", "overhead-us"))]

@@ -9,7 +9,9 @@ from time import perf_counter
 from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.route import Route
 from enginehouse.relay.queue_slot import QueueSlot
+from enginehouse.relay.upload import Upload, UploadTurn
 from enginehouse.relay.upstream.connection import AnswerHead, Connection, Receiver
+from enginehouse.relay.upstream.upload_connection import UploadConnection
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.telemetry.record import AttemptRecord
 
@@ -71,18 +73,16 @@ class Attempt:
         """Since when a request that was not sent waits, on the queue's clock; ``None`` if it was, or has no slot."""
         return None if self.slot is None or self.sent_at else self.slot.ticket.arrived
 
-    def send(self, receiver: Receiver, request: bytes, *, reuse: bool) -> None:
-        """Send ``request``, on a kept connection if ``reuse`` and there is one."""
+    def send(self, receiver: Receiver, request: bytes, *, reuse: bool, upload: Upload | None = None) -> None:
+        """Send ``request``, on a kept connection if ``reuse`` and there is one, and then ``upload`` as it comes."""
         self.connection = None
         # If a kept connection breaks just then, it is unknown whether the request arrived.
         connection = self.upstream.pool.take() if reuse else None
         if connection is not None:
             self._send_on(connection, receiver, request)
         else:
-            self._limit = limit = self.upstream.timeouts.connect
-            self._awaited = "could not be reached"
-            self.deadline = perf_counter() + limit if limit else NEVER
-            self._task = asyncio.ensure_future(self._connect(receiver, request))
+            self._limit_to(self.upstream.timeouts.connect, "could not be reached")
+            self._task = asyncio.ensure_future(self._connect(receiver, request, upload))
 
     def granted(self) -> None:
         """Note that the queue granted the attempt. The limit for all of the answer starts now."""
@@ -189,9 +189,10 @@ class Attempt:
         self._awaited = "did not begin to answer"
         self.deadline = now + limit if limit else NEVER
 
-    async def _connect(self, receiver: Receiver, request: bytes) -> None:
+    async def _connect(self, receiver: Receiver, request: bytes, upload: Upload | None) -> None:
+        pool = self.upstream.pool
         try:
-            connection = await self.upstream.pool.connect()
+            connection = await (pool.connect() if upload is None else pool.connect_for_upload())
         except (UpstreamError, Overloaded) as error:
             self._task = None
             self._shortage = error.with_traceback(None) if isinstance(error, Overloaded) else None
@@ -199,6 +200,24 @@ class Attempt:
             return
         self._task = None
         self._send_on(connection, receiver, request)
+        if upload is not None:
+            assert isinstance(connection, UploadConnection)
+            upload.begin(connection, self._uploading)
+
+    def _uploading(self, turn: UploadTurn) -> None:
+        """Apply the limit for what an upload waits for. The door has its own for the client."""
+        timeouts = self.upstream.timeouts
+        if turn is UploadTurn.CLIENT:
+            self.deadline = NEVER
+        elif turn is UploadTurn.ENGINE:
+            self._limit_to(timeouts.stall, "did not take the request")
+        elif self.head is None:
+            self._limit_to(timeouts.first_byte, "did not begin to answer")
+
+    def _limit_to(self, limit: float, awaited: str) -> None:
+        self._limit = limit
+        self._awaited = awaited
+        self.deadline = perf_counter() + limit if limit else NEVER
 
     async def _prepare(self, preparation: Preparation, report: Callable[[RequestError | None], None]) -> None:
         problem: RequestError | None = None

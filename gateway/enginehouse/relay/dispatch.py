@@ -121,7 +121,8 @@ class Dispatch:
         reuse = job.repeatable and (
             self._state is _UNTRIED or not self._state.asked_twice(attempt.route.chosen.replica)
         )
-        attempt.send(receiver, job.request(attempt.upstream, attempt.body), reuse=reuse)
+        request = job.request(attempt.upstream, attempt.body)
+        attempt.send(receiver, request, reuse=reuse, upload=None if reuse else job.upload)
 
     def send_anew(self) -> None:
         """Send the job once more, on a new connection: the kept one was stale, which is no failure of the engine."""

@@ -12,6 +12,7 @@ from enginehouse.domain.route import Route
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.door import Caller
+from enginehouse.relay.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream
 
 
@@ -22,7 +23,8 @@ class Job(ABC):
     may reach an engine twice. ``retry_statuses``: answers that are a reason to ask another replica. ``raw``: the answer
     passes as it comes, head first; otherwise a stream passes in whole events, and the head waits for the body.
     ``prepares``: each try begins with ``prepare``. ``delivered``: keeps what the client gets of a stream, if it can be
-    continued; ``None`` otherwise. ``trace``: set from the beginning if the request is sampled.
+    continued; ``None`` otherwise. ``trace``: set from the beginning if the request is sampled. ``upload``: the rest of
+    a body that follows what ``request`` returns.
     """
 
     __slots__ = (
@@ -43,6 +45,7 @@ class Job(ABC):
     raw: bool
     retry_statuses: frozenset[int]
     prepares = False
+    upload: Upload | None = None
 
     def __init__(self, context: RelayContext, path: str, headers: Headers, request_id: bytes) -> None:
         self.context = context

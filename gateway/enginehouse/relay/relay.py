@@ -15,11 +15,14 @@ from enginehouse.relay.continuation.move import Move, MovedStream
 from enginehouse.relay.door import Door
 from enginehouse.relay.engine_job import EngineCall, EngineJob
 from enginehouse.relay.exchange import Exchange
+from enginehouse.relay.form_job import FormJob, UploadJob
 from enginehouse.relay.headers import find_request_id
 from enginehouse.relay.inference_job import InferenceJob
 from enginehouse.relay.live_request import LiveRequest
+from enginehouse.relay.upload import Upload
 from enginehouse.relay.watchdog import Watchdog
 from enginehouse.relay.web_socket import WebSocket
+from enginehouse.routing.body.form import FormReader
 
 
 class Relay:
@@ -40,6 +43,26 @@ class Relay:
     def open(self, door: Door, path: str, headers: Headers) -> Exchange:
         """A new exchange; the door then calls its ``begin`` or, if it refuses the request itself, ``cancel``."""
         exchange = Exchange(InferenceJob(self.context, path, headers, self._request_id(headers)), door)
+        self._begun(exchange)
+        return exchange
+
+    def open_form(self, door: Door, path: str, headers: Headers) -> Exchange:
+        """A new exchange for a form, which the door treats as one from ``open``."""
+        exchange = Exchange(FormJob(self.context, path, headers, self._request_id(headers)), door)
+        self._begun(exchange)
+        return exchange
+
+    def open_upload(
+        self, door: Door, path: str, headers: Headers, reader: FormReader, upload: Upload, length: int | None
+    ) -> Exchange:
+        """A new exchange for a form that may be large.
+
+        The door calls ``begin`` with its beginning once ``reader`` has found the model, and adds the rest to
+        ``upload``. ``length``: of the form in bytes, if it is known.
+        """
+        request_id = self._request_id(headers)
+        job = UploadJob(self.context, path, headers, request_id, reader=reader, upload=upload, length=length)
+        exchange = Exchange(job, door)
         self._begun(exchange)
         return exchange
 

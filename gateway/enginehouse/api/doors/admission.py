@@ -31,6 +31,9 @@ INFERENCE_PATHS = (
 )
 """The endpoints whose ``POST`` is relayed to an engine: JSON with a ``model``."""
 
+FORM_PATHS = ("/v1/audio/transcriptions", "/v1/audio/translations", "/v1/images/edits", "/v1/images/variations")
+"""The endpoints whose ``POST`` is relayed to an engine: a form with a ``model``."""
+
 _CHECKED = frozenset({b"content-length", b"origin"})
 
 

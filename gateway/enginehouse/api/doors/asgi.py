@@ -133,7 +133,7 @@ class AsgiDoor:
             arriving = self._read(exchange, self._admit(headers), receive)
         except RequestError as error:
             exchange.cancel(error)
-            arriving = _disconnected(receive)
+            arriving = disconnected(receive)
         out.start_sending(send)
         receiving = asyncio.ensure_future(arriving)
         receiving.add_done_callback(lambda _: out.abort())
@@ -150,11 +150,11 @@ class AsgiDoor:
             if body is None:
                 return
             exchange.begin(body, caller)
-            await _disconnected(receive)
+            await disconnected(receive)
         except RequestError as error:
             share.give_back()
             exchange.cancel(error)
-            await _disconnected(receive)
+            await disconnected(receive)
         finally:
             share.give_back()
 
@@ -184,7 +184,7 @@ def without_date(headers: Headers) -> Headers:
     return [header for header in headers if header[0] != b"date"]
 
 
-async def _disconnected(receive: Receive) -> None:
+async def disconnected(receive: Receive) -> None:
     """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -13,7 +13,7 @@ from enginehouse.api.pages.upstream import CallDoor
 from enginehouse.domain.errors import InvalidRequest
 from enginehouse.relay.engine_job import EngineCall
 
-_PATHS = ("/props", "/slots")
+_PATHS = ("/props", "/slots", "/v1/audio/voices")
 
 
 class EnginePages:

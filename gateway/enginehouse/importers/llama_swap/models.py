@@ -18,7 +18,9 @@ from enginehouse.importers.llama_swap.table import Table
 _HEALTH_PATH = "/health"
 _PATH_CHARACTERS = "/%?=&:@!$'()*+,;~"
 _WINDOWS_PATH = re.compile(r"\b[A-Za-z]:\\")
-_TAKES_FORMS = re.compile(r"(whisper|sd)-server|whisper\.cpp|stable-diffusion")
+_WHISPER = re.compile(r"whisper-server|whisper\.cpp")
+_TRANSCRIPTIONS = "/v1/audio/transcriptions"
+_DIFFUSION = re.compile(r"sd-server|stable-diffusion")
 _LEFT_OUT = {
     "metadata": "left out: the model list only has the capabilities of a model",
     "compat": "left out: WebSockets count like other requests",
@@ -171,11 +173,18 @@ def _launched(table: Table, driver: str, command: str, launch: Macros, defaults:
         "progress": _progress(table, defaults),
     }
     _note_differences(table, driver, command)
-    if _TAKES_FORMS.search(command):
-        text = "the gateway relays JSON: clients send forms, such as audio files, to /upstream/MODEL/v1/..."
-        table.note(text, "cmd")
+    _note_own_endpoints(table, command)
     usual = {"ttl": "0", "start_timeout": "2m", "stop_timeout": "10s"}
     return {key: value for key, value in settings.items() if value and usual.get(key) != value}
+
+
+def _note_own_endpoints(table: Table, command: str) -> None:
+    """Tell where clients find endpoints that are routed by no model."""
+    if _WHISPER.search(command) and _TRANSCRIPTIONS not in command:
+        text = f"whisper-server answers at /inference: add --inference-path {_TRANSCRIPTIONS} to its command"
+        table.note(f"{text}, or have clients send to /upstream/MODEL/inference", "cmd")
+    if _DIFFUSION.search(command):
+        table.note("/sdapi/... of the engine is not routed: have clients send to /upstream/MODEL/sdapi/...", "cmd")
 
 
 def _progress(table: Table, defaults: ModelDefaults) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -11,6 +13,9 @@ import msgspec
 from enginehouse.domain.errors import UpstreamError
 from enginehouse.relay.upstream.connection import Connection
 from enginehouse.relay.upstream.open_files import shortage_of_files
+from enginehouse.relay.upstream.upload_connection import UploadConnection
+
+_Connection = TypeVar("_Connection", bound=Connection)
 
 _FEW = 4
 """Idle connections that are kept. An engine with a thread for each connection has no more than 8 or so."""
@@ -69,14 +74,19 @@ class Pool:
 
     async def connect(self) -> Connection:
         """A new connection. Raises ``UpstreamError``, or ``Overloaded`` if the gateway has no file descriptor left."""
+        return await self._connect(lambda: Connection(self._keep, self._remove))
+
+    async def connect_for_upload(self) -> UploadConnection:
+        """As ``connect``, a connection for one request whose body follows piece by piece."""
+        return await self._connect(lambda: UploadConnection(self._remove))
+
+    async def _connect(self, make: Callable[[], _Connection]) -> _Connection:
         loop = asyncio.get_running_loop()
         origin = self.origin
         if not origin.host:
             raise UpstreamError("its engine does not run")
         try:
-            _, connection = await loop.create_connection(
-                lambda: Connection(self._keep, self._remove), origin.host, origin.port, ssl=self.tls
-            )
+            _, connection = await loop.create_connection(make, origin.host, origin.port, ssl=self.tls)
         except (OSError, UnicodeError) as error:  # the latter for names that no host can have
             if (shortage := shortage_of_files(error)) is not None:
                 raise shortage from None

@@ -57,6 +57,12 @@ class Upstream:
             lines = passing_lines(headers, self._withheld_traced) + trace.lines()
         return b"%s%sx-request-id: %s\r\ncontent-length: %d\r\n\r\n%s" % (fixed, lines, request_id, len(body), body)
 
+    def post_head(self, path: str, headers: Headers, request_id: bytes, length: int | None) -> bytes:
+        """The head of a ``POST`` whose body follows: of ``length`` bytes, or in chunks if that is ``None``."""
+        framing = b"transfer-encoding: chunked" if length is None else b"content-length: %d" % length
+        lines = passing_lines(headers, self._withheld)
+        return b"%s%sx-request-id: %s\r\n%s\r\n\r\n" % (self.fixed("POST", path), lines, request_id, framing)
+
     def call(self, method: str, target: str, headers: Headers, request_id: bytes, body: bytes) -> bytes:
         """A whole request of any method on behalf of a client, who gets the answer as the engine encodes it.
 

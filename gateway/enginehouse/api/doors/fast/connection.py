@@ -112,6 +112,7 @@ class FastDoor(Turns):
             self._queued_behind(previous)
 
     def on_body(self, body: bytes) -> None:
+        """Pass a piece of a body on. It is dropped if the request is answered already; then only its time counts."""
         cycle = self.cycle
         self._lines.body += len(body)
         if isinstance(cycle, Inbound):
@@ -120,6 +121,8 @@ class FastDoor(Turns):
         elif not cycle.response_complete:
             self._patience.reset()
             super().on_body(body)
+        else:
+            self._patience.used -= len(body)
 
     def on_message_complete(self) -> None:
         self._patience.reset()
@@ -247,6 +250,6 @@ class FastDoor(Turns):
         """Whether a request has begun to arrive and the gateway waits for the rest of it."""
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
-            return self._patience.used > 0
+            return self._patience.used > 0 or not self._between
         whole = cycle.whole if isinstance(cycle, Inbound) else not cycle.more_body
         return not whole and not self.pipeline and not self.flow.read_paused

@@ -1,0 +1,119 @@
+"""The door for forms: ``multipart/form-data``, such as a recording to transcribe."""
+
+from __future__ import annotations
+
+from starlette.types import Receive, Scope, Send
+
+from enginehouse.api.doors.admission import Admission
+from enginehouse.api.doors.asgi import AsgiDoor, Outbound, disconnected, headers_of
+from enginehouse.api.doors.body_memory import BodyShare
+from enginehouse.domain.errors import RequestError
+from enginehouse.domain.request import Headers
+from enginehouse.relay.door import Caller
+from enginehouse.relay.exchange import Exchange
+from enginehouse.relay.upload import Upload
+from enginehouse.routing.body.form import FormReader, is_form
+
+_SMALL = 1 << 20
+"""A form of so many bytes is kept until it is answered, so that it can be sent again. A larger one is not."""
+
+
+class FormDoor:
+    """An ASGI application for the endpoints that take forms. It takes JSON too, as some engines do."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = headers_of(scope)
+        length = next((int(value) for name, value in headers if name == b"content-length"), None)
+        if not is_form(headers):
+            door = AsgiDoor(self._admission)
+        elif length is not None and length <= _SMALL:
+            door = _SmallFormDoor(self._admission)
+        else:
+            door = _UploadDoor(self._admission, length)
+        await door(scope, receive, send)
+
+
+class _SmallFormDoor(AsgiDoor):
+    def _open(self, out: Outbound, scope: Scope, headers: Headers) -> Exchange:
+        return self._admission.relay.open_form(out, scope["path"], headers)
+
+
+class _UploadDoor(AsgiDoor):
+    """The door for one form, which passes on to the engine while it arrives, once its model has arrived.
+
+    Until then it is gathered: clients do well to send ``model`` before the file.
+    """
+
+    def __init__(self, admission: Admission, length: int | None) -> None:
+        super().__init__(admission)
+        self._length = length
+        self._upload = Upload(chunked=length is None)
+
+    def _open(self, out: Outbound, scope: Scope, headers: Headers) -> Exchange:
+        self._reader = FormReader(headers)
+        relay = self._admission.relay
+        return relay.open_upload(out, scope["path"], headers, self._reader, self._upload, self._length)
+
+    def _admit(self, headers: Headers) -> Caller | None:
+        """Admit the form whatever its length, as most of it is not held: only ``max_body`` bounds it."""
+        if self._length is not None and self._length > self._admission.max_body:
+            raise self._admission.too_large()
+        return super()._admit([header for header in headers if header[0] != b"content-length"])
+
+    async def _read(self, exchange: Exchange, caller: Caller | None, receive: Receive) -> None:
+        memory = self._admission.body_memory
+        beginning, rest = BodyShare(memory), BodyShare(memory)
+        try:
+            if await self._begin(exchange, caller, receive, beginning):
+                await self._pass_on(receive, beginning.size, rest)
+            await disconnected(receive)
+        except RequestError as error:
+            exchange.cancel(error)
+            await disconnected(receive)
+        finally:
+            beginning.give_back()
+            rest.give_back()
+
+    async def _begin(self, exchange: Exchange, caller: Caller | None, receive: Receive, share: BodyShare) -> bool:
+        """Read up to the model and begin the exchange; whether there is more to read."""
+        pieces: list[bytes] = []
+        more = True
+        while more and self._reader.model is None:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return False
+            piece = message.get("body", b"")
+            self._read_piece(piece, share.size)
+            share.take(len(piece))
+            pieces.append(piece)
+            more = message.get("more_body", False)
+        exchange.begin(b"".join(pieces), caller)
+        if not more:
+            self._upload.end()
+        return more
+
+    async def _pass_on(self, receive: Receive, size: int, share: BodyShare) -> None:
+        """Pass on what is left, as fast as the engine takes it. ``size``: of what came before, in bytes."""
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            piece = message.get("body", b"")
+            self._read_piece(piece, size)
+            size += len(piece)
+            share.take(len(piece))
+            self._upload.add(piece)
+            more = message.get("more_body", False)
+            await self._upload.room()
+            if not self._upload.held:
+                share.give_back()
+        self._upload.end()
+
+    def _read_piece(self, piece: bytes, size: int) -> None:
+        if size + len(piece) > self._admission.max_body:
+            raise self._admission.too_large()
+        self._reader.feed(piece)

@@ -1,0 +1,91 @@
+"""The rest of a large request body, on its way from the client to an engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum
+
+from enginehouse.relay.upstream.upload_connection import UploadConnection
+
+_MOST_HELD = 256 * 1024
+
+
+class UploadTurn(Enum):
+    """What an upload waits for."""
+
+    CLIENT = "the client sends the next piece"
+    ENGINE = "the engine reads what was sent"
+    ANSWER = "the engine answers"
+
+
+class Upload:
+    """Takes the pieces of a body as they come, and holds them until an engine reads them.
+
+    ``chunked``: the engine gets them as chunks (RFC 9112, 7.1), because the length of the body is unknown.
+    """
+
+    __slots__ = ("_chunked", "_connection", "_held", "_report", "_room", "_whole", "_writable")
+
+    def __init__(self, *, chunked: bool) -> None:
+        self._chunked = chunked
+        self._connection: UploadConnection | None = None
+        self._report: Callable[[UploadTurn], None] | None = None
+        self._held = bytearray()
+        self._whole = False
+        self._writable = False
+        self._room = asyncio.Event()
+        self._room.set()
+
+    @property
+    def held(self) -> int:
+        """How many bytes wait for the engine."""
+        return len(self._held)
+
+    def add(self, piece: bytes) -> None:
+        """Take the next piece."""
+        self._held += self.framed(piece)
+        self._send()
+
+    def end(self) -> None:
+        """The body is whole."""
+        self._whole = True
+        if self._chunked:
+            self._held += b"0\r\n\r\n"
+        self._send()
+
+    async def room(self) -> None:
+        """Wait until the next piece may come."""
+        await self._room.wait()
+
+    def begin(self, connection: UploadConnection, report: Callable[[UploadTurn], None]) -> None:
+        """Send what comes on ``connection``, and ``report`` whose turn it is."""
+        self._connection, self._report = connection, report
+        connection.upload = self.set_writable
+        self.set_writable(connection.writable)
+
+    def set_writable(self, writable: bool) -> None:
+        """The engine reads, or has too much unread."""
+        self._writable = writable
+        self._send()
+
+    def framed(self, piece: bytes) -> bytes:
+        """``piece`` as it is written to the engine."""
+        return b"%x\r\n%s\r\n" % (len(piece), piece) if self._chunked and piece else piece
+
+    def _send(self) -> None:
+        connection = self._connection
+        if connection is not None and self._writable and self._held:
+            held, self._held = self._held, bytearray()
+            connection.write(held)  # this may end with ``set_writable``
+        if len(self._held) < _MOST_HELD and (connection is None or self._writable):
+            self._room.set()
+        else:
+            self._room.clear()
+        if self._report is not None:
+            self._report(self._turn())
+
+    def _turn(self) -> UploadTurn:
+        if not self._writable:
+            return UploadTurn.ENGINE
+        return UploadTurn.ANSWER if self._whole else UploadTurn.CLIENT
