@@ -49,7 +49,12 @@ class Joint:
         self._progress.learn_prompt(choice.prompt_token_ids)
         if choice.delta is not None and (other := choice.delta.other):
             return self._pass_on(other, data)
-        return self._choice(choice, usage if self._delivered.wants_usage_always else None)
+        return self._choice(choice, usage if self._shows_usage(choice) else None)
+
+    def _shows_usage(self, choice: ChunkChoice) -> bool:
+        """Whether the client wants the usage together with ``choice``. llama.cpp's is in a completion's last one."""
+        delivered = self._delivered
+        return delivered.wants_usage_always or (delivered.wants_usage and choice.finish_reason is not None)
 
     def _choice(self, choice: ChunkChoice, usage: Mapping[str, Any] | None) -> bytes:
         progress, finish = self._progress, choice.finish_reason

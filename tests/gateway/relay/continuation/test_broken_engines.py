@@ -11,7 +11,7 @@ import pytest
 from enginehouse.domain.replica import ReplicaState
 from tests.support.launched_engine import Launch
 from tests.support.model_engine import Break, StartModelEngine
-from tests.support.scripted_engine import END, Cut, Step
+from tests.support.scripted_engine import END, Cut, StartEngine, Step
 from tests.support.seen_stream import SeenStream, read_stream
 from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
 from tests.support.streaming_model import stream
@@ -63,6 +63,25 @@ async def test_a_stream_goes_on_elsewhere_whatever_breaks_it(
     assert rest["max_tokens"] < 30
     assert len(rest["prompt"]) + rest["max_tokens"] == whole.counts["prompt_tokens"] + 30
     assert "'a'" in str(gateway.fleet.backends()[0].last_error)
+
+
+async def test_the_usage_comes_too_where_an_engine_tells_it_with_its_last_token(
+    house: OpenGateway, model_engine: StartModelEngine, engine: StartEngine
+) -> None:
+    """As llama.cpp does in completions."""
+    first, other = await model_engine(), await engine()
+    gateway = await house(first, other, backend=VLLM)
+    first.breaks = [Break(5, Cut.CLOSE)]
+    choice = {"index": 0, "text": "z", "token_ids": [1], "finish_reason": "length"}
+    head = {"id": "c", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
+    usage = {"prompt_tokens": 20, "completion_tokens": 1, "total_tokens": 21}
+    last = b"data: " + msgspec.json.encode({**head, "usage": usage}) + b"\n\n"
+    other.streams(last, b"data: [DONE]\n\n", other.END)
+    seen = await ask(gateway, COMPLETIONS, body(COMPLETIONS, stream_options={"include_usage": True}))
+    assert (seen.finish, seen.ended) == ("length", True)
+    assert seen.counts["completion_tokens"] == 1 + int(msgspec.json.decode(first.calls[0].body)["max_tokens"]) - int(
+        msgspec.json.decode((await other.call()).body)["max_tokens"]
+    )
 
 
 async def test_a_stalled_stream_goes_on_elsewhere(house: OpenGateway, model_engine: StartModelEngine) -> None:

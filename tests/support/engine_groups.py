@@ -1,0 +1,70 @@
+"""The process groups of a gateway's engines, and the streams that they serve."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from enginehouse.testing.gateway import RunningGateway
+from enginehouse_local.launcher import ENGINE
+
+
+class EngineGroup:
+    """All processes of one engine."""
+
+    def __init__(self, leader: int) -> None:
+        self._leader = leader
+
+    def stand_still(self) -> None:
+        os.killpg(self._leader, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        os.killpg(self._leader, signal.SIGCONT)
+
+    def kill(self) -> None:
+        os.killpg(self._leader, signal.SIGKILL)
+
+    def kill_leader(self) -> None:
+        os.kill(self._leader, signal.SIGKILL)
+
+
+def engine_groups(gateway: RunningGateway) -> dict[str, EngineGroup]:
+    """Each launched backend's engine, found by the name of its log, which is in its environment."""
+    engines = {Path(each.environ().get(ENGINE, "")).name: each.pid for each in psutil.Process(gateway.pid).children()}
+    names = [each["name"] for each in gateway.status()["backends"]]
+    return {
+        name: EngineGroup(pid)
+        for name in names
+        for log, pid in engines.items()
+        if re.fullmatch(rf"{name}-[0-9a-f]{{8}}\.log", log)
+    }
+
+
+@contextmanager
+def held_still(*groups: EngineGroup) -> Iterator[None]:
+    """Stop engines in their tracks, so that the test's next steps come in the middle of their answers."""
+    for group in groups:
+        group.stand_still()
+    try:
+        yield
+    finally:
+        for group in groups:
+            group.go_on()
+
+
+async def live(http: httpx.AsyncClient, gateway: RunningGateway) -> dict[str, Any]:
+    """The live requests, by id."""
+    return {row["id"]: row for row in (await http.get(f"{gateway.url}/api/requests")).json()["requests"]}
+
+
+def backend(row: dict[str, Any]) -> str:
+    """The backend that serves a live request."""
+    return str(row["replica"]).partition("@")[2]

@@ -1,0 +1,125 @@
+"""Streams of real llama-servers: one is killed under them, and they move.
+
+What is compared: the text and the number of tokens with those of ids that lead clearly (``clear_answers``). Text of
+other ids would differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from enginehouse.testing.gateway import RunningGateway
+from tests.support.clear_prompts import ClearAnswer, clear_answers
+from tests.support.engine_groups import backend, engine_groups, held_still, live
+from tests.support.plain_httpx import post
+from tests.support.read_streams import StreamReader, gaps, many_streams, start
+from tests.support.real_engines import find_llama_server
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.engine
+
+TOKENS = 100
+STREAMS = 20
+READY = {"ready"}
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[RunningGateway]:
+    """A gateway with two llama-servers of the model ``tiny``."""
+    engine = find_llama_server()
+    if engine is None:
+        pytest.skip("no llama-server is installed: run `make engines`")
+    config = f"""
+[models.tiny]
+driver = "llamacpp"
+path = "{engine.model}"
+replicas = 2
+preload = true
+args = ["-t", "1", "--no-warmup", "-np", "{STREAMS}", "-c", "{STREAMS * 512}"]
+"""
+    path = f"{engine.program.parent}{os.pathsep}{os.environ['PATH']}"
+    with RunningGateway(config, {"PATH": path}) as gateway:
+        gateway.until(lambda status: {each["state"] for each in status["replicas"]} == READY)
+        yield gateway
+
+
+@pytest.fixture(scope="module")
+def answers(gateway: RunningGateway) -> list[ClearAnswer]:
+    return clear_answers(gateway.url, "tiny", TOKENS, STREAMS)
+
+
+async def test_a_stream_moves_there_and_back_and_stays_the_same(
+    gateway: RunningGateway, answers: list[ClearAnswer]
+) -> None:
+    answer, groups = answers[0], engine_groups(gateway)
+    reader = StreamReader("r", "tiny", answer.prompt, TOKENS)
+    moves = []
+    async with many_streams() as http:
+        [reading] = start([reader], http, gateway.url)
+        await until(lambda: reader.events)
+        for _ in range(2):
+            with held_still(*groups.values()):
+                source = backend((await live(http, gateway))["r"])
+                other = next(name for name in groups if name != source)
+                groups[other].go_on()
+                moves.append((await http.post(f"{gateway.url}/api/requests/r/move", json={"to": other})).json())
+        seen = await reading
+    assert all("gap_ms" in move for move in moves), moves
+    assert (seen.text, seen.finish, seen.counts["completion_tokens"]) == (answer.text, "length", TOKENS)
+    print(f"moved twice, gaps {[round(move['gap_ms']) for move in moves]} ms")
+
+
+def test_to_go_on_from_text_is_not_exact(gateway: RunningGateway, answers: list[ClearAnswer]) -> None:
+    """Why streams are continued by ids: of the same text, the engine makes other tokens."""
+    cut = TOKENS // 2
+    by_text, by_ids = 0, 0
+    for answer in answers:
+        given = ids_of(gateway, answer.prompt)
+        rest = answer.ids[cut:]
+        by_ids += continued(gateway, [*given, *answer.ids[:cut]], len(rest)) == rest
+        by_text += continued(gateway, answer.prompt + text_of(gateway, answer, cut), len(rest)) == rest
+    print(f"of {len(answers)} answers cut in the middle, {by_ids} go on the same from ids, {by_text} from text")
+    assert by_ids == len(answers)
+    assert by_text < len(answers) // 2
+
+
+def ids_of(gateway: RunningGateway, text: str) -> list[int]:
+    ids: list[int] = post(f"{gateway.url}/tokenize", json={"model": "tiny", "content": text}).json()["tokens"]
+    return ids
+
+
+def text_of(gateway: RunningGateway, answer: ClearAnswer, cut: int) -> str:
+    body = {"model": "tiny", "tokens": answer.ids[:cut]}
+    return str(post(f"{gateway.url}/detokenize", json=body).json()["content"])
+
+
+def continued(gateway: RunningGateway, prompt: str | list[int], tokens: int) -> list[int]:
+    body = {"model": "tiny", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "logprobs": 1}
+    [choice] = post(f"{gateway.url}/v1/completions", json=body, timeout=60).json()["choices"]
+    return [step["id"] for step in choice["logprobs"]["content"]]
+
+
+async def test_no_client_notices_that_one_of_two_is_killed(gateway: RunningGateway, answers: list[ClearAnswer]) -> None:
+    readers = [StreamReader(f"r{n}", "tiny", answer.prompt, TOKENS) for n, answer in enumerate(answers)]
+    groups = engine_groups(gateway)
+    async with many_streams() as http:
+        reading = start(readers, http, gateway.url)
+        await until(lambda: sum(each.events > 3 for each in readers) > STREAMS // 2)
+        with held_still(*groups.values()):
+            rows = await live(http, gateway)
+            killed = max(groups, key=lambda name: sum(backend(row) == name for row in rows.values()))
+            hit = [each for each in readers if each.id in rows and backend(rows[each.id]) == killed]
+            groups.pop(killed).kill()
+            for each in groups.values():
+                each.go_on()
+        seen = await asyncio.gather(*reading)
+    assert [(each.error, each.ended, each.finish) for each in seen] == [(None, True, "length")] * STREAMS
+    assert [(each.text, each.counts["completion_tokens"]) for each in seen] == [
+        (answer.text, TOKENS) for answer in answers
+    ]
+    assert len(hit) > 3
+    print(f"kill -9 under {STREAMS} streams, {len(hit)} of them hit: {gaps(hit)}")
