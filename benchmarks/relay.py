@@ -1,8 +1,11 @@
-"""The relay against the direct path and, where it is installed, against vllm-router; all in one run, on pinned cores.
+"""The relay against the direct path and against other gateways, where they are installed; in one run, on pinned cores.
 
-``python benchmarks/relay.py [--rounds N] [--seconds S] [--vllm-router PROGRAM]`` prints, for each contender: requests
-a second over 32 connections, the latency over one, and the processor time of each chunk of 300 concurrent streams.
-Rounds alternate between the contenders; the medians are printed. Needs ``wrk`` and Linux; a quiet machine helps.
+``python benchmarks/relay.py [--rounds N] [--seconds S] [--peers FOLDERS]`` prints for each contender: the requests per
+second over 32 connections, once with equal heads and once with a ``traceparent`` in each, the latency over one
+connection, and the processor time of each chunk of 100 streams. Each round asks all contenders in turn; ratios are of
+figures within a round, with their median and spread. Needs ``wrk`` and Linux with two cores; a quiet machine helps.
+
+``enginehouse bench`` measures the same without ``wrk`` and nginx; here the clients are never the limit.
 """
 
 from __future__ import annotations
@@ -10,134 +13,157 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import platform
 import re
 import shutil
-import statistics
 import subprocess
+import sysconfig
 import tempfile
 from collections import defaultdict
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from statistics import quantiles
 
-from contenders import ENGINE_CORE, Contender, cpu_seconds, enginehouse, fast_engine, small_engine, vllm_router
+import msgspec
+from contenders import CORES, Measured, contenders, fast_engine, streaming_engine
 from rich.console import Console
 from rich.table import Table
 
-BODY = '{"model":"bench","messages":[{"role":"user","content":"Hello, world"}],"max_tokens":16%s}'
-POST = f"""
-wrk.method = "POST"
-wrk.body = '{BODY % ""}'
-wrk.headers["Content-Type"] = "application/json"
+from enginehouse.bench.clients import Question, read_streams
+from enginehouse.bench.contenders import clients_pinned
+from enginehouse.bench.rounds import Comparison, Figures, Spread, Workload, WorkloadReport, report
+from enginehouse.domain.errors import GatewayError
+
+_BODY = b'{"model":"bench","messages":[{"role":"user","content":"Hello, world"}],"max_tokens":16}'
+_SCRIPT = """
+local headers = {{["content-type"] = "application/json", {headers}}}
+local body, unique, number = '{body}', {unique}, 0
+request = function()
+  number = number + 1
+  if unique then headers["traceparent"] = string.format("00-%032x-%016x-00", number + 4294967296, number) end
+  return wrk.format("POST", "/v1/chat/completions", headers, body)
+end
 done = function(summary, latency, requests)
-  io.write(string.format("requests %d errors %d p50 %d\\n", summary.requests,
-    summary.errors.status + summary.errors.connect + summary.errors.read, latency:percentile(50)))
+  local errors = summary.errors
+  io.write(string.format("requests %d errors %d p50 %d p99 %d took %d\\n", summary.requests,
+    errors.status + errors.connect + errors.read, latency:percentile(50), latency:percentile(99), summary.duration))
 end
 """
-STREAMS = 300
-Figures = dict[str, dict[str, list[float]]]
+_PRINTED = re.compile(r"requests (\d+) errors (\d+) p50 (\d+) p99 (\d+) took (\d+)")
+Measure = Callable[[Measured], Figures]
 
 
-def wrk(contender: Contender, connections: int, seconds: int, script: Path) -> tuple[float, float, float]:
-    """Requests a second, median latency and processor time of each request, in microseconds."""
-    before = cpu_seconds(contender.pid)
-    command = [
-        "wrk",
-        "-t1",
-        f"-c{connections}",
-        f"-d{seconds}s",
-        "-s",
-        str(script),
-        f"{contender.url}/v1/chat/completions",
-    ]
-    told = subprocess.run(
-        ["taskset", "-c", str(ENGINE_CORE), *command], check=True, capture_output=True, text=True
-    ).stdout
-    spent = cpu_seconds(contender.pid) - before
-    found = re.search(r"requests (\d+) errors (\d+) p50 (\d+)", told)
-    rate = re.search(r"Requests/sec:\s*([\d.]+)", told)
-    if found is None or rate is None or int(found[2]):
-        raise SystemExit(f"{contender.name}: {told}")
-    return float(rate[1]), float(found[3]), spent / int(found[1]) * 1e6
+def wrk(connections: int, unique: bool, seconds: int, folder: Path) -> Measure:
+    """Ask over so many connections for ``seconds``."""
+
+    def measure(measured: Measured) -> Figures:
+        contender, headers = measured
+        script = folder / "ask.lua"
+        lines = ", ".join(f'["{name}"] = "{value}"' for name, value in headers.items())
+        script.write_text(_SCRIPT.format(headers=lines, body=_BODY.decode(), unique=str(unique).lower()))
+        command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(script), contender.url]
+        before = contender.cpu_seconds()
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        after = contender.cpu_seconds()
+        found = _PRINTED.search(printed)
+        if found is None or int(found[2]) or not int(found[1]):
+            raise GatewayError(printed)
+        requests, _, p50, p99, took = (int(part) for part in found.groups())
+        cpu = None if before is None or after is None else (after - before) / requests * 1e6
+        return Figures(requests / took * 1e6, p50, p99, cpu)
+
+    return measure
 
 
-async def read_stream(url: str) -> int:
-    """Read one stream to its end; the number of its events."""
-    host, port = url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    body = BODY % ',"stream":true'
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
-    writer.write(f"{head}content-length: {len(body)}\r\n\r\n{body}".encode())
-    events = 0
-    while not (piece := await reader.read(65536)).endswith(b"0\r\n\r\n"):
-        if not piece:
-            raise SystemExit(f"{url} broke off a stream")
-        events += piece.count(b"data: ")
-    writer.close()
-    return events + piece.count(b"data: ") - 1
+def streams(count: int) -> Measure:
+    """Read so many streams at once."""
+
+    def measure(measured: Measured) -> Figures:
+        contender, headers = measured
+        before = contender.cpu_seconds()
+        seen = asyncio.run(read_streams(contender.url, Question("bench", headers=headers), count))
+        after = contender.cpu_seconds()
+        cpu = None if before is None or after is None else (after - before) / seen.chunks * 1e6
+        p50, p99 = quantiles(seen.waits * 2, n=100)[49:99:49]
+        return Figures(seen.chunks / seen.took, p50 * 1e6, p99 * 1e6, cpu)
+
+    return measure
 
 
-async def streams(contender: Contender) -> tuple[float, float]:
-    """Chunks a second, and processor time of each in microseconds, over all concurrent streams."""
-    before, began = cpu_seconds(contender.pid), asyncio.get_running_loop().time()
-    chunks = sum(await asyncio.gather(*(read_stream(contender.url) for _ in range(STREAMS))))
-    took = asyncio.get_running_loop().time() - began
-    return chunks / took, (cpu_seconds(contender.pid) - before) / chunks * 1e6
+def rounds(
+    engine: AbstractContextManager[str], measures: dict[Workload, Measure], count: int, programs: str
+) -> list[WorkloadReport]:
+    """Carry out every measure with every contender, ``count`` times in turn. Those that fail once are left out."""
+    with engine as url, contenders(url, programs) as all_of_them, clients_pinned(CORES):
+        reports = []
+        for workload, measure in measures.items():
+            able = list(all_of_them)
+            seen: defaultdict[str, list[Figures]] = defaultdict(list)
+            for _ in range(count):
+                able = [each for each in able if _is_measured(each, measure, seen[each.contender.name])]
+            whole = {each.contender.name: seen[each.contender.name] for each in able}
+            reports.append(report(workload, whole))
+        return reports
 
 
-def measure(arguments: argparse.Namespace) -> Figures:
-    counters: Figures = defaultdict(lambda: defaultdict(list))
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        script = folder / "post.lua"
-        script.write_text(POST)
-        engine = stack.enter_context(fast_engine(folder))
-        contenders = [engine, stack.enter_context(enginehouse(engine, folder))]
-        if arguments.vllm_router:
-            contenders.append(stack.enter_context(vllm_router(engine, arguments.vllm_router)))
-        for _ in range(arguments.rounds):
-            for contender in contenders:
-                rate, _, spent = wrk(contender, 32, arguments.seconds, script)
-                _, latency, _ = wrk(contender, 1, max(1, arguments.seconds // 2), script)
-                for name, value in (("requests/s", rate), ("cpu µs/request", spent), ("latency µs", latency)):
-                    counters[contender.name][name].append(value)
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        engine = stack.enter_context(small_engine())
-        contenders = [engine, stack.enter_context(enginehouse(engine, folder))]
-        if arguments.vllm_router:
-            contenders.append(stack.enter_context(vllm_router(engine, arguments.vllm_router)))
-        os.sched_setaffinity(0, {ENGINE_CORE})
-        for contender in contenders:
-            rate, spent = asyncio.run(streams(contender))
-            counters[contender.name]["chunks/s"].append(rate)
-            counters[contender.name]["cpu µs/chunk"].append(spent)
-    return counters
+def _is_measured(measured: Measured, measure: Measure, seen: list[Figures]) -> bool:
+    try:
+        seen.append(measure(measured))
+    except GatewayError as error:
+        print(f"{measured.contender.name}: {error}")
+        return False
+    return True
 
 
-def show(counters: Figures) -> None:
-    columns = ["requests/s", "cpu µs/request", "latency µs", "chunks/s", "cpu µs/chunk"]
-    medians = {name: {column: statistics.median(own[column]) for column in columns} for name, own in counters.items()}
-    table = Table("", *columns)
-    for name, own in medians.items():
-        table.add_row(name, *(f"{own[column]:,.1f}" for column in columns))
-    base = medians["enginehouse"]
-    for name, own in medians.items():
-        if name != "enginehouse":
-            table.add_row(f"enginehouse / {name}", *(f"{base[column] / own[column]:.2f}x" for column in columns))
-    Console().print(table)
-    added = base["latency µs"] - medians["direct"]["latency µs"]
-    Console().print(f"added latency over one connection: {added:.0f} µs")
+def show(reports: Sequence[WorkloadReport]) -> None:
+    console = Console(width=150)
+    for each in reports:
+        table = Table(
+            "", "per s", "p50 µs", "p99 µs", "cpu µs", "enginehouse against it", "cpu", "added p50 µs", "p99 µs"
+        )
+        table.title = f"{each.size} {each.kind}"
+        for name, own in each.figures.items():
+            cpu = "" if own.cpu_us is None else f"{own.cpu_us:.1f}"
+            cells = (f"{own.per_s:,.0f}", f"{own.p50_us:,.0f}", f"{own.p99_us:,.0f}", cpu)
+            table.add_row(name, *cells, *compared(each.against.get(name)))
+        console.print(table)
+
+
+def compared(comparison: Comparison | None) -> list[str]:
+    def ratio(spread: Spread | None) -> str:
+        return "" if spread is None else f"{spread.median:.2f}x ({spread.least:.2f} to {spread.most:.2f})"
+
+    if comparison is None:
+        return []
+    added = (f"{spread.median:+,.0f}" for spread in (comparison.added_p50_us, comparison.added_p99_us))
+    return [ratio(comparison.per_s), ratio(comparison.cpu_us), *added]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=int, default=4)
-    parser.add_argument("--vllm-router", default=shutil.which("vllm-router"), help="its program, if not on the PATH")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seconds", type=int, default=2)
+    parser.add_argument("--peers", default=os.environ["PATH"], help="where their programs are; folders as in $PATH")
+    parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     arguments = parser.parse_args()
     if shutil.which("wrk") is None:
         raise SystemExit("benchmarks/relay.py needs wrk: apt-get install wrk")
-    show(measure(arguments))
+    built = sysconfig.get_config_var("CONFIG_ARGS") or ""
+    print(f"Python {platform.python_version()}, built {'with' if 'optimizations' in built else 'without'} PGO")
+    with tempfile.TemporaryDirectory() as path:
+        folder, seconds = Path(path), arguments.seconds
+        asked: dict[Workload, Measure] = {
+            Workload("clients that repeat their heads", 32): wrk(32, False, seconds, folder),
+            Workload("clients whose heads are unique", 32): wrk(32, True, seconds, folder),
+            Workload("client", 1): wrk(1, False, seconds, folder),
+        }
+        reports = rounds(fast_engine(folder), asked, arguments.rounds, arguments.peers)
+    streamed = {Workload("streams", count): streams(count) for count in (100,)}
+    reports += rounds(streaming_engine(), streamed, arguments.rounds, arguments.peers)
+    show(reports)
+    if arguments.json:
+        arguments.json.write_bytes(msgspec.json.encode(reports))
 
 
 if __name__ == "__main__":

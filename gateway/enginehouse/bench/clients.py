@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 from typing import cast
 from urllib.parse import urlsplit
@@ -20,20 +20,20 @@ _ANSWERS_AFTER_S = 60.0
 
 class Question(msgspec.Struct, frozen=True):
     """The request that clients send. ``size``: of its body in bytes, at least. ``unique``: each has a head of its own,
-    by a ``traceparent``. ``key``: the API key.
+    by a ``traceparent``.
     """
 
     model: str
     size: int = 200
     unique: bool = False
-    key: str = ""
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def wires(self, url: str, stream: bool) -> Iterator[bytes]:
         """The bytes of one request after another to the server at ``url``."""
         body = self._body(stream)
         head = f"POST {urlsplit(url).path.rstrip('/')}{_PATH} HTTP/1.1\r\nhost: {urlsplit(url).netloc}\r\n"
         head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
-        head += f"authorization: Bearer {self.key}\r\n" if self.key else ""
+        head += "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
         if not self.unique:
             return itertools.repeat(f"{head}\r\n".encode() + body)
         traced = f"{head}traceparent: 00-%032x-%016x-00\r\n\r\n".encode()

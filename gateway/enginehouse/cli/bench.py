@@ -91,7 +91,7 @@ def bench(
 
     The gateway is a process of its own, on a core of its own where there are two. In each round all are asked in turn.
     """
-    question = Question(model, body, unique_heads, key)
+    question = Question(model, body, unique_heads, {"authorization": f"Bearer {key}"} if key else {})
     workloads = [Workload("requests", count, seconds) for count in connections]
     workloads += [Workload("streams", count) for count in streams]
     cores = Cores.of_this_machine()

@@ -33,7 +33,7 @@ def test_unique_requests_differ_in_their_heads_only() -> None:
     assert first != second
     assert body_of(first) == body_of(second)
     assert json.loads(body_of(first))["stream"] is True
-    equal = Question("m", key="k").wires("http://h:1/base", stream=False)
+    equal = Question("m", headers={"authorization": "Bearer k"}).wires("http://h:1/base", stream=False)
     assert next(equal) == next(equal)
     assert next(equal).startswith(b"POST /base/v1/chat/completions HTTP/1.1\r\nhost: h:1\r\n")
     assert b"\r\nauthorization: Bearer k\r\n" in next(equal)
