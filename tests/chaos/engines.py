@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from tests.chaos.answers import Answer, make_answer, whole
 from tests.chaos.faults import FAULTS
 from tests.chaos.requests import Head, NotHttp, RequestReader
+from tests.chaos.sockets import SocketServing, make_serving, serve_socket
 from tests.chaos.streams import Stream
 
 _NONCE = re.compile(rb"nonce-\d+-")
@@ -42,6 +43,7 @@ class Bench(Protocol):
     def note(self, who: str, what: str) -> None: ...
     def violated(self, what: str) -> None: ...
     def served(self, serving: Serving) -> None: ...
+    def shaken(self, serving: SocketServing) -> None: ...
 
 
 class Engine:
@@ -87,6 +89,9 @@ class Engine:
                 return
         reader = RequestReader(stream, data)
         while (request := await self._request(reader)) is not None:
+            if request[0].headers.get(b"upgrade") == b"websocket":
+                await self._serve_socket(stream, request[0])
+                return
             answer, serving = self._answer(*request)
             if not await self._send(stream, answer):
                 return
@@ -94,6 +99,16 @@ class Engine:
                 serving.whole = True
             if answer.ending != "keep":
                 return
+
+    async def _serve_socket(self, stream: Stream, head: Head) -> None:
+        nonce = _NONCE.search(head.target)
+        self._served += 1
+        faults = 0.0 if self._bench.calm else self.fault_rate
+        name = f"{self.name}/{self._served}"
+        serving = make_serving(self._rng, name, nonce[0] if nonce is not None else b"", faults)
+        self._bench.note(name, f"{serving.opens} the WebSocket {serving.nonce.decode()}, {serving.ends}")
+        self._bench.shaken(serving)
+        await serve_socket(stream, head.wire, serving, self._rng)
 
     async def _request(self, reader: RequestReader) -> tuple[Head, bytes] | None:
         try:

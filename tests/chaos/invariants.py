@@ -12,6 +12,7 @@ from tests.chaos.asks import LAST_EVENTS, Ask
 from tests.chaos.clients import Client
 from tests.chaos.engines import Serving
 from tests.chaos.faults import NO_JSON, OWN_ERROR
+from tests.chaos.socket_invariants import socket_faults
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
@@ -48,6 +49,10 @@ def check_answers(world: World) -> None:
         for ask in client.plan.asks:
             for what in _faults(world, client, ask, by_nonce.get(ask.nonce, [])):
                 world.violated(f"{ask.name}: {what}")
+    for socket in world.sockets:
+        shaken = [serving for serving in world.socket_servings if serving.nonce == socket.plan.nonce]
+        for what in socket_faults(world, socket, shaken, _CODES):
+            world.violated(f"WebSocket {socket.plan.number}: {what}")
 
 
 def _faults(world: World, client: Client, ask: Ask, servings: Sequence[Serving]) -> Iterator[str]:

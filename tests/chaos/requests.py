@@ -21,6 +21,12 @@ class Head(NamedTuple):
     headers: dict[bytes, bytes]
 
     @property
+    def wire(self) -> bytes:
+        """The head of a request without a body, as bytes again."""
+        lines = b"".join(b"%s: %s\r\n" % line for line in self.headers.items())
+        return b"%s %s HTTP/1.1\r\n%s\r\n" % (self.method.encode(), self.target, lines)
+
+    @property
     def length(self) -> int:
         """The length of the body; -1 if it comes in chunks."""
         return -1 if b"transfer-encoding" in self.headers else int(self.headers.get(b"content-length", b"0"))

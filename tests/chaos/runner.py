@@ -11,8 +11,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable
 
+from tests.chaos.runs import run_seed
 from tests.chaos.schedule import make_schedule
-from tests.chaos.world import Outcome, run_seed
+from tests.chaos.world import Outcome
 
 SEED = "ENGINEHOUSE_CHAOS_SEED"
 

@@ -9,6 +9,7 @@ from tests.chaos import configs
 from tests.chaos.asks import make_ask
 from tests.chaos.clients import Manner, Plan, make_manner
 from tests.chaos.configs import Table
+from tests.chaos.sockets import SocketPlan, make_plans
 
 _PAGES = (
     "/health",
@@ -50,6 +51,7 @@ class Schedule(NamedTuple):
     fault_rate: float
     plugin_faults: float
     plans: tuple[Plan, ...]
+    sockets: tuple[SocketPlan, ...]
     actions: tuple[Action, ...]
     shutdown: float | None
     killed: float | None = None
@@ -66,6 +68,7 @@ class Schedule(NamedTuple):
         for plan in self.plans:
             lines.append(f"{plan.at:9.4f} client {plan.manner}")
             lines += [f"          {ask.name}: {ask.wire()[:400]!r}" for ask in plan.asks]
+        lines += [f"{plan.at:9.4f} {plan}" for plan in self.sockets]
         return lines
 
 
@@ -88,6 +91,9 @@ def make_schedule(seed: int | str, config: Table | None = None) -> Schedule:
         fault_rate=0.0 if calm else rng.choice((0.2, 0.4, 0.7)),
         plugin_faults=0.0 if calm else rng.choice((0.0, 0.0, 0.0, 0.1)),
         plans=_plans(rng, config, length, calm),
+        sockets=tuple(
+            make_plans(random.Random(f"{seed}/sockets"), configs.models_of(config), configs.client_keys(config), length)
+        ),
         actions=() if calm else tuple(sorted(_actions(rng, config, length))),
         shutdown=shutdown,
         killed=rng.uniform(0.3, length) if first and not calm and shutdown is None and rng.random() < 0.12 else None,

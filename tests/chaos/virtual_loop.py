@@ -67,6 +67,9 @@ class OrderedSet(dict[Any, None]):
     def discard(self, member: Any) -> None:
         self.pop(member, None)
 
+    def remove(self, member: Any) -> None:
+        del self[member]
+
 
 class Deadlock(Exception):
     """Everything waits, and nothing will ever happen."""

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import importlib
 import logging
-import os
 import random
-import shutil
 import signal
-import sys
-import types
 from collections.abc import Coroutine
-from functools import cache
 from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.reload import ConfigSource
-from enginehouse.config.environment import STATE_DIR
 from enginehouse.config.load import LoadedConfig, read_document
-from enginehouse.config.schema import PluginSettings
-from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.logs import GatewayLog
@@ -33,31 +24,15 @@ from tests.chaos.clients import Client, Manner, Plan
 from tests.chaos.engines import Engine, Serving
 from tests.chaos.gauges import leftovers
 from tests.chaos.invariants import check_answers
-from tests.chaos.launcher import VirtualLauncher, VirtualProcess
+from tests.chaos.launcher import VirtualProcess
 from tests.chaos.network import Address, Listener, Network
 from tests.chaos.operators import Operators
-from tests.chaos.plugins import plugins
-from tests.chaos.schedule import Action, Schedule, make_schedule
+from tests.chaos.schedule import Action, Schedule
+from tests.chaos.sockets import SocketClient, SocketServing
 from tests.chaos.taps import Taps
-from tests.chaos.virtual_loop import Deadlock, OrderedSet, Timer, VirtualLoop, clock, rewind
+from tests.chaos.virtual_loop import OrderedSet, Timer, VirtualLoop, clock
 
 _serve = cast(Any, importlib.import_module("enginehouse.cli.serve"))
-_serve.gc = types.SimpleNamespace(collect=lambda: 0, freeze=lambda: None, set_threshold=lambda *_: None)
-_registry = cast(Any, importlib.import_module("enginehouse.plugin_manager.registry"))
-_registry.faults = cache(_registry.faults)  # of the same classes, for every gateway
-_serve.LoopWatchdog = lambda *_, **__: types.SimpleNamespace(start=lambda: None, end=lambda: None)
-_loop_watch = cast(Any, importlib.import_module("enginehouse.telemetry.loop_watch"))
-_loop_watch._TURN_S = 1.0
-_serve.click = types.SimpleNamespace(echo=lambda _: None)
-_config_change = cast(Any, importlib.import_module("enginehouse.app.config_change"))
-_config_change.configure_logs = lambda *_: None  # the taps would no longer see the log
-_ports = cast(Any, importlib.import_module("enginehouse.engines.ports"))
-_ports._is_free = lambda _: True  # whatever else runs on this machine
-_starlette = cast(Any, importlib.import_module("starlette.routing"))
-_starlette.compile_path = cache(_starlette.compile_path)
-_access_log = cast(Any, importlib.import_module("enginehouse.telemetry.access_log"))
-_access_log._to_standard_error = lambda data: World.current.taps.access(data)
-
 GATEWAY = ("127.0.0.1", 8080)
 _SETTLE_S = 5.0
 _RECOVERY_S = 200.0
@@ -87,6 +62,7 @@ class World:
         self._configs = [self.config]
         self.violations: list[str] = []
         self.servings: list[Serving] = []
+        self.socket_servings: list[SocketServing] = []
         self.processes: dict[str, VirtualProcess] = {}
         self.tasks = OrderedSet()
         self.taps: Taps = Taps(self, killed.taps if killed is not None else None)
@@ -102,6 +78,7 @@ class World:
         self.connect_faults: dict[str, str] = {}
         self.engines: dict[str, Engine] = {}
         self.clients: list[Client] = []
+        self.sockets: list[SocketClient] = []
         self._down = OrderedSet()
         self._actions: list[Timer] = []
         self._count = 100
@@ -144,6 +121,9 @@ class World:
     def served(self, serving: Serving) -> None:
         self.servings.append(serving)
 
+    def shaken(self, serving: SocketServing) -> None:
+        self.socket_servings.append(serving)
+
     def engine(self, name: str) -> Engine:
         """A server of that name; a managed one serves only its model."""
         rng = random.Random(f"{self.schedule.seed}/engine/{name}/{self.rng.random()}")
@@ -184,7 +164,12 @@ class World:
         for plan in self.schedule.plans:
             plan = plan._replace(at=plan.at + self._born)
             self.clients.append(Client(plan, self.network, GATEWAY, random.Random(f"{self.schedule.seed}/{plan.at}")))
-        talking = [self.spawn(client.run()) for client in self.clients]
+        for socket in self.schedule.sockets:
+            socket = socket._replace(at=socket.at + self._born)
+            rng = random.Random(f"{self.schedule.seed}/{socket.at}")
+            self.sockets.append(SocketClient(socket, self.network, GATEWAY, rng))
+        everyone: list[Client | SocketClient] = [*self.clients, *self.sockets]
+        talking = [self.spawn(client.run()) for client in everyone]
         for action in self.schedule.actions:
             self._actions.append(self.loop.call_later(action.at + 0.2, self._act, action))
         if self.schedule.killed is not None:
@@ -324,60 +309,3 @@ class _ChaosServer(_serve._GatewayServer):  # type: ignore[misc,name-defined]
         while not await self.on_tick(counter):
             counter += 2
             await asyncio.sleep(0.5)
-
-
-_REGISTRIES: list[Registry] = []
-
-
-def registry() -> Registry:
-    """The installed plugins, and those of the bench as one would register them."""
-    if not _REGISTRIES:
-        loaded = load_plugins(PluginSettings()).registry
-        loaded.add(plugins(lambda: VirtualLauncher(World.current, World.current.rng), lambda: World.current))
-        _REGISTRIES.append(loaded)
-    return _REGISTRIES[0]
-
-
-def run_seed(seed: int) -> Outcome:
-    """Run the schedule of ``seed``."""
-    shutil.rmtree(os.environ[STATE_DIR], ignore_errors=True)
-    rewind(seed)
-    schedule = make_schedule(seed)
-    world = first = _run(schedule)
-    if schedule.killed is not None:
-        world = _run(make_schedule(f"{seed}/after", first.config)._replace(seed=f"{seed}/after"), first)
-    outcome = world.outcome()._replace(seed=seed)
-    if world is not first:
-        gc.collect()
-        outcome.violations[:0] = first.violations
-        _forget(first)
-    del world, first
-    gc.collect()  # finds tasks whose exceptions nobody has read
-    return outcome
-
-
-def _forget(killed: World) -> None:
-    """Let what a killed gateway left in memory end unseen: in its process, nothing of it would have run."""
-    logging.disable()
-    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
-    try:
-        killed.__dict__.clear()
-        gc.collect()
-    finally:
-        sys.unraisablehook = hook
-        logging.disable(logging.NOTSET)
-
-
-def _run(schedule: Schedule, killed: World | None = None) -> World:
-    """Run one gateway. ``killed``: the one that ran before it."""
-    loop = VirtualLoop()
-    world = World(schedule, loop, registry(), killed)
-    try:
-        loop.run_until_complete(world.run())
-    except Deadlock:
-        world.violated("everything waits, and nothing will ever happen")
-    if schedule.killed is not None:
-        loop.abandon()
-        world.gateway._state_file.close()  # type: ignore[union-attr]  # its process has ended, and so has its lock
-    loop.close()
-    return world

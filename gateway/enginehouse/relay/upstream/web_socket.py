@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidStatus, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.http11 import Response
 from websockets.typing import Subprotocol
 
@@ -52,6 +53,7 @@ async def open_web_socket(
             close_timeout=_FAREWELL_S,
             max_size=largest,
             ssl=upstream.pool.tls,
+            create_connection=_EngineSocket,
         )
     except InvalidStatus as refusal:
         response = refusal.response
@@ -70,6 +72,15 @@ class _Connect(connect):
     def process_redirect(self, exc: Exception) -> Exception | str:
         """Follow no redirect: the client gets it."""
         return exc
+
+
+class _EngineSocket(ClientConnection):
+    async def keepalive(self) -> None:
+        """Send a ping now and then, without an error in the log if the engine leaves at that moment."""
+        with suppress(ConnectionClosed):
+            while True:
+                await asyncio.sleep(_PING_EVERY_S)
+                await self.ping()
 
 
 def headers_for_client(response: Response) -> Headers:

@@ -1,0 +1,78 @@
+"""Runs the schedule of a seed."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import shutil
+import sys
+
+from enginehouse.config.environment import STATE_DIR
+from enginehouse.config.schema import PluginSettings
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.plugin_manager.registry import Registry
+from tests.chaos import stand_ins
+from tests.chaos.launcher import VirtualLauncher
+from tests.chaos.plugins import plugins
+from tests.chaos.schedule import Schedule, make_schedule
+from tests.chaos.virtual_loop import Deadlock, VirtualLoop, rewind
+from tests.chaos.world import Outcome, World
+
+stand_ins.replace(lambda lines: World.current.taps.access(lines))
+
+_REGISTRIES: list[Registry] = []
+
+
+def registry() -> Registry:
+    """The installed plugins, and those of the bench as one would register them."""
+    if not _REGISTRIES:
+        loaded = load_plugins(PluginSettings()).registry
+        loaded.add(plugins(lambda: VirtualLauncher(World.current, World.current.rng), lambda: World.current))
+        _REGISTRIES.append(loaded)
+    return _REGISTRIES[0]
+
+
+def run_seed(seed: int) -> Outcome:
+    """Run the schedule of ``seed``."""
+    shutil.rmtree(os.environ[STATE_DIR], ignore_errors=True)
+    rewind(seed)
+    schedule = make_schedule(seed)
+    world = first = _run(schedule)
+    if schedule.killed is not None:
+        world = _run(make_schedule(f"{seed}/after", first.config)._replace(seed=f"{seed}/after"), first)
+    outcome = world.outcome()._replace(seed=seed)
+    if world is not first:
+        gc.collect()
+        outcome.violations[:0] = first.violations
+        _forget(first)
+    del world, first
+    gc.collect()  # finds tasks whose exceptions nobody has read
+    return outcome
+
+
+def _forget(killed: World) -> None:
+    """Let what a killed gateway left in memory end unseen: in its process, nothing of it would have run."""
+    logging.disable()
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        killed.__dict__.clear()
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
+        logging.disable(logging.NOTSET)
+
+
+def _run(schedule: Schedule, killed: World | None = None) -> World:
+    """Run one gateway. ``killed``: the one that ran before it."""
+    loop = VirtualLoop()
+    world = World(schedule, loop, registry(), killed)
+    try:
+        loop.run_until_complete(world.run())
+    except Deadlock:
+        world.violated("everything waits, and nothing will ever happen")
+    if schedule.killed is not None:
+        loop.abandon()
+        world.gateway._state_file.close()  # type: ignore[union-attr]  # its process has ended, and so has its lock
+    loop.close()
+    return world

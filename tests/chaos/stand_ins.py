@@ -1,0 +1,29 @@
+"""What takes the place of parts of the gateway that would read the machine or cost much time."""
+
+from __future__ import annotations
+
+import importlib
+import types
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+
+def replace(access_log: Callable[[bytes], None]) -> None:
+    """Replace them in this process. ``access_log`` gets what would go to standard error."""
+    serve = _module("enginehouse.cli.serve")
+    serve.gc = types.SimpleNamespace(collect=lambda: 0, freeze=lambda: None, set_threshold=lambda *_: None)
+    serve.LoopWatchdog = lambda *_, **__: types.SimpleNamespace(start=lambda: None, end=lambda: None)
+    serve.click = types.SimpleNamespace(echo=lambda _: None)
+    registry = _module("enginehouse.plugin_manager.registry")
+    registry.faults = cache(registry.faults)  # of the same classes, for every gateway
+    _module("enginehouse.telemetry.loop_watch")._TURN_S = 1.0
+    _module("enginehouse.telemetry.access_log")._to_standard_error = access_log
+    _module("enginehouse.app.config_change").configure_logs = lambda *_: None  # the taps would no longer see the log
+    _module("enginehouse.engines.ports")._is_free = lambda _: True  # whatever else runs on this machine
+    routing = _module("starlette.routing")
+    routing.compile_path = cache(routing.compile_path)
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(name)
