@@ -2,7 +2,8 @@
 
 ``python benchmarks/soak.py [--requests 200000] [--streams 10000] [--reloads 2000]`` runs a gateway process before an
 engine that costs almost nothing. Each of the three parts first runs a tenth of its work unmeasured, because tables,
-rings and the allocator fill up. Then the resident memory is read 40 times, and its slope is that of the least squares.
+rings and the allocator fill up. Then the resident memory is read 40 times. Slopes are those of the least squares, of
+each half by itself: what levels off has a smaller one in the second half, and a leak the same in both.
 """
 
 from __future__ import annotations
@@ -126,13 +127,15 @@ async def measure(work: Work, count: int, process: psutil.Process) -> tuple[Sequ
 
 async def soak(gateway: RunningGateway, engine_port: int, counts: dict[str, int]) -> Table:
     clients, process = Soak(gateway, engine_port), psutil.Process(gateway.pid)
-    table = Table("part", "count", "RSS first [MiB]", "last", "slope [KiB per 1000]", "seconds")
+    table = Table("part", "count", "RSS first [MiB]", "last", "slope of 1st half [KiB per 1000]", "of 2nd", "seconds")
     for part, count in counts.items():
         memory, seconds = await measure(getattr(clients, part), count, process)
         done = [count / SAMPLES * number / 1000 for number in range(len(memory))]
-        slope = statistics.linear_regression(done, memory).slope
+        middle = len(done) // 2
+        halves = ((done[:middle], memory[:middle]), (done[middle:], memory[middle:]))
+        slopes = [f"{statistics.linear_regression(*half).slope:+.2f}" for half in halves]
         first, last = f"{memory[0] / 1024:.1f}", f"{memory[-1] / 1024:.1f}"
-        table.add_row(part, str(count), first, last, f"{slope:+.2f}", f"{seconds:.0f}")
+        table.add_row(part, str(count), first, last, *slopes, f"{seconds:.0f}")
     return table
 
 

@@ -5,10 +5,21 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+import ssl
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+CONNECT_FAULTS: dict[str, Callable[[str], OSError]] = {
+    "refused": partial(OSError, errno.ECONNREFUSED),
+    "unreachable": partial(OSError, errno.EHOSTUNREACH),
+    "emfile": partial(OSError, errno.EMFILE),
+    "certificate": partial(ssl.SSLCertVerificationError, 1),
+    "no TLS": partial(ssl.SSLError, 1),
+    "handshake": ConnectionAbortedError,
+}
+"""How a connection to an engine fails. The last three do so in its TLS handshake."""
 Tap = Callable[["Endpoint", str, bytes], None]
 """Is shown what an endpoint does: ``write``, ``read``, ``close``, ``reset``, ``lost``."""
 Address = tuple[str, int]
@@ -336,8 +347,7 @@ class Network:
             await asyncio.sleep(1e6)
         if fault:
             await asyncio.sleep(self._rng.uniform(0, 0.01))
-            number = {"refused": errno.ECONNREFUSED, "unreachable": errno.EHOSTUNREACH, "emfile": errno.EMFILE}[fault]
-            raise OSError(number, f"Connect call failed ('{host}', {port})")
+            raise CONNECT_FAULTS[fault](f"Connect call failed ('{host}', {port})")
         return await self.connect(factory, (host, port), "gateway", LinkQuality(self._rng))
 
     async def connect(

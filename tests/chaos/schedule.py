@@ -9,6 +9,7 @@ from tests.chaos import configs
 from tests.chaos.asks import make_ask
 from tests.chaos.clients import Manner, Plan, make_manner
 from tests.chaos.configs import Table
+from tests.chaos.network import CONNECT_FAULTS
 from tests.chaos.sockets import SocketPlan, make_plans
 
 _PAGES = (
@@ -129,7 +130,7 @@ def _actions(rng: random.Random, config: Table, length: float) -> list[Action]:
         if what == "health":
             actions.append(Action(at, what, rng.choice(everyone), rng.choice(("ok", "busy", "slow", "broken"))))
         elif what == "connect":
-            how = rng.choice(("refused", "hang", "unreachable", "emfile"))
+            how = rng.choice(("hang", *CONNECT_FAULTS))
             whom = rng.choice(everyone)
             actions += Action(at, what, whom, how), Action(at + rng.uniform(0, 2), what, whom, "")
         elif what == "descriptors":

@@ -17,7 +17,6 @@ _SECRET = re.compile(rb"SECRET-[\w-]*|PROMPT-|DETAIL-of-a-plugin")
 _LOGS_SECRET = re.compile(rb"SECRET-[\w-]*|PROMPT-")
 _PLUGIN_FAILED = re.compile(r"The \w+ '(moody|virtual|tests\.chaos\.plugins\._MoodyObserver)'( of plugin 'chaos')? ")
 _KNOWN = (
-    "ASGI callable returned without completing response.",  # how the ASGI door breaks an answer off
     "The configuration cannot be used, and nothing has changed:",  # a change of the schedule does not fit the rest
     "The gateway can open no more connections",  # the schedule says so
     "Cancel ",  # uvicorn's, for a client that neither reads nor leaves while the gateway stops

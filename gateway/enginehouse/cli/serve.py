@@ -97,6 +97,11 @@ def adjusted(config: Config, host: str | None, port: int | None, watch: bool) ->
     return msgspec.structs.replace(config, server=server)
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """uvicorn reports each answer that the relay breaks off as an error of the application. The access log has it."""
+    return not record.getMessage().startswith("ASGI callable returned without completing response")
+
+
 class _GatewayServer(uvicorn.Server):
     """uvicorn with the fast door. Prints where it listens."""
 
@@ -116,6 +121,7 @@ class _GatewayServer(uvicorn.Server):
                 ws_ping_timeout=_PONG_TIMEOUT_S,
             )
         )
+        logging.getLogger("uvicorn.error").addFilter(_is_news)
         self._gateway = gateway
         self._embedded = embedded
         self.problem: EnginehouseError | None = None

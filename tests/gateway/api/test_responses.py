@@ -33,6 +33,9 @@ class Tolerated(NamedTuple):
 
 TOLERATED = {
     "an empty line first": Tolerated(b"\r\n" + PLAIN, PLAIN, "left over from nothing, and it hides nothing"),
+    "an empty line behind an informational answer": Tolerated(
+        b"HTTP/1.1 103 Early\r\n\r\n\r\n" + PLAIN, PLAIN, "likewise"
+    ),
     "an odd reason": Tolerated(PLAIN.replace(b"OK", b"O\x0bK"), PLAIN, "reasons are not passed on"),
     "another protocol's name": Tolerated(
         PLAIN.replace(b"HTTP", b"RTSP"), PLAIN, "the parser does not say so, and frames it in the same way"
@@ -166,7 +169,8 @@ def damaged(draw: st.DrawFn) -> bytes:
 
 
 def plainly(stream: bytes) -> bytes:
-    """The same with reasons that h11 takes, of the same length."""
+    """The same with reasons that h11 takes, of the same length, and no empty lines behind informational answers."""
+    stream = re.sub(rb"(HTTP/1.[01] 1\d\d[^\r\n]*\r\n([^\r\n]+\r\n)*\r\n)[\r\n]+(?=HTTP/)", rb"\1", stream)
     return re.sub(rb"(?<=HTTP/1.[01] \d\d\d )[^\r\n]+", lambda reason: b"-" * len(reason[0]), stream)
 
 
