@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from enginehouse_sim.simulator.grammar.grammar import JSON_OBJECT, JSON_VALUE, Grammar, Matcher
-from enginehouse_sim.simulator.model.sampler import TextSampler
 from enginehouse_sim.simulator.model.text import EOS, encode, text_of
+from tests.support.grammars import accepts, generated
 
 ANY_VALUE, ANY_OBJECT = Grammar(JSON_VALUE), Grammar(JSON_OBJECT)
 seeds = st.integers(0, 2**32)
@@ -31,21 +31,6 @@ def parses(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def accepts(grammar: Grammar, text: str) -> bool:
-    matcher = Matcher(grammar)
-    return matcher.accept(tokens := encode(text)) == len(tokens) and matcher.accept([EOS]) == 1
-
-
-def generated(grammar: Grammar, seed: int, max_tokens: int) -> list[int]:
-    """The tokens of an answer, with EOS if it ended."""
-    matcher, place = Matcher(grammar), TextSampler(seed, "Give me JSON:\n")
-    made: list[int] = []
-    while len(made) < max_tokens and EOS not in made:
-        made.append(place.pick(matcher.row(max_tokens - len(made))))
-        assert matcher.accept(made[-1:]) == 1
-    return made
 
 
 @unhurried
@@ -138,13 +123,22 @@ def objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.builds(build, st.dictionaries(names, inner, max_size=4), st.lists(st.booleans(), min_size=4, max_size=4))
 
 
+def limits(least: str, most: str) -> st.SearchStrategy[dict[str, int]]:
+    def build(low: int, more: int | None) -> dict[str, int]:
+        return {least: low} if more is None else {least: low, most: low + more}
+
+    return st.builds(build, st.integers(0, 9), st.none() | st.integers(0, 9))
+
+
 schemas = st.recursive(
     st.builds(lambda name: {"type": name}, simple)
+    | st.builds(lambda limited: {"type": "string", **limited}, limits("minLength", "maxLength"))
     | st.builds(lambda several: {"type": several}, st.lists(simple, min_size=1, max_size=3))
     | st.builds(lambda fixed: {"enum": fixed}, st.lists(values, min_size=1, max_size=4))
     | st.builds(lambda fixed: {"const": fixed}, names),
     lambda inner: (
         st.builds(lambda item: {"type": "array", "items": item}, inner)
+        | st.builds(lambda item, limited: {"items": item, **limited}, inner, limits("minItems", "maxItems"))
         | objects(inner)
         | st.builds(lambda several: {"anyOf": several}, st.lists(inner, min_size=1, max_size=3))
         | st.builds(lambda other: {"type": "object", "additionalProperties": other}, inner)
@@ -177,6 +171,10 @@ def valid(schema: dict[str, Any] | bool, value: Any, root: Any) -> bool:
         checks.append(json.dumps(value) == json.dumps(schema["const"]))
     if "anyOf" in schema:
         checks.append(any(valid(one, value, root) for one in schema["anyOf"]))
+    if isinstance(value, str):
+        checks.append(schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value)))
+    if isinstance(value, list):
+        checks.append(schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)))
     if isinstance(value, list) and "items" in schema:
         checks.extend(valid(schema["items"], one, root) for one in value)
     if isinstance(value, dict):
@@ -266,6 +264,9 @@ def test_a_schema_is_understood(schema: Any, text: str) -> None:
         ('{"properties": [], "type": "object"}', "properties is an object"),
         ('{"required": [[]]}', "required is a list of names"),
         ('{"type": 7}', "type is a list of names"),
+        ('{"type": "string", "minLength": -1}', "minLength is a number from 0"),
+        ('{"items": {}, "maxItems": 1e9}', "maxItems is a number from 0"),
+        ('{"type": "string", "minLength": 3, "maxLength": 2}', "minLength is 3, more than maxLength"),
         ('{"type": []}', "type is a list with something in it"),
         ('{"items": ' * 3000 + "{}" + "}" * 3000, "nested too deeply"),
         ('{"type": "object", "required": ["a"], "additionalProperties": false}', "required: a"),

@@ -118,7 +118,7 @@ class ModelRunnerOutput(msgspec.Struct, kw_only=True):
 
 
 class EngineCoreOutput(msgspec.Struct, gc=False):
-    """The outputs of one request in one step. ``finish_reason`` comes with its last tokens."""
+    """The outputs of one request in one step. ``finish_reason`` and ``num_preemptions`` come with its last tokens."""
 
     request_id: str
     new_token_ids: Sequence[int]
@@ -128,6 +128,7 @@ class EngineCoreOutput(msgspec.Struct, gc=False):
     pooling_output: Any = None
     kv_transfer_params: Mapping[str, Any] | None = None
     num_cached_tokens: int = 0
+    num_preemptions: int = 0
 
 
 class SchedulerTotals(msgspec.Struct):

@@ -69,6 +69,16 @@ def repeat(part: Expression) -> Expression:
     return again
 
 
+def times(part: Expression, least: int, most: int | None) -> Expression:
+    """``part`` from ``least`` to ``most`` times; without ``most`` without an end. It must not be empty."""
+    if most is None:
+        return Chain(*[part] * least, repeat(part))
+    more: Expression = EMPTY
+    for _ in range(most - least):
+        more = optional(Chain(part, more))
+    return Chain(*[part] * least, more)
+
+
 def literal(text: str) -> Expression:
     """This text only, suggested token by token."""
     return Chain(

@@ -10,8 +10,9 @@ import msgspec
 
 from enginehouse_sim.simulator.grammar import json_text
 from enginehouse_sim.simulator.grammar.automaton import Automaton, State, is_complete
-from enginehouse_sim.simulator.grammar.expressions import Expression
+from enginehouse_sim.simulator.grammar.expressions import Choice, Expression, literal
 from enginehouse_sim.simulator.grammar.json_schema import compile_schema
+from enginehouse_sim.simulator.grammar.regular import compile_regex
 from enginehouse_sim.simulator.grammar.rows import Row, Rows
 from enginehouse_sim.simulator.model.text import EOS, bytes_of
 
@@ -21,16 +22,19 @@ JSON_OBJECT = "json_object"
 JSON_VALUE = "json"
 """The grammar of any JSON value."""
 
+_REGEX = "regex:"
+_CHOICE = "choice:"
+
 
 class Grammar:
-    """The grammar named by ``text``: ``JSON_OBJECT``, ``JSON_VALUE``, or a JSON schema.
+    """The grammar named by ``text``: ``JSON_OBJECT``, ``JSON_VALUE``, a JSON schema, a regex or a choice.
 
     Raises ``ValueError`` if it cannot be compiled.
     """
 
     def __init__(self, text: str) -> None:
         try:
-            self.automaton = Automaton(json_text.document(_expression(text)))
+            self.automaton = Automaton(_expression(text))
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         self.rows = Rows(self.automaton)
@@ -45,7 +49,31 @@ def grammar_of(text: str) -> Grammar:
         raise ValueError(f"The grammar cannot be compiled: {error}") from None
 
 
+def regex_grammar(pattern: str) -> str:
+    """The name of the grammar of texts that match ``pattern``."""
+    return _REGEX + pattern
+
+
+def choice_grammar(texts: Sequence[str]) -> str:
+    """The name of the grammar of these ``texts``."""
+    return _CHOICE + msgspec.json.encode(texts).decode()
+
+
 def _expression(text: str) -> Expression:
+    if text.startswith(_REGEX):
+        return compile_regex(text.removeprefix(_REGEX))
+    if text.startswith(_CHOICE):
+        return _choice(msgspec.json.decode(text.removeprefix(_CHOICE), type=list[str]))
+    return json_text.document(_json(text))
+
+
+def _choice(texts: Sequence[str]) -> Expression:
+    if not texts:
+        raise ValueError("choice is a list with something in it")
+    return Choice(*map(literal, texts))
+
+
+def _json(text: str) -> Expression:
     if text == JSON_OBJECT:
         return json_text.OBJECT
     if text == JSON_VALUE:

@@ -1,9 +1,9 @@
 """A subset of JSON Schema as expressions.
 
-Supported: ``type`` (one or several), ``properties``, ``required``, ``additionalProperties``, ``items``, ``enum``,
-``const``, ``anyOf``, and ``$ref`` within the schema. Properties come in the order of their declaration, others only if
-none are declared. Fixed values have the spelling of ``json.dumps`` without spaces. ``format`` is an annotation, as in
-the standard.
+Supported: ``type`` (one or several), ``properties``, ``required``, ``additionalProperties``, ``items``, ``minItems``,
+``maxItems``, ``minLength``, ``maxLength``, ``enum``, ``const``, ``anyOf``, and ``$ref`` within the schema. Properties
+come in the order of their declaration, others only if none are declared. Fixed values have the spelling of
+``json.dumps`` without spaces. ``format`` is an annotation, as in the standard.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ _NAMES = {"$schema", "$id", "$comment", "$defs", "definitions", "title"}
 _NOTES = _NAMES | {"description", "default", "examples", "format", "deprecated", "readOnly", "writeOnly"}
 _BY_TYPE = {
     "object": ("properties", "required", "additionalProperties"),
-    "array": ("items",),
-    "string": (),
+    "array": ("items", "minItems", "maxItems"),
+    "string": ("minLength", "maxLength"),
     "integer": (),
     "number": (),
     "boolean": (),
     "null": (),
 }
+_MOST = 5000
 _TYPED = {"type"}.union(*_BY_TYPE.values())
 _TOGETHER = {"$ref": {"$ref"}, "anyOf": {"anyOf"}, "const": {"const", "type"}, "enum": {"enum", "type"}}
 _PYTHON_TYPES: Mapping[str, Callable[[Any], bool]] = {
@@ -45,7 +46,6 @@ _PYTHON_TYPES: Mapping[str, Callable[[Any], bool]] = {
     "null": lambda value: value is None,
 }
 _SIMPLE = {
-    "string": json_text.STRING,
     "integer": json_text.INTEGER,
     "number": json_text.NUMBER,
     "boolean": json_text.BOOLEAN,
@@ -103,7 +103,9 @@ class _Compiler:
         if name == "object":
             return self._object(schema)
         if name == "array":
-            return json_text.array_of(self.value(schema.get("items", True)))
+            return json_text.array_of(self.value(schema.get("items", True)), *_limits(schema, "minItems", "maxItems"))
+        if name == "string":
+            return json_text.string_of(*_limits(schema, "minLength", "maxLength"))
         return _SIMPLE[name]
 
     def _object(self, schema: dict[str, Any]) -> Expression:
@@ -152,6 +154,16 @@ def _types(schema: dict[str, Any]) -> list[str]:
         if name not in _BY_TYPE:
             raise ValueError(f"type: there is no {name!r}")
     return names
+
+
+def _limits(schema: dict[str, Any], least: str, most: str) -> tuple[int, int | None]:
+    low, high = schema.get(least, 0), schema.get(most)
+    for keyword, limit in ((least, low), (most, high)):
+        if limit is not None and not (isinstance(limit, int) and 0 <= limit <= _MOST):
+            raise ValueError(f"{keyword} is a number from 0 to {_MOST}")
+    if high is not None and high < low:
+        raise ValueError(f"{least} is {low}, more than {most}, which is {high}")
+    return low, high
 
 
 def _names(values: Any, keyword: str) -> list[str]:

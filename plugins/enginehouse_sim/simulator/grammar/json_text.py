@@ -14,6 +14,7 @@ from enginehouse_sim.simulator.grammar.expressions import (
     literal,
     optional,
     repeat,
+    times,
 )
 from enginehouse_sim.simulator.model.sampler import WORDS
 
@@ -32,9 +33,13 @@ def _character(suggested: tuple[str, ...]) -> Expression:
     return Choice(CharacterSet(f'"\\{_CONTROLS}', suggested, inverted=True), Chain(CharacterSet("\\"), escaped))
 
 
-def _string() -> Expression:
-    more = repeat(_character(tuple(f" {word}" for word in WORDS)))
-    return Chain(literal('"'), Choice(CharacterSet('"'), Chain(_character(WORDS), more, literal('"'))))
+def string_of(least: int = 0, most: int | None = None) -> Expression:
+    """A string of ``least`` to ``most`` characters."""
+    more = _character(tuple(f" {word}" for word in WORDS))
+    if most == 0:
+        return literal('""')
+    full = Chain(_character(WORDS), times(more, max(0, least - 1), None if most is None else most - 1), literal('"'))
+    return Chain(literal('"'), full if least else Choice(CharacterSet('"'), full))
 
 
 def _integer() -> Expression:
@@ -49,17 +54,21 @@ def _number() -> Expression:
     return Chain(_integer(), optional(fraction), optional(exponent))
 
 
-STRING = _string()
+STRING = string_of()
 INTEGER = _integer()
 NUMBER = _number()
 BOOLEAN = Choice(literal("true"), literal("false"))
 NULL = literal("null")
 
 
-def array_of(item: Expression) -> Expression:
-    """Any number of ``item``."""
-    more = repeat(Chain(literal(","), SPACE, item, SPACE))
-    return Chain(literal("["), SPACE, Choice(CharacterSet("]"), Chain(item, SPACE, more, literal("]"))))
+def array_of(item: Expression, least: int = 0, most: int | None = None) -> Expression:
+    """``least`` to ``most`` of ``item``."""
+    if most == 0:
+        return Chain(literal("["), SPACE, literal("]"))
+    another = Chain(literal(","), SPACE, item, SPACE)
+    more = times(another, max(0, least - 1), None if most is None else most - 1)
+    full = Chain(item, SPACE, more, literal("]"))
+    return Chain(literal("["), SPACE, full if least else Choice(CharacterSet("]"), full))
 
 
 def member(key: Expression, value: Expression) -> Expression:

@@ -17,10 +17,12 @@ EOS = 1
 WORD_LENGTH = 5
 """The most letters or digits in a token."""
 
+LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
+"""The characters that tokens of several characters have."""
+
 _FIRST_CHARACTER = 2
 _FIRST_WORD = _FIRST_CHARACTER + 0x110000
-_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
-_DIGITS = {letter: digit for digit, letter in enumerate(_LETTERS, 1)}
+_DIGITS = {letter: digit for digit, letter in enumerate(LETTERS, 1)}
 _PIECE = re.compile(rf" ?[A-Za-z0-9_]{{1,{WORD_LENGTH}}}|.", re.DOTALL)
 
 
@@ -47,7 +49,7 @@ def token_id(piece: str) -> int:
         return _FIRST_CHARACTER + ord(piece)
     number = 0
     for letter in word:
-        number = number * len(_LETTERS) + _DIGITS[letter]
+        number = number * len(LETTERS) + _DIGITS[letter]
     return _FIRST_WORD + 2 * number + (len(word) < len(piece))
 
 
@@ -61,8 +63,8 @@ def bytes_of(token: int) -> bytes:
     number, has_space = divmod(token - _FIRST_WORD, 2)
     letters: list[str] = []
     while number:
-        number, digit = divmod(number - 1, len(_LETTERS))
-        letters.append(_LETTERS[digit])
+        number, digit = divmod(number - 1, len(LETTERS))
+        letters.append(LETTERS[digit])
     return (" " * has_space + "".join(reversed(letters))).encode()
 
 

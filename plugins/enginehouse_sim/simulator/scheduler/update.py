@@ -75,6 +75,7 @@ def _end(state: SchedulerState, ended: _Ended) -> None:
     for request, output in ended:
         output.finish_reason = FINISH_REASONS[request.status]
         output.stop_reason = request.stop_reason
+        output.num_preemptions = request.num_preemptions
         output.kv_transfer_params = free_request(state, request)
     remove_finished(state, [request for request, _ in ended])
 

@@ -11,8 +11,10 @@ from enginehouse import NotFound, RequestError, Unauthorized
 from enginehouse_sim.simulator.server.endpoints import control, memory, operations, tokens
 from enginehouse_sim.simulator.server.endpoints.chat import chat
 from enginehouse_sim.simulator.server.endpoints.completions import completions
+from enginehouse_sim.simulator.server.endpoints.messages import anthropic_error, count_tokens, messages
 from enginehouse_sim.simulator.server.endpoints.pooling import embeddings, rerank, score
 from enginehouse_sim.simulator.server.endpoints.responses import responses
+from enginehouse_sim.simulator.server.endpoints.speech import speech
 from enginehouse_sim.simulator.server.http.call import DONE, Call, Receive, Send
 from enginehouse_sim.simulator.server.request_log import LoggedRequest
 from enginehouse_sim.simulator.server.simulation import Simulation
@@ -22,13 +24,16 @@ Endpoint = Callable[[Simulation, Call], Awaitable[None]]
 _INFERENCE: Mapping[str, Endpoint] = {
     "/v1/chat/completions": chat,
     "/v1/completions": completions,
+    "/v1/messages": messages,
     "/v1/embeddings": embeddings,
     "/v1/rerank": rerank,
     "/v1/responses": responses,
     "/v1/score": score,
+    "/v1/audio/speech": speech,
 }
 _PAGES: Mapping[tuple[str, str], Endpoint] = {
     **{("POST", path): endpoint for path, endpoint in _INFERENCE.items()},
+    ("POST", "/v1/messages/count_tokens"): count_tokens,
     ("POST", "/tokenize"): tokens.tokenize,
     ("POST", "/detokenize"): tokens.detokenize,
     ("GET", "/health"): operations.health,
@@ -102,11 +107,13 @@ class Application:
             self._authorize(call)
             await _endpoint(call)(self._simulation, call)
         except RequestError as error:
+            anthropic = call.path.startswith("/v1/messages")
+            envelope = anthropic_error(error) if anthropic else _envelope(error)
             if call.streams:
-                await call.event(_envelope(error))
-                await call.close_stream(DONE)
+                await call.event(envelope, "error" if anthropic else "")
+                await call.close_stream(b"" if anthropic else DONE)
             else:
-                await call.json(_envelope(error), error.status)
+                await call.json(envelope, error.status)
 
     def _authorize(self, call: Call) -> None:
         key = self._simulation.settings.api_key

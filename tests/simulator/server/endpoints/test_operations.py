@@ -20,17 +20,19 @@ Eventually = Callable[[Callable[[], bool]], bool]
 COUNTERS = {
     *("prefix_cache_queries_total", "prefix_cache_hits_total", "num_preemptions_total", "prompt_tokens_total"),
     *("generation_tokens_total", "request_success_total", "external_prefix_cache_queries_total"),
-    "external_prefix_cache_hits_total",
+    *("external_prefix_cache_hits_total", "prompt_tokens_cached_total", "prompt_tokens_by_source_total"),
 }
 GAUGES = {
     *("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "engine_sleep_state"),
-    *("cache_config_info", "lora_requests_info"),
+    *("cache_config_info", "lora_requests_info", "num_requests_waiting_by_reason"),
 }
 HISTOGRAMS = {
     *("time_to_first_token_seconds", "inter_token_latency_seconds", "time_per_output_token_seconds"),
     *("e2e_request_latency_seconds", "request_queue_time_seconds", "request_prefill_time_seconds"),
     *("request_decode_time_seconds", "request_inference_time_seconds", "iteration_tokens_total"),
     *("request_prompt_tokens", "request_generation_tokens", "request_time_per_output_token_seconds"),
+    *("request_params_n", "request_params_max_tokens", "request_max_num_generation_tokens"),
+    *("request_prefill_kv_computed_tokens", "request_num_preemptions"),
 }
 
 
@@ -114,6 +116,10 @@ def test_speculation_is_counted_where_there_is_any() -> None:
         drafted = engine.metric("spec_decode_num_draft_tokens_total")
         assert 0 < engine.metric("spec_decode_num_accepted_tokens_total") < drafted
         assert engine.metric("spec_decode_num_drafts_total") >= drafted / 3
+        name = "spec_decode_num_accepted_tokens_per_pos_total"
+        accepted = [engine.metric(name, position=str(place)) for place in range(3)]
+        assert accepted == sorted(accepted, reverse=True)
+        assert sum(accepted) == engine.metric("spec_decode_num_accepted_tokens_total")
 
 
 def test_the_prefix_cache_is_counted_and_can_be_reset(engine: SimEngine, post: Post) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -55,6 +56,20 @@ def test_all_ways_to_ask_for_a_schema_are_the_same(post: Post) -> None:
     Wagon.model_validate(answers[0])
 
 
+def test_the_sdk_parses_a_response_that_follows_a_schema(client: openai.OpenAI) -> None:
+    assert isinstance(client.responses.parse(model="tiny", input="Hello", text_format=Wagon).output_parsed, Wagon)
+
+
+def test_all_ways_to_ask_for_a_pattern_or_a_choice_are_the_same(post: Post) -> None:
+    ways: list[list[dict[str, Any]]] = [
+        [{"guided_regex": r"[a-z]+-\d\d"}, {"structured_outputs": {"regex": r"[a-z]+-\d\d"}}],
+        [{"guided_choice": ["red", "green"]}, {"structured_outputs": {"choice": ["red", "green"]}}],
+    ]
+    for form, pattern in zip(ways, (r"[a-z]+-\d\d", "red|green"), strict=True):
+        texts = {post(CHAT, messages=HELLO, **how)["choices"][0]["message"]["content"] for how in form}
+        assert [bool(re.fullmatch(pattern, text)) for text in texts] == [True]
+
+
 def test_a_completion_can_follow_a_schema(post: Post) -> None:
     answer = post("/v1/completions", prompt="x", max_tokens=200, guided_json=SCHEMA)
     Wagon.model_validate_json(answer["choices"][0]["text"])
@@ -74,7 +89,10 @@ def test_an_answer_that_is_long_enough_for_its_schema_is_closed_in_time(post: Po
         {"guided_json": "{"},
         {"response_format": {"type": "json_schema"}},
         {"response_format": {"type": "grammar"}},
-        {"structured_outputs": {"regex": "x"}},
+        {"structured_outputs": {"regex": "("}},
+        {"structured_outputs": {"choice": []}},
+        {"structured_outputs": {"grammar": "root"}},
+        {"guided_regex": r"(a)\1"},
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 
 from enginehouse_sim.simulator.server.endpoints.common import Positive, new_id, usage
+from enginehouse_sim.simulator.server.endpoints.sampling import NotNegativeFloat, TopP
+from enginehouse_sim.simulator.server.endpoints.structured import JsonSchema, ResponseFormatParam, grammar_of_format
 from enginehouse_sim.simulator.server.generation.prompts import ChatMessage, chat_prompt
 from enginehouse_sim.simulator.server.generation.run import Run
 from enginehouse_sim.simulator.server.generation.work import Work
@@ -15,14 +17,35 @@ from enginehouse_sim.simulator.server.http.call import Call
 from enginehouse_sim.simulator.server.simulation import Simulation
 
 
+class TextFormat(msgspec.Struct):
+    """The form of an answer."""
+
+    type: str = "text"
+    schema: Any = None
+
+    @property
+    def grammar(self) -> str | None:
+        """The grammar of the answer. Raises ``InvalidRequest`` for an unsupported one."""
+        return grammar_of_format(ResponseFormatParam(self.type, JsonSchema(self.schema)))
+
+
+class TextParam(msgspec.Struct):
+    """``text`` of a request."""
+
+    format: TextFormat = msgspec.field(default_factory=TextFormat)
+
+
 class ResponseBody(msgspec.Struct):
-    """The fields that are read; others are ignored."""
+    """The fields that are read; others are ignored. ``temperature`` and ``top_p`` change nothing."""
 
     model: str
     input: str | list[ChatMessage]
     instructions: str | None = None
     max_output_tokens: Positive | None = None
     stream: bool | None = None
+    text: TextParam = msgspec.field(default_factory=TextParam)
+    temperature: NotNegativeFloat | None = None
+    top_p: TopP | None = None
 
 
 async def responses(simulation: Simulation, call: Call) -> None:
@@ -33,8 +56,10 @@ async def responses(simulation: Simulation, call: Call) -> None:
         messages = [ChatMessage(role="system", content=body.instructions), *messages]
     prompts = [chat_prompt(messages)]
     lora = simulation.lora(body.model)
-    max_tokens = simulation.max_tokens(prompts, body.max_output_tokens, ends=simulation.answers_end)
-    work = Work(id=new_id("resp", call), prompts=prompts, max_tokens=max_tokens, lora=lora)
+    grammar = body.text.format.grammar
+    ends = grammar is not None or simulation.answers_end
+    max_tokens = simulation.max_tokens(prompts, body.max_output_tokens, ends=ends)
+    work = Work(id=new_id("resp", call), prompts=prompts, max_tokens=max_tokens, lora=lora, grammar=grammar)
     response = _Response(body, work)
     with simulation.generator.run(work, streams=bool(body.stream)) as run:
         if body.stream:

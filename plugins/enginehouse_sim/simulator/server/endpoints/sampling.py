@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 
 from enginehouse import InvalidRequest
+from enginehouse_sim.simulator.grammar.grammar import choice_grammar, regex_grammar
 from enginehouse_sim.simulator.server.endpoints.common import (
     Alternatives,
     Choices,
@@ -27,6 +28,7 @@ from enginehouse_sim.simulator.server.generation.prompts import TokenId
 from enginehouse_sim.simulator.server.generation.work import Prompt, Work
 from enginehouse_sim.simulator.server.simulation import Simulation
 
+TopP = Annotated[float, msgspec.Meta(gt=0, le=1)]
 NotNegativeFloat = Annotated[float, msgspec.Meta(ge=0)]
 Penalty = Annotated[float, msgspec.Meta(ge=-2, le=2)]
 
@@ -44,7 +46,7 @@ class SamplingBody(msgspec.Struct, kw_only=True):
     include_stop_str_in_output: bool = False
     min_tokens: NotNegative | None = None
     temperature: NotNegativeFloat | None = None
-    top_p: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    top_p: TopP | None = None
     top_k: Annotated[int, msgspec.Meta(ge=-1)] | None = None
     min_p: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     presence_penalty: Penalty | None = None
@@ -60,6 +62,8 @@ class SamplingBody(msgspec.Struct, kw_only=True):
     prompt_logprobs: Alternatives | None = None
     response_format: ResponseFormatParam | None = None
     guided_json: Any = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
     structured_outputs: StructuredOutputs | None = None
     kv_transfer_params: dict[str, Any] | None = None
 
@@ -68,6 +72,10 @@ class SamplingBody(msgspec.Struct, kw_only=True):
         """The grammar of the answer. Raises ``InvalidRequest`` for an unsupported one."""
         if self.guided_json is not None:
             return schema_text(self.guided_json)
+        if self.guided_regex is not None:
+            return regex_grammar(self.guided_regex)
+        if self.guided_choice is not None:
+            return choice_grammar(self.guided_choice)
         return grammar_of_format(self.response_format) or grammar_of_outputs(self.structured_outputs)
 
     @property

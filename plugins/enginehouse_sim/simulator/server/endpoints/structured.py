@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from enginehouse import InvalidRequest
-from enginehouse_sim.simulator.grammar.grammar import JSON_OBJECT
+from enginehouse_sim.simulator.grammar.grammar import JSON_OBJECT, choice_grammar, regex_grammar
 
 
 class JsonSchema(msgspec.Struct):
@@ -24,7 +24,7 @@ class ResponseFormatParam(msgspec.Struct):
 
 
 class StructuredOutputs(msgspec.Struct):
-    """``structured_outputs`` of a request. Of vLLM's kinds, ``json`` and ``json_object`` are supported."""
+    """``structured_outputs`` of a request. ``grammar`` and ``structural_tag`` are not supported."""
 
     json: Any = None
     json_object: bool | None = None
@@ -55,7 +55,11 @@ def grammar_of_outputs(asked: StructuredOutputs | None) -> str | None:
         return schema_text(asked.json)
     if asked.json_object:
         return JSON_OBJECT
-    raise InvalidRequest("Of 'structured_outputs' only json and json_object are understood here")
+    if asked.regex is not None:
+        return regex_grammar(asked.regex)
+    if asked.choice is not None:
+        return choice_grammar(asked.choice)
+    raise InvalidRequest("Of 'structured_outputs' only json, json_object, regex and choice are understood here")
 
 
 def schema_text(schema: Any) -> str:

@@ -117,7 +117,7 @@ class Answer:
             if output.new_logprobs is not None:
                 logprobs = output.new_logprobs[:count]
                 self.logprobs += logprobs
-            self._meter.tokens(count, now)
+            self._meter.tokens(count, output.num_cached_tokens, now)
             self.token_ids += token_ids
             self._parts.append(text)
             self.cached_tokens = output.num_cached_tokens
@@ -164,7 +164,7 @@ class Answer:
         self.kv_transfer_params = output.kv_transfer_params
         self.pooled = output.pooling_output or ()
         assert self.finish is not None
-        self._meter.finished(self.finish, now)
+        self._meter.finished(self.finish, now, output.num_preemptions)
 
     def _fail(self, error: RequestError) -> None:
         self.error = error

@@ -15,7 +15,7 @@ from enginehouse_sim.simulator.server.engine.clock import Clock
 from enginehouse_sim.simulator.server.engine.followers import Follower, Followers
 from enginehouse_sim.simulator.server.generation.answer import Answer, Piece
 from enginehouse_sim.simulator.server.generation.work import Work
-from enginehouse_sim.simulator.server.telemetry.metrics import Metrics, RequestMeter
+from enginehouse_sim.simulator.server.telemetry.metrics import ChoicesMeter, Metrics, RequestMeter
 
 
 class Generator:
@@ -47,6 +47,7 @@ class Run:
         self._num_delivered = 0
         self._num_unfinished = work.size
         self._changed: asyncio.Future[None] | None = None
+        self._together = ChoicesMeter(generator.metrics, 1)
 
     def __enter__(self) -> Run:
         answers: list[Answer] = []
@@ -101,7 +102,9 @@ class Run:
         if engine.is_known(request_id):
             request_id = f"{request_id}+{random.getrandbits(32):08x}"
         request = self.work.request(number, request_id)
-        meter = RequestMeter(self._generator.metrics, clock.now(), request.num_prompt_tokens)
+        if not request.choice:
+            self._together = ChoicesMeter(self._generator.metrics, self.work.choices)
+        meter = self._meter(clock.now(), request.num_prompt_tokens)
         on_piece = self._push if self._streams else None
         answer = Answer(self.work, number, request_id, engine, meter, self._ended, on_piece)
         engine.add_request(request, answer)
@@ -117,12 +120,15 @@ class Run:
         if self.work.size > 1 or tokens[: len(prompt)] != prompt:
             raise InvalidRequest(f"The request '{request_id}' does not continue this prompt")
         follower = Follower(followers)
-        meter = RequestMeter(self._generator.metrics, now, 0)
+        meter = self._meter(now, 0)
         answer = Answer(self.work, 0, request_id, follower, meter, self._ended, self._push if self._streams else None)
         answers.append(answer)
         follower.begin(answer)
         if made := tokens[len(prompt) :]:
             answer.on_output(EngineCoreOutput(request_id, tuple(made)), now)
+
+    def _meter(self, now: float, prompt_tokens: int) -> RequestMeter:
+        return RequestMeter(self._generator.metrics, now, prompt_tokens, self.work.max_tokens, self._together)
 
     def _push(self, piece: Piece) -> None:
         self._pieces.append(piece)

@@ -19,6 +19,8 @@ _REQUEST = (
 )
 _STEP_TOKENS = (1, *(2**power for power in range(3, 15)))
 _LENGTH = tuple(digit * 10**power for power in range(6) for digit in (1, 2, 5))
+_CHOICES = (1, 2, 5, 10, 20)
+_PREEMPTIONS = (0, 1, 2, 3, 5, 10, 20, 50)
 _REASONS = ("stop", "length", "abort", "error")
 
 
@@ -28,7 +30,10 @@ class Metrics:
     def __init__(self) -> None:
         self.prompt_tokens = 0
         self.generation_tokens = 0
+        self.cached_tokens = 0
         self.num_drafts = 0
+        self.accepted_at: list[int] = []
+        """How many drafts were accepted, by their place in a step."""
         self.finished = dict.fromkeys(_REASONS, 0)
         self.time_to_first_token = Histogram(_FIRST_TOKEN)
         self.inter_token_latency = Histogram(_TOKEN)
@@ -40,23 +45,73 @@ class Metrics:
         self.decode_time = Histogram(_REQUEST)
         self.request_prompt_tokens = Histogram(_LENGTH)
         self.request_generation_tokens = Histogram(_LENGTH)
+        self.request_longest_answer = Histogram(_LENGTH)
+        self.request_max_tokens = Histogram(_LENGTH)
+        self.request_choices = Histogram(_CHOICES)
+        self.request_computed_tokens = Histogram(_LENGTH)
+        self.request_preemptions = Histogram(_PREEMPTIONS)
         self.iteration_tokens = Histogram(_STEP_TOKENS)
 
     def on_step(self, result: StepResult) -> None:
         if result.scheduled.total_num_scheduled_tokens:
             self.iteration_tokens.observe(result.scheduled.total_num_scheduled_tokens)
-        self.num_drafts += len(result.scheduled.scheduled_spec_decode_tokens)
+        drafts = result.scheduled.scheduled_spec_decode_tokens
+        if not drafts:
+            return
+        self.num_drafts += len(drafts)
+        for client in result.outputs.values():
+            for output in client.outputs:
+                if output.request_id in drafts:
+                    self._accept(len(output.new_token_ids) - 1)
+
+    def _accept(self, num_drafts: int) -> None:
+        self.accepted_at += [0] * (num_drafts - len(self.accepted_at))
+        for place in range(num_drafts):
+            self.accepted_at[place] += 1
+
+
+class ChoicesMeter:
+    """Measures all ``choices`` of answers to one prompt together."""
+
+    def __init__(self, metrics: Metrics, choices: int) -> None:
+        self._metrics = metrics
+        self._choices = self._missing = choices
+        self._longest = 0
+
+    def finished(self, tokens: int) -> None:
+        """An answer has ended with so many tokens."""
+        self._missing -= 1
+        self._longest = max(self._longest, tokens)
+        if not self._missing:
+            self._metrics.request_choices.observe(self._choices)
+            self._metrics.request_longest_answer.observe(self._longest)
 
 
 class RequestMeter:
     """Measures one request, and adds it to the metrics."""
 
-    __slots__ = ("_arrival", "_first", "_last", "_metrics", "_prompt_tokens", "_scheduled", "_tokens")
+    __slots__ = (
+        "_arrival",
+        "_cached_tokens",
+        "_choices",
+        "_first",
+        "_last",
+        "_max_tokens",
+        "_metrics",
+        "_prompt_tokens",
+        "_scheduled",
+        "_tokens",
+    )
 
-    def __init__(self, metrics: Metrics, arrival: float, prompt_tokens: int) -> None:
+    def __init__(
+        self, metrics: Metrics, arrival: float, prompt_tokens: int, max_tokens: int, choices: ChoicesMeter
+    ) -> None:
         self._metrics = metrics
         self._arrival = arrival
         self._prompt_tokens = prompt_tokens
+        self._max_tokens = max_tokens
+        self._choices = choices
+        self._cached_tokens = 0
         self._scheduled: float | None = None
         self._first: float | None = None
         self._last = arrival
@@ -66,12 +121,12 @@ class RequestMeter:
         """The first step of the request began."""
         self._scheduled = max(now, self._arrival)
 
-    def tokens(self, count: int, now: float) -> None:
-        """The request got ``count`` tokens at once."""
+    def tokens(self, count: int, cached_tokens: int, now: float) -> None:
+        """The request got ``count`` tokens at once; ``cached_tokens`` of its prompt were cached."""
         metrics = self._metrics
         if self._first is None:
             self._first = now
-            metrics.prompt_tokens += self._prompt_tokens
+            self._read(cached_tokens)
             metrics.time_to_first_token.observe(now - self._arrival)
         else:
             metrics.inter_token_latency.observe(now - self._last)
@@ -79,10 +134,19 @@ class RequestMeter:
         self._tokens += count
         metrics.generation_tokens += count
 
-    def finished(self, reason: str, now: float) -> None:
+    def _read(self, cached_tokens: int) -> None:
+        """The prompt is computed."""
+        self._cached_tokens = cached_tokens = max(0, min(cached_tokens, self._prompt_tokens))
+        self._metrics.prompt_tokens += self._prompt_tokens
+        self._metrics.cached_tokens += cached_tokens
+
+    def finished(self, reason: str, now: float, num_preemptions: int = 0) -> None:
         """The request ended for ``reason``."""
         metrics = self._metrics
         metrics.finished[reason] += 1
+        metrics.request_max_tokens.observe(self._max_tokens)
+        metrics.request_preemptions.observe(num_preemptions)
+        self._choices.finished(self._tokens)
         metrics.request_latency.observe(now - self._arrival)
         metrics.request_prompt_tokens.observe(self._prompt_tokens)
         metrics.request_generation_tokens.observe(self._tokens)
@@ -92,9 +156,10 @@ class RequestMeter:
         metrics.inference_time.observe(now - self._scheduled)
         if self._first is not None:
             decoding = self._last - self._first
+            metrics.request_computed_tokens.observe(self._prompt_tokens - self._cached_tokens)
             metrics.prefill_time.observe(self._first - self._scheduled)
             metrics.decode_time.observe(decoding)
             if self._tokens > 1:
                 metrics.request_time_per_output_token.observe(decoding / (self._tokens - 1))
         elif reason != "abort":  # a pooling request: its prompt is computed now
-            metrics.prompt_tokens += self._prompt_tokens
+            self._read(0)

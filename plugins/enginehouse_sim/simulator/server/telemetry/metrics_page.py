@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import SchedulerStats
+from enginehouse_sim.simulator.domain.request import RequestStatus
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
 from enginehouse_sim.simulator.server.settings import Settings
 from enginehouse_sim.simulator.server.telemetry.histogram import Histogram
 from enginehouse_sim.simulator.server.telemetry.metrics import Metrics
 
+_DEFERRED = (RequestStatus.WAITING_FOR_REMOTE_KVS, RequestStatus.WAITING_FOR_FSM)
 _SLEEP_STATES = ("awake", "weights_offloaded", "discard_all")
 
 
@@ -39,11 +41,12 @@ class MetricsPage:
     def _gauges(self, stats: SchedulerStats) -> Iterator[str]:
         yield from self._line("num_requests_running", "gauge", stats.num_running_reqs)
         yield from self._line("num_requests_waiting", "gauge", stats.num_waiting_reqs)
+        deferred = sum(request.status in _DEFERRED for request in self._engine.state.staging)
+        reasons = {"capacity": stats.num_waiting_reqs - deferred, "deferred": deferred}
+        yield from self._split("num_requests_waiting_by_reason", "gauge", "reason", reasons)
         yield from self._line("kv_cache_usage_perc", "gauge", stats.kv_cache_usage)
-        yield "# TYPE vllm:engine_sleep_state gauge"
-        for level, name in enumerate(_SLEEP_STATES):
-            holds = int(self._engine.sleep_level == level)
-            yield f'vllm:engine_sleep_state{{{self._labels},sleep_state="{name}"}} {holds}'
+        states = {name: int(self._engine.sleep_level == level) for level, name in enumerate(_SLEEP_STATES)}
+        yield from self._split("engine_sleep_state", "gauge", "sleep_state", states)
 
     def _counters(self, stats: SchedulerStats) -> Iterator[str]:
         metrics = self._metrics
@@ -54,23 +57,37 @@ class MetricsPage:
             "external_prefix_cache_hits": stats.external_cache_hits,
             "num_preemptions": stats.num_preemptions,
             "prompt_tokens": metrics.prompt_tokens,
+            "prompt_tokens_cached": metrics.cached_tokens,
             "generation_tokens": metrics.generation_tokens,
         }
         if self._engine.state.constants.use_spec_decode:
             counters["spec_decode_num_drafts"] = metrics.num_drafts
             counters["spec_decode_num_draft_tokens"] = stats.num_draft_tokens
             counters["spec_decode_num_accepted_tokens"] = stats.num_accepted_tokens
+            places = {str(place): count for place, count in enumerate(metrics.accepted_at)}
+            yield from self._split("spec_decode_num_accepted_tokens_per_pos_total", "counter", "position", places)
         for name, count in counters.items():
             yield from self._line(f"{name}_total", "counter", count)
+        external = min(stats.external_cache_hits, metrics.cached_tokens)
+        sources = {
+            "local_compute": metrics.prompt_tokens - metrics.cached_tokens,
+            "local_cache_hit": metrics.cached_tokens - external,
+            "external_kv_transfer": external,
+        }
+        yield from self._split("prompt_tokens_by_source_total", "counter", "source", sources)
 
     def _requests(self) -> Iterator[str]:
-        yield "# TYPE vllm:request_success_total counter"
-        for reason, count in self._metrics.finished.items():
-            yield f'vllm:request_success_total{{{self._labels},finished_reason="{reason}"}} {count}'
+        yield from self._split("request_success_total", "counter", "finished_reason", self._metrics.finished)
 
     def _histograms(self) -> Iterator[str]:
         for name, histogram in _histograms(self._metrics).items():
             yield from histogram.lines(f"vllm:{name}", self._labels)
+
+    def _split(self, name: str, kind: str, label: str, figures: Mapping[str, float]) -> Iterator[str]:
+        """One figure for each value of ``label``."""
+        yield f"# TYPE vllm:{name} {kind}"
+        for value, figure in figures.items():
+            yield f'vllm:{name}{{{self._labels},{label}="{value}"}} {figure}'
 
     def _line(self, name: str, kind: str, value: float) -> Iterable[str]:
         return _one(name, kind, self._labels, value)
@@ -89,6 +106,11 @@ def _histograms(metrics: Metrics) -> Mapping[str, Histogram]:
         "request_decode_time_seconds": metrics.decode_time,
         "request_prompt_tokens": metrics.request_prompt_tokens,
         "request_generation_tokens": metrics.request_generation_tokens,
+        "request_max_num_generation_tokens": metrics.request_longest_answer,
+        "request_params_max_tokens": metrics.request_max_tokens,
+        "request_params_n": metrics.request_choices,
+        "request_prefill_kv_computed_tokens": metrics.request_computed_tokens,
+        "request_num_preemptions": metrics.request_preemptions,
         "iteration_tokens_total": metrics.iteration_tokens,
     }
 

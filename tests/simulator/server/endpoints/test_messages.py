@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from enginehouse.testing.engines import SimEngine
+from tests.support import plain_httpx as http
+
+Post = Callable[..., Any]
+PAGE = "/v1/messages"
+HELLO = [{"role": "user", "content": "Hello, engine"}]
+
+
+def events(engine: SimEngine, **body: Any) -> list[dict[str, Any]]:
+    answer = http.post(f"{engine.url}{PAGE}", json={"model": "tiny", "messages": HELLO, "stream": True, **body})
+    parts = [event.split("\n") for event in answer.text.strip().split("\n\n")]
+    made = [json.loads(data.removeprefix("data: ")) for _, data in parts]
+    assert [name for name, _ in parts] == [f"event: {event['type']}" for event in made]
+    return made
+
+
+def test_a_message_is_the_text_of_the_chat(post: Post) -> None:
+    message = post(PAGE, messages=HELLO, max_tokens=5)
+    chat = post("/v1/chat/completions", messages=HELLO, max_tokens=5)
+    assert message["content"] == [{"type": "text", "text": chat["choices"][0]["message"]["content"]}]
+    assert (message["stop_reason"], message["stop_sequence"]) == ("max_tokens", None)
+    counted = message["usage"]
+    assert counted["input_tokens"] + counted["cache_read_input_tokens"] == chat["usage"]["prompt_tokens"]
+    assert counted["output_tokens"] == 5
+
+
+def test_a_stream_is_the_same_message_in_events(post: Post, engine: SimEngine) -> None:
+    whole = post(PAGE, messages=HELLO, max_tokens=5)
+    made = events(engine, max_tokens=5)
+    kinds = [event["type"] for event in made]
+    assert kinds == [
+        *("message_start", "content_block_start"),
+        *["content_block_delta"] * 5,
+        *("content_block_stop", "message_delta", "message_stop"),
+    ]
+    text = "".join(event["delta"]["text"] for event in made if event["type"] == "content_block_delta")
+    assert text == whole["content"][0]["text"]
+    assert made[-2]["delta"] == {"stop_reason": "max_tokens", "stop_sequence": None}
+    assert made[-2]["usage"] == {"output_tokens": 5}
+
+
+def test_a_stop_sequence_ends_a_message(post: Post) -> None:
+    words = post(PAGE, messages=HELLO, max_tokens=5)["content"][0]["text"].split()
+    message = post(PAGE, messages=HELLO, max_tokens=5, stop_sequences=[words[2]])
+    assert (message["stop_reason"], message["stop_sequence"]) == ("stop_sequence", words[2])
+    assert message["content"][0]["text"].split() == words[:2]
+
+
+def test_the_last_turn_of_the_assistant_is_continued(post: Post) -> None:
+    whole = post(PAGE, messages=HELLO, max_tokens=8)["content"][0]["text"]
+    cut = whole.index(" ", 8)
+    begun = [*HELLO, {"role": "assistant", "content": whole[:cut]}]
+    rest = post(PAGE, messages=begun, max_tokens=8)["content"][0]["text"]
+    assert whole[:cut] + rest[: len(whole) - cut] == whole
+
+
+def test_system_blocks_and_images_are_parts_of_the_prompt(post: Post) -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
+    asked = [{"role": "user", "content": [{"type": "text", "text": "What?"}, image]}]
+    count = post(f"{PAGE}/count_tokens", messages=asked, system="Be brief")["input_tokens"]
+    assert count > 64
+    counted = post(PAGE, messages=asked, system="Be brief", max_tokens=1)["usage"]
+    assert counted["input_tokens"] + counted["cache_read_input_tokens"] == count
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "kind"),
+    [
+        ({"messages": HELLO}, 400, "invalid_request_error"),
+        ({"messages": [], "max_tokens": 1}, 400, "invalid_request_error"),
+        ({"messages": HELLO, "max_tokens": 1, "temperature": 2}, 400, "invalid_request_error"),
+        ({"messages": HELLO, "max_tokens": 1, "model": "other"}, 404, "not_found_error"),
+    ],
+)
+def test_an_error_has_anthropics_form(post: Post, body: dict[str, Any], status: int, kind: str) -> None:
+    error = post(PAGE, status, **body)
+    assert (error["type"], error["error"]["type"]) == ("error", kind)
