@@ -40,7 +40,8 @@ class Health(str, Enum):
     UNHEALTHY = "unhealthy"
 
 
-_LATENCY_WEIGHT = 0.2
+_LEAST_WEIGHT = 0.01
+"""The weight of a new latency after many. Answers differ by their prompts far more than backends differ."""
 
 
 class Load(msgspec.Struct):
@@ -52,7 +53,9 @@ class Load(msgspec.Struct):
     pending: int = 0
     """Requests that were sent to the backend and have not ended."""
     avg_latency_ms: float = 0.0
-    """Exponentially weighted average (weight 0.2) of the time to the first byte; 0 before the first answer."""
+    """The average time to the first byte: of all answers up to 100, then exponential (weight 0.01); 0 before any."""
+    latency_weight: float = 1.0
+    """The weight of the next answer in this average."""
 
     def begin(self) -> None:
         """Count a request that was sent."""
@@ -64,8 +67,10 @@ class Load(msgspec.Struct):
 
     def answered(self, latency_ms: float) -> None:
         """Add the latency of an answer to the average."""
-        average = self.avg_latency_ms
-        self.avg_latency_ms = average + _LATENCY_WEIGHT * (latency_ms - average) if average else latency_ms
+        weight = self.latency_weight
+        self.avg_latency_ms += weight * (latency_ms - self.avg_latency_ms)
+        if weight > _LEAST_WEIGHT:
+            self.latency_weight = weight / (1 + weight)
 
 
 def replica_name(model: str, backend: str) -> str:

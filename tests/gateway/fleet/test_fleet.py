@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from enginehouse import UNKNOWN, Capabilities, ConfigError, Health, NotFound, ReplicaState, Role
+from enginehouse import UNKNOWN, Capabilities, ConfigError, Health, Load, NotFound, ReplicaState, Role
 from enginehouse.config.schema import CheckSettings
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
@@ -285,3 +285,14 @@ def test_an_unknown_replica_is_not_found_with_a_guess(fleet: Fleet, backend: Mak
         fleet.set_state("m@gpu-2", ReplicaState.READY)
     with pytest.raises(NotFound, match=r"no replica 'zzz'$"):
         fleet.set_state("zzz", ReplicaState.READY)
+
+
+def test_the_latency_is_the_mean_of_the_first_answers_and_a_slow_average_of_many() -> None:
+    load = Load()
+    for latency in (10.0, 20.0, 60.0):
+        load.answered(latency)
+    assert load.avg_latency_ms == pytest.approx(30.0)
+    for _ in range(1000):
+        load.answered(30.0)
+    load.answered(1030.0)
+    assert load.avg_latency_ms == pytest.approx(40.0, abs=0.5)

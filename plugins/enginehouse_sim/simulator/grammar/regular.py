@@ -37,16 +37,16 @@ def compile_regex(text: str) -> Expression:
         raise ValueError(f"regex {text!r} is not understood: {error}") from None
     if len(automaton.states) > _MOST_STATES:
         raise ValueError(f"regex {text!r} has {len(automaton.states)} states, and {_MOST_STATES} are the most")
-    if automaton.empty():
+    live = _live(automaton)
+    if automaton.initial not in live:
         raise ValueError(f"regex {text!r} matches no text")
-    return _Translation(automaton).start
+    return _Translation(automaton, live).start
 
 
 class _Translation:
     """One reference for each state of an automaton: the rest of the text from there on."""
 
-    def __init__(self, automaton: FSM) -> None:
-        live = _live(automaton)
+    def __init__(self, automaton: FSM, live: set[State]) -> None:
         self._sets = {key: _Characters.of(symbols) for key, symbols in automaton.alphabet.by_transition.items()}
         named = "".join(one.named for one in self._sets.values())
         self._sets = {key: one.without(named) for key, one in self._sets.items()}

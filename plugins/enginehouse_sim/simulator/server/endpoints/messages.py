@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -173,5 +172,5 @@ def _ending(run: Run) -> dict[str, Any]:
     return {"stop_reason": _STOP_REASONS[answer.finish or "stop"], "stop_sequence": None}
 
 
-def _parts(content: Content) -> str | Sequence[ContentPart]:
+def _parts(content: Content) -> str | list[ContentPart]:
     return content if isinstance(content, str) else [block.part for block in content]
