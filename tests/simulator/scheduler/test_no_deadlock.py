@@ -30,6 +30,10 @@ def test_requests_that_load_are_served(seed: int) -> None:
         load_all(number)
 
 
+def test_a_request_that_starts_again_and_again_leaves_time_for_the_load_that_blocks_it() -> None:
+    restore_all(1298)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("seed", range(300, 100_300, 10_000))

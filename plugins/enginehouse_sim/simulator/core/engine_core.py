@@ -97,9 +97,13 @@ class EngineCore:
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything: for requests, or to report finished ones."""
-        if any(launched.scheduled.num_scheduled_tokens for launched in self._launched):
+        if self._is_computing:
             return True
         return self.has_requests or self.scheduler.has_finished_requests()
+
+    @property
+    def _is_computing(self) -> bool:
+        return any(launched.scheduled.num_scheduled_tokens for launched in self._launched)
 
     @property
     def has_requests(self) -> bool:
@@ -162,14 +166,15 @@ class EngineCore:
     def _seconds(self, scheduled: SchedulerOutput, load: StepLoad, begins_at: float) -> float:
         """The step's duration.
 
-        A step with nothing to compute ends with the step before it, or when a load arrives, and soon in any case.
+        A step with nothing to compute ends with the step before it, unless it found no room for a request; then when a
+        load arrives, and soon in any case.
         """
         stall = 0.0
         if self._transfer_worker is not None:
             stall = self._transfer_worker.begin_step(scheduled.kv_connector_metadata, begins_at)
         if scheduled.num_scheduled_tokens or not self.has_requests:
             return stall + self._steps.seconds(load)
-        if any(launched.scheduled.num_scheduled_tokens for launched in self._launched):
+        if not scheduled.preempted_req_ids and self._is_computing:
             return stall
         arrival = self._transfer_worker.next_arrival if self._transfer_worker is not None else None
         return stall + (IDLE_STEP if arrival is None else min(IDLE_STEP, max(0.0, arrival - begins_at)))
