@@ -36,7 +36,7 @@ class LlamaCppOptions(EngineOptions, frozen=True, forbid_unknown_fields=True):
         Literal["none", "layer", "row", "tensor"] | None, Meta(description="how a model is split across GPUs")
     ] = None
     tensor_split: Annotated[str | None, Meta(description='share of each GPU: `"3,1"`')] = None
-    main_gpu: Annotated[int | None, Meta(description="the GPU for what is not split")] = None
+    main_gpu: Annotated[int | None, Meta(description="the GPU for everything that is not split")] = None
     load_mode: Annotated[str | None, Meta(description='how the file is read: `"auto"`, `"mmap"`, `"none"` ...')] = None
     warmup: Annotated[bool | None, Meta(description="run once before the first request")] = None
     embedding: Annotated[bool | None, Meta(description="compute embeddings")] = None

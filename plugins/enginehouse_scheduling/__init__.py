@@ -17,7 +17,7 @@ def register_schedulers(register: Register[Scheduler]) -> None:
 
 @hookimpl
 def register_swappers(register: Register[Swapper]) -> None:
-    """Register the swappers: the configured one chooses what is evicted."""
+    """Register the swappers: the configured one chooses the replicas to evict."""
     register("group", Group)
     register("matrix", Matrix)
     register("memory", Memory)

@@ -10,7 +10,7 @@ from typing import Any
 class BackgroundTasks:
     """Starts tasks, holds them while they run, and cancels them together.
 
-    The event loop keeps only weak references to tasks, so a task that nobody holds may vanish in mid-run.
+    The event loop keeps only weak references to tasks, so one without other references may vanish in mid-run.
     """
 
     def __init__(self) -> None:

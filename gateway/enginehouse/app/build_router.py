@@ -10,7 +10,7 @@ from enginehouse.app.config_diff import differences
 from enginehouse.app.plugin_instances import create, create_installed, identity
 from enginehouse.config.decode import did_you_mean
 from enginehouse.config.rescheduling import ReschedulingSettings
-from enginehouse.config.schema import Config, ScorerSettings
+from enginehouse.config.schema import Config, ModelSettings, ScorerSettings
 from enginehouse.config.shape import dotted
 from enginehouse.domain.errors import EnginehouseError, PluginError
 from enginehouse.domain.foreign import describe
@@ -21,6 +21,9 @@ from enginehouse.interfaces.strategies import Strategy
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.routing.guarded_scorer import GuardedScorer
 from enginehouse.routing.router import Router
+
+_LAUNCH_KEYS = ("options", "args", "env", "stop_command", "health_path")
+"""The keys of a model that only concern the launch of its engine."""
 
 
 def build_router(config: Config, registry: Registry) -> Router:
@@ -55,8 +58,8 @@ def _unusable_strategy(config: Config, registry: Registry) -> str:
     """Why ``smart`` replaces the configured strategy; empty if it does not."""
     strategy, known = config.routing.strategy, list(registry.types("strategy"))
     if strategy not in known:
-        hint = did_you_mean(strategy, known)
-        return f"routing.strategy: there is no strategy '{strategy}', so 'smart' is used. {hint}".rstrip()
+        hint = did_you_mean(strategy, known) or f"known: {', '.join(known)}"
+        return f"routing.strategy: there is no strategy '{strategy}', so 'smart' is used ({hint})"
     if config.plugins.on_error == "skip":
         try:
             _strategy(config, registry)
@@ -72,6 +75,11 @@ def _without_effect(config: Config) -> Iterator[str]:
             yield f"{dotted(('rescheduling', *path))} has no effect while rescheduling.enabled is false"
     for name in config.discovery:
         yield f"{dotted(('discovery', name))} has no effect in this version"
+    for name, model in config.models.items():
+        for key in () if model.launches else _LAUNCH_KEYS:
+            if getattr(model, key) != getattr(ModelSettings(), key):
+                reason = "without driver, path and command, no engine is launched"
+                yield f"{dotted(('models', name, key))} has no effect: {reason}"
 
 
 def _strategy(config: Config, registry: Registry) -> tuple[Strategy, Sequence[WeightedScorer]]:

@@ -22,7 +22,7 @@ from enginehouse.plugin_manager.discovery import load_plugins
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--host", help="Address to listen on; 127.0.0.1 by default.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 8080 by default, 0 picks one.")
-@click.option("--print-config", is_flag=True, help="Print the configuration that this stands for, and do not serve.")
+@click.option("--print-config", is_flag=True, help="Print the configuration that this uses, and do not serve.")
 def run(paths: Sequence[Path], host: str | None, port: int | None, print_config: bool) -> None:
     """Serve models without a configuration file: GGUF files, folders of Hugging Face models, or folders of these.
 

@@ -81,7 +81,7 @@ class Decoder:
         fields = {field.encode_name: field for field in kind.fields}
         known = sorted(name for name in fields if (*path, name) != PARAMETERS)
         for name in (name for name in table if name not in fields):
-            remedy = did_you_mean(name, known) or f"known here: {', '.join(known)}"
+            remedy = did_you_mean(name, known) or _in_a_table(name, kind) or f"known here: {', '.join(known)}"
             self.problems.append(Problem((*path, name), "unknown key", remedy))
         for name, field in fields.items():
             if field.required and name not in table:
@@ -104,6 +104,15 @@ class Decoder:
             return value
         self.problems.append(Problem(path, f"expected {shape}, got {_show(shape, value)}", _remedy(shape, value)))
         return None
+
+
+def _in_a_table(name: str, kind: StructType) -> str:
+    """The remedy for a key that belongs into a table of ``kind``; empty if none has such a key."""
+    for field in kind.fields:
+        for inner in shape_of(field.type).kinds:
+            if isinstance(inner, StructType) and name in (each.encode_name for each in inner.fields):
+                return f"write it below [{field.encode_name}]"
+    return ""
 
 
 def _is_measure(shape: Shape, value: Any) -> bool:

@@ -38,15 +38,15 @@ class TelemetrySettings(Section, frozen=True):
         Share, Meta(description="share of requests to trace, where the client's `traceparent` does not decide")
     ] = 0.01
     keep_slow: Annotated[
-        Duration, Meta(description="requests that take longer are traced all the same; 0: no matter how long")
+        Duration, Meta(description="requests that take longer are traced even if they were not sampled; 0: none")
     ] = 10
     keep_failed: Annotated[bool, Meta(description="trace all requests that end with a 5xx")] = True
     propagators: Annotated[
         list[Literal["tracecontext"]],
-        Meta(description="how the trace of a client is read and an engine told of it; `[]` for not at all"),
+        Meta(description="headers in which clients and engines exchange the trace; `[]` for none"),
     ] = field(default_factory=lambda: ["tracecontext"])
     capture_content: Annotated[
-        bool, Meta(description="put prompts and answers into spans; whoever reads traces then reads them too")
+        bool, Meta(description="put prompts and answers into spans; everybody who can read traces can then read them")
     ] = False
     flush_timeout: Annotated[
         Duration, Meta(description="how long a stopping gateway waits for its last spans to be sent")
@@ -57,7 +57,7 @@ class TelemetrySettings(Section, frozen=True):
     ] = 0
     max_series: Annotated[
         Positive,
-        Meta(description="most series of one metric by backend and model; what is beyond counts as `other`"),
+        Meta(description="most series of one metric by backend and model; further ones count as `other`"),
     ] = 1000
     access_log: Annotated[bool, Meta(description="write a line for each request to standard error")] = True
     log_format: Annotated[Literal["text", "json"], Meta(description="plain lines, or one JSON object per line")] = (

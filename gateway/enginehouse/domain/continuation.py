@@ -27,7 +27,7 @@ class PartialAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Continuation(msgspec.Struct, frozen=True, kw_only=True):
-    """A request whose answer goes on where a ``PartialAnswer`` ends."""
+    """A request whose answer continues where a ``PartialAnswer`` ends."""
 
     path: str
     body: bytes

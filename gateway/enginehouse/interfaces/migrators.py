@@ -54,5 +54,5 @@ class Migrator(ABC):
     async def migrate(self, migration: Migration) -> Migrated:
         """Move the requests. Cancelled after ``rescheduling.migrate_timeout``.
 
-        Raise any exception if nothing could be tried; requests that stay are told in ``Migrated.refused``.
+        Raise any exception if nothing could be tried; ``Migrated.refused`` names the requests that stay.
         """

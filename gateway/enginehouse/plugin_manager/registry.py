@@ -81,8 +81,9 @@ class Registry:
         """The registered ``type``. Raises ``ConfigError``, naming the configuration key ``key``, if there is none."""
         types = self._types[kind]
         if type not in types:
-            remedy = closest(type, types, "known") if types else f"no {kind} is installed"
-            raise ConfigError(f"unknown {kind} '{type}'", key=key, remedy=remedy)
+            noun = kind.replace("_", " ")
+            remedy = closest(type, types, "known") if types else f"no {noun} is installed"
+            raise ConfigError(f"unknown {noun} '{type}'", key=key, remedy=remedy)
         return types[type]
 
     def create(

@@ -14,7 +14,7 @@ class RecentMoves:
         self._left: dict[str, tuple[str, int]] = {}
 
     def note(self, migration: Migration, migrated: Migrated, now_ms: int) -> None:
-        """Remember a migration that ended at ``now_ms``. One that moved nothing tires nobody."""
+        """Remember a migration that ended at ``now_ms``. One that moved nothing begins no pause."""
         if not migrated.moved or not self._cool_down_ms:
             return
         self._forget(now_ms)

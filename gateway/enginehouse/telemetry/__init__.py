@@ -2,10 +2,10 @@
 
 ::
 
-    record            what is kept of a request: its attempts, its tokens, how it ended
+    record            a request that has ended: its attempts, its tokens, its outcome
     answer_meter      counts an answer while it passes
     tracer            decides which requests are traced
-    trace_context     the trace of a client, and the one that engines are told of
+    trace_context     reads the trace of a client, and writes the one for engines
     exporter_process  starts the exporter and sends it records
     exporter/         the exporter: makes spans and sends them to a collector
     metric_list       all metrics, with their labels and what they mean

@@ -22,7 +22,7 @@ Write = Callable[[bytes], object]
 
 
 class Access(NamedTuple):
-    """A request that has ended, as its line tells it. ``began`` is in ``perf_counter`` seconds, ``at`` of the epoch."""
+    """A request that has ended, for its line. ``began`` is in ``perf_counter`` seconds, ``at`` of the epoch."""
 
     at: float
     request_id: bytes
@@ -121,7 +121,7 @@ _IN_FRONT = ("method", "path", "status")
 
 
 def _facts(access: Access) -> dict[str, Any]:
-    """What is known; what is not is left out."""
+    """The facts of a line. Unknown ones are left out."""
     ending, attempts = access.ending, access.attempts
     last = attempts[-1] if attempts else None
     first_byte = first_answered(attempts).first_byte if attempts else 0.0

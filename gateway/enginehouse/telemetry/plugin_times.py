@@ -1,4 +1,4 @@
-"""Samples how long plugins take. The event loop turns for nobody else meanwhile."""
+"""Samples how long calls of plugins take. The event loop does nothing else meanwhile."""
 
 from __future__ import annotations
 

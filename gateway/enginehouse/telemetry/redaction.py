@@ -1,4 +1,4 @@
-"""Masks secrets in lines of the log, whoever wrote them."""
+"""Masks secrets in lines of the log, also in those of plugins and libraries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 MASK = "***"
 _SHORTEST = 6
-"""Shorter secrets would mask what is none."""
+"""Shorter secrets would also mask ordinary words."""
 _SCHEME = r"(?:bearer|basic)"
 _VALUE = r"[^\s\"',;]+"
 _NAME = r"(?:proxy-)?authorization|x-api-key|api[-_]key"
@@ -15,7 +15,7 @@ _CREDENTIALS = re.compile(rf"(?i)(\b(?:{_NAME})\b[\"']?\s*[:=]\s*[\"']?(?:{_SCHE
 
 
 class Redaction:
-    """Masks ``secrets``, and whatever follows ``Bearer`` or ``Authorization:``."""
+    """Masks ``secrets``, and every word after ``Bearer`` or ``Authorization:``."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = sorted({secret for secret in secrets if len(secret) >= _SHORTEST}, key=len, reverse=True)

@@ -1,4 +1,4 @@
-"""W3C Trace Context: the trace that a client's request belongs to, and the one that an engine is told of."""
+"""W3C Trace Context: reads the trace of a client's request, and writes the one for an engine."""
 
 from __future__ import annotations
 

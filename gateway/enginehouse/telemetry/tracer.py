@@ -63,6 +63,6 @@ class Tracer:
 
 
 def _parent(headers: Headers) -> Parent | None:
-    """The client's span, if it is told once and well."""
+    """The client's span, if there is exactly one valid ``traceparent``."""
     values = [value for name, value in headers if name == b"traceparent"]
     return read_traceparent(values[0]) if len(values) == 1 else None

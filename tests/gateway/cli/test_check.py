@@ -112,11 +112,17 @@ def test_a_wrong_key_is_refused_with_file_key_and_remedy(
 def test_an_unknown_strategy_is_a_warning_and_the_effective_one_is_smart(tmp_path: Path) -> None:
     printed, warnings = checked(tmp_path, '[routing]\nstrategy = "smrt"\n')
     assert 'strategy = "smart"' in printed
-    assert "there is no strategy 'smrt', so 'smart' is used. did you mean \"smart\"?" in warnings
+    assert "there is no strategy 'smrt', so 'smart' is used (did you mean \"smart\"?)" in warnings
 
 
 def test_a_table_without_effect_is_told(tmp_path: Path) -> None:
     assert "discovery.dns has no effect in this version" in checked(tmp_path, '[discovery.dns]\ntype = "dns"')[1]
+
+
+def test_settings_of_a_launch_without_effect_are_told(tmp_path: Path) -> None:
+    text = '[models.m]\nargs = ["-ngl", "99"]\ncontext_length = 4096\n'
+    warning = "models.m.args has no effect: without driver, path and command, no engine is launched"
+    assert [line.partition("warning: ")[2] for line in checked(tmp_path, text)[1].splitlines()] == [warning]
 
 
 def test_settings_of_rescheduling_without_effect_are_told(tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ def test_a_whole_number_is_a_number(load: Load) -> None:
         ("[sever]\nport = 1", "sever", 'did you mean "server"?'),
         ('[backends.gpu-1]\nurl = "http://h"\npriorty = 1', "backends.gpu-1.priorty", 'did you mean "priority"?'),
         ('[models."qwen:7b"]\nttll = "1s"', 'models."qwen:7b".ttll', 'did you mean "ttl"?'),
+        ("port = 8080", "port", "write it below [server]"),
         ("[routing.weights]\nxyz = 1", "routing.weights.xyz", "known here: latency, load, priority"),
     ],
 )

@@ -31,7 +31,7 @@ class DrainPages:
         ]
 
     async def drain(self, request: Request) -> Response:
-        """Send no new requests to a backend, and move its streams away. Answers at once, with what is left."""
+        """Send no new requests to a backend, and move its streams away. Answers at once, with the live requests."""
         name = request.path_params["name"]
         self._relay.context.fleet.drain(name)
         self._relay.drains.begin(name)

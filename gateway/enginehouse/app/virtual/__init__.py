@@ -2,7 +2,7 @@
 
 ::
 
-    virtual_engines   what the caller plays, and what it is told of each engine
+    virtual_engines   the interface that the caller implements, and what it gets to know of each engine
     virtual_gateway   builds the gateway's decisions: routing, queues, swaps
     virtual_host      one host, whose engines only have states
     virtual_request   one request: its route, its place in a queue, its retries

@@ -92,7 +92,7 @@ class VirtualGateway:
         return sum(len(queue.waiting()) for queue in queues)
 
     async def open(self) -> None:
-        """Learn what remote engines serve, and load what is to be preloaded."""
+        """Ask remote engines for their models, and preload models."""
         for backend in self._remote_backends():
             models, limit = self.engines.probe(backend)
             self.fleet.set_models(backend.name, {model.name: model.capabilities for model in models})

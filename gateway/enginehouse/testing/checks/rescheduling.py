@@ -26,7 +26,7 @@ _MANY = 100
 def check_rescheduling_policy(factory: Callable[[], ReschedulingPolicy]) -> None:
     """Check that ``plan`` is a pure function of the view and moves between two of its instances.
 
-    The destination must be schedulable, and what is dropped must have a reason.
+    The destination must be schedulable, and every dropped pair must have a reason.
     """
     it = _prepared(factory)
     warn_if_slow(f"plan of {_MANY} instances", lambda: it.plan(_large()))
