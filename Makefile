@@ -13,8 +13,9 @@ $(STAMP): pyproject.toml
 run: $(STAMP)  ## start the gateway in front of two simulated models
 	$(BIN)/enginehouse serve
 
-test: $(STAMP)  ## run the tests
-	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
+test: PROCESSES ?= $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+test: $(STAMP)  ## run the tests, in one process more than there are cores: many wait for engines
+	$(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile
 
 slow: $(STAMP)  ## run the tests that take minutes
 	$(BIN)/python -m pytest -m slow

@@ -11,32 +11,17 @@ import pytest
 from enginehouse_lmstudio import LMStudioDriver
 from fake_lmstudio import FakeLMStudio
 
-from enginehouse import Capabilities, EngineResponse, LoadedModel, LoadFailed, NotEnoughMemory, UpstreamError
-from enginehouse.testing import check_driver
+from enginehouse import Capabilities, LoadedModel, LoadFailed, NotEnoughMemory
+from enginehouse.testing import HttpEngineClient, check_driver
 from enginehouse.testing.gateway import RunningGateway
 
 REAL = "ENGINEHOUSE_TEST_LMSTUDIO"
 """The address of a real server, which has at least one model."""
 
 
-class Client:
-    """HTTP to a server."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
-        try:
-            async with httpx.AsyncClient(base_url=self._url, trust_env=False, timeout=600) as client:
-                response = await client.request(method, path, content=body)
-        except httpx.HTTPError as error:
-            raise UpstreamError(repr(error)) from error
-        return EngineResponse(response.status_code, response.headers.raw, response.content)
-
-
 def ask(url: str, question: str, *more: str) -> Any:
     """What the driver says about the server at ``url``."""
-    return asyncio.run(getattr(LMStudioDriver(), question)(Client(url), *more))
+    return asyncio.run(getattr(LMStudioDriver(), question)(HttpEngineClient(url), *more))
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from enginehouse import (
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.supervisor import Supervisor
+from enginehouse.testing import HttpEngineClient
 from enginehouse_llamacpp import LlamaCppDriver
 from tests.support.fake_engines import FakeLauncher, ScriptedDriver
-from tests.support.httpx_client import HttpxClient
 from tests.support.launchers import local_launcher
 from tests.support.real_engines import RealEngine, find_llama_server
 
@@ -56,11 +56,11 @@ async def llama_server(
         driver=LlamaCppDriver(),
         launcher=local_launcher(tmp_path),
         ports=Ports(),
-        connect=HttpxClient,
+        connect=HttpEngineClient,
         on_state=states.append,
     )
     await supervisor.start()
     assert supervisor.address is not None
-    yield HttpxClient(supervisor.address)
+    yield HttpEngineClient(supervisor.address)
     await supervisor.stop()
     assert states == [ReplicaState.STARTING, ReplicaState.READY, ReplicaState.STOPPING, ReplicaState.STOPPED]

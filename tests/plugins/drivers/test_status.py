@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from enginehouse import Driver, InstanceStatus, UpstreamError
+from enginehouse.testing import HttpEngineClient
 from enginehouse.testing.engines import SimEngine
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_openai import OpenAIDriver
@@ -16,7 +17,6 @@ from enginehouse_sglang import SglangDriver
 from enginehouse_sim import SimDriver
 from enginehouse_vllm import VllmDriver
 from tests.support.fake_engines import FakeClient
-from tests.support.httpx_client import HttpxClient
 
 VLLM = b"""\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -149,8 +149,8 @@ async def test_llumnix_names_are_read_as_they_are() -> None:
 
 async def test_the_simulated_engine_tells_the_same_in_both_ways() -> None:
     with SimEngine("tiny", num_gpu_blocks=101, block_size=4) as engine:
-        own = await SimDriver().status(HttpxClient(engine.url))
-        as_vllm = await VllmDriver().status(HttpxClient(engine.url))
+        own = await SimDriver().status(HttpEngineClient(engine.url))
+        as_vllm = await VllmDriver().status(HttpEngineClient(engine.url))
     assert own is not None
     assert as_vllm is not None
     assert own.num_total_gpu_tokens == 400  # one block is never used

@@ -79,7 +79,7 @@ def test_a_paused_engine_holds_requests_back_until_it_goes_on(eventually: Eventu
 
 @pytest.mark.parametrize(("mode", "reason"), [("abort", "abort"), ("keep", "length"), ("wait", "length")])
 def test_a_pause_aborts_keeps_or_waits_for_requests_under_way(eventually: Eventually, mode: str, reason: str) -> None:
-    with SimEngine("tiny", tpot="50ms") as engine, ThreadPoolExecutor() as pool:
+    with SimEngine("tiny", tpot="20ms") as engine, ThreadPoolExecutor() as pool:
         body = {"model": "tiny", "prompt": "hello", "max_tokens": 60}
         answering = pool.submit(http.post, f"{engine.url}/v1/completions", json=body)
         assert eventually(lambda: status(engine)["num_running_requests"] == 1)
