@@ -109,7 +109,7 @@ class RoutingSettings(Section, frozen=True):
         Share,
         Meta(
             description="which share of the requests of the last 10 s may be sent to one more engine: retries, hedges "
-            "and continuations together; 10 in 10 s always may"
+            "and continuations together; 100 in 10 s always may"
         ),
     ] = 0.1
     hedge_after: Annotated[

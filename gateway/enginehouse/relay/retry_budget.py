@@ -6,12 +6,12 @@ from collections import deque
 
 _CELL_S = 1.0
 _CELLS = 10
-AT_LEAST = 10
-"""So many requests may be sent once more in ten seconds, however quiet the gateway is."""
+AT_LEAST = 100
+"""So many requests may be sent once more in ten seconds, however quiet the gateway is: ten a second, as in Finagle."""
 
 
 class RetryBudget:
-    """Allows a ``share`` of the requests of the last ten seconds to be sent once more, and at least ten.
+    """Allows a ``share`` of the requests of the last ten seconds to be sent once more, and at least 100.
 
     It has no clock: times are arguments, in seconds, and never decrease. The window moves in steps of one second.
     Finagle and Linkerd bound retries by such budgets, which keep an overload from feeding itself.
