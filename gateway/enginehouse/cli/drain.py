@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 
 import click
 import msgspec
 
 from enginehouse.cli import completion
 from enginehouse.cli.client import GatewayClient, gateway_options
-from enginehouse.cli.options import Duration
+from enginehouse.cli.options import Duration, answer_as_json
+from enginehouse.cli.output import print_json
 from enginehouse.domain.errors import GatewayError
 
 _ASK_EVERY_S = 0.2
@@ -26,35 +28,52 @@ class _Drained(msgspec.Struct):
 @click.argument("backend", shell_complete=completion.backends)
 @click.option("--wait", type=Duration(), help="Wait until BACKEND has no live request, at most so long, such as 30s.")
 @click.option("--stop", is_flag=True, help="Wait, without a limit by default, then stop the engine of BACKEND.")
-def drain(gateway: GatewayClient, backend: str, wait: float | None, stop: bool) -> None:
+@answer_as_json
+def drain(gateway: GatewayClient, backend: str, wait: float | None, stop: bool, as_json: bool) -> None:
     """Send no new requests to BACKEND. Its live streams move to other backends of their model; the rest may finish.
 
     --stop needs a backend that the gateway launched. Its engine starts again only after undrain.
     """
-    end = math.inf if wait is None else time.monotonic() + wait
+    say = _say_nothing if as_json else click.echo
     answer = gateway.post("api", "backends", backend, "drain")
-    click.echo(f"{backend} gets no new requests")
-    if wait is None and not stop:
-        return
+    say(f"{backend} gets no new requests")
+    if wait is not None or stop:
+        answer = _wait(gateway, backend, answer, wait, say)
+    if stop:
+        answer = gateway.post("api", "backends", backend, "stop", timeout=_STOP_TIMEOUT_S)
+        say(f"{backend} has stopped")
+    if as_json:
+        print_json(answer)
+
+
+def _wait(gateway: GatewayClient, backend: str, answer: bytes, wait: float | None, say: Callable[[str], None]) -> bytes:
+    """Ask until ``backend`` has no live request; the last answer."""
+    end = math.inf if wait is None else time.monotonic() + wait
     shown = 0
     while left := gateway.read(answer, _Drained).live:
         if time.monotonic() > end:
             raise GatewayError(f"{backend} still has {left} live requests after {wait:g} s; it stays drained")
         if left != shown:
             shown = left
-            click.echo(f"{backend} has {left} live {'request' if left == 1 else 'requests'}")
+            say(f"{backend} has {left} live {'request' if left == 1 else 'requests'}")
         time.sleep(_ASK_EVERY_S)
         answer = gateway.post("api", "backends", backend, "drain")
-    click.echo(f"{backend} has no live request")
-    if stop:
-        gateway.post("api", "backends", backend, "stop", timeout=_STOP_TIMEOUT_S)
-        click.echo(f"{backend} has stopped")
+    say(f"{backend} has no live request")
+    return answer
+
+
+def _say_nothing(_: str) -> None:
+    """Only the last answer is printed."""
 
 
 @click.command()
 @gateway_options
 @click.argument("backend", shell_complete=completion.backends)
-def undrain(gateway: GatewayClient, backend: str) -> None:
+@answer_as_json
+def undrain(gateway: GatewayClient, backend: str, as_json: bool) -> None:
     """Send requests to BACKEND again."""
-    gateway.post("api", "backends", backend, "undrain")
-    click.echo(f"{backend} gets requests again")
+    answer = gateway.post("api", "backends", backend, "undrain")
+    if as_json:
+        print_json(answer)
+    else:
+        click.echo(f"{backend} gets requests again")

@@ -6,6 +6,8 @@ import click
 
 from enginehouse.cli import completion
 from enginehouse.cli.client import GatewayClient, gateway_options
+from enginehouse.cli.options import answer_as_json
+from enginehouse.cli.output import print_json
 
 _LOAD_TIMEOUT_S = 3600.0
 
@@ -13,21 +15,29 @@ _LOAD_TIMEOUT_S = 3600.0
 @click.command()
 @gateway_options
 @click.argument("model", shell_complete=completion.models)
-def load(gateway: GatewayClient, model: str) -> None:
+@answer_as_json
+def load(gateway: GatewayClient, model: str, as_json: bool) -> None:
     """Load MODEL and wait until it is ready. MODEL is a model that the gateway launches, or its alias."""
-    gateway.post("api", "models", model, "load", timeout=_LOAD_TIMEOUT_S)
-    click.echo(f"{model} is ready")
+    answer = gateway.post("api", "models", model, "load", timeout=_LOAD_TIMEOUT_S)
+    if as_json:
+        print_json(answer)
+    else:
+        click.echo(f"{model} is ready")
 
 
 @click.command()
 @gateway_options
 @click.argument("model", required=False, shell_complete=completion.models)
 @click.option("--force", is_flag=True, help="Cut off live requests instead of waiting for them.")
-def unload(gateway: GatewayClient, model: str | None, force: bool) -> None:
+@answer_as_json
+def unload(gateway: GatewayClient, model: str | None, force: bool, as_json: bool) -> None:
     """Unload MODEL, or every model that the gateway launched, and wait until its engines have stopped.
 
     Live requests may finish within server.drain_timeout; requests that wait for the model are refused.
     """
     path = ("unload",) if model is None else ("api", "models", model, "unload")
-    gateway.post(*path, query="?force=true" if force else "", timeout=_LOAD_TIMEOUT_S)
-    click.echo(f"{model or 'Every model'} is unloaded")
+    answer = gateway.post(*path, query="?force=true" if force else "", timeout=_LOAD_TIMEOUT_S)
+    if as_json:
+        print_json(b'{"model": null, "state": "stopped"}' if model is None else answer)
+    else:
+        click.echo(f"{model or 'Every model'} is unloaded")

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from enginehouse.cli.client import GatewayClient, gateway_options
+from enginehouse.cli.options import answer_as_json
 from enginehouse.cli.output import print_json
 
 
@@ -26,7 +27,7 @@ class _ModelsAnswer(msgspec.Struct):
 
 @click.command()
 @gateway_options
-@click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer.")
+@answer_as_json
 def models(gateway: GatewayClient, as_json: bool) -> None:
     """List the models and aliases that a client of a running gateway can name."""
     answer = gateway.get("/v1/models")

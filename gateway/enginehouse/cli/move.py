@@ -7,6 +7,7 @@ import msgspec
 
 from enginehouse.cli import completion
 from enginehouse.cli.client import GatewayClient, gateway_options
+from enginehouse.cli.options import answer_as_json
 from enginehouse.cli.output import print_json
 
 
@@ -19,7 +20,7 @@ class _Moved(msgspec.Struct, rename={"source": "from"}):
 @gateway_options
 @click.argument("id", shell_complete=completion.requests)
 @click.option("--to", "backend", required=True, help="The backend to move it to.", shell_complete=completion.backends)
-@click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer.")
+@answer_as_json
 def move(gateway: GatewayClient, id: str, backend: str, as_json: bool) -> None:
     """Continue the live stream with the request id ID at another backend; its client notices only a short gap."""
     answer = gateway.post("api", "requests", id, "move", body={"to": backend})

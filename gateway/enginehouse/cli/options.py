@@ -35,3 +35,7 @@ class Duration(click.ParamType[float]):
             return parse_duration(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+answer_as_json = click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer.")
+"""Passes ``as_json``, for a command that otherwise says in words what the gateway answered."""

@@ -7,6 +7,7 @@ import click
 from enginehouse.app.config_diff import ConfigDiff
 from enginehouse.app.reload import Reloaded
 from enginehouse.cli.client import GatewayClient, gateway_options
+from enginehouse.cli.options import answer_as_json
 from enginehouse.cli.output import print_json, warn
 
 _TIMEOUT_S = 60.0
@@ -15,7 +16,7 @@ _TIMEOUT_S = 60.0
 @click.command()
 @gateway_options
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
-@click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer.")
+@answer_as_json
 def reload(gateway: GatewayClient, dry_run: bool, as_json: bool) -> None:
     """Make the gateway read its configuration again, and print what changed.
 

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from enginehouse.cli.client import GatewayClient, gateway_options
+from enginehouse.cli.options import answer_as_json
 from enginehouse.cli.output import print_json
 from enginehouse.domain.replica import Health, ReplicaState
 from enginehouse.fleet.backend_info import BackendStatus
@@ -28,7 +29,7 @@ class StatusAnswer(msgspec.Struct):
 
 @click.command()
 @gateway_options
-@click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer.")
+@answer_as_json
 def status(gateway: GatewayClient, as_json: bool) -> None:
     """Show a running gateway and each of its backends."""
     answer = gateway.get("/api/status")

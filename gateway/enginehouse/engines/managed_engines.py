@@ -191,6 +191,8 @@ class ManagedEngines:
         for model in (name, target):
             if model in known:
                 return model
+        if target in self._context.fleet.snapshot.models:
+            raise InvalidRequest(f"Model '{name}' is served by an engine that the gateway neither launches nor loads")
         raise ModelNotFound(name)
 
     def _of(self, model: str) -> Host:

@@ -165,6 +165,18 @@ def test_json_is_what_the_gateway_answered(gateway: FakeGateway) -> None:
     assert "0.10" in printed
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["drain", "a"], ["drain", "a", "--wait", "1s"], ["undrain", "a"], ["load", "m"], ["unload", "m"], ["unload"]],
+    ids=" ".join,
+)
+def test_json_of_a_command_is_one_object(gateway: FakeGateway, command: list[str]) -> None:
+    gateway.answer = (200, {}, b'{"live": 0}') if len(command) > 1 else (200, {}, b"OK")
+    result = run(*command, "--json", "--url", gateway.url)
+    answer = {"live": 0} if len(command) > 1 else {"model": None, "state": "stopped"}
+    assert (result.exit_code, json.loads(result.stdout)) == (0, answer)
+
+
 def test_the_table_of_models_shows_aliases_and_lengths(gateway: FakeGateway) -> None:
     cards = [{"id": "[b]m[/b]", "root": "[b]m[/b]", "max_model_len": 8192}, {"id": "gpt-4", "root": "[b]m[/b]"}]
     gateway.answer = (200, {}, json.dumps({"data": cards}).encode())

@@ -37,6 +37,14 @@ def test_a_model_that_is_not_launched_is_not_found(serve: Serve, what: str) -> N
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
 
 
+@pytest.mark.parametrize("what", ["load", "unload"])
+def test_a_model_of_somebody_elses_engine_is_none_of_ours(serve: Serve, what: str) -> None:
+    gateway = serve(table("a") + '[backends.far]\nurl = "http://127.0.0.1:9"\nmodels = ["b"]\n')
+    answer = gateway.operate(f"/api/models/b/{what}")
+    assert answer.status_code == 400
+    assert "neither launches nor loads" in answer.json()["error"]["message"]
+
+
 def test_an_unload_refuses_no_request_for_another_model(serve: Serve) -> None:
     gateway = serve(table("a") + table("b", "1s", host='"other"') + "[hosts.other]\n")
     assert gateway.ask("a").status_code == 200
