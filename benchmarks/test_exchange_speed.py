@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import cast
 
 import msgspec
+import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from enginehouse.app import Gateway
@@ -20,6 +21,7 @@ BODY = b'{"model":"bench","messages":[{"role":"user","content":"Hello, world"}],
 PLAIN = AnswerHead(200, b"content-type: application/json\r\n", 200, False, False)
 STREAM = AnswerHead(200, b"content-type: text/event-stream\r\n", None, False, True)
 EVENT = b'data: {"id":"c","choices":[{"index":0,"delta":{"content":" token"},"finish_reason":null}]}\n\n'
+WHOLE = b'{"id":"c","choices":[{"index":0,"message":{"content":"%s"}}]}' % (b" token" * 100)
 LAST = b"data: [DONE]\n\n"
 
 
@@ -43,10 +45,11 @@ class Idle:
         self.receiver = receiver
 
 
-def in_gateway(run: Callable[[Gateway, Idle], None]) -> None:
+def in_gateway(run: Callable[[Gateway, Idle], None], driver: str = "openai", **routing: object) -> None:
     async def main() -> None:
-        backends = {name: {"url": "http://127.0.0.1:9", "models": ["bench"]} for name in ("a", "b", "c")}
-        gateway = Gateway(msgspec.convert({"backends": backends}, Config), load_plugins(PluginSettings()).registry)
+        each = {"url": "http://127.0.0.1:9", "models": ["bench"], "driver": driver}
+        config = msgspec.convert({"backends": dict.fromkeys("abc", each), "routing": routing}, Config)
+        gateway = Gateway(config, load_plugins(PluginSettings()).registry)
         connection = Idle()
         for name, upstream in gateway.relay.context.upstreams.items():
             upstream.pool.take = lambda: cast(Connection, connection)  # type: ignore[method-assign]
@@ -87,3 +90,26 @@ def test_a_stream_of_100_pieces(benchmark: BenchmarkFixture) -> None:
         assert not gateway.relay.live
 
     in_gateway(measure)
+
+
+@pytest.mark.parametrize("gather", [True, False])
+def test_an_answer_of_100_pieces_without_a_stream(benchmark: BenchmarkFixture, gather: bool) -> None:
+    """With ``routing.gather``, against the same answer from an engine that sends it whole."""
+    door = Silent()
+
+    def measure(gateway: Gateway, connection: Idle) -> None:
+        def request() -> None:
+            gateway.relay.open(door, "/v1/chat/completions", HEADERS).begin(BODY)
+            receiver = connection.receiver
+            if not gather:
+                receiver.answer(PLAIN, WHOLE, True)
+                return
+            receiver.answer(STREAM, b"", False)
+            for _ in range(100):
+                receiver.answer(None, EVENT, False)
+            receiver.answer(None, LAST, True)
+
+        benchmark(request)
+        assert not gateway.relay.live
+
+    in_gateway(measure, "vllm", gather=gather)

@@ -43,7 +43,9 @@ _log = logging.getLogger(__name__)
 
 _KEPT_KINDS = ("observer", "launcher", "scheduler", "driver", "routes", "discoverer", "migrator", "rescheduling_policy")
 """Kinds of plugins whose instances live as long as the gateway."""
-_OF_THE_RELAY = frozenset({"max_retries", "retry_budget", "hedge_after", "broken_stream", "max_continuations"})
+_OF_THE_RELAY = frozenset(
+    {"max_retries", "retry_budget", "hedge_after", "gather", "broken_stream", "max_continuations"}
+)
 """The keys of ``[routing]`` that no router reads."""
 _ROUTING_KINDS = ("extractor", "filter", "scorer", "strategy")
 
@@ -135,6 +137,7 @@ class ConfigChange:
         relay.progress_reports.configure(config.models, config.scheduling)
         relay.max_retries = config.routing.max_retries
         relay.budget.share = config.routing.retry_budget
+        relay.gather = config.routing.gather
         relay.hedging = hedge_delay(config, relay.hedging)
         relay.continuation = continuation_rules(config, self.context.drivers)
         before, relay.upstreams = relay.upstreams, self.context.upstreams

@@ -190,6 +190,7 @@ class Gateway:
             max_retries=config.routing.max_retries,
             budget=RetryBudget(config.routing.retry_budget),
             hedging=hedge_delay(config),
+            gather=config.routing.gather,
             continuation=continuation_rules(config, context.drivers),
             filters=FiltersByName(config.models, config.routing.aliases),
             queues=self.engines.queues,

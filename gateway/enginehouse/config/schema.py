@@ -127,6 +127,13 @@ class RoutingSettings(Section, frozen=True):
         ),
     ] = "continue"
     max_continuations: Annotated[Count, Meta(description="how often one stream is continued after breaks")] = 3
+    gather: Annotated[
+        bool,
+        Meta(
+            description="relay chats and completions without a stream as streams and gather their answers, so that "
+            "they survive their engine too"
+        ),
+    ] = False
     weights: WeightSettings = WeightSettings()
     filters: Annotated[
         list[str] | None, Meta(description="filters to run, in order; all installed ones by default")

@@ -38,7 +38,7 @@ Messages name the cause and the remedy. They hold no secrets, so clients may see
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 _LONGEST_NAME = 256
@@ -346,3 +346,14 @@ class UpstreamTimeout(RequestError):
 
     status = 504
     code = "upstream_timeout"
+
+
+def status_of(code: str) -> int:
+    """The HTTP status of errors with this ``code``; 500 for an unknown one."""
+    return next((each.status for each in _kinds(RequestError) if each.code == code), RequestError.status)
+
+
+def _kinds(base: type[RequestError]) -> Iterator[type[RequestError]]:
+    yield base
+    for each in base.__subclasses__():
+        yield from _kinds(each)

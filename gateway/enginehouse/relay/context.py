@@ -35,9 +35,9 @@ class RelayContext:
     """What live requests work with, and what they report to: counters, decisions and observers.
 
     A reload of the configuration replaces ``router``, ``filters``, ``upstreams``, ``max_retries``, ``hedging``,
-    ``continuation`` and the share of ``budget``. ``hedging`` is ``None`` where slow streams are not asked of a second
-    replica. ``upstreams`` has every backend by name; ``queues`` has those that the gateway launches, and those with a
-    limit.
+    ``gather``, ``continuation`` and the share of ``budget``. ``hedging`` is ``None`` where slow streams are not asked
+    of a second replica. ``gather``: requests without a stream are relayed as streams. ``upstreams`` has every backend
+    by name; ``queues`` has those that the gateway launches, and those with a limit.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class RelayContext:
         max_retries: int,
         budget: RetryBudget,
         hedging: HedgeDelay | None = None,
+        gather: bool = False,
         continuation: ContinuationRules,
         filters: FiltersByName,
         queues: Mapping[str, HostQueue],
@@ -66,6 +67,7 @@ class RelayContext:
         self.max_retries = max_retries
         self.budget = budget
         self.hedging = hedging
+        self.gather = gather
         self.tracer = tracer
         self.access_log: AccessLog | None = None
         self.continuation = continuation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
+from urllib.parse import quote
 
 from enginehouse.domain.errors import Forbidden
 from enginehouse.domain.replica import Candidate
@@ -14,9 +15,11 @@ from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.door import Caller
 from enginehouse.relay.job import Job
+from enginehouse.relay.mounted_lines import lines_below
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.read import check_model_name
 
+_PATH = "/:@"
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110, 9.2.2
 
 
@@ -62,6 +65,10 @@ class EngineJob(Job):
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:
         return upstream.call(self.method, self.call.target, self.engine_headers, self.request_id, body)
+
+    def client_lines(self, lines: bytes, upstream: Upstream) -> bytes:
+        """Keeps redirects and cookies of the engine below the path at which the client finds it."""
+        return lines_below(lines, f"/upstream/{quote(self.call.model, safe=_PATH)}".encode(), upstream.pool.origin)
 
     def judge(self, route: Route, status: int, first_byte: float, suspects: tuple[str, ...]) -> tuple[str, ...]:
         """An error may be the right answer to such a call, so none counts against the backend. 429 says nothing."""

@@ -195,7 +195,8 @@ class Exchange(MovableExchange):
             if self._reply.paused:
                 attempt.pause()
         else:
-            lines = _ADDED % (head.lines, origin, job.request_id, self._overhead * 1e6)
+            theirs = job.client_lines(head.lines, attempt.upstream) if job.raw else head.lines
+            lines = _ADDED % (theirs, origin, job.request_id, self._overhead * 1e6)
             stream = head.stream and not job.raw
             if complete and not stream and job.method != "HEAD":
                 self._reply.answer(head.status, lines, body)

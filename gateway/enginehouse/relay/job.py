@@ -95,6 +95,10 @@ class Job(ABC):
         except RequestError:
             return None
 
+    def client_lines(self, lines: bytes, upstream: Upstream) -> bytes:
+        """The header lines of an answer, as the client of a ``raw`` job gets them."""
+        return lines
+
     @abstractmethod
     def _needs(self, caller: Caller | None) -> Requirements:
         """What the request of ``caller`` needs. Raises ``InvalidRequest``."""

@@ -16,6 +16,8 @@ from enginehouse.relay.door import Door
 from enginehouse.relay.engine_job import EngineCall, EngineJob
 from enginehouse.relay.exchange import Exchange
 from enginehouse.relay.form_job import FormJob, UploadJob
+from enginehouse.relay.gathering.gathering_door import GatheringDoor
+from enginehouse.relay.gathering.gathering_job import GatheringJob
 from enginehouse.relay.headers import find_request_id
 from enginehouse.relay.inference_job import InferenceJob
 from enginehouse.relay.live_request import LiveRequest
@@ -42,7 +44,11 @@ class Relay:
 
     def open(self, door: Door, path: str, headers: Headers) -> Exchange:
         """A new exchange; the door then calls its ``begin`` or, if it refuses the request itself, ``cancel``."""
-        exchange = Exchange(InferenceJob(self.context, path, headers, self._request_id(headers)), door)
+        request_id = self._request_id(headers)
+        if self.context.gather:
+            exchange = Exchange(GatheringJob(self.context, path, headers, request_id), GatheringDoor(door))
+        else:
+            exchange = Exchange(InferenceJob(self.context, path, headers, request_id), door)
         self._begun(exchange)
         return exchange
 

@@ -1,0 +1,1 @@
+"""Relays a request without a stream as one, so that it survives its engine, and gathers the answer."""
