@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import httpx
 import pytest
@@ -14,6 +17,17 @@ from enginehouse.testing.gateway import RunningGateway
 from tests.support import plain_httpx
 from tests.support.stream_reader import Reader, percentile
 from tests.support.waiting import until
+
+FAULTS: list[tuple[str, dict[str, Any]]] = [
+    ("error", {"status": 500}),
+    ("error", {"status": 503}),
+    ("hang", {}),
+    ("slow", {"per_chunk": "1m"}),
+    ("drop", {"after": 0}),
+    ("drop", {"after": 9}),
+    ("malformed", {"after": 9}),
+    ("malformed", {"after": 9, "framing": True}),
+]
 
 
 def configuration(engines: dict[str, SimEngine]) -> str:
@@ -77,3 +91,50 @@ async def test_an_operator_moves_a_stream() -> None:
             [row] = (await client.get(f"{gateway.url}/api/requests")).json()["requests"]
             assert (row["moves"], row["replica"]) == (2, f"m@{source}")
             assert (await reading).answer == (await alone).answer
+
+
+@contextmanager
+def two_engines() -> Iterator[tuple[SimEngine, SimEngine, RunningGateway]]:
+    """A gateway that asks the first engine first, however often it has failed."""
+    with SimEngine("m", tpot="2ms") as first, SimEngine("m", tpot="2ms") as other:
+        rules = (
+            '[timeouts]\nfirst_byte = "300ms"\nstall = "300ms"\n[checks]\nfailures = 1000\n'
+            '[routing]\nstrategy = "priority_only"\nretry_budget = 1.0\n'
+        )
+        tables = configuration({"a": first, "b": other}).replace('["m"]\n', '["m"]\npriority = 9\n')
+        with RunningGateway(rules + tables.replace("priority = 9", "priority = 1", 1)) as gateway:
+            gateway.until_health(a="healthy", b="healthy")
+            yield first, other, gateway
+
+
+@pytest.mark.slow
+async def test_no_stream_breaks_whatever_its_engine_does() -> None:
+    count = 8
+    with two_engines() as (first, other, gateway):
+        async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
+            whole = await asyncio.gather(*(Reader(number).read(client, other.url) for number in range(count)))
+            for kind, parameters in FAULTS:
+                first.fault(kind, count=count, **parameters)
+                seen = await asyncio.gather(*(Reader(number).read(client, gateway.url) for number in range(count)))
+                first.clear()
+                assert [(each.text, each.finish, each.counts, each.ended) for each in seen] == [
+                    (each.text, each.finish, each.counts, each.ended) for each in whole
+                ], kind
+
+
+@pytest.mark.slow
+async def test_if_every_engine_breaks_a_stream_ends_with_an_error_after_a_few_tries() -> None:
+    with two_engines() as (first, other, gateway):
+        for engine in (first, other):
+            engine.fault("drop", after=9, path="/v1/chat/completions")
+            engine.fault("drop", after=9, path="/v1/completions")
+        async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
+            for number in range(2):
+                reader = Reader(number)
+                seen = await reader.read(client, gateway.url)
+                assert (seen.ended, seen.error["code"]) == (False, "upstream_error")
+                assert b"[DONE]" not in reader.wire
+                assert len(first.requests()) + len(other.requests()) <= 2 + 3
+                first.clear_requests()
+                other.clear_requests()
+            assert (await client.get(f"{gateway.url}/api/status")).json()["requests"] == 0

@@ -13,6 +13,7 @@ Cut = Callable[[bytes], bytes]
 
 _IDS = b',"token_ids":['
 _MARK = b'token_ids":'
+_LEADS = (b',"', b',"prompt_')
 _LIST = rb"(?:\[[0-9,\s]*\]|null)"
 _ALL_IDS = re.compile(
     rb',\s*"(?:prompt_)?token_ids"\s*:\s*' + _LIST + rb'|"(?:prompt_)?token_ids"\s*:\s*' + _LIST + rb"\s*,?"
@@ -30,7 +31,33 @@ def cut_ids(piece: bytes) -> bytes:
         end = piece.find(b"]", at) + 1
         if end and piece.find(_MARK, end) < 0 and piece.rfind(_MARK, 0, at) < 0:
             return piece[:at] + piece[end:]
-    return _ALL_IDS.sub(b"", piece) if _MARK in piece else piece
+    if _MARK not in piece:
+        return piece
+    usual = _cut_usual(piece)
+    return _ALL_IDS.sub(b"", piece) if usual is None else usual
+
+
+def _cut_usual(piece: bytes) -> bytes | None:
+    """``cut_ids`` for the usual spelling, whose lists are not looked at number by number; else ``None``.
+
+    A prompt's list may have a hundred thousand bytes.
+    """
+    kept, start = [], 0
+    at = piece.find(_MARK)
+    while at >= 0:
+        value = at + len(_MARK)
+        begin = next((at - len(lead) for lead in _LEADS if piece.endswith(lead, start, at)), -1)
+        if piece.startswith(b"[", value):
+            end = piece.find(b"]", value) + 1
+            nested = piece.find(b"[", value + 1, end) >= 0
+        else:
+            end, nested = value + 4, not piece.startswith(b"null", value)
+        if begin < 0 or not end or nested:
+            return None
+        kept.append(piece[start:begin])
+        start = end
+        at = piece.find(_MARK, end)
+    return b"".join(kept) + piece[start:]
 
 
 def _cut_field(piece: bytes, name: bytes) -> bytes:

@@ -87,8 +87,8 @@ def read_chunks(piece: bytes) -> Iterator[tuple[StreamChunk | None, bytes]]:
 
     Raises ``ValueError`` for an event that is no chunk.
     """
-    if piece.startswith(b'data: {"') and piece.endswith(b"}\n\n") and piece.count(b"\n") == 2:  # nearly every piece
-        yield _decode(piece[6:-2]), piece[6:-2]
+    if (only := _only_data(piece)) is not None:
+        yield _decode(only), only
         return
     for event in read_events(piece):
         if (data := event.data) is not None:
@@ -100,10 +100,18 @@ def common_fields(piece: bytes) -> dict[str, msgspec.Raw] | None:
 
     ``None`` if ``piece`` has comments only.
     """
-    data = next((event.data for event in read_events(piece) if event.data is not None), None)
+    data = _only_data(piece)
+    if data is None:
+        data = next((event.data for event in read_events(piece) if event.data is not None), None)
     if data is None:
         return None
     return {name: value.copy() for name, value in _fields(data).items() if name not in _OF_ONE_CHUNK}
+
+
+def _only_data(piece: bytes) -> bytes | None:
+    """The JSON of a piece that is one event in the usual spelling, as nearly every piece is; else ``None``."""
+    usual = piece.startswith(b'data: {"') and piece.endswith(b"}\n\n") and piece.count(b"\n") == 2
+    return piece[6:-2] if usual else None
 
 
 def choices_of(data: bytes) -> msgspec.Raw:
