@@ -12,7 +12,7 @@ _OF_STREAMS = (b"content-type:", b"cache-control:", b"x-accel-buffering:")
 _JSON = b"content-type: application/json\r\n"
 
 
-class GatheringDoor:
+class GatheringDoor(Door):
     """Another ``door``, to which a stream goes as one JSON object when it has ended. Other answers pass as they come.
 
     An error event becomes an error with its own status: the client has nothing yet.
