@@ -122,8 +122,8 @@ class RoutingSettings(Section, frozen=True):
     broken_stream: Annotated[
         BrokenStreamRule,
         Meta(
-            description="what follows when an engine breaks a stream off: another goes on, or is asked anew and what "
-            "the client has is skipped, or an error; each falls back to the next"
+            description="what follows when an engine breaks a stream off: another continues it, or is asked anew and "
+            "what the client has is skipped, or an error; each falls back to the next"
         ),
     ] = "continue"
     max_continuations: Annotated[Count, Meta(description="how often one stream is continued after breaks")] = 3

@@ -224,7 +224,7 @@ class NotFound(RequestError):
 
 
 class CannotContinue(RequestError):
-    """A live stream cannot go on at another engine; the message says why."""
+    """No other engine can continue a live stream; the message says why."""
 
     status = 409
     code = "cannot_continue"

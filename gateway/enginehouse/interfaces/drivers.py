@@ -205,7 +205,7 @@ class Driver(ABC):
         return answer
 
     def continuation(self, answer: PartialAnswer) -> Continuation:
-        """The request that makes the engine go on where ``answer`` ends.
+        """The request that makes the engine continue where ``answer`` ends.
 
         If the engine refuses it and it was exact, this is called once more with ``ids`` as ``None``. Raises
         ``CannotContinue`` with the reason.

@@ -93,7 +93,7 @@ class Attempt:
     def await_more(self) -> None:
         """Apply the limit for the next piece of the answer."""
         self._limit = limit = self.upstream.timeouts.stall
-        self._awaited = "did not go on with its answer"
+        self._awaited = "did not continue its answer"
         self.deadline = perf_counter() + limit if limit else NEVER
 
     def await_client(self) -> None:

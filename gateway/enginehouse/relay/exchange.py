@@ -155,7 +155,7 @@ class Exchange(MovableExchange):
             self._dispatch.lost(error)
 
     def _broke_off(self, error: RequestError) -> None:
-        """Have another engine go on with the stream, or end it: with what is left to say, or with the error."""
+        """Have another engine continue the stream, or end it: with what is left to say, or with the error."""
         dispatch, delivered = self._dispatch, self._reply.delivered
         attempt, job = dispatch.attempt, dispatch.job
         ending = None if delivered is None else delivered.ending()
@@ -229,7 +229,7 @@ class Exchange(MovableExchange):
             self._end(self._reply.status, "served")
 
     def _spoil(self, attempt: Attempt, problem: BrokenStream) -> None:
-        """Have another engine go on with a stream that is not whole, or end it with an error."""
+        """Have another engine continue a stream that is not whole, or end it with an error."""
         attempt.cancel()
         job = self._dispatch.job
         if problem.differs and isinstance(job, ContinuationJob) and not job.is_joined:

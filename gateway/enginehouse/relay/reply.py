@@ -80,7 +80,7 @@ class Reply:
         self.door.start(200, lines, None)
 
     def join(self, head: AnswerHead, note: bytes, backend: str) -> Reply:
-        """Begin the answer in an opened stream, after ``note`` as a comment. Returns the reply to go on with."""
+        """Begin the answer in an opened stream, after ``note`` as a comment. Returns the reply that continues it."""
         if not head.stream or head.status != 200:
             return MismatchedReply(self, backend, head.status)
         self.begun = True

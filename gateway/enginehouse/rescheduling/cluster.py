@@ -38,7 +38,7 @@ class Cluster:
         self._reserved = NONE_RESERVED
 
     async def view(self, *, with_streams: bool = False) -> ClusterView:
-        """The cluster now. Other work of the event loop goes on meanwhile. ``with_streams``: read streams' tokens."""
+        """The cluster now. Other work of the event loop is done meanwhile. ``with_streams``: read streams' tokens."""
         live, context = await self._live.by_instance(with_streams=with_streams), self._context()
         await asyncio.sleep(0)
         now, now_ms = self._clocks.seconds(), self._clocks.epoch_ms()

@@ -35,7 +35,7 @@ class LiveAccount(Protocol):
         """The live requests at one instance, oldest first, with what their streams tell: tokens, and why one stays."""
 
     async def by_instance(self, *, with_streams: bool = False) -> Mapping[str, Sequence[LiveFigures]]:
-        """All of them. Other work of the event loop goes on meanwhile. ``with_streams``: as ``at`` does."""
+        """All of them. Other work of the event loop is done meanwhile. ``with_streams``: as ``at`` does."""
 
 
 class LiveRequests:

@@ -119,7 +119,7 @@ class Counters:
         """Second tries of slow streams, by their backend and their outcome."""
         self.stale: defaultdict[str, int] = defaultdict(int)
         self.continuations: defaultdict[tuple[str, str, str], int] = defaultdict(int)
-        """Streams that went on at another engine, by its backend, the reason and the outcome."""
+        """Streams that another engine continued, by its backend, the reason and the outcome."""
         self.gaps: defaultdict[str, Histogram] = defaultdict(Histogram)
         """How long clients waited for the next event of such a stream, by the reason."""
         self.migrations: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -128,7 +128,7 @@ class Counters:
         """Those of them that failed."""
 
     def continued(self, backend: str, reason: str, outcome: str, gap: float) -> None:
-        """Count a stream that goes on at ``backend`` after ``gap`` seconds."""
+        """Count a stream that ``backend`` continues after ``gap`` seconds."""
         self.continuations[backend, reason, outcome] += 1
         self.gaps[reason].observe(gap)
 

@@ -81,11 +81,11 @@ STALE = _counter(
 )
 CONTINUATIONS = _counter(
     "enginehouse_continuations",
-    "Streams that went on at this backend: after the `tokens`, after the `text`, or by a `restart`.",
+    "Streams that this backend continued: after the `tokens`, after the `text`, or by a `restart`.",
     ("backend", "reason", "outcome"),
 )
 CONTINUATION_GAP = _histogram(
-    "enginehouse_continuation_gap_seconds", "From the cut until such a stream went on.", ("reason",)
+    "enginehouse_continuation_gap_seconds", "From the cut until such a stream continued.", ("reason",)
 )
 MIGRATIONS = _counter(
     "enginehouse_rescheduling",

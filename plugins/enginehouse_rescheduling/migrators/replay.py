@@ -29,7 +29,7 @@ class Replay(Migrator):
         return "" if {migration.source, migration.destination} <= known else "the view does not have both instances"
 
     async def migrate(self, migration: Migration) -> Migrated:
-        """Move the chosen streams, all at once. A stream that cannot be moved goes on at its source."""
+        """Move the chosen streams, all at once. A stream that cannot be moved stays at its source."""
         chosen = migration.requests or self._chosen(migration)
         problems = await asyncio.gather(*(self._move(request, migration.destination) for request in chosen))
         refused = {request: why for request, why in zip(chosen, problems, strict=True) if why}

@@ -1,4 +1,4 @@
-"""Asks drivers and engines how a stream goes on."""
+"""Asks drivers and engines how to continue a stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def one_token(body: bytes) -> bytes:
 async def continuation_of(
     delivered: Delivered, driver: Driver, engine: EngineClient, *, exact: bool = True
 ) -> Continuation:
-    """How ``engine`` goes on with the stream; ``exact``: by its tokens, if the driver can.
+    """How ``engine`` continues the stream; ``exact``: by its tokens, if the driver can.
 
     Raises ``CannotContinue``, or what the driver and the engine raise.
     """

@@ -24,7 +24,7 @@ _TIMEOUT_S = 5.0
 
 
 class Way(str, Enum):
-    """How a stream goes on at another engine."""
+    """How another engine continues a stream."""
 
     TOKENS = "tokens"
     TEXT = "text"

@@ -10,7 +10,7 @@ from enginehouse.relay.reply import Reply
 from enginehouse.relay.sse import ENDS, whole_events
 from enginehouse.relay.stream_check import BrokenStream, StreamCheck
 
-_DIFFERS = BrokenStream("does not go on where the stream broke off", 0, differs=True)
+_DIFFERS = BrokenStream("does not continue where the stream broke off", 0, differs=True)
 
 
 class JoinedReply(Reply):

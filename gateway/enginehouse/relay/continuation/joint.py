@@ -34,8 +34,8 @@ class Joint:
     def translate(self, piece: bytes) -> Iterator[bytes]:
         """The client's events for whole events of the new engine.
 
-        Raises ``AnswerDiffers`` if they do not go on where the client's text ends, and ``ValueError`` for an event that
-        cannot be understood.
+        Raises ``AnswerDiffers`` if they do not continue where the client's text ends, and ``ValueError`` for an event
+        that cannot be understood.
         """
         for chunk, data in read_chunks(piece):
             yield self._end() if chunk is None else self._event(chunk, data)

@@ -57,7 +57,7 @@ class MovableStream(Receiver, Protocol):
         """Read on at the source: the move failed."""
 
     def adopt(self, attempt: Attempt, reply: JoinedReply) -> bool:
-        """Leave the source, and go on with ``attempt`` and ``reply``. ``False`` if the stream has ended."""
+        """Leave the source for ``attempt`` and ``reply``. ``False`` if the stream has ended."""
 
     def spoiled(self, problem: BrokenStream) -> None:
         """Treat a problem of the destination's answer as one of the stream's own engine."""
@@ -67,7 +67,7 @@ class Move:
     """One move of one stream.
 
     The destination first reads the text so far, in a request for one token that fills its prefix cache, while the
-    source goes on. Then comes the cut: nothing more of the source is read, and the destination continues. If it fails,
+    source still answers. Then comes the cut: nothing more of it is read, and the destination continues. If that fails,
     the source is read on, and the client notices nothing.
 
     ``engine_request``: the request's id at the destination, if engines have moved it there themselves. Then the
