@@ -26,7 +26,7 @@ _Live = Callable[[], Sequence[LiveRequest]]
 class Drains:
     """Moves streams to ready replicas, a few at a time, while their place is to be free; other requests may finish.
 
-    A stream whose move failed is tried once more only at another destination.
+    A stream whose move failed is tried once more only at another destination, or if the destination was full.
     """
 
     def __init__(self, context: RelayContext, move: MoveStream) -> None:
@@ -87,11 +87,11 @@ class Drains:
             destination = self._destination(request)
             if destination is None or (request, destination) in tried:
                 return
-            tried.add((request, destination))
             try:
                 await self._move(request, destination)
-            except RequestError:
-                return  # its source still serves it
+            except RequestError as error:  # its source still serves it
+                if error.retry_after is None:
+                    tried.add((request, destination))
 
     def _destination(self, request: LiveRequest) -> str | None:
         """The backend that routing chooses, if it is ready."""

@@ -146,7 +146,7 @@ class Move:
         self._attempt.slot = slot = QueueSlot(self, queue, job.request_id, chosen.replica, job.priority)
         slot.take()
         if not slot.is_granted:
-            raise CannotContinue(f"Backend '{chosen.backend}' is full")
+            raise CannotContinue(f"Backend '{chosen.backend}' is full", retry_after=1)
 
     def granted(self) -> None:
         self._attempt.granted()

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.relay.attempt import Attempt
 from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.upstream.connection import AnswerHead
 
-
-class HedgeOwner(Protocol):
-    """Decides which of two tries the client gets."""
-
-    def hedge_answered(self, hedge: Hedge, head: AnswerHead | None, body: bytes, complete: bool) -> None:
-        """A piece of the hedge's answer came."""
-
-    def hedge_broke(self, hedge: Hedge, why: str, stale: bool) -> None:
-        """The hedge's connection broke."""
+if TYPE_CHECKING:
+    from enginehouse.relay.hedging.hedged_dispatch import HedgedDispatch
 
 
 class Hedge:
@@ -25,7 +18,7 @@ class Hedge:
 
     __slots__ = ("_owner", "attempt", "delivered")
 
-    def __init__(self, owner: HedgeOwner, attempt: Attempt, delivered: Delivered | None) -> None:
+    def __init__(self, owner: HedgedDispatch, attempt: Attempt, delivered: Delivered | None) -> None:
         self._owner = owner
         self.attempt = attempt
         self.delivered = delivered

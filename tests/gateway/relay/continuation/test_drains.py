@@ -10,7 +10,7 @@ from tests.gateway.relay.continuation.test_moves import BODY, VLLM, WHOLE, Strea
 from tests.gateway.relay.test_watching import watch
 from tests.support.model_engine import StartModelEngine
 from tests.support.seen_stream import read_stream
-from tests.support.served_gateway import OpenGateway, ServedGateway
+from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
 
 
 async def drain(gateway: ServedGateway, name: str, verb: str = "drain") -> object:
@@ -83,6 +83,25 @@ async def test_streams_leave_a_replica_that_a_scheduler_wants_to_be_free(
     assert read_stream(leaves.wire).answer == WHOLE.answer
     assert [len(engine.calls) for engine in (source, destination)] == [1, 2]
     assert gateway.fleet.snapshot.candidates("m")[0].draining is False
+
+
+async def test_a_stream_moves_once_a_full_backend_has_room(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    source, destination = await model_engine(), await model_engine()
+    backends = {"b": {"url": destination.url, "models": [MODEL], "driver": "vllm", "concurrency": 1}}
+    gateway = await house(source, backends=backends, backend=VLLM)
+    gateway.gateway.engines.remote.open()
+    gateway.gateway.engines.queues.update(gateway.gateway.engines.remote.queues)
+    gateway.fleet.drain("b")
+    streams = [await Streaming.begin(gateway, source, id=f"r{number}") for number in range(2)]
+    gateway.fleet.undrain("b")
+    holds = asyncio.Event()
+    destination.gate = (1, holds)
+    await drain(gateway, "a")
+    await gateway.until(lambda: gateway.pending() == {"a": 1, "b": 1})
+    holds.set()
+    for each in streams:
+        await each.rest()
+        assert read_stream(each.wire).answer == WHOLE.answer
 
 
 async def test_a_drain_is_an_event(house: OpenGateway, model_engine: StartModelEngine) -> None:
