@@ -135,14 +135,14 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 @sim.command(context_settings={"show_default": True})
 @click.option("--requests", type=POSITIVE, default=1000, help="Number of requests.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), default=8.0, help="Mean arrivals in a second.")
-@click.option("--lengths", default="azure-conversation", help="Tokens in and out: a public trace, or IN:OUT.")
+@click.option("--lengths", default="azure-conversation", help="Tokens in and out: a shape, or IN:OUT.")
 @click.option("--prefix-sharing", type=click.FloatRange(0, 1), default=0.0, help="Share of prompts that is common.")
 @click.option("--models", default="", metavar="A,B", help="Models, each equally likely.")
 @click.option("--seed", type=int, default=0, help="Equal seeds make equal traces.")
 def trace(requests: int, rate: float, lengths: str, prefix_sharing: float, models: str, seed: int) -> None:
     """Print a made-up trace, as JSON lines.
 
-    Arrivals are independent of each other. Lengths are those of azure-conversation, azure-code, mooncake-conversation
+    Arrivals are independent of each other. Lengths have the shape azure-conversation, azure-code, mooncake-conversation
     or mooncake-toolagent, or IN:OUT, each 512, 200-800 (any equally likely), 1020~1155 (log-normal with this median and
     mean) or ~8596 (exponential with this mean).
     """

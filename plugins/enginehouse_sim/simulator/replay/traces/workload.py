@@ -20,8 +20,7 @@ SHAPES = {
     "mooncake-conversation": "~12035:~343",
     "mooncake-toolagent": "~8596:~182",
 }
-"""Lengths of public traces, by name. Of the Azure traces of 2023: the medians that Splitwise (ISCA 2024) reports, and
-the means of the files. Of the Mooncake traces: the means that its paper (FAST 2025) reports."""
+"""Lengths by the name of the public trace that they resemble. The figures are assumptions, not those of the files."""
 
 _PREFIX_TOKENS = 64
 _GROUPS = 64
