@@ -34,6 +34,11 @@ def test_a_request_that_starts_again_and_again_leaves_time_for_the_load_that_blo
     restore_all(1298)
 
 
+def test_requests_that_hold_each_others_blocks_do_not_wait_for_good() -> None:
+    """vLLM's scheduler does, in this workload."""
+    load_all(12683)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("seed", range(300, 100_300, 10_000))

@@ -100,20 +100,33 @@ def _begin_load(state: SchedulerState, request: RequestState, delta: PreparedDel
 def _allocate(state: SchedulerState, request: RequestState, num_new_tokens: int, delta: PreparedDelta) -> bool:
     """Allocate blocks, after unpinning those of other waiting requests if necessary. Return whether it worked.
 
-    A request that is alone does without room for drafts: by waiting it would not get more.
+    A request that is alone does without room for drafts: by waiting it would not get more. If all blocks are held by
+    requests that wait for each other, the last one drops its blocks.
     """
     reserves = True
     while _allocate_once(state, request, num_new_tokens, delta, reserves) is None:
         if state.staging.make_room(keep=request):
             continue
-        if not reserves or state.running or any(other is not request for other in state.staging.holders()):
+        others = [other for other in state.staging.holders() if other is not request]
+        if state.running or (others and (state.transfers.num_loading or state.transfers.num_kept)):
             return False
-        reserves = False
+        if others:
+            _drop_blocks(state, others[-1])
+        elif reserves:
+            reserves = False
+        else:
+            return False
     _count_match(state, request, delta)
     if state.connector is not None:
         block_ids = state.kv_cache.get_block_ids(request.request_id)
         state.connector.update_state_after_alloc(request, block_ids, delta.num_external_tokens)
     return True
+
+
+def _drop_blocks(state: SchedulerState, request: RequestState) -> None:
+    """Let a waiting request start from the beginning."""
+    state.free_blocks(request)
+    request.status = RequestStatus.PREEMPTED if request.num_cached_tokens >= 0 else RequestStatus.WAITING
 
 
 def _allocate_once(
