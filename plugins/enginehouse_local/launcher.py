@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from subprocess import DEVNULL, Popen
 from typing import Any
@@ -25,6 +25,7 @@ from enginehouse_local.processes import (
     group_with,
     identity,
     kill_group,
+    members,
     memory_of,
     signal_group,
 )
@@ -140,6 +141,9 @@ class LocalProcess(EngineProcess):
     async def memory(self) -> int | None:
         """The bytes of main memory that the group takes now."""
         return await asyncio.to_thread(memory_of, self.pid)
+
+    async def processes(self) -> Sequence[int]:
+        return await asyncio.to_thread(members, self.pid)
 
     async def stop(self, timeout: float) -> None:
         """Ask the engine to stop, and kill the whole group after ``timeout`` seconds."""

@@ -48,10 +48,14 @@ class Group(Swapper):
                 self._places[model] = _Place(name, rules)
 
     def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
-        """The running replicas that the groups exclude beside ``target``, in their order."""
-        replicas = self._host.replicas
+        """The running replicas that the groups exclude beside ``target``, in their order.
+
+        Those that sleep and have freed memory, as measured, may stay.
+        """
+        replicas, asleep = self._host.replicas, self._host.asleep
         wanted = replicas[target]
-        return [each for each in running if each != target and self._must_go(replicas[each], wanted)]
+        awake = (each for each in running if each != target and each not in asleep)
+        return [each for each in awake if self._must_go(replicas[each], wanted)]
 
     def dispensable(self, target: str, running: Sequence[str]) -> Sequence[str]:
         """All but the members of other, persistent groups."""

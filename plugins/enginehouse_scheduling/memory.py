@@ -15,7 +15,8 @@ class Memory(Swapper):
 
     The size of a replica is the declared one, else the measured one, else what its files suggest. A replica of unknown
     size, or of one that its files alone make too large, counts as all the memory that pinned replicas leave, so it runs
-    beside those only. Without a budget, no replica is ever evicted.
+    beside those only. A sleeping one counts with what it has kept, as measured. Without a budget, no replica is ever
+    evicted.
     """
 
     def __init__(self) -> None:
@@ -27,11 +28,12 @@ class Memory(Swapper):
     def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
         """The replicas to stop so that ``target`` fits, in their order. Raises ``LoadFailed`` if it cannot fit."""
         budget = self._host.memory
-        if budget is None or target in running:
+        if budget is None or (target in running and target not in self._host.asleep):
             return []
+        running = [each for each in running if each != target]
         pinned = [each for each in running if self._host.replicas[each].pin]
         unpinned = [each for each in running if each not in pinned]
-        left = budget - sum(self._size(each) or 0 for each in pinned)
+        left = budget - sum(self._held(each) or 0 for each in pinned)
         needed = self._size(target)
         if needed is None or (needed > left and self._known_size(target) is None):
             return unpinned
@@ -42,6 +44,11 @@ class Memory(Swapper):
 
     def on_swap_start(self, target: str, running: Sequence[str]) -> None:
         pass
+
+    def _held(self, replica: str) -> int | None:
+        """The bytes that a running replica holds, ``None`` if nothing is known yet."""
+        kept = self._host.asleep.get(replica)
+        return self._size(replica) if kept is None else kept
 
     def _size(self, replica: str) -> int | None:
         """The bytes of a replica, ``None`` if nothing is known yet."""
@@ -55,7 +62,7 @@ class Memory(Swapper):
 
     def _kept(self, running: Sequence[str], room: int) -> set[str]:
         """The replicas of ``running`` that may stay in ``room`` bytes."""
-        sizes = {each: size for each in running if (size := self._size(each)) is not None}
+        sizes = {each: size for each in running if (size := self._held(each)) is not None}
         kept = dict(sizes)
         for oldest in sizes:
             if sum(kept.values()) <= room:
@@ -70,7 +77,7 @@ class Memory(Swapper):
         host, replicas = self._host.name, self._host.replicas
         text = f"Model '{replicas[target].model}' needs {_text(needed)}, host '{host}' has {_text(budget)}"
         if pinned:
-            held = ", ".join(f"'{replicas[each].model}' {_text(self._size(each) or 0)}" for each in pinned)
+            held = ", ".join(f"'{replicas[each].model}' {_text(self._held(each) or 0)}" for each in pinned)
             return f"{text}, of which pinned models hold: {held} (unpin or unload one, or raise hosts.{host}.memory)"
         return f"{text} (raise hosts.{host}.memory, or correct the model's memory)"
 

@@ -43,7 +43,7 @@ class VllmDriver(OpenAICompatibleDriver):
         context = ["--max-model-len", str(spec.context_length)] if spec.context_length else []
         sleep = ["--enable-sleep-mode"] if spec.sleep else []
         where = ["--host", "127.0.0.1", "--port", str(spec.port)]
-        options = option_arguments(spec.options_as(VllmOptions))
+        options = option_arguments(msgspec.structs.replace(spec.options_as(VllmOptions), sleep_level=None))
         return ["vllm", "serve", spec.path, "--served-model-name", spec.model, *where, *context, *sleep, *options]
 
     def why_not(self, spec: LaunchSpec) -> str:
@@ -66,6 +66,23 @@ class VllmDriver(OpenAICompatibleDriver):
 
     async def wake(self, engine: EngineClient) -> bool:
         return (await engine.request("POST", "/wake_up")).status == 200
+
+    async def sleep_as_launched(self, engine: EngineClient, spec: LaunchSpec) -> bool:
+        """At the level of the option ``sleep_level``. At level 2, the weights are dropped too."""
+        if spec.options_as(VllmOptions).sleep_level != 2:
+            return await self.sleep(engine)
+        return (await engine.request("POST", "/sleep?level=2")).status == 200
+
+    async def wake_as_launched(self, engine: EngineClient, spec: LaunchSpec) -> bool:
+        """Weights that level 2 has dropped are read again: https://docs.vllm.ai/en/latest/features/sleep_mode.html."""
+        if spec.options_as(VllmOptions).sleep_level != 2:
+            return await self.wake(engine)
+        reload_weights = b'{"method": "reload_weights"}'
+        steps = [("/wake_up?tags=weights", b""), ("/collective_rpc", reload_weights), ("/wake_up?tags=kv_cache", b"")]
+        for path, body in steps:
+            if (await engine.request("POST", path, body)).status != 200:
+                return False
+        return True
 
     async def concurrency(self, engine: EngineClient) -> int | None:
         """``max_num_seqs``, which vLLM reports in development mode only (``VLLM_SERVER_DEV_MODE=1``)."""

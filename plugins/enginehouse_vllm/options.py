@@ -47,6 +47,10 @@ class VllmOptions(EngineOptions, frozen=True, forbid_unknown_fields=True):
     enable_lora: Annotated[bool | None, Meta(description="accept LoRA adapters")] = None
     lora_modules: Annotated[list[str] | None, Meta(description='LoRA adapters: `"name=path"`')] = None
     speculative_config: Annotated[Table | None, Meta(description="speculative decoding")] = None
+    sleep_level: Annotated[
+        Literal[1, 2] | None,
+        Meta(description="no flag: 1 keeps the weights in main memory (default), 2 reads them again after a sleep"),
+    ] = None
     kv_transfer_config: Annotated[Table | None, Meta(description="connector between prefill and decode")] = None
     kv_events_config: Annotated[Table | None, Meta(description="where events of the KV cache are published")] = None
     hf_overrides: Annotated[Table | None, Meta(description="changes to the model's `config.json`")] = None

@@ -94,6 +94,7 @@ class FakeProcess(EngineProcess):
         self.stop_s = 0.0
         self.bytes: int | Exception | None = 1000
         self.exits_when_measured = False
+        self.pids: list[int] = []
 
     async def memory(self) -> int | None:
         if self.exits_when_measured:
@@ -102,6 +103,9 @@ class FakeProcess(EngineProcess):
         if isinstance(self.bytes, Exception):
             raise self.bytes
         return self.bytes
+
+    async def processes(self) -> list[int]:
+        return self.pids
 
     async def exited(self) -> int | None:
         return await asyncio.shield(self.end)
@@ -115,7 +119,10 @@ class FakeProcess(EngineProcess):
 
 
 class FakeLauncher(Launcher):
-    """``running``: the engines that an earlier gateway left, by address. ``takes``: bytes of each launched one."""
+    """``running``: the engines that an earlier gateway left, by address. ``takes``: bytes of each launched one.
+
+    ``processes``: their ids.
+    """
 
     def __init__(self) -> None:
         self.running: dict[str, FakeProcess] = {}
@@ -123,6 +130,7 @@ class FakeLauncher(Launcher):
         self.launched: list[FakeProcess] = []
         self.prints = b""
         self.takes = 1000
+        self.processes: list[int] = []
         self.delay = 0.0
 
     async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> EngineProcess:
@@ -131,6 +139,7 @@ class FakeLauncher(Launcher):
         self.lines.append(line)
         process = FakeProcess(f"http://127.0.0.1:{line.port}")
         process.bytes = self.takes
+        process.pids = self.processes
         self.launched.append(process)
         return process
 

@@ -26,6 +26,9 @@ class FakeEngines(EngineControl):
     def states(self) -> Mapping[str, ReplicaState]:
         return self.shown
 
+    async def evict(self, replica: str) -> None:
+        await self.stop(replica, None)
+
     async def wait_out_pause(self, replica: str, evict: Sequence[str]) -> None: ...
 
     async def start(self, replica: str) -> None:

@@ -74,6 +74,9 @@ class LaunchedEngine:
             self.state = ReplicaState.STOPPED
             raise
 
+    async def evict(self, replica: str) -> None:
+        await self.stop(replica, None)
+
     async def wait_out_pause(self, replica: str, evict: Sequence[str]) -> None: ...
     async def stop(self, replica: str, timeout: float | None) -> None: ...
     def swap_started(self, target: str, evict: tuple[str, ...]) -> None: ...

@@ -21,12 +21,13 @@ def host_of(
     pinned: tuple[str, ...] = (),
     twins: Mapping[str, str] | None = None,
     measured: Mapping[str, int] | None = None,
+    asleep: Mapping[str, int] | None = None,
     estimated: Mapping[str, float] | None = None,
     elsewhere: frozenset[str] = frozenset(),
 ) -> HostFacts:
     """A host with one replica of each model, called like the model, and ``twins``: more replicas with their models.
 
-    ``memory``, ``sizes`` and ``estimated`` are in GiB, ``measured`` is in bytes.
+    ``memory``, ``sizes`` and ``estimated`` are in GiB, ``measured`` and ``asleep`` in bytes.
     """
     sizes = sizes or {}
     model_of = {model: model for model in models} | dict(twins or {})
@@ -43,7 +44,13 @@ def host_of(
     measured = {} if measured is None else measured
     likely = {replica: int(size * GIB) for replica, size in (estimated or {}).items()}
     return HostFacts(
-        name="local", memory=budget, replicas=replicas, measured=measured, estimated=likely, elsewhere=elsewhere
+        name="local",
+        memory=budget,
+        replicas=replicas,
+        measured=measured,
+        asleep={} if asleep is None else asleep,
+        estimated=likely,
+        elsewhere=elsewhere,
     )
 
 

@@ -176,7 +176,7 @@ def _log_settings(config: Config) -> tuple[object, ...]:
 
 def _launched(drivers: Mapping[str, Driver], name: str, model: ModelSettings) -> str:
     """A text that is the same for the same launch of a model's engine, on any port. Raises ``ConfigError``."""
-    return f"{model.host} {fingerprint(launch_line(name, model, drivers[driver_of(model)], port=0))}"
+    return f"{model.host} {model.gpus} {fingerprint(launch_line(name, model, drivers[driver_of(model)], port=0))}"
 
 
 def _needs_new_router(old: Config, new: Config, registry: Registry) -> bool:

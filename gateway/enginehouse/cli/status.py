@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 import msgspec
 from rich.console import Console
@@ -11,6 +13,8 @@ from rich.table import Table
 from enginehouse.cli.client import GatewayClient, gateway_options
 from enginehouse.cli.options import answer_as_json
 from enginehouse.cli.output import print_json
+from enginehouse.config.rules import LOCAL_HOST
+from enginehouse.domain.gpu import GpuStatus
 from enginehouse.domain.replica import Health, ReplicaState
 from enginehouse.fleet.backend_info import BackendStatus
 
@@ -25,6 +29,7 @@ class StatusAnswer(msgspec.Struct):
     uptime_s: float
     requests: int
     backends: list[BackendStatus]
+    gpus: list[GpuStatus] = []
 
 
 @click.command()
@@ -39,6 +44,8 @@ def status(gateway: GatewayClient, as_json: bool) -> None:
         return
     click.echo(headline(facts))
     Console().print(backend_table(facts))
+    if facts.gpus:
+        Console().print(gpu_table(facts.gpus))
     for backend in facts.backends:
         if (condition := _condition(backend)) in _IN_TROUBLE and backend.last_error:
             click.echo(f"{backend.name} is {condition.value}: {backend.last_error}")
@@ -61,6 +68,16 @@ def backend_table(status: StatusAnswer) -> Table:
         table.add_row(
             escape(each.name), escape(each.driver), health, str(each.pending), f"{each.avg_latency_ms:.0f} ms", models
         )
+    return table
+
+
+def gpu_table(gpus: Sequence[GpuStatus]) -> Table:
+    """A row for each GPU."""
+    table = Table("gpu", "name", "free", "used", "of", "engines")
+    for each in gpus:
+        sizes = [f"{size / 1024**3:.1f} GiB" for size in (each.free, each.used, each.total)]
+        number = str(each.gpu) if each.host == LOCAL_HOST else f"{each.host}: {each.gpu}"
+        table.add_row(escape(number), escape(each.name), *sizes, escape("\n".join(each.replicas)))
     return table
 
 

@@ -174,6 +174,10 @@ class HostSettings(Section, frozen=True):
     memory: Annotated[
         ByteSize | None, Meta(description="memory budget of the `memory` swapper; unlimited by default")
     ] = None
+    gpus: Annotated[
+        list[Count] | Literal["auto"],
+        Meta(description='numbers of the NVIDIA GPUs that its engines may use; `"auto"`: all of this machine'),
+    ] = "auto"
     node: Annotated[str, Meta(description="label for failure domains")] = ""
     unit: Annotated[str, Meta(description="label for failure domains")] = ""
     max_loads: Annotated[Count, Meta(description="models that load at the same time; 0 for no limit")] = 1
@@ -247,7 +251,21 @@ class ModelSettings(CapabilitySettings, frozen=True):
         Literal["stop", "sleep"],
         Meta(description="action after `ttl`; an engine that cannot sleep is stopped"),
     ] = "stop"
+    evict: Annotated[
+        Literal["stop", "sleep"],
+        Meta(
+            description="how it makes room for another model; an engine that cannot sleep, or keeps more than half of "
+            "its memory then, is stopped"
+        ),
+    ] = "stop"
     memory: Annotated[ByteSize | None, Meta(description="memory that the model needs; measured by default")] = None
+    gpus: Annotated[
+        list[Count] | Positive | None,
+        Meta(
+            description="how many GPUs each engine gets (`CUDA_VISIBLE_DEVICES`), or the numbers of them; by default, "
+            "those of its host"
+        ),
+    ] = None
     stop_command: Annotated[str, Meta(description="command that replaces SIGTERM")] = ""
     health_path: Annotated[
         str,
@@ -271,6 +289,11 @@ class ModelSettings(CapabilitySettings, frozen=True):
         TimeoutSettings | None, Meta(description="time limits that replace the common `[timeouts]`")
     ] = None
     filters: BodyFilterSettings = BodyFilterSettings()
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether its engine may be put to sleep."""
+        return "sleep" in (self.idle, self.evict)
 
     @property
     def launches(self) -> bool:

@@ -54,10 +54,12 @@ class Shape:
     @property
     def choices(self) -> tuple[str, ...]:
         """The allowed values, if there is a finite list of them; else empty."""
-        kind = self.kinds[0]
-        if isinstance(kind, EnumType):
-            return tuple(str(member.value) for member in kind.cls)
-        return tuple(map(str, kind.values)) if isinstance(kind, LiteralType) else ()
+        for kind in self.kinds:
+            if isinstance(kind, EnumType):
+                return tuple(str(member.value) for member in kind.cls)
+            if isinstance(kind, LiteralType):
+                return tuple(map(str, kind.values))
+        return ()
 
     def __str__(self) -> str:
         return _UNITS.get(self.unit) or " or ".join(_kind_text(self, kind) for kind in self.kinds)
@@ -102,7 +104,8 @@ def _kind_text(shape: Shape, kind: Type) -> str:
     if isinstance(kind, LiteralType | EnumType):
         return "one of " + ", ".join(f'"{choice}"' for choice in shape.choices)
     if isinstance(kind, ListType):
-        return "a list of tables" if isinstance(kind.item_type, StructType) else "a list of strings"
+        of = {StructType: "tables", IntType: "whole numbers"}
+        return f"a list of {of.get(type(shape_of(kind.item_type).kinds[0]), 'strings')}"
     names: dict[type[Type], str] = {StrType: "a string", BoolType: "true or false", AnyType: "any value"}
     names |= {DictType: "a table", StructType: "a table"}
     return names[type(kind)]

@@ -12,6 +12,8 @@ from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed, NotEnoughMemory
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines.back_off import BackOff
+from enginehouse.engines.footprints import Footprints
+from enginehouse.engines.gpus.host_gpus import HostGpus
 from enginehouse.engines.launch_line import fingerprint
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.memory_meter import MemoryMeter
@@ -41,7 +43,8 @@ class EnginePool(EngineControl):
     ``on_state`` gets every new state of a replica. ``on_exited`` follows when a replica is no longer ready without a
     call of ``stop``. ``measured`` and ``reported`` are live: the most bytes measured for
     each replica, and how many requests its engine says that it serves at once. ``connect`` makes a client from a
-    backend's name and its address.
+    backend's name and its address. ``gpus``: those that the engines may use. ``asleep`` is live too: the bytes that
+    each sleeping engine has kept.
 
     ``open`` and ``close`` frame the life of a pool. ``put``, ``retire`` and ``remove`` change its replicas meanwhile.
     """
@@ -57,10 +60,14 @@ class EnginePool(EngineControl):
         state_file: StateFile,
         on_state: Callable[[str, ReplicaState], None],
         on_exited: Callable[[str], None],
+        gpus: HostGpus | None = None,
+        footprints: Footprints | None = None,
     ) -> None:
         self.name = name
-        self._meter = MemoryMeter()
+        self.gpus = gpus or HostGpus()
+        self._meter = MemoryMeter(self.gpus, footprints)
         self.measured = self._meter.measured
+        self.asleep = self._meter.asleep
         self.reported: dict[str, int] = {}
         self._launcher = RecordingLauncher(name, launcher, state_file)
         self._state_file = state_file
@@ -81,6 +88,7 @@ class EnginePool(EngineControl):
     def begin(self) -> None:
         """Start measuring memory, on a host where no engine can be left running."""
         self._tasks.start(self._keep_measuring())
+        self.gpus.begin()
 
     async def open(self) -> None:
         """Take over the engines that an earlier gateway left running on this host.
@@ -96,6 +104,7 @@ class EnginePool(EngineControl):
     async def close(self) -> None:
         """Stop every engine. Servers elsewhere keep what they have loaded."""
         self._tasks.cancel()
+        self.gpus.close()
         launched = [supervisor for supervisor in self.supervisors.values() if not supervisor.elsewhere]
         await asyncio.gather(*(supervisor.stop() for supervisor in launched), return_exceptions=True)
 
@@ -117,6 +126,7 @@ class EnginePool(EngineControl):
             self._back_offs[replica] = BackOff()
             self._versions[replica] = self._versions.get(replica, 0) + 1
             self._meter.reset(replica)
+            self._meter.recall(replica, self.supervisors[replica])
         if after is not None:
             self._before[replica] = after
 
@@ -190,6 +200,7 @@ class EnginePool(EngineControl):
         back_off = self._back_offs[replica]
         back_off.crowded_by = ()
         try:
+            await self._prepare_gpus(replica, supervisor)
             await supervisor.start()
         except NotEnoughMemory:
             back_off.crowded_by = self._running()
@@ -199,6 +210,14 @@ class EnginePool(EngineControl):
         await self._examine(replica, supervisor)
         if self._states.get(replica) is not ReplicaState.READY:
             raise LoadFailed(f"'{replica}' exited as soon as it was ready: {supervisor.problem}")
+
+    async def _prepare_gpus(self, replica: str, supervisor: Supervisor) -> None:
+        """Choose the GPUs of an engine that is launched, and wait until ended engines have freed them."""
+        if supervisor.elsewhere:
+            return
+        if not supervisor.is_asleep:
+            supervisor.gpus = await self.gpus.assign(replica, supervisor.wanted_gpus)
+        await self.gpus.until_free(replica, self.measured.get(replica))
 
     async def _examine(self, replica: str, supervisor: Supervisor) -> None:
         """Ask an engine that has just become ready for its memory and its limit."""
@@ -213,9 +232,22 @@ class EnginePool(EngineControl):
         The engine has freed its memory when this returns.
         """
         if (supervisor := self.supervisors.get(replica)) is not None:
+            if self.gpus.now:
+                self.gpus.ended(await supervisor.processes())
             await supervisor.stop(timeout)
             if replica in self._retired:  # no engine ran, so no event reports the state
                 self._note_state(replica, supervisor.state)
+
+    async def evict(self, replica: str) -> None:
+        """Free the memory of an engine: by sleep if its model says so and that frees most of it, else by its end."""
+        supervisor = self.supervisors.get(replica)
+        if supervisor is not None and supervisor.state is ReplicaState.READY and not supervisor.elsewhere:
+            await supervisor.sleep_or_stop(evicted=True)
+            if supervisor.is_asleep:
+                await self._meter.measure_asleep(replica, supervisor)
+            if supervisor.is_asleep and self._meter.frees_by_sleep(replica):
+                return
+        await self.stop(replica, None)
 
     def sleep_or_stop(self, replica: str) -> None:
         """Begin to put an idle replica to sleep or, where model or engine do not allow it, to stop it.
@@ -228,6 +260,9 @@ class EnginePool(EngineControl):
 
     async def _report_exit(self, replica: str, end: asyncio.Future[None]) -> None:
         await end
+        supervisor = self.supervisors.get(replica)
+        if supervisor is not None and supervisor.is_asleep:
+            await self._meter.measure_asleep(replica, supervisor)
         self._on_exited(replica)
 
     def _supervisor(self, replica: str, managed: ManagedReplica) -> Supervisor:
@@ -251,7 +286,10 @@ class EnginePool(EngineControl):
         elif state is ReplicaState.FAILED:
             self._back_offs[replica].failed(now)
         before, was_retired = self._states[replica], replica in self._retired
+        if state is not ReplicaState.SLEEPING:
+            self._meter.woken(replica)
         if state in AT_REST:
+            self.gpus.release(replica)
             self._retired.discard(replica)
         elif was_retired:
             state = ReplicaState.STOPPING
@@ -282,6 +320,8 @@ class EnginePool(EngineControl):
     async def _take_over(self, name: str, record: EngineRecord) -> None:
         known = ((replica, supervisor) for replica, supervisor in self.supervisors.items() if supervisor.name == name)
         replica, supervisor = next(known, (None, None))
+        if supervisor is not None:
+            supervisor.gpus = record.gpus
         line = _line_now(supervisor, record.port)
         wanted = line is not None and fingerprint(line) == record.fingerprint
         line = line or LaunchLine(command=(), port=record.port)
@@ -291,6 +331,7 @@ class EnginePool(EngineControl):
             return
         if replica is not None and wanted:
             _log.info("%s still runs and is taken over", name)
+            self.gpus.adopt(replica, record.gpus)
             self._before[replica] = self._tasks.start(self._adopt(replica, process, record.port))
         else:
             _log.warning("%s still runs and is stopped: its configuration has changed", name)

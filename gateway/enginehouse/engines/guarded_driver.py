@@ -115,6 +115,14 @@ class GuardedDriver(Driver):
     async def wake(self, engine: EngineClient) -> bool:
         return self._yes_or_no("wake", await await_plugin(self._plugin, self.driver.wake, engine))
 
+    async def sleep_as_launched(self, engine: EngineClient, spec: LaunchSpec) -> bool:
+        sleeps = await await_plugin(self._plugin, self.driver.sleep_as_launched, engine, spec)
+        return self._yes_or_no("sleep_as_launched", sleeps)
+
+    async def wake_as_launched(self, engine: EngineClient, spec: LaunchSpec) -> bool:
+        wakes = await await_plugin(self._plugin, self.driver.wake_as_launched, engine, spec)
+        return self._yes_or_no("wake_as_launched", wakes)
+
     def continuable(self, path: str, body: bytes) -> bytes:
         added = self._call(self.driver.continuable, path, body)
         if type(added) is not bytes:

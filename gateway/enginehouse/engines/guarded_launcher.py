@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,12 @@ class _GuardedProcess(EngineProcess):
         if memory is not None and type(memory) is not int:
             raise wrong_result(self._plugin, f"returned an object of type {type(memory).__name__} from memory")
         return memory
+
+    async def processes(self) -> Collection[int]:
+        found = await await_plugin(self._plugin, self._process.processes)
+        if not isinstance(found, (list, tuple, set, frozenset)) or not all(type(each) is int for each in found):
+            raise wrong_result(self._plugin, f"returned an object of type {type(found).__name__} from processes")
+        return found
 
     async def stop(self, timeout: float) -> None:
         await await_plugin(self._plugin, self._process.stop, timeout)

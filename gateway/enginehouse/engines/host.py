@@ -16,9 +16,11 @@ from enginehouse.domain.errors import (
     ReplicaLost,
     RequestError,
 )
+from enginehouse.domain.gpu import GpuStatus
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.domain.ticket import SwapDone
 from enginehouse.engines.engine_pool import EnginePool
+from enginehouse.engines.gpus.host_gpus import host_gpus
 from enginehouse.engines.host_change import HostChange, probed_alike
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_queues import host_queue
@@ -71,6 +73,8 @@ class Host(QueueListener):
             state_file=state_file,
             on_state=self._note_state,
             on_exited=self._note_exited,
+            gpus=host_gpus(context.host_settings(name)),
+            footprints=state_file.footprints,
         )
         self._files = ModelFiles(self._note_facts)
         self._rules = scheduling_rules(context.config, name)
@@ -135,6 +139,10 @@ class Host(QueueListener):
             RunningEngine(self._managed[replica].model_name, self._managed[replica].backend, state)
             for replica, state in self.queue.running().items()
         ]
+
+    def gpus(self) -> Sequence[GpuStatus]:
+        """The GPUs of this host, as they were some seconds ago."""
+        return self.pool.gpus.status(self.name)
 
     def logs(self) -> Mapping[str, LogRing]:
         """The log of each backend's engine."""
@@ -305,8 +313,14 @@ class Host(QueueListener):
             if replica in retiring
         }
         replicas = {**rules.facts.replicas, **self._servers.facts(context), **old}
-        live = {"measured": self.pool.measured, "reported": self.pool.reported, "estimated": self._files.estimated}
-        return msgspec.structs.replace(rules.facts, replicas=replicas, **live)
+        live = {
+            "measured": self.pool.measured,
+            "asleep": self.pool.asleep,
+            "reported": self.pool.reported,
+            "estimated": self._files.estimated,
+        }
+        memory = self.pool.gpus.total if rules.facts.memory is None else rules.facts.memory
+        return msgspec.structs.replace(rules.facts, memory=memory, replicas=replicas, **live)
 
     def _kept(self) -> Mapping[str, ManagedReplica]:
         return {replica: managed for replica, managed in self._managed.items() if replica not in self._retiring}

@@ -40,7 +40,11 @@ class HostContext(NamedTuple):
 
     def launcher(self, host: str) -> str:
         """The type of launcher configured for ``host``."""
-        return self.config.hosts.get(host, HostSettings()).launcher
+        return self.host_settings(host).launcher
+
+    def host_settings(self, host: str) -> HostSettings:
+        """The configuration of ``host``."""
+        return self.config.hosts.get(host, HostSettings())
 
     def loading(self, host: str) -> dict[str, BackendSettings]:
         """The backends on ``host`` that load models themselves, by name."""

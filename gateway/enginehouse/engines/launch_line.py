@@ -16,6 +16,7 @@ from enginehouse.config.parameters import decode_parameters
 from enginehouse.config.schema import ModelSettings
 from enginehouse.config.secret_variables import withheld_from
 from enginehouse.domain.errors import ConfigError
+from enginehouse.engines.gpus.assignment import CUDA_VISIBLE_DEVICES
 from enginehouse.engines.launch_rules import NO_RULES, LaunchRules
 from enginehouse.interfaces.drivers import Driver, EngineOptions, LaunchSpec
 from enginehouse.interfaces.launchers import LaunchLine
@@ -30,8 +31,11 @@ def launch_line(
     port: int,
     environ: Mapping[str, str] = os.environ,
     rules: LaunchRules = NO_RULES,
+    gpus: str = "",
 ) -> LaunchLine:
     """How to launch the engine of the model ``name`` on ``port``. No shell is involved.
+
+    ``gpus``: what it gets as ``CUDA_VISIBLE_DEVICES``, unless the model's ``env`` says otherwise; empty for nothing.
 
     Raises ``ConfigError``, naming the key, for an unknown placeholder, an unset variable, a command that cannot be
     split, and a missing ``command`` where the driver has no launch line.
@@ -47,6 +51,7 @@ def launch_line(
         ],
         environment={
             **driver.environment(spec),
+            **({CUDA_VISIBLE_DEVICES: gpus} if gpus else {}),
             **{variable: words.fill(f"env.{variable}", value) for variable, value in model.env.items()},
         },
         withheld=withheld_from(model, rules.secrets, environ),
@@ -71,7 +76,7 @@ def launch_spec(
         path=os.path.expanduser(model.path),
         port=port,
         context_length=model.context_length,
-        sleep=model.idle == "sleep",
+        sleep=model.sleeps,
         options=options or EngineOptions(),
         args=model.args,
         migrators=rules.migrators,

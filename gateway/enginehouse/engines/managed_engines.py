@@ -10,6 +10,7 @@ from typing import NamedTuple
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import InvalidRequest, ModelNotFound, RequestError, ShuttingDown
+from enginehouse.domain.gpu import GpuStatus
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Ticket
 from enginehouse.engines.host import Host
@@ -157,6 +158,10 @@ class ManagedEngines:
     def running(self) -> Sequence[RunningEngine]:
         """The engines that are not at rest."""
         return [engine for host in self._hosts.values() for engine in host.running()]
+
+    def gpus(self) -> Sequence[GpuStatus]:
+        """The GPUs of every host, as they were some seconds ago."""
+        return [gpu for host in self._hosts.values() for gpu in host.gpus()]
 
     def waiting(self) -> Mapping[Ticket, Waiting]:
         """The waiting requests, by ticket."""

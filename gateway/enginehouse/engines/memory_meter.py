@@ -6,6 +6,8 @@ import logging
 from collections import Counter
 
 from enginehouse.aio.timeouts import run_within
+from enginehouse.engines.footprints import Footprints
+from enginehouse.engines.gpus.host_gpus import HostGpus
 from enginehouse.engines.supervisor import Supervisor
 
 _log = logging.getLogger(__name__)
@@ -14,24 +16,74 @@ _TIMEOUT_S = 5.0
 
 
 class MemoryMeter:
-    """Measures engines. ``measured`` is live: the most bytes seen for each replica since its last ``reset``."""
+    """Measures engines: on the GPUs of their host, or in main memory if they have nothing there.
 
-    def __init__(self) -> None:
+    ``measured`` is live: the most bytes seen for each replica since its last ``reset``. ``asleep``: the bytes that each
+    sleeping one has kept. ``footprints`` keeps the first for the next gateway.
+    """
+
+    def __init__(self, gpus: HostGpus, footprints: Footprints | None) -> None:
         self.measured: dict[str, int] = {}
+        self.asleep: dict[str, int] = {}
+        self._gpus = gpus
+        self._footprints = footprints
         self._resets: Counter[str] = Counter()
 
     def reset(self, replica: str) -> None:
         """Drop what was measured, and the result of a measurement in progress."""
         self.measured.pop(replica, None)
+        self.asleep.pop(replica, None)
         self._resets[replica] += 1
+
+    def recall(self, replica: str, supervisor: Supervisor) -> None:
+        """Take what an engine of the same launch line took under an earlier gateway."""
+        key = supervisor.footprint_key()
+        if self._footprints is not None and key is not None and (known := self._footprints.known.get(key)):
+            self.measured[replica] = known
 
     async def measure(self, replica: str, supervisor: Supervisor) -> None:
         """Measure the engine of ``replica`` once. A failure is logged."""
         resets = self._resets[replica]
+        memory = await self._read(replica, supervisor)
+        if memory and resets == self._resets[replica]:
+            before = self.measured.get(replica, 0)
+            if memory > before:
+                self.measured[replica] = memory
+                self._keep(memory, supervisor)
+
+    async def measure_asleep(self, replica: str, supervisor: Supervisor) -> None:
+        """Measure what the sleeping engine of ``replica`` has kept. A failure is logged."""
+        resets = self._resets[replica]
+        memory = await self._read(replica, supervisor)
+        if memory is not None and resets == self._resets[replica]:
+            self.asleep[replica] = memory
+
+    def frees_by_sleep(self, replica: str) -> bool:
+        """Whether the sleeping engine of ``replica`` was measured to have freed half of its memory at least."""
+        kept, before = self.asleep.get(replica), self.measured.get(replica)
+        frees = kept is not None and before is not None and kept <= before / 2
+        if not frees:
+            _log.info("%s keeps %s of %s bytes asleep: it is stopped to make room", replica, kept, before)
+        return frees
+
+    def woken(self, replica: str) -> None:
+        """Note that the engine of ``replica`` sleeps no longer."""
+        self.asleep.pop(replica, None)
+
+    async def _read(self, replica: str, supervisor: Supervisor) -> int | None:
         try:
-            memory = await run_within(_TIMEOUT_S, supervisor.memory())
+            return await run_within(_TIMEOUT_S, self._taken(replica, supervisor))
         except Exception as error:
             _log.warning("The memory of %s could not be measured: %r", replica, error)
-            return
-        if memory and resets == self._resets[replica]:
-            self.measured[replica] = max(memory, self.measured.get(replica, 0))
+            return None
+
+    async def _taken(self, replica: str, supervisor: Supervisor) -> int | None:
+        on_gpus = await self._gpus.used_by(await supervisor.processes())
+        if on_gpus or (supervisor.is_asleep and replica in self.measured and self._gpus.now):
+            return on_gpus
+        return await supervisor.memory()
+
+    def _keep(self, memory: int, supervisor: Supervisor) -> None:
+        key = supervisor.footprint_key()
+        if self._footprints is not None and key is not None:
+            self._footprints.put(key, memory)

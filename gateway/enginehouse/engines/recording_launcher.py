@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
 
+from enginehouse.engines.gpus.assignment import CUDA_VISIBLE_DEVICES
 from enginehouse.engines.launch_line import fingerprint
 from enginehouse.engines.state_file import EngineRecord, StateFile
 from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
@@ -25,7 +26,8 @@ class RecordingLauncher(Launcher):
 
     async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> EngineProcess:
         """Start an engine. It is recorded before and after the launch, because the gateway may die in between."""
-        begun = EngineRecord(host=self._host, port=line.port, fingerprint=fingerprint(line), handle={})
+        gpus = line.environment.get(CUDA_VISIBLE_DEVICES, "")
+        begun = EngineRecord(host=self._host, port=line.port, fingerprint=fingerprint(line), handle={}, gpus=gpus)
         self._state_file.put(name, begun)
         try:
             process = await self._launcher.launch(name, line, output)
@@ -75,6 +77,9 @@ class _RecordedProcess(EngineProcess):
 
     async def memory(self) -> int | None:
         return await self._process.memory()
+
+    async def processes(self) -> Collection[int]:
+        return await self._process.processes()
 
     async def stop(self, timeout: float) -> None:
         await self._process.stop(timeout)

@@ -138,6 +138,9 @@ class _RunningElsewhere(EngineControl):
     def states(self) -> Mapping[str, ReplicaState]:
         return self._states
 
+    async def evict(self, replica: str) -> None:
+        await self.stop(replica, None)
+
     async def wait_out_pause(self, replica: str, evict: Sequence[str]) -> None:
         pass
 

@@ -16,17 +16,22 @@ import msgspec
 from platformdirs import user_state_path
 
 from enginehouse.config.environment import STATE_DIR
+from enginehouse.engines.footprints import Footprints
 
 _log = logging.getLogger(__name__)
 
 
 class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A running engine: its host, the fingerprint of its launch line, and the handle of its process."""
+    """A running engine: its host, the fingerprint of its launch line, and the handle of its process.
+
+    ``gpus``: its ``CUDA_VISIBLE_DEVICES``, empty if it has none.
+    """
 
     host: str
     port: int
     fingerprint: str
     handle: dict[str, Any]
+    gpus: str = ""
 
 
 def state_folder(name: str, environ: Mapping[str, str] = os.environ) -> Path:
@@ -38,6 +43,8 @@ def state_folder(name: str, environ: Mapping[str, str] = os.environ) -> Path:
 
 class StateFile:
     """The engines of one gateway, by name, in a folder of its own. ``logs`` is the folder for their output.
+
+    ``footprints``: how much memory models have taken.
 
     If another gateway uses the folder, or it is not writable, a temporary folder takes its place and a warning is
     logged: the gateway works, but the next one will not adopt its engines.
@@ -61,6 +68,7 @@ class StateFile:
         self.logs.mkdir(exist_ok=True)
         self._path = self.folder / "engines.json"
         self._records = self._read()
+        self.footprints = Footprints(self.folder)
 
     @property
     def records(self) -> Mapping[str, EngineRecord]:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from enginehouse.aio.timeouts import run_within
 from enginehouse.config.schema import ModelSettings
-from enginehouse.domain.errors import LoadFailed, PluginFailed
+from enginehouse.domain.errors import EnginehouseError, LoadFailed, PluginFailed
 from enginehouse.domain.replica import ReplicaState
-from enginehouse.engines.launch_line import launch_line
+from enginehouse.engines.footprints import Footprints
+from enginehouse.engines.launch_line import fingerprint, launch_line, launch_spec
 from enginehouse.engines.launch_rules import NO_RULES, LaunchRules
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.health_check import HealthCheck
 from enginehouse.engines.start_errors import StartErrors, how_it_ended
-from enginehouse.interfaces.drivers import Driver, EngineClient
+from enginehouse.interfaces.drivers import Driver, EngineClient, LaunchSpec
 from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
 from enginehouse.telemetry.log_ring import LogRing
 
@@ -58,6 +59,7 @@ class Supervisor:
         self.elsewhere = elsewhere
         self.state = ReplicaState.STOPPED
         self.problem = ""
+        self.gpus = ""
         self.log = LogRing()
         self._errors = StartErrors(model_name, self.log)
         self._model_name = model_name
@@ -118,18 +120,44 @@ class Supervisor:
         elif self._starting is None:
             self._become(ReplicaState.STOPPED)
 
-    def sleep_or_stop(self) -> asyncio.Future[None]:
-        """Put a ready engine to sleep or, where model or driver do not allow it, stop it.
+    def sleep_or_stop(self, *, evicted: bool = False) -> asyncio.Future[None]:
+        """Put a ready engine to sleep or, where model or driver do not allow it, stop it: because it is idle or, if it
+        is ``evicted``, because another needs its memory.
 
         The engine is no longer ready when this returns. The future ends with the sleep or the stop.
         """
         assert self._engine is not None
         self._become(ReplicaState.STOPPING)
-        return self._ending(self._sleep_or_end(self._engine))
+        wanted = self._model.evict if evicted else self._model.idle
+        return self._ending(self._sleep_or_end(self._engine, wanted == "sleep"))
 
     async def memory(self) -> int | None:
         """The bytes of main memory that the engine takes now; ``None`` if unknown, or if no engine runs."""
         return await self._engine.process.memory() if self._engine else None
+
+    async def processes(self) -> Collection[int]:
+        """The ids of the engine's processes; empty if it does not run on this machine, or does not run."""
+        return await self._engine.process.processes() if self._engine else ()
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether the engine sleeps."""
+        return self.state is ReplicaState.SLEEPING
+
+    @property
+    def wanted_gpus(self) -> int | Sequence[int] | None:
+        """How many GPUs the engine takes, or which; ``None`` for those of its host."""
+        return self._model.gpus
+
+    def footprint_key(self) -> str | None:
+        """The name under which the memory of an engine with this launch line is known; ``None`` if it has none."""
+        if self.elsewhere:
+            return None
+        try:
+            line = launch_line(self._model_name, self._model, self._driver, 0, rules=self._rules)
+        except EnginehouseError:
+            return None
+        return Footprints.key(self._model_name, fingerprint(line))
 
     async def concurrency(self) -> int | None:
         """How many requests the ready engine says that it serves at once; ``None`` if it does not say."""
@@ -145,7 +173,7 @@ class Supervisor:
         """The launch line of the engine on ``port``. Raises ``ConfigError``."""
         if self.elsewhere:
             return LaunchLine(command=(), port=port)
-        return launch_line(self._model_name, self._model, self._driver, port, rules=self._rules)
+        return launch_line(self._model_name, self._model, self._driver, port, rules=self._rules, gpus=self.gpus)
 
     # --- start
 
@@ -199,13 +227,13 @@ class Supervisor:
         return engine
 
     async def _take_over(self, engine: _Engine) -> None:
-        if self._model.idle == "sleep":  # it may sleep, and not every engine shows that in its health
-            await self._agrees(self._driver.wake, engine, self._model.start_timeout)
+        if self._model.sleeps:  # it may sleep, and not every engine shows that in its health
+            await self._agrees(self._driver.wake_as_launched, engine, self._model.start_timeout)
         await self._until_ready(engine, self._deadline())
 
     async def _wake(self, engine: _Engine) -> None:
         deadline = self._deadline()
-        if await self._agrees(self._driver.wake, engine, self._model.start_timeout):
+        if await self._agrees(self._driver.wake_as_launched, engine, self._model.start_timeout):
             await self._until_ready(engine, deadline)
         else:
             await self._ending(self._end(engine))
@@ -274,18 +302,18 @@ class Supervisor:
                 if self._starting is None:
                     self._become(ReplicaState.STOPPED)
 
-    async def _sleep_or_end(self, engine: _Engine) -> None:
-        wanted = self._model.idle == "sleep"
-        if not (wanted and await self._agrees(self._driver.sleep, engine, self._model.stop_timeout)):
+    async def _sleep_or_end(self, engine: _Engine, wanted: bool) -> None:
+        if not (wanted and await self._agrees(self._driver.sleep_as_launched, engine, self._model.stop_timeout)):
             await self._end(engine)
         elif self._engine is engine and len(self._endings) == 1:  # else a stop is in progress too
             self._become(ReplicaState.SLEEPING)
 
     async def _agrees(
-        self, ask: Callable[[EngineClient], Coroutine[Any, Any, bool]], engine: _Engine, timeout: float
+        self, ask: Callable[[EngineClient, LaunchSpec], Coroutine[Any, Any, bool]], engine: _Engine, timeout: float
     ) -> bool:
         try:
-            return await run_within(timeout, ask(self._connect(engine.process.address)))
+            spec = launch_spec(self._model_name, self._model, self._driver, engine.port, self._rules)
+            return await run_within(timeout, ask(self._connect(engine.process.address), spec))
         except Exception as error:
             _log.warning("%s could not be put to sleep or woken: %s", self.name, error or type(error).__name__)
             return False

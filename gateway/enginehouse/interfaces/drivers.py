@@ -69,7 +69,7 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     context_length: int | None = None
     """The configured context length in tokens; ``None`` for the engine's default."""
     sleep: bool = False
-    """Whether the gateway will put the engine to sleep when it is idle."""
+    """Whether the gateway may put the engine to sleep."""
     options: EngineOptions = EngineOptions()
     """The configured options, of the driver's type ``Options``."""
     args: Sequence[str] = ()
@@ -189,6 +189,14 @@ class Driver(ABC):
     async def wake(self, engine: EngineClient) -> bool:
         """Wake a sleeping engine. ``False`` if it cannot. The engine is ready when ``healthy`` is true again."""
         return False
+
+    async def sleep_as_launched(self, engine: EngineClient, spec: LaunchSpec) -> bool:
+        """``sleep``, for an engine that was launched with ``spec``, whose options may say how."""
+        return await self.sleep(engine)
+
+    async def wake_as_launched(self, engine: EngineClient, spec: LaunchSpec) -> bool:
+        """``wake``, for an engine that ``sleep_as_launched`` has put to sleep."""
+        return await self.wake(engine)
 
     def continuable(self, path: str, body: bytes) -> bytes:
         """``body`` with what makes a stream tell its tokens, so that another engine can continue it.

@@ -63,6 +63,10 @@ class EngineProcess(ABC):
     async def memory(self) -> int | None:
         """The bytes of main memory that the engine and its child processes take now; ``None`` if not known."""
 
+    async def processes(self) -> Collection[int]:
+        """The ids of the engine's processes, if it runs on this machine. Its memory on GPUs is found by them."""
+        return ()
+
     @abstractmethod
     async def stop(self, timeout: float) -> None:
         """Ask the engine to stop, and kill it after ``timeout`` seconds. No process is left when this returns."""

@@ -33,6 +33,8 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Every replica of the host, by name."""
     measured: Mapping[str, int] = {}
     """The most bytes measured for each replica. Live: it changes while the gateway runs."""
+    asleep: Mapping[str, int] = {}
+    """The bytes that each sleeping replica has kept, as measured. Live: it changes while the gateway runs."""
     estimated: Mapping[str, int] = {}
     """The bytes that each replica will probably take, by its files. Live: it changes while the gateway runs."""
     reported: Mapping[str, int] = {}

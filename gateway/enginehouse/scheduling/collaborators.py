@@ -24,6 +24,9 @@ class EngineControl(Protocol):
     async def stop(self, replica: str, timeout: float | None) -> None:
         """Stop an engine within ``timeout`` seconds; ``None`` is the model's own limit. An engine at rest stays so."""
 
+    async def evict(self, replica: str) -> None:
+        """Free the memory of an engine for another one: stop it, or put it to sleep if its model says so."""
+
 
 class TicketHolder(Protocol):
     """Receives the answer to one ticket: a request of the relay, or a load that an operator asked for."""

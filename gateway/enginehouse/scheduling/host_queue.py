@@ -309,7 +309,7 @@ class HostQueue:
 
     async def _swap(self, target: str, evict: Sequence[str]) -> None:
         await self._engines.wait_out_pause(target, evict)  # before anything is evicted in vain
-        await asyncio.gather(*(self._engines.stop(replica, None) for replica in evict))
+        await asyncio.gather(*(self._engines.evict(replica) for replica in evict))
         await self._engines.start(target)
 
     def _swap_ended(self, swap: SwapId, target: str, task: asyncio.Task[None]) -> None:

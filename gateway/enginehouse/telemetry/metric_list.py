@@ -104,6 +104,11 @@ SWAPS = _histogram(
 )
 EVICTIONS = _counter("enginehouse_evictions", "Replicas stopped to make room for another.", ("replica",))
 REPLICA_STATE = _gauge("enginehouse_replica_state", "1 for the current state of each replica.", ("replica", "state"))
+GPU_MEMORY = _gauge(
+    "enginehouse_gpu_memory_bytes",
+    "Memory of each GPU of this machine, `used` and `free`, as NVIDIA's library reports it.",
+    ("host", "gpu", "kind"),
+)
 PENDING = _gauge("enginehouse_backend_pending", "Requests at a backend.", ("backend",))
 HEALTHY = _gauge("enginehouse_backend_healthy", "1 if a backend is healthy.", ("backend",))
 LATENCY = _gauge("enginehouse_backend_latency_seconds", "Average time until an answer begins.", ("backend",))

@@ -52,7 +52,11 @@ class Matrix(Swapper):
         self._costs = {name: costs.get(replica.model, 1) for name, replica in host.replicas.items()}
 
     def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
-        """The running replicas that the chosen set excludes, in their order. ``LoadFailed`` if one is pinned."""
+        """The running replicas that the chosen set excludes, in their order. ``LoadFailed`` if one is pinned.
+
+        Those that sleep and have freed memory, as measured, do not count.
+        """
+        running = self._awake(running)
         return [] if target in running else self._choose(target, running).evict
 
     def on_swap_start(self, target: str, running: Sequence[str]) -> None:
@@ -60,10 +64,14 @@ class Matrix(Swapper):
 
     def explain(self, target: str, running: Sequence[str]) -> SwapPlan:
         """The eviction with the chosen set and its cost."""
+        running = self._awake(running)
         nothing = _Choice(self._first_with(running), [], 0) if target in running else None
         name, evict, cost = nothing or self._choose(target, running)
         stays = [each for each in running if each != target and each not in evict]
         return SwapPlan(target=target, evict=evict, set=[*stays, target], set_name=name, cost=cost)
+
+    def _awake(self, running: Sequence[str]) -> Sequence[str]:
+        return [each for each in running if each not in self._host.asleep] if self._host.asleep else running
 
     def _choose(self, target: str, running: Sequence[str]) -> _Choice:
         wanted, worths = self._bits[target], self._worths(target, running)

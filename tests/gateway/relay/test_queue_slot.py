@@ -65,6 +65,9 @@ class Engines:
     def states(self) -> Mapping[str, ReplicaState]:
         return {"a": self.state}
 
+    async def evict(self, replica: str) -> None:
+        await self.stop(replica, None)
+
     async def wait_out_pause(self, replica: str, evict: Sequence[str]) -> None: ...
 
     async def start(self, replica: str) -> None:

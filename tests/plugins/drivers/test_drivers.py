@@ -11,6 +11,7 @@ from enginehouse_openai import OpenAIDriver
 from enginehouse_sglang import SglangDriver
 from enginehouse_sim import SimDriver
 from enginehouse_vllm import VllmDriver
+from enginehouse_vllm.options import VllmOptions
 from tests.support.fake_engines import FakeClient
 
 MODELS = "/v1/models"
@@ -190,3 +191,30 @@ JSON_INFO = "/server_info?config_format=json"
 )
 async def test_an_engines_limit_is_what_it_reports(driver: Driver, pages: Mapping[str, Any], limit: int | None) -> None:
     assert await driver.concurrency(FakeClient(pages)) == limit
+
+
+async def test_a_vllm_that_sleeps_at_level_2_reads_its_weights_again() -> None:
+    options = VllmOptions(sleep_level=2)
+    spec = LaunchSpec(model="m", path="/m", port=1, sleep=True, options=options)
+    assert not any("level" in word for word in VllmDriver().command(spec) or ())
+    pages: dict[str, dict[str, str]] = {
+        "/sleep?level=2": {},
+        "/wake_up?tags=weights": {},
+        "/collective_rpc": {},
+        "/wake_up?tags=kv_cache": {},
+    }
+    client = FakeClient(pages)
+    driver = VllmDriver()
+    assert await driver.sleep_as_launched(client, spec)
+    assert await driver.wake_as_launched(client, spec)
+    assert client.asked == list(pages)
+    del client.pages["/collective_rpc"]
+    assert not await driver.wake_as_launched(client, spec)
+
+
+async def test_a_vllm_sleeps_at_level_1_unless_its_options_say_otherwise() -> None:
+    client = FakeClient({"/sleep?level=1": {}, "/wake_up": {}})
+    spec = LaunchSpec(model="m", path="/m", port=1, sleep=True)
+    assert await VllmDriver().sleep_as_launched(client, spec)
+    assert await VllmDriver().wake_as_launched(client, spec)
+    assert client.asked == ["/sleep?level=1", "/wake_up"]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from enginehouse.domain.gpu import GpuStatus
 from enginehouse.domain.replica import Candidate
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.relay.live_request import LiveRequest
@@ -22,6 +23,10 @@ class LiveView:
 
     def replicas(self) -> Sequence[Candidate]:
         return [each for candidates in self._relay.context.fleet.snapshot.models.values() for each in candidates]
+
+    def gpus(self) -> Sequence[GpuStatus]:
+        """The GPUs of this machine, as they were some seconds ago."""
+        return self._engines.gpus()
 
     def requests(self) -> Sequence[Mapping[str, Any]]:
         """Every live request, oldest first."""

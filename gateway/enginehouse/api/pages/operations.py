@@ -53,6 +53,7 @@ class Operations:
             "requests": len(self._relay.live),
             "backends": self._relay.context.fleet.backends(),
             "replicas": replicas,
+            "gpus": self._live.gpus(),
         }
         return json_response(facts)
 

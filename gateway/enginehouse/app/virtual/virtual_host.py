@@ -69,6 +69,9 @@ class VirtualHost(EngineControl, QueueListener):
     def states(self) -> Mapping[str, ReplicaState]:
         return self._states
 
+    async def evict(self, replica: str) -> None:
+        await self.stop(replica, None)
+
     async def wait_out_pause(self, replica: str, evict: Sequence[str]) -> None:
         pass
 

@@ -130,3 +130,12 @@ def test_of_what_lasts_only_the_own_group_can_be_spared() -> None:
 
     assert it.dispensable("a", ["b", "c", "d", "e"]) == ["b", "c", "e"]
     assert it.dispensable("e", ["b", "c", "d", "f"]) == ["c", "f"]
+
+
+def test_a_replica_that_sleeps_as_measured_may_stay() -> None:
+    asleep = {"b": 0}
+    it = installed_swapper("group", host_of("a", "b", "c", asleep=asleep))
+
+    assert it.eviction_for("a", ["b", "c"]) == ["c"]
+    asleep.clear()
+    assert it.eviction_for("a", ["b", "c"]) == ["b", "c"]

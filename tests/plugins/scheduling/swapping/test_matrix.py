@@ -206,3 +206,13 @@ def test_a_name_that_stands_for_nothing_is_refused(parameters: dict[str, Any], m
 def test_a_cost_is_one_or_more(cost: int) -> None:
     with pytest.raises(ConfigError, match=">= 1"):
         matrix({"costs": {"a": cost}, "sets": {"one": "a"}})
+
+
+def test_a_replica_that_sleeps_as_measured_does_not_count() -> None:
+    asleep = {"b": 0}
+    it = installed_swapper("matrix", host_of("a", "b", "c", asleep=asleep), sets={"one": "a | b | c"})
+
+    assert it.eviction_for("a", ["b", "c"]) == ["c"]
+    assert it.eviction_for("b", ["b", "c"]) == ["c"], "it wakes"
+    asleep.clear()
+    assert it.eviction_for("a", ["b", "c"]) == ["b", "c"]

@@ -146,3 +146,19 @@ def test_the_target_fits_and_none_is_evicted_for_nothing(
     assert used <= budget
     assert not set(evict) & set(pinned)
     assert all(used + sizes[name] > budget for name in evict)
+
+
+def test_a_sleeping_replica_counts_with_what_it_has_kept() -> None:
+    asleep = {"b": 2 * GIB}
+    it = installed_swapper("memory", host_of("a", "b", memory=10, sizes={"a": 8, "b": 8}, asleep=asleep))
+
+    assert it.eviction_for("a", ["b"]) == []
+    asleep["b"] = 3 * GIB
+    assert it.eviction_for("a", ["b"]) == ["b"]
+
+
+def test_a_replica_that_wakes_needs_room() -> None:
+    asleep = {"b": 1 * GIB}
+    it = installed_swapper("memory", host_of("a", "b", memory=10, sizes={"a": 8, "b": 8}, asleep=asleep))
+
+    assert it.eviction_for("b", ["b", "a"]) == ["a"]

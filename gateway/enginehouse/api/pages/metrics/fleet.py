@@ -22,12 +22,19 @@ def fleet_metrics(relay: Relay, engines: ManagedEngines) -> Iterator[Metric]:
     yield numbers(metrics.PENDING, (([each.name], each.pending) for each in backends))
     yield numbers(metrics.HEALTHY, (([each.name], each.health is Health.HEALTHY) for each in backends))
     yield numbers(metrics.LATENCY, (([each.name], each.avg_latency_ms / 1000) for each in backends))
+    yield numbers(metrics.GPU_MEMORY, _gpus(engines))
     yield numbers(metrics.REPLICA_STATE, _states(relay))
     depth = Counter(ticket.replica for ticket in engines.waiting())
     yield numbers(metrics.QUEUE_DEPTH, (([replica], count) for replica, count in depth.items()))
     counters = context.counters
     yield histograms(metrics.SWAPS, counters.swaps.items())
     yield numbers(metrics.EVICTIONS, (([replica], count) for replica, count in counters.evictions.items()))
+
+
+def _gpus(engines: ManagedEngines) -> Numbers:
+    for each in engines.gpus():
+        yield [each.host, str(each.gpu), "used"], each.used
+        yield [each.host, str(each.gpu), "free"], each.free
 
 
 def _states(relay: Relay) -> Numbers:

@@ -1,0 +1,34 @@
+"""GPUs."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU of this machine and its memory in bytes, as NVIDIA's management library (NVML) reports them.
+
+    ``processes``: the bytes that each process holds, by its id. Empty where the library does not say, as in some
+    containers.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    total: int
+    used: int
+    free: int
+    processes: dict[int, int] = {}
+
+
+class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU as operators see it: its memory in bytes, and the replicas whose engines were given it."""
+
+    host: str
+    gpu: int
+    name: str
+    uuid: str
+    total: int
+    used: int
+    free: int
+    replicas: list[str]

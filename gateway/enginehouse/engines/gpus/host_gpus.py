@@ -1,0 +1,161 @@
+"""The GPUs of one host."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.config.schema import HostSettings
+from enginehouse.domain.gpu import Gpu, GpuStatus
+from enginehouse.engines.gpus.assignment import assign, visible
+from enginehouse.engines.gpus.nvml import Nvml
+
+_log = logging.getLogger(__name__)
+
+_LOCAL = "local"
+_nvml = Nvml()
+_REFRESH_S = 5.0
+_PAUSE_S = 0.1
+_FREED_WITHIN_S = 10.0
+_STILL_BYTES = 16 << 20
+"""Memory that becomes free more slowly than this within a pause is not that of an engine that has just ended."""
+
+
+class GpuReader(Protocol):
+    """Reads the GPUs of this machine."""
+
+    def read(self) -> Sequence[Gpu]:
+        """The GPUs now. Blocks for some milliseconds."""
+
+    async def read_aside(self) -> Sequence[Gpu]:
+        """As ``read``, without blocking the event loop."""
+
+
+class HostGpus:
+    """Knows the GPUs of a host, and which engines have which.
+
+    ``reader`` reads those of this machine; ``None`` for a host elsewhere. ``allowed``: the numbers that the host may
+    use, ``None`` for all. ``now``: the last reading of them.
+    """
+
+    def __init__(self, reader: GpuReader | None = None, allowed: Sequence[int] | None = None) -> None:
+        self._reader = reader
+        self.allowed = allowed
+        self.now: Sequence[Gpu] = ()
+        self._assigned: dict[str, Sequence[int]] = {}
+        self._ended: set[int] = set()
+        self._tasks = BackgroundTasks()
+
+    def begin(self) -> None:
+        """Begin to read regularly, if there are GPUs."""
+        if self._reader is not None:
+            self._tasks.start(self._keep_reading())
+
+    def close(self) -> None:
+        """Read no more."""
+        self._tasks.cancel()
+
+    @property
+    def total(self) -> int | None:
+        """The bytes of the GPUs that the configuration lists; ``None`` if it lists none, or they are unknown."""
+        if self.allowed is None or self._reader is None:
+            return None
+        self._take(self._reader.read())
+        return sum(gpu.total for gpu in self.now) or None
+
+    def status(self, host: str) -> Sequence[GpuStatus]:
+        """The last reading, as operators see it."""
+        return [
+            GpuStatus(
+                host=host,
+                gpu=gpu.index,
+                name=gpu.name,
+                uuid=gpu.uuid,
+                total=gpu.total,
+                used=gpu.used,
+                free=gpu.free,
+                replicas=[replica for replica, gpus in self._assigned.items() if gpu.index in gpus],
+            )
+            for gpu in self.now
+        ]
+
+    async def refresh(self) -> None:
+        """Read the GPUs."""
+        if self._reader is not None:
+            self._take(await self._reader.read_aside())
+
+    async def assign(self, replica: str, wanted: int | Sequence[int] | None) -> str:
+        """Choose the GPUs of an engine that is launched now; what ``CUDA_VISIBLE_DEVICES`` is, empty for all.
+
+        Raises ``ConfigError`` if there are not enough.
+        """
+        self.release(replica)
+        if isinstance(wanted, int):
+            await self.refresh()
+        chosen = assign(wanted, self.allowed, self.now, self._assigned.values())
+        if chosen is None:
+            return ""
+        self._assigned[replica] = chosen
+        return visible(chosen)
+
+    def adopt(self, replica: str, gpus: str) -> None:
+        """Note the GPUs of an engine that runs already."""
+        if gpus:
+            self._assigned[replica] = [int(each) for each in gpus.split(",")]
+
+    def release(self, replica: str) -> None:
+        """Note that the engine of ``replica`` has ended."""
+        self._assigned.pop(replica, None)
+
+    def ended(self, processes: Collection[int]) -> None:
+        """Note that these processes of an engine have ended: their memory may become free a little later."""
+        self._ended.update(processes)
+
+    async def used_by(self, processes: Collection[int]) -> int:
+        """The bytes that these processes hold on the GPUs."""
+        if not self.now or not processes:
+            return 0
+        await self.refresh()
+        return sum(size for gpu in self.now for process, size in gpu.processes.items() if process in processes)
+
+    async def until_free(self, replica: str, needed: int | None) -> None:
+        """Wait until the memory of ended engines is free.
+
+        That is when ``needed`` bytes are free on the GPUs of ``replica``, or else when nothing more becomes free.
+        """
+        if not self._ended or not self.now:
+            return
+        ended, self._ended = self._ended, set()
+        own = self._assigned.get(replica)
+        loop = asyncio.get_running_loop()
+        end, before = loop.time() + _FREED_WITHIN_S, -1
+        while loop.time() < end:
+            await self.refresh()
+            gpus = [gpu for gpu in self.now if own is None or gpu.index in own]
+            free = sum(gpu.free for gpu in gpus)
+            held = any(process in ended for gpu in gpus for process in gpu.processes)
+            still = before >= 0 and free - before < _STILL_BYTES
+            if not held and (still or (needed is not None and free >= needed)):
+                return
+            before = free
+            await asyncio.sleep(_PAUSE_S)
+        _log.warning("The memory of ended engines is not free after %g s; %s starts anyway", _FREED_WITHIN_S, replica)
+
+    async def _keep_reading(self) -> None:
+        await self.refresh()
+        while self.now:
+            await asyncio.sleep(_REFRESH_S)
+            await self.refresh()
+
+    def _take(self, read: Sequence[Gpu]) -> None:
+        allowed = self.allowed
+        self.now = [gpu for gpu in read if allowed is None or gpu.index in allowed]
+
+
+def host_gpus(settings: HostSettings) -> HostGpus:
+    """The GPUs of a host. What is free can be read only where its engines run on this machine."""
+    allowed = settings.gpus if isinstance(settings.gpus, list) else None
+    return HostGpus(_nvml if settings.launcher == _LOCAL else None, allowed)

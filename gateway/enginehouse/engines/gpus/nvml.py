@@ -1,0 +1,81 @@
+"""Reads the GPUs of this machine with NVIDIA's management library, if ``nvidia-ml-py`` is installed."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from enginehouse.domain.gpu import Gpu
+
+_log = logging.getLogger(__name__)
+
+_MODULE = "pynvml"
+
+
+class Nvml:
+    """NVIDIA's management library. Loaded by the first ``read``; a machine without it has no GPUs."""
+
+    def __init__(self) -> None:
+        self._library: Any = None
+        self._tried = False
+
+    def read(self) -> Sequence[Gpu]:
+        """The GPUs now, in the order of their numbers. Blocks for some milliseconds; an error is logged once."""
+        if not self._tried:
+            self._tried = True
+            self._library = _load()
+        if self._library is None:
+            return ()
+        try:
+            count = self._library.nvmlDeviceGetCount()
+            return [self._gpu(index) for index in range(count)]
+        except self._library.NVMLError as error:
+            _log.warning("The GPUs cannot be read any more: %s", error)
+            self._library = None
+            return ()
+
+    async def read_aside(self) -> Sequence[Gpu]:
+        """``read`` in a thread."""
+        return await asyncio.to_thread(self.read)
+
+    def _gpu(self, index: int) -> Gpu:
+        library = self._library
+        handle = library.nvmlDeviceGetHandleByIndex(index)
+        memory = library.nvmlDeviceGetMemoryInfo(handle)
+        return Gpu(
+            index=index,
+            uuid=_text(library.nvmlDeviceGetUUID(handle)),
+            name=_text(library.nvmlDeviceGetName(handle)),
+            total=memory.total,
+            used=memory.used,
+            free=memory.free,
+            processes=self._processes(handle),
+        )
+
+    def _processes(self, handle: Any) -> dict[int, int]:
+        try:
+            listed = self._library.nvmlDeviceGetComputeRunningProcesses(handle)
+        except self._library.NVMLError:  # not supported here
+            return {}
+        return {each.pid: each.usedGpuMemory for each in listed if each.usedGpuMemory is not None}
+
+
+def _load() -> Any:
+    """The library, ready for use; ``None`` if the package or the driver is missing."""
+    try:
+        library = importlib.import_module(_MODULE)
+    except ImportError:
+        return None
+    try:
+        library.nvmlInit()
+    except library.NVMLError as error:
+        _log.debug("There are no NVIDIA GPUs here: %s", error)
+        return None
+    return library
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value  # older releases return bytes

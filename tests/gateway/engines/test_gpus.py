@@ -1,0 +1,160 @@
+"""The GPUs of a host: how they are read, who gets which, and when their memory is free again."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import pytest
+
+from enginehouse import ConfigError
+from enginehouse.config.schema import HostSettings
+from enginehouse.domain.gpu import Gpu
+from enginehouse.engines.gpus.assignment import assign
+from enginehouse.engines.gpus.host_gpus import HostGpus, host_gpus
+from enginehouse.engines.gpus.nvml import Nvml
+from tests.support.fake_gpus import GIB, FakeGpus, FakeNvml, gpu
+from tests.support.virtual_time import Run
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    """NVIDIA's library, as ``nvidia-ml-py`` shows it, on a machine with two GPUs."""
+    fake = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(**fake.functions()))
+    return fake
+
+
+def test_the_library_tells_memory_and_processes(library: FakeNvml) -> None:
+    library.processes[1] = {77: 5 * GIB, 78: None}
+    first, second = Nvml().read()
+    assert (first.index, first.name, first.uuid) == (0, "NVIDIA H100", "GPU-0")
+    assert (first.total, first.used, first.free) == (80 * GIB, 2 * GIB, 78 * GIB)
+    assert (first.processes, second.processes) == ({}, {77: 5 * GIB})
+
+
+@pytest.mark.parametrize("lacks", ["package", "driver"])
+def test_a_machine_without_the_library_has_no_gpus(
+    lacks: str, library: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if lacks == "package":
+        monkeypatch.setitem(sys.modules, "pynvml", None)
+    library.broken = True
+    assert Nvml().read() == ()
+
+
+def test_gpus_that_vanish_are_none(library: FakeNvml, caplog: pytest.LogCaptureFixture) -> None:
+    nvml = Nvml()
+    assert len(nvml.read()) == 2
+    library.broken = True
+    assert [*nvml.read(), *nvml.read()] == []
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "allowed", "taken", "given"),
+    [
+        (None, None, [], None),
+        (None, [1], [], [1]),
+        ([0, 2], [0, 1], [], [0, 2]),
+        (1, None, [], [2]),
+        (2, None, [], [1, 2]),
+        (1, [0, 1], [], [1]),
+        (1, None, [[2]], [1]),
+        (1, None, [[2], [1], [0], [0, 1]], [2]),
+        (3, None, [[0]], [0, 1, 2]),
+    ],
+)
+def test_an_engine_gets_the_gpus_with_the_fewest_engines_and_the_most_memory(
+    wanted: int | list[int] | None, allowed: list[int] | None, taken: list[list[int]], given: list[int] | None
+) -> None:
+    gpus = [gpu(0, free=10), gpu(1, free=20), gpu(2, free=30)]
+    assert assign(wanted, allowed, gpus, taken) == given
+
+
+def test_more_gpus_than_there_are_is_an_error_with_a_remedy() -> None:
+    with pytest.raises(ConfigError, match=r"4 GPUs are wanted, and the host has 2.*hosts\.\*\.gpus"):
+        assign(4, [0, 1], [gpu(0), gpu(1)], [])
+    with pytest.raises(ConfigError, match=r"the host has 0.*enginehouse\[gpu\]"):
+        assign(1, None, [], [])
+    assert assign(2, [0, 1], [], []) == [0, 1], "a list needs no library"
+
+
+async def test_two_engines_get_two_gpus_and_give_them_back() -> None:
+    gpus = HostGpus(FakeGpus([gpu(0), gpu(1)]))
+    assert [await gpus.assign(name, 1) for name in ("a", "b", "c")] == ["0", "1", "0"]
+    gpus.release("b")
+    assert await gpus.assign("d", 1) == "1"
+    gpus.adopt("e", "0,1")
+    assert [each.replicas for each in gpus.status("local")] == [["a", "c", "e"], ["d", "e"]]
+
+
+async def test_a_process_counts_on_every_gpu() -> None:
+    gpus = HostGpus(FakeGpus([gpu(0, processes={7: 3, 8: 4}), gpu(1, processes={7: 5})]))
+    await gpus.refresh()
+    assert (await gpus.used_by([7, 9]), await gpus.used_by([])) == (8, 0)
+
+
+def test_only_the_gpus_of_a_list_make_the_budget(library: FakeNvml) -> None:
+    assert host_gpus(HostSettings(gpus=[1])).total == 80 * GIB
+    assert host_gpus(HostSettings()).total is None
+    assert host_gpus(HostSettings(gpus=[1], launcher="elsewhere")).total is None
+
+
+class FallingMemory(FakeGpus):
+    """Frees some memory with each reading."""
+
+    def __init__(self, free: Sequence[int], holds_until: int = 0) -> None:
+        super().__init__([])
+        self.readings = 0
+        self._free = free
+        self._holds_until = holds_until
+
+    def read(self) -> list[Gpu]:
+        free = self._free[min(self.readings, len(self._free) - 1)]
+        held = {7: 1} if self.readings < self._holds_until else {}
+        self.readings += 1
+        return [gpu(0, free=free, processes=held)]
+
+
+@pytest.mark.parametrize(
+    ("free", "holds_until", "needed", "readings"),
+    [
+        ([10, 10, 10], 0, None, 2),
+        ([10, 20, 30, 30], 0, None, 4),
+        ([10, 20, 30, 40, 50], 0, 30, 3),
+        ([10, 10, 10, 10], 3, 5, 4),
+        ([10, 20, 20], 0, 70, 3),
+    ],
+)
+def test_a_start_waits_until_the_memory_of_what_has_ended_is_free(
+    free: list[int], holds_until: int, needed: int | None, readings: int, in_virtual_time: Run
+) -> None:
+    async def scenario() -> None:
+        reader = FallingMemory([0, *[size * GIB for size in free]], holds_until + 1)
+        gpus = HostGpus(reader)
+        await gpus.refresh()
+        size = None if needed is None else needed * GIB
+        await gpus.until_free("a", size)
+        assert reader.readings == 1, "nothing has ended"
+        gpus.ended([7])
+        await gpus.until_free("a", size)
+        assert reader.readings == 1 + readings
+
+    in_virtual_time(scenario())
+
+
+def test_memory_that_is_never_freed_does_not_hold_a_start_for_ever(
+    in_virtual_time: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        gpus = HostGpus(FallingMemory([10], holds_until=10_000))
+        await gpus.refresh()
+        gpus.ended([7])
+        await gpus.until_free("a", None)
+        assert 10 <= asyncio.get_running_loop().time() < 11
+
+    in_virtual_time(scenario())
+    assert "starts anyway" in caplog.text
