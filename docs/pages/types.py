@@ -68,7 +68,7 @@ _DOOR = {
 """The sections and their modules. What the door imports from other modules goes into a last section."""
 
 _TESTING = {
-    "Makers and fakes": ("testing.make", "testing.fake_effects", "testing.fake_engine"),
+    "Makers and fakes": ("testing.make", "testing.fake_effects", "testing.fake_engine", "testing.played_server"),
     "Conformance checks": (
         "testing.checks.extractors",
         "testing.checks.routing",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tests.support.plain_httpx import post
 
 LEAD = 0.01
-"""In nats. Engines of one kind differ by less than a tenth of that, llama.cpp and vLLM by half of it."""
+"""In nats. Two llama-servers differ by less; llama.cpp and vLLM differ by up to 0.005 in each figure."""
 
 
 class ClearAnswer(NamedTuple):
@@ -24,11 +24,11 @@ class ClearAnswer(NamedTuple):
     text: str
 
 
-def clear_answers(url: str, model: str, tokens: int, count: int) -> list[ClearAnswer]:
+def clear_answers(url: str, model: str, tokens: int, count: int, lead: float = LEAD) -> list[ClearAnswer]:
     """The first ``count`` prompts with a clear answer of so many ``tokens``, as a llama-server at ``url`` tells it."""
     found: list[ClearAnswer] = []
     for number in range(1000):
-        answer = _asked(url, model, f"Tell story {number}", tokens)
+        answer = _asked(url, model, f"Tell story {number}", tokens, lead)
         if answer is not None:
             found.append(answer)
         if len(found) == count:
@@ -36,13 +36,13 @@ def clear_answers(url: str, model: str, tokens: int, count: int) -> list[ClearAn
     raise AssertionError(f"only {len(found)} prompts have a clear answer of {tokens} tokens")
 
 
-def _asked(url: str, model: str, prompt: str, tokens: int) -> ClearAnswer | None:
+def _asked(url: str, model: str, prompt: str, tokens: int, lead: float) -> ClearAnswer | None:
     body = {"model": model, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "logprobs": 2}
     answer = post(f"{url}/v1/completions", json=body, timeout=60)
     assert answer.status_code == 200, answer.text
     [choice] = answer.json()["choices"]
     steps = choice["logprobs"]["content"]
-    if min(_leads(steps)) < LEAD:
+    if min(_leads(steps)) < lead:
         return None
     return ClearAnswer(prompt, [step["id"] for step in steps], choice["text"])
 

@@ -12,6 +12,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from enginehouse.testing import check_driver
 from enginehouse.testing.gateway import RunningGateway
 from enginehouse_llamacpp import LlamaCppDriver
+from tests.support.engine_runs import drains, embeds, shows_metrics, stops_for_a_client_that_leaves
 from tests.support.real_engines import find_llama_server
 
 pytestmark = pytest.mark.engine
@@ -32,12 +33,21 @@ args = ["-t", "1", "--no-warmup"]
 context_length = 2048
 preload = true
 
+[models.vectors]
+driver = "llamacpp"
+path = "{engine.model}"
+args = ["-t", "1", "--no-warmup"]
+options = {{ embedding = true, pooling = "mean" }}
+
+[scheduling]
+swapper = "memory"
+
 [routing.aliases]
 "gpt-4" = "tiny:1m"
 """
     path = f"{engine.program.parent}{os.pathsep}{os.environ['PATH']}"
     with RunningGateway(config, {"PATH": path}) as gateway:
-        gateway.until(lambda status: status["replicas"][0]["state"] == "ready")
+        gateway.until(lambda status: "ready" in {each["state"] for each in status["replicas"]})
         yield gateway
 
 
@@ -81,5 +91,20 @@ def test_a_conversation_that_does_not_fit_is_refused_before_the_engine_sees_it(c
 
 
 def test_its_driver_passes_the_check_on_it(gateway: RunningGateway) -> None:
-    [backend] = gateway.status()["backends"]
-    check_driver(LlamaCppDriver, backend["url"] or f"{gateway.url}/upstream/tiny:1m", "tiny:1m")
+    check_driver(LlamaCppDriver, f"{gateway.url}/upstream/tiny:1m", "tiny:1m")
+
+
+def test_its_figures_are_on_the_gateways_page(gateway: RunningGateway) -> None:
+    shows_metrics(gateway, "tiny:1m", "llamacpp:")
+
+
+async def test_it_stops_for_a_client_that_leaves(gateway: RunningGateway) -> None:
+    await stops_for_a_client_that_leaves(gateway, "tiny:1m", 1500)
+
+
+async def test_it_drains(gateway: RunningGateway) -> None:
+    await drains(gateway, "tiny:1m", "tiny:1m", 1000)
+
+
+def test_a_model_made_for_it_embeds(gateway: RunningGateway) -> None:
+    embeds(gateway, "vectors")

@@ -11,6 +11,7 @@ import pytest
 from enginehouse.testing import check_driver
 from enginehouse.testing.gateway import RunningGateway
 from enginehouse_vllm import VllmDriver
+from tests.support.engine_runs import drains, shows_metrics, stops_for_a_client_that_leaves
 from tests.support.paths import ROOT
 from tests.support.plain_httpx import get, post
 from tests.support.real_engines import find_vllm
@@ -60,3 +61,15 @@ def test_tokens_are_counted_at_the_gateways_own_door(gateway: RunningGateway) ->
     answer = post(f"{gateway.url}/tokenize", json={"model": "tiny", "prompt": "hello world"})
     assert answer.status_code == 200
     assert answer.json()["count"] == len(answer.json()["tokens"]) > 0
+
+
+def test_its_figures_are_on_the_gateways_page(gateway: RunningGateway) -> None:
+    shows_metrics(gateway, "tiny", "vllm:")
+
+
+async def test_it_stops_for_a_client_that_leaves(gateway: RunningGateway) -> None:
+    await stops_for_a_client_that_leaves(gateway, "tiny", 1500)
+
+
+async def test_it_drains(gateway: RunningGateway) -> None:
+    await drains(gateway, "tiny", "tiny", 300)

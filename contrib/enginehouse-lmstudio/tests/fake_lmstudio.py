@@ -7,37 +7,30 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
+from enginehouse.testing import PlayedServer
 
-class FakeLMStudio:
+
+class FakeLMStudio(PlayedServer):
     """``models``: key -> type. ``open``: loads end once it is set. ``room``: how many fit. ``loads``: so far."""
 
     def __init__(self, **models: str) -> None:
+        super().__init__()
         self.models = models
         self.instances: dict[str, list[str]] = {key: [] for key in models}
         self.open = threading.Event()
         self.open.set()
         self.room = 100
         self.loads: list[str] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> FakeLMStudio:
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.open.set()
-        self._server.shutdown()
-        self._server.server_close()
+        super().__exit__(kind, error, trace)
 
     def running(self) -> list[str]:
         return [key for key, instances in self.instances.items() if instances]
@@ -91,27 +84,3 @@ class FakeLMStudio:
         return entry | (
             {"capabilities": {"vision": False, "trained_for_tool_use": True}} if entry["type"] == "llm" else {}
         )
-
-
-def _handler(server: FakeLMStudio) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            self._answer(*server.get(self.path))
-
-        def do_POST(self) -> None:
-            self._answer(*server.post(self.path, json.loads(self.rfile.read(int(self.headers["content-length"])))))
-
-        def _answer(self, status: int, body: Any) -> None:
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    return Handler

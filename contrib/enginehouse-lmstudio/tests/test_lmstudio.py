@@ -98,9 +98,4 @@ def test_servers_load_side_by_side_and_what_is_ready_does_not_wait(server: FakeL
 @pytest.mark.skipif(REAL not in os.environ, reason=f"{REAL} names no server")
 def test_a_real_server() -> None:
     url = os.environ[REAL]
-    assert ask(url, "healthy")
-    model = (ask(url, "models"))[0].name
-    ask(url, "load", model)
-    assert model in {loaded.name for loaded in ask(url, "loaded")}
-    ask(url, "unload", model)
-    assert model not in {loaded.name for loaded in ask(url, "loaded")}
+    check_driver(LMStudioDriver, url, ask(url, "models")[0].name)

@@ -8,35 +8,22 @@
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any
+
+from enginehouse.testing import PlayedServer
 
 GIB = 1024**3
 
 
-class FakeOllama:
+class FakeOllama(PlayedServer):
     """``models``: name -> capabilities. ``room``: how many fit. ``loads``: those loaded so far."""
 
     def __init__(self, **models: list[str]) -> None:
+        super().__init__()
         self.models = models
         self.running: list[str] = []
         self.room = 100
         self.loads: list[str] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> FakeOllama:
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
     def get(self, path: str) -> tuple[int, Any]:
         if path == "/api/version":
@@ -50,6 +37,9 @@ class FakeOllama:
 
     def post(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
         name = body["model"]
+        if path == "/api/pull":
+            lines = PULL if name != "nosuch" else [{"error": "pull model manifest: file does not exist"}]
+            return 200, b"".join(json.dumps(line).encode() + b"\n" for line in lines)
         if name not in self.models:
             return 404, {"error": f"model '{name}' not found"}
         if path == "/api/show":
@@ -86,34 +76,3 @@ PULL = [
     {"status": "verifying sha256 digest"},
     {"status": "success"},
 ]
-
-
-def _handler(server: FakeOllama) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            self._answer(*server.get(self.path))
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            if self.path == "/api/pull":
-                lines = PULL if body["model"] != "nosuch" else [{"error": "pull model manifest: file does not exist"}]
-                self._send(200, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
-            else:
-                self._answer(*server.post(self.path, body))
-
-        def _answer(self, status: int, body: Any) -> None:
-            self._send(status, json.dumps(body).encode())
-
-        def _send(self, status: int, data: bytes) -> None:
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    return Handler

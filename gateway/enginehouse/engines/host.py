@@ -241,6 +241,7 @@ class Host(QueueListener):
         before, known, self._context = self._context, self._managed, change.context
         self._publisher.context = change.context
         self._servers.reconfigure(change.context)
+        self.pool.gpus.reconfigure(change.context.host_settings(self.name))
         restored = [replica for replica in change.managed if self._retiring.pop(replica, None) is not None]
         self._managed = {**change.managed, **{replica: known[replica] for replica in self._retiring}}
         self._idle.reconfigure({replica: managed.model.ttl for replica, managed in change.managed.items()})

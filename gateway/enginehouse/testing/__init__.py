@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from enginehouse.testing.fake_engine import FakeEngineClient
     from enginehouse.testing.installed import check_type, create, installed_plugins
     from enginehouse.testing.make import candidate, request, requirements
+    from enginehouse.testing.played_server import PlayedServer
 
 __all__ = [
     "AtMost",
@@ -43,6 +44,7 @@ __all__ = [
     "FakeSwap",
     "HttpEngineClient",
     "OneAtATime",
+    "PlayedServer",
     "SlowPluginWarning",
     "candidate",
     "check_command",
@@ -84,6 +86,7 @@ _MODULES = (
     "enginehouse.testing.fake_engine",
     "enginehouse.testing.installed",
     "enginehouse.testing.make",
+    "enginehouse.testing.played_server",
 )
 
 if not TYPE_CHECKING:

@@ -158,3 +158,12 @@ def test_memory_that_is_never_freed_does_not_hold_a_start_for_ever(
 
     in_virtual_time(scenario())
     assert "starts anyway" in caplog.text
+
+
+async def test_what_is_launched_after_a_reload_gets_other_gpus() -> None:
+    gpus = HostGpus(FakeGpus([gpu(0), gpu(1)]), [0])
+    assert await gpus.assign("a", 1) == "0"
+    gpus.reconfigure(HostSettings(gpus=[1]))
+    assert await gpus.assign("b", 1) == "1"
+    gpus.reconfigure(HostSettings())
+    assert await gpus.assign("c", None) == ""

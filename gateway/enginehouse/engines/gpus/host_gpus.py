@@ -49,6 +49,10 @@ class HostGpus:
         self._ended: set[int] = set()
         self._tasks = BackgroundTasks()
 
+    def reconfigure(self, settings: HostSettings) -> None:
+        """Use other GPUs for what is launched from now on."""
+        self.allowed = _allowed(settings)
+
     def begin(self) -> None:
         """Begin to read regularly, if there are GPUs."""
         if self._reader is not None:
@@ -157,5 +161,8 @@ class HostGpus:
 
 def host_gpus(settings: HostSettings) -> HostGpus:
     """The GPUs of a host. What is free can be read only where its engines run on this machine."""
-    allowed = settings.gpus if isinstance(settings.gpus, list) else None
-    return HostGpus(_nvml if settings.launcher == _LOCAL else None, allowed)
+    return HostGpus(_nvml if settings.launcher == _LOCAL else None, _allowed(settings))
+
+
+def _allowed(settings: HostSettings) -> Sequence[int] | None:
+    return settings.gpus if isinstance(settings.gpus, list) else None

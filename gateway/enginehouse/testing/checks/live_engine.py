@@ -127,6 +127,7 @@ def _check_load(it: Driver, client: HttpEngineClient, model: str) -> None:
         response.readline()
         _until(lambda: running() == 1, "status must count a running request")
     finally:
+        response.close()  # the connection of an answer that ends with it is the answer's own
         connection.close()
     _until(lambda: running() == 0, "the engine must abort a request whose client has left")
 
