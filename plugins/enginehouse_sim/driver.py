@@ -33,6 +33,7 @@ class SimDriver(OpenAICompatibleDriver):
     Options = SimOptions
     health_path = "/health"
     streams = StreamTraits(added=("token_ids",), withholds_stop=True, default_max_tokens=16, caches_prefixes=True)
+    hands_over = True
 
     def command(self, spec: LaunchSpec) -> Sequence[str]:
         """Launch a simulated engine with one model; ``spec.path`` is ignored.

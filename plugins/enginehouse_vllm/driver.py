@@ -36,6 +36,7 @@ class VllmDriver(OpenAICompatibleDriver):
     how_to_install = "`pip install vllm`"
     health_path = "/health"
     streams = StreamTraits(added=("token_ids",), withholds_stop=True, default_max_tokens=16, caches_prefixes=True)
+    hands_over = True
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
         if not spec.path:

@@ -43,6 +43,8 @@ class Route(msgspec.Struct, frozen=True):
     """The models considered, in order. The last one is the chosen replica's."""
     details: RouteDetails | None = None
     """Only of traced requests."""
+    prefill: Candidate | None = None
+    """The replica that reads the prompt for ``chosen``, if another one does."""
 
     @property
     def model(self) -> str:

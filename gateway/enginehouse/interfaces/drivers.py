@@ -112,6 +112,9 @@ class Driver(ABC):
     """How to get the engine's program, for people who lack it: ``brew install llama.cpp``."""
     streams: StreamTraits = StreamTraits()
     """How the engine's streams are made."""
+    hands_over: bool = False
+    """Whether one engine can read a prompt and hand its KV cache over to another one, with vLLM's
+    ``kv_transfer_params``."""
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
         """The launch line of a managed engine, or ``None`` if the model needs a ``command`` in its configuration.

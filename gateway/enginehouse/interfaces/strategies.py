@@ -29,6 +29,15 @@ class Strategy(ABC):
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         """Return one of ``candidates``, of which there is at least one."""
 
+    def pick_decode(
+        self, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate
+    ) -> Candidate | None:
+        """Return the candidate that answers after ``prefill``, which ``pick`` returned, has read the prompt.
+
+        ``None`` or ``prefill``: the same one does both. Called only where this method is overridden.
+        """
+        return None
+
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         """Return a verdict on each candidate, in their order, without changing any state.
 

@@ -17,7 +17,9 @@ from enginehouse.relay.engine_job import EngineCall, EngineJob
 from enginehouse.relay.exchange import Exchange
 from enginehouse.relay.form_job import FormJob, UploadJob
 from enginehouse.relay.gathering.gathering_door import GatheringDoor
+from enginehouse.relay.gathering.gathering_hand_over_job import GatheringHandOverJob
 from enginehouse.relay.gathering.gathering_job import GatheringJob
+from enginehouse.relay.hand_over_job import HandOverJob
 from enginehouse.relay.headers import find_request_id
 from enginehouse.relay.inference_job import InferenceJob
 from enginehouse.relay.live_request import LiveRequest
@@ -44,11 +46,13 @@ class Relay:
 
     def open(self, door: Door, path: str, headers: Headers) -> Exchange:
         """A new exchange; the door then calls its ``begin`` or, if it refuses the request itself, ``cancel``."""
-        request_id = self._request_id(headers)
+        request_id, hands_over = self._request_id(headers), self.context.router.hands_over
         if self.context.gather:
-            exchange = Exchange(GatheringJob(self.context, path, headers, request_id), GatheringDoor(door))
+            gathering = GatheringHandOverJob if hands_over else GatheringJob
+            exchange = Exchange(gathering(self.context, path, headers, request_id), GatheringDoor(door))
         else:
-            exchange = Exchange(InferenceJob(self.context, path, headers, request_id), door)
+            job = HandOverJob if hands_over else InferenceJob
+            exchange = Exchange(job(self.context, path, headers, request_id), door)
         self._begun(exchange)
         return exchange
 

@@ -98,6 +98,14 @@ class GuardedStrategy(Strategy):
             raise wrong_result(self._plugin, f"picked '{chosen.replica}', which is none of the given candidates")
         raise wrong_result(self._plugin, f"picked {_of_type(chosen)} instead of a candidate")
 
+    def pick_decode(
+        self, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate
+    ) -> Candidate | None:
+        chosen = self._strategy.pick_decode(requirements, candidates, prefill)
+        if chosen is None or any(candidate is chosen for candidate in candidates):
+            return chosen
+        raise wrong_result(self._plugin, f"returned {_of_type(chosen)} from pick_decode instead of a candidate")
+
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         verdicts = self._strategy.explain(requirements, candidates)
         if not isinstance(verdicts, (list, tuple)) or not all(isinstance(each, Verdict) for each in verdicts):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+import msgspec
+
 from enginehouse.config.rescheduling import ReschedulingSettings
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.instance import ClusterView
@@ -114,6 +116,23 @@ class Router:
             return None
         joined = extractors[0].joined(extractors[1:])
         return joined.extract if joined is not None else None
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether the strategy may pick one replica for the prompt and another one for the answer."""
+        return self._strategy_runner.hands_over
+
+    def hand_over(
+        self, requirements: Requirements, snapshot: RoutingSnapshot, route: Route, exclude: Collection[str] = ()
+    ) -> Route:
+        """``route``, or the one in which another replica of its model answers after the chosen one read the prompt."""
+        model = route.chosen.model
+        served = msgspec.structs.replace(requirements, model=model)
+        candidates = self._candidates(model, served, snapshot, exclude)
+        decode = self._strategy_runner.pick_decode(served, candidates, route.chosen)
+        if decode is None or decode.replica == route.chosen.replica:
+            return route
+        return msgspec.structs.replace(route, chosen=decode, prefill=route.chosen)
 
     def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
         """Hand the figures of all engines to the strategy."""

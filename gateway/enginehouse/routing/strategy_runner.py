@@ -20,11 +20,15 @@ from enginehouse.telemetry.plugin_times import SampledCall
 
 
 class StrategyRunner:
-    """The strategy. What it raises becomes ``PluginFailed``, except for a ``RequestError``."""
+    """The strategy. What it raises becomes ``PluginFailed``, except for a ``RequestError``.
+
+    ``hands_over``: it may pick one candidate for the prompt and another one for the answer.
+    """
 
     def __init__(self, plugin: PluginId, strategy: Strategy) -> None:
         self._plugin = plugin
         self._strategy = strategy if plugin.trusted else GuardedStrategy(plugin, strategy)
+        self.hands_over = type(strategy).pick_decode is not Strategy.pick_decode
         self.sampled = SampledCall(plugin, self._strategy.pick)
 
     @property
@@ -44,6 +48,12 @@ class StrategyRunner:
             raise
         except BaseException as error:
             raise plugin_failed(self._plugin, error) from error
+
+    def pick_decode(
+        self, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate
+    ) -> Candidate | None:
+        with plugin_errors(self._plugin):
+            return self._strategy.pick_decode(requirements, candidates, prefill)
 
     def rehearse(
         self, requirements: Requirements, candidates: Sequence[Candidate]

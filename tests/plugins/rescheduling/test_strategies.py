@@ -105,3 +105,81 @@ def test_a_request_that_no_instance_can_begin_in_time_is_refused(tmp_path: Path,
         return
     with pytest.raises(RateLimited, match=r"within 5\.1 s"):
         picked(made, prompt, ABC[:2])
+
+
+def decodes(name: str, batch: int, tokens: int, **fields: Any) -> Any:
+    return instance(
+        name,
+        scheduler_running_to_decode_requests_num=batch,
+        scheduler_running_to_decode_tokens_num=tokens,
+        timestamp_ms=NOW_MS,
+        **fields,
+    )
+
+
+def both(made: Strategy, tokens: int = 100, candidates: Any = ABC) -> tuple[str, str | None]:
+    """Who reads a prompt, and who answers if it is another one."""
+    prefill = made.pick(asks(tokens), candidates)
+    decode = made.pick_decode(asks(tokens), candidates, prefill)
+    return prefill.backend, decode.backend if decode is not None and decode is not prefill else None
+
+
+@pytest.mark.parametrize("type", ["llumnix_load", "slo"])
+def test_instances_with_roles_share_a_request(type: str) -> None:
+    prefill = [prompts(name, 0, role=Role.PREFILL) for name in "ab"]
+    made = strategy(type, *prefill, prompts("c", 0, role=Role.DECODE))
+
+    assert [both(made, 1000) for _ in range(2)] == [("a", "c"), ("b", "c")]
+
+
+def test_the_decode_instance_with_the_least_load_answers() -> None:
+    made = strategy(
+        "llumnix_load",
+        prompts("a", 0, role=Role.PREFILL),
+        instance("b", 0.5, role=Role.DECODE),
+        instance("c", 0.4, role=Role.DECODE),
+    )
+
+    assert both(made) == ("a", "c")
+
+
+def test_without_both_roles_one_instance_does_both() -> None:
+    assert both(strategy("llumnix_load", prompts("a", 0), prompts("b", 10)), candidates=ABC[:2]) == ("a", None)
+    alone = strategy("llumnix_load", prompts("a", 0, role=Role.DECODE), prompts("b", 10))
+    assert both(alone, candidates=ABC[:2]) == ("a", None)
+
+
+def test_an_answer_that_no_instance_can_give_in_time_is_refused(tmp_path: Path) -> None:
+    settings = msgspec.convert(half_batch_profile(tmp_path), ReschedulingSettings)
+    made = strategy(
+        "slo", prompts("a", 0, role=Role.PREFILL), decodes("b", 84, 8400, role=Role.DECODE), settings=settings
+    )
+    with pytest.raises(RateLimited, match=r"make a token within 0\.0425 s"):
+        both(made, candidates=ABC[:2])
+
+
+def adaptive(tmp_path: Path, *instances: Any) -> Strategy:
+    settings = msgspec.convert({**half_batch_profile(tmp_path), "adaptive_pd": True}, ReschedulingSettings)
+    return strategy("slo", *instances, settings=settings)
+
+
+def test_with_adaptive_pd_an_idle_instance_reads_and_the_fullest_fast_one_answers(tmp_path: Path) -> None:
+    """Half a millisecond for each request that decodes: ``b`` takes 30 ms, ``c`` 20 ms."""
+    made = adaptive(tmp_path, prompts("a", 0), decodes("b", 59, 5900), decodes("c", 39, 3900))
+
+    assert both(made) == ("a", "b")
+
+
+def test_with_adaptive_pd_the_fastest_answers_if_none_is_fast_enough(tmp_path: Path) -> None:
+    slow, slower = decodes("b", 89, 8900), decodes("c", 99, 9900)
+    made = adaptive(tmp_path, prompts("a", 0, reserved=Role.PREFILL), slow, slower)
+
+    assert both(made) == ("a", "b")
+
+
+def test_with_adaptive_pd_reserved_instances_keep_to_their_part(tmp_path: Path) -> None:
+    made = adaptive(
+        tmp_path, prompts("a", 900, reserved=Role.PREFILL), prompts("b", 0, reserved=Role.DECODE), prompts("c", 950)
+    )
+
+    assert both(made) == ("a", "b")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -77,3 +78,40 @@ def test_a_replay_with_moves_is_the_same_each_time() -> None:
     first, second = (replayed(together(8, 300))[0] for _ in range(2))
     assert first.gaps == second.gaps
     assert list(first.durations) == list(second.durations)
+
+
+ROLES = """
+[routing]
+strategy = "llumnix_load"
+
+[rescheduling]
+enabled = true
+interval = "100ms"
+policies = []
+
+[backends.reads]
+url = "http://reads"
+driver = "sim"
+role = "prefill"
+
+[backends.answers]
+url = "http://answers"
+driver = "sim"
+role = "decode"
+"""
+
+
+def test_one_engine_reads_prompts_and_another_one_answers(tmp_path: Path) -> None:
+    (tmp_path / "roles.toml").write_text(ROLES)
+    trace = [TraceRequest(arrival=1 + n, input_length=4000, output_length=30) for n in range(3)]
+    setting = Setting(
+        gateway=VirtualSettings(file=tmp_path / "roles.toml"), core=CoreSettings(profile="h100-llama3-8b")
+    )
+    record = GatewayReplay(trace, setting).run()
+    reads, answers = record.instances
+
+    assert (reads.requests, answers.requests) == (0, 3)
+    assert reads.busy > 3 * 0.1, "each prompt takes more than 100 ms"
+    assert answers.busy / answers.steps < 0.01, "no step of the other one reads a prompt"
+    assert all(first > 0.1 for first in record.times_to_first)
+    assert record.output_tokens == 90

@@ -39,7 +39,10 @@ class VirtualEngines(ABC):
 
     @abstractmethod
     def serve(self, request: VirtualRequest) -> None:
-        """A request reaches the engine of ``request.route``. Report its answer and its end to ``request``."""
+        """A request reaches the engine of ``request.route``. Report its answer and its end to ``request``.
+
+        If the route has a ``prefill``, the engine of that one reads the prompt first.
+        """
 
     @abstractmethod
     def refuse(self, request: VirtualRequest, error: RequestError) -> None:

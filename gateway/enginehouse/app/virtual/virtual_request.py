@@ -98,7 +98,10 @@ class VirtualRequest:
 
     def _find_route(self, failed: tuple[str, ...]) -> Route:
         gateway = self._gateway
-        return gateway.router.route(self.requirements, gateway.fleet.snapshot, failed)
+        route = gateway.router.route(self.requirements, gateway.fleet.snapshot, failed)
+        if not gateway.router.hands_over:
+            return route
+        return gateway.router.hand_over(self.requirements, gateway.fleet.snapshot, route, failed)
 
     def _find_other(self, failed: tuple[str, ...]) -> tuple[Route, bytes] | None:
         try:

@@ -14,6 +14,7 @@ import msgspec
 
 from enginehouse import (
     Body,
+    Candidate,
     Capabilities,
     InferenceRequest,
     InstanceMetadata,
@@ -32,6 +33,7 @@ from enginehouse_sim.options import engine_flags
 from enginehouse_sim.simulator.core.build import build_core, kv_shape
 from enginehouse_sim.simulator.core.options import with_flags
 from enginehouse_sim.simulator.core.settings import CoreSettings
+from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.external_store import ExternalStore
 from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
 from enginehouse_sim.simulator.replay.figures.record import Record, RequestRecord
@@ -97,6 +99,7 @@ class GatewayReplay(VirtualEngines):
         self._model = ""
         self._live = 0
         self._engines: dict[str, PlayedEngine] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._stores: dict[tuple[frozenset[str], int], ExternalStore] = {}
         self._moves = Moves(lambda: self._loop.time(), self._begin_step, KvTransfer(kv_shape(setting.core)))
         self._steps: list[tuple[float, int, PlayedEngine]] = []
@@ -172,12 +175,27 @@ class GatewayReplay(VirtualEngines):
         asked.engine, asked.engine_id = engine, str(asked.number)
         if self._on_routed is not None:
             self._on_routed(asked.number, engine.instance.name)
-        if engine.add(asked.trace, asked.number, record, self._loop.time()):
+        prefill = request.route.prefill
+        if prefill is not None and (wanted := engine.wanted(asked.trace, asked.number, self._loop.time())):
+            task = self._loop.create_task(self._hand_over(prefill, wanted, record, engine))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        elif engine.add(asked.trace, asked.number, record, self._loop.time()):
             self._begin_step(engine)
         else:
             request.answered()
             request.ended(400)
             self._reject(TOO_LONG)
+
+    async def _hand_over(
+        self, prefill: Candidate, wanted: RequestState, record: RequestRecord, engine: PlayedEngine
+    ) -> None:
+        """Let the engine of ``prefill`` read the prompt of ``wanted``, and ``engine`` make the answer."""
+        prefill.load.begin()
+        await self._moves.read_prompt(wanted, self._engines[prefill.backend])
+        prefill.load.end()
+        engine.attach(wanted, record, self._loop.time(), copied=len(wanted.prompt_token_ids))
+        self._begin_step(engine)
 
     def refuse(self, request: VirtualRequest, error: RequestError) -> None:
         self._reject(error.code)
@@ -210,7 +228,7 @@ class GatewayReplay(VirtualEngines):
 
     def _engine(self, backend: VirtualBackend) -> PlayedEngine:
         settings, rescheduling = self._core(backend), self._gateway.config.rescheduling
-        copies = rescheduling.enabled and "llumlet" in rescheduling.migrators
+        copies = (rescheduling.enabled and "llumlet" in rescheduling.migrators) or self._gateway.router.hands_over
         migrated_kv = MigratedKv() if copies else None
         sources = [migrated_kv] if migrated_kv is not None else []
         core = build_core(settings, sources=sources, store=self._store(backend, settings), makes_text=False)

@@ -90,6 +90,13 @@ class PlayedEngine:
 
     def add(self, asked: TraceRequest, number: int, request: RequestRecord, at: float) -> bool:
         """Add the request ``asked``, which is the ``number``-th, at a time. ``False`` if it can never run."""
+        wanted = self.wanted(asked, number, at)
+        if wanted is not None:
+            self._begin(wanted, request, at)
+        return wanted is not None
+
+    def wanted(self, asked: TraceRequest, number: int, at: float) -> RequestState | None:
+        """The request ``asked`` as engines have it; ``None`` if it can never run here."""
         state = self._core.scheduler.state
         constants = state.constants
         prompt = prompt_of(asked, number) if self._core.makes_text else [0] * asked.input_length
@@ -101,10 +108,9 @@ class PlayedEngine:
             arrival_time=at,
         )
         if asked.input_length + wanted.max_tokens > constants.max_model_len or never_fits(state, wanted):
-            return False
+            return None
         wanted.block_hashes = block_hashes_of(asked, number, constants.block_size)
-        self._begin(wanted, request, at)
-        return True
+        return wanted
 
     def attach(self, wanted: RequestState, request: RequestRecord, at: float, copied: int = 0) -> None:
         """Add a request that another engine began; the KV of its first ``copied`` tokens is here."""
