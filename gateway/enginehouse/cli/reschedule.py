@@ -50,6 +50,8 @@ def reschedule(config: Path | None, urls: tuple[str, ...], key: str | None, once
         )
         for url in urls
     }
+    if not once:
+        click.echo(f"watching {', '.join(urls)} every {settings.interval:g} s")
     with ThreadPoolExecutor(_MOST_AT_ONCE) as executor:
         while True:
             began = time.monotonic()

@@ -14,6 +14,7 @@ from enginehouse import (
     migration_budget,
     select_requests,
 )
+from enginehouse_rescheduling.migrators.instance_index import InstanceIndex
 
 
 class Replay(Migrator):
@@ -21,11 +22,14 @@ class Replay(Migrator):
 
     _means: MigrationMeans
 
+    def __init__(self) -> None:
+        self._index = InstanceIndex()
+
     def prepare(self, means: MigrationMeans) -> None:
         self._means = means
 
     def why_not(self, migration: Migration, view: ClusterView) -> str:
-        known = {each.id for each in view.instances}
+        known = self._index.of(view).keys()
         return "" if {migration.source, migration.destination} <= known else "the view does not have both instances"
 
     async def migrate(self, migration: Migration) -> Migrated:

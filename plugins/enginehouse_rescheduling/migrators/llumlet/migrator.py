@@ -18,6 +18,7 @@ from enginehouse import (
     UpstreamError,
     gateway_request_id,
 )
+from enginehouse_rescheduling.migrators.instance_index import InstanceIndex
 
 _VALUES = {"NUM_REQ": "num_reqs", "TOKEN": "num_tokens", "RATIO": "kv_cache_usage_ratio"}
 
@@ -33,15 +34,19 @@ class Llumlet(Migrator):
 
     _means: MigrationMeans
 
+    def __init__(self) -> None:
+        self._index = InstanceIndex()
+
     def prepare(self, means: MigrationMeans) -> None:
         self._means = means
+        self._has_grpc = _has_grpc()  # now, because the import takes long
 
     def why_not(self, migration: Migration, view: ClusterView) -> str:
-        instances = {each.id: each for each in view.instances}
+        instances = self._index.of(view)
         source, destination = instances.get(migration.source), instances.get(migration.destination)
         if source is None or destination is None:
             return "the view does not have both instances"
-        if not _has_grpc():
+        if not self._has_grpc:
             return "gRPC is not installed: pip install 'enginehouse[llumlet]'"
         return _no_llumlet(source) or _no_kv_port(destination)
 

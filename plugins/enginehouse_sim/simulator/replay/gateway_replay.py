@@ -192,7 +192,7 @@ class GatewayReplay(VirtualEngines):
     ) -> None:
         """Let the engine of ``prefill`` read the prompt of ``wanted``, and ``engine`` make the answer."""
         prefill.load.begin()
-        await self._moves.read_prompt(wanted, self._engines[prefill.backend])
+        await self._moves.read_prompt(wanted, record, self._engines[prefill.backend])
         prefill.load.end()
         engine.attach(wanted, record, self._loop.time(), copied=len(wanted.prompt_token_ids))
         self._begin_step(engine)

@@ -54,12 +54,13 @@ class Moves:
             raise CannotContinue("The stream has ended")
         self._hand_over(moved, source, destination)
 
-    async def read_prompt(self, wanted: RequestState, engine: PlayedEngine) -> None:
+    async def read_prompt(self, wanted: RequestState, record: RequestRecord, engine: PlayedEngine) -> None:
         """Let ``engine`` read the prompt of a request that another one answers, and copy its KV there."""
         ahead = ReadAheadRecord(self._now())
         engine.attach(_reading(wanted, wanted.request_id), ahead, self._now())
         self._begin_step(engine)
         await ahead.done.wait()
+        record.is_read, record.cached_tokens = True, ahead.cached_tokens
         await asyncio.sleep(self._transfer.seconds(len(wanted.prompt_token_ids)))
 
     async def copy(self, moved: PlayedRequest, destination: PlayedEngine) -> bool:

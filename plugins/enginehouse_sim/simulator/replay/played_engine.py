@@ -174,7 +174,8 @@ class PlayedEngine:
                         record.move_gaps.append(now - request.last_token)
                 else:
                     request.first_token = now
-                    request.cached_tokens = output.num_cached_tokens
+                    if not request.is_read:
+                        request.cached_tokens = output.num_cached_tokens
                     self._on_first_token(request)
                 request.last_token = now
                 request.output_tokens = known + len(output.new_token_ids)

@@ -47,6 +47,13 @@ _STYLE: dict[Any, Any] = {
 }
 
 
+_SHARES: Mapping[str, Callable[[Report], float | None]] = {
+    "within the objectives": lambda figures: figures.slo_attainment,
+    "input from the cache": lambda figures: figures.cache_hit_ratio,
+    "rejected": lambda figures: figures.rejected / max(1, figures.rejected + figures.requests),
+}
+
+
 class Shown(NamedTuple):
     """One replay in a plot."""
 
@@ -76,7 +83,10 @@ def plot_all(shown: Sequence[Shown], path: Path) -> None:
         waiting: Callable[[Moment], float] = lambda moment: moment.waiting + moment.queued  # noqa: E731
         _over_time(axes[3], "Requests that wait", "requests", shown, waiting)
         _over_time(axes[4], "At the busiest engine", "requests", shown, lambda moment: moment.busiest)
-        _shares(axes[5], shown)
+        if any(value_of(each.figures) for value_of in _SHARES.values() for each in shown):
+            _shares(axes[5], shown)
+        else:
+            _over_time(axes[5], "Preemptions so far", "requests", shown, lambda moment: moment.preemptions)
 
 
 @contextmanager
@@ -161,12 +171,7 @@ def _smoothed(values: Sequence[float], width: int) -> list[float]:
 
 def _shares(axes: Axes, shown: Sequence[Shown]) -> None:
     """Shares of all requests and tokens, as bars."""
-    rows: Mapping[str, Callable[[Report], float | None]] = {
-        "within the objectives": lambda figures: figures.slo_attainment,
-        "input from the cache": lambda figures: figures.cache_hit_ratio,
-        "rejected": lambda figures: figures.rejected / max(1, figures.rejected + figures.requests),
-    }
-    kept = {name: value for name, value in rows.items() if any(value(each.figures) for each in shown)}
+    kept = {name: value for name, value in _SHARES.items() if any(value(each.figures) for each in shown)}
     height = 0.74 / max(1, len(shown))
     for row, value_of in enumerate(kept.values()):
         for at, each in enumerate(shown):

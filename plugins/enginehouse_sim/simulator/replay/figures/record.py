@@ -17,7 +17,7 @@ _SAMPLES = 600
 class RequestRecord:
     """One request while it is live; times are seconds on the virtual clock. ``subject``: its owner's own.
 
-    ``has_moved``: to another engine, which has not made a token of it yet.
+    ``has_moved``: to another engine, which has not made a token of it yet. ``is_read``: another engine read the prompt.
     """
 
     __slots__ = (
@@ -26,6 +26,7 @@ class RequestRecord:
         "first_token",
         "has_moved",
         "input_length",
+        "is_read",
         "last_token",
         "output_tokens",
         "subject",
@@ -36,6 +37,7 @@ class RequestRecord:
         self.input_length = input_length
         self.subject = subject
         self.has_moved = False
+        self.is_read = False
         self.first_token = -1.0
         self.last_token = arrival
         self.output_tokens = 0

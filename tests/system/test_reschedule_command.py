@@ -1,0 +1,104 @@
+"""``enginehouse reschedule`` moves the streams of a gateway that runs elsewhere; two of them do no harm."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from enginehouse.testing.engines import SimEngine
+from enginehouse.testing.gateway import RunningGateway
+from tests.support.parallel import all_of
+from tests.support.stream_reader import Reader
+
+COUNT, TOKENS = 8, 160
+GATEWAY = """
+[routing]
+strategy = "priority_only"
+
+[rescheduling]
+enabled = true
+mode = "standalone"
+interval = "50ms"
+
+[backends.a]
+driver = "sim"
+url = "{a}"
+
+[backends.b]
+driver = "sim"
+url = "{b}"
+priority = 1
+"""
+PLANS = """
+[rescheduling]
+enabled = true
+interval = "50ms"
+policies = ["neutral_load"]
+neutral_load_metric = "num_requests"
+neutral_load_threshold = 0
+load_balance_threshold = 2
+req_select_rule = "NUM_REQ"
+req_select_value = 2
+cool_down = "0s"
+"""
+
+
+@contextmanager
+def reschedulers(number: int, folder: Path, gateway: str) -> Iterator[list[subprocess.Popen[str]]]:
+    (folder / "plans.toml").write_text(PLANS)
+    command = [sys.executable, "-u", "-m", "enginehouse", "reschedule", "--config", str(folder / "plans.toml")]
+    started = [
+        subprocess.Popen([*command, "--gateway", gateway], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for _ in range(number)
+    ]
+    try:
+        yield started
+    finally:
+        for each in started:
+            each.terminate()
+            each.wait()
+            if each.stdout is not None:
+                each.stdout.close()
+
+
+async def test_two_at_once_move_streams_and_break_none(tmp_path: Path) -> None:
+    a, b = (SimEngine("m", tpot="25ms") for _ in "ab")
+    with all_of(a, b), RunningGateway(GATEWAY.format(a=a.url, b=b.url)) as gateway:
+        gateway.until_health(a="healthy", b="healthy")
+        async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
+            with reschedulers(2, tmp_path, gateway.url) as started:
+                for each in started:
+                    assert each.stdout is not None
+                    assert (await asyncio.to_thread(each.stdout.readline)).startswith(f"watching {gateway.url} ")
+                readers = [Reader(number, TOKENS) for number in range(COUNT)]
+                seen = await asyncio.gather(*(each.read(client, gateway.url) for each in readers))
+                for each in started:
+                    each.terminate()
+                said = [each.communicate()[0] for each in started]
+            whole = await asyncio.gather(*(Reader(n, TOKENS).read(client, b.url) for n in range(COUNT)))
+            metrics = (await client.get(f"{gateway.url}/metrics")).text
+    assert [(*each.answer, each.counts) for each in seen] == [(*each.answer, each.counts) for each in whole]
+    assert any("neutral_load: a -> b: " in text for text in said), said
+    assert 'outcome="tokens",reason="moved"' in metrics
+
+
+async def test_a_request_that_is_being_moved_is_not_moved_again() -> None:
+    a, b = SimEngine("m", tpot="25ms"), SimEngine("m", ttft="1s", tpot="25ms")
+    with all_of(a, b), RunningGateway(GATEWAY.format(a=a.url, b=b.url)) as gateway:
+        gateway.until_health(a="healthy", b="healthy")
+        async with httpx.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False) as client:
+            reader = Reader(0, TOKENS)
+            reading = asyncio.ensure_future(reader.read(client, gateway.url))
+            while reader.wire.count(b"data: ") < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            moves = await asyncio.gather(*(client.post("/api/requests/r0/move", json={"to": "b"}) for _ in range(2)))
+            assert (await reading).ended
+    assert sorted(each.status_code for each in moves) == [200, 409]
+    refused = next(each for each in moves if each.status_code == 409).json()["error"]
+    assert (refused["code"], refused["message"]) == ("cannot_continue", "The request is being moved already")
