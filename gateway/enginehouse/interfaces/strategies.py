@@ -34,7 +34,8 @@ class Strategy(ABC):
     ) -> Candidate | None:
         """Return the candidate that answers after ``prefill``, which ``pick`` returned, has read the prompt.
 
-        ``None`` or ``prefill``: the same one does both. Called only where this method is overridden.
+        ``None`` or ``prefill``: the same one does both. Called only where this method is overridden; then
+        ``routing.gather`` has no effect.
         """
         return None
 

@@ -17,7 +17,6 @@ from enginehouse.relay.engine_job import EngineCall, EngineJob
 from enginehouse.relay.exchange import Exchange
 from enginehouse.relay.form_job import FormJob, UploadJob
 from enginehouse.relay.gathering.gathering_door import GatheringDoor
-from enginehouse.relay.gathering.gathering_hand_over_job import GatheringHandOverJob
 from enginehouse.relay.gathering.gathering_job import GatheringJob
 from enginehouse.relay.hand_over_job import HandOverJob
 from enginehouse.relay.headers import find_request_id
@@ -46,13 +45,13 @@ class Relay:
 
     def open(self, door: Door, path: str, headers: Headers) -> Exchange:
         """A new exchange; the door then calls its ``begin`` or, if it refuses the request itself, ``cancel``."""
-        request_id, hands_over = self._request_id(headers), self.context.router.hands_over
-        if self.context.gather:
-            gathering = GatheringHandOverJob if hands_over else GatheringJob
-            exchange = Exchange(gathering(self.context, path, headers, request_id), GatheringDoor(door))
+        request_id, context = self._request_id(headers), self.context
+        if context.router.hands_over:
+            exchange = Exchange(HandOverJob(context, path, headers, request_id), door)
+        elif context.gather:
+            exchange = Exchange(GatheringJob(context, path, headers, request_id), GatheringDoor(door))
         else:
-            job = HandOverJob if hands_over else InferenceJob
-            exchange = Exchange(job(self.context, path, headers, request_id), door)
+            exchange = Exchange(InferenceJob(context, path, headers, request_id), door)
         self._begun(exchange)
         return exchange
 

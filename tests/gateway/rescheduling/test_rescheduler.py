@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any, cast
 
+import pytest
+
 from enginehouse import ClusterView, Migration, Plan, RequestView, ReschedulingSettings
-from enginehouse.engines.probing.status_puller import StatusPuller
+from enginehouse.rescheduling.clocks import REAL_CLOCKS, Clocks
 from enginehouse.rescheduling.cluster import Cluster
 from enginehouse.rescheduling.dispatcher import MigrationDispatcher
 from enginehouse.rescheduling.planner import Planner
 from enginehouse.rescheduling.recent_moves import RecentMoves
 from enginehouse.rescheduling.rescheduler import Rescheduler
+from enginehouse_sim.simulator.replay.virtual_loop import VirtualLoop
 from tests.support.cluster_views import instance, view
 
 VIEW = view(instance("a", requests=(RequestView(id="r"),)), instance("b"), instance("idle"))
@@ -42,10 +46,18 @@ class Recorder:
     async def carry_out(self, plan: Plan, view: ClusterView) -> None:
         self.notes.append(("carry_out", (plan, view)))
 
-    def rescheduler(self, settings: ReschedulingSettings) -> Rescheduler:
+    def start(self, interval: float) -> None:
+        self.notes.append(("asked every", interval))
+
+    def stop(self) -> None:
+        self.notes.append(("asked no more", None))
+
+    def rescheduler(self, settings: ReschedulingSettings, clocks: Clocks = REAL_CLOCKS) -> Rescheduler:
         return Rescheduler(
             settings,
-            puller=cast(StatusPuller, self),
+            clocks=clocks,
+            in_thread=clocks is REAL_CLOCKS,
+            puller=self,
             cluster=cast(Cluster, self),
             planner=cast(Planner, self),
             dispatcher=cast(MigrationDispatcher, self),
@@ -68,3 +80,27 @@ async def test_engines_are_asked_for_a_view_only_while_nothing_asks_them_anyway(
     assert parts.pulled == 0
     assert await parts.rescheduler(ReschedulingSettings()).view() is VIEW
     assert parts.pulled == 1
+
+
+def test_rounds_begin_after_each_interval_and_never_overlap() -> None:
+    loop = VirtualLoop()
+    parts, began = Recorder(), list[float]()
+
+    async def carry_out(plan: Plan, view: ClusterView) -> None:
+        began.append(loop.time())
+        await asyncio.sleep(0.25 if len(began) == 2 else 0)
+
+    parts.carry_out = carry_out  # type: ignore[method-assign]
+    rescheduler = parts.rescheduler(ReschedulingSettings(enabled=True, interval=0.1), Clocks(loop.time, loop.time))
+
+    async def run() -> None:
+        rescheduler.start()
+        await asyncio.sleep(0.6)
+        rescheduler.stop()
+        await asyncio.sleep(0)
+
+    try:
+        loop.run_until_complete(run())
+    finally:
+        loop.close()
+    assert began == pytest.approx([0, 0.1, 0.35, 0.45, 0.55])
