@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: run test slow chaos lint fix bench soak docs engines protocols clean
+.PHONY: run test slow chaos compiled pure lint fix bench soak docs engines protocols clean
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -24,6 +24,12 @@ chaos: SEEDS ?= 10000
 chaos: FIRST ?= 0
 chaos: $(STAMP)  ## run the gateway among simulated faults: make chaos SEEDS=100000
 	nice $(BIN)/python -m tests.chaos --first=$(FIRST) --seeds=$(SEEDS) --jobs=$$(nproc)
+
+compiled: $(STAMP)  ## compile the hot path in place; changes of the compiled modules then need another make compiled
+	$(BIN)/python tools/compiled.py
+
+pure: $(STAMP)  ## remove what make compiled made
+	$(BIN)/python tools/compiled.py --remove
 
 lint: $(STAMP)  ## check style, types and import contracts
 	$(BIN)/ruff format --check

@@ -14,7 +14,8 @@ from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.relay.door import Door
-from enginehouse.relay.upstream.connection import AnswerHead, Connection, Receiver
+from enginehouse.relay.upstream.answer_head import AnswerHead
+from enginehouse.relay.upstream.connection import Connection, Receiver
 
 HEADERS = [(b"host", b"gateway"), (b"content-type", b"application/json"), (b"user-agent", b"bench")]
 BODY = b'{"model":"bench","messages":[{"role":"user","content":"Hello, world"}],"max_tokens":16}'

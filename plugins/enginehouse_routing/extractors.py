@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from enginehouse import Extractor, InferenceRequest, Input, Message, Part, Requirements
+from enginehouse_routing.documents import in_documents
 
 LONGEST_TOKENS = "routing.longest_tokens"
 """Key of ``Requirements.extra``: the tokens of the longest text, where several texts do not share a context."""
@@ -28,7 +27,7 @@ class TokensExtractor(Extractor):
             characters += _in_content(body.system)
         if body.prompt or body.input or body.documents or body.query:
             characters += sum(len(text) for text in (body.query, body.instructions) if isinstance(text, str))
-            texts = [*_in_input(body.prompt), *_in_input(body.input), *_in_documents(body.documents)]
+            texts = [*_in_input(body.prompt), *_in_input(body.input), *in_documents(body.documents)]
             if len(texts) > 1:
                 requirements.extra[LONGEST_TOKENS] = (characters + max(texts)) // _CHARACTERS_PER_TOKEN
             characters += sum(texts)
@@ -100,15 +99,6 @@ class PlainChatExtractor(Extractor):
             extractor.extract(request, requirements)
 
 
-class _Document(msgspec.Struct):
-    """A document to rerank that is an object."""
-
-    text: str | None = None
-
-
-_document = msgspec.json.Decoder(str | _Document)
-
-
 def _in_messages(messages: Sequence[Message]) -> int:
     characters = 0
     for message in messages:
@@ -141,18 +131,6 @@ def _in_input(given: Input) -> list[int]:
         for text in given
         if isinstance(text, (str, list))
     ]
-
-
-def _in_documents(documents: Sequence[msgspec.Raw] | None) -> list[int]:
-    return [_in_document(document) for document in documents or ()]
-
-
-def _in_document(document: msgspec.Raw) -> int:
-    try:
-        text = _document.decode(document)
-    except ValueError:  # of another type: the engine decides whether that is an error
-        return 0
-    return len(text if isinstance(text, str) else text.text or "")
 
 
 def _messages_of(given: Input) -> list[Message]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from operator import attrgetter, mul
-
-import msgspec
+from typing import ClassVar
 
 from enginehouse import Candidate, Requirements, Strategy, Verdict, WeightedScorer
+from enginehouse_routing.random_config import RandomConfig
 
 
 class Weighted(Strategy):
@@ -140,12 +140,9 @@ _priority = attrgetter("priority")
 class Random(Strategy):
     """Picks each candidate with the same probability."""
 
-    class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-        """``seed`` makes the picks repeatable."""
+    Config: ClassVar[type[RandomConfig]] = RandomConfig
 
-        seed: int | None = None
-
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: RandomConfig) -> None:
         self._random = random.Random(config.seed)
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from enginehouse.relay.upstream.connection import AnswerHead, Connection
+from enginehouse.relay.upstream.answer_head import AnswerHead
+from enginehouse.relay.upstream.connection import Connection
 from tests.support.fake_transport import FakeTransport
 from tests.support.h11_peer import Answer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 
 import click
 
@@ -31,6 +32,8 @@ _COMMANDS = {
     "undrain": "enginehouse.cli.drain:undrain",
     "unload": "enginehouse.cli.load:unload",
 }
+_KIND = "compiled" if find_spec("enginehouse__mypyc") is not None else "pure Python"
+"""``tools/compiled.py`` makes that library."""
 
 
 @click.group(
@@ -38,7 +41,7 @@ _COMMANDS = {
     commands=LazyCommands(_COMMANDS),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.version_option(package_name="enginehouse")
+@click.version_option(package_name="enginehouse", message=f"%(prog)s, version %(version)s, {_KIND}")
 def enginehouse() -> None:
     """A plugin-based gateway for inference engines."""
 

@@ -10,7 +10,8 @@ from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError, U
 from enginehouse.domain.route import Route
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.upload import Upload, UploadTurn
-from enginehouse.relay.upstream.connection import AnswerHead, Connection, Receiver
+from enginehouse.relay.upstream.answer_head import AnswerHead
+from enginehouse.relay.upstream.connection import Connection, Receiver
 from enginehouse.relay.upstream.upload_connection import UploadConnection
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.telemetry.record import AttemptRecord

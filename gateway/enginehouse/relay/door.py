@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 
@@ -47,6 +48,25 @@ class Door(ABC):
     @abstractmethod
     def abort(self) -> None:
         """Break the connection, so that the client sees that the response is not whole."""
+
+
+class OpenExchange(Protocol):
+    """An exchange, as its door sees it."""
+
+    def begin(self, body: bytes, caller: Caller | None = None) -> None:
+        """Send the request, which is whole now, on its way."""
+
+    def cancel(self, error: RequestError | None = None) -> None:
+        """End the request, with ``error``."""
+
+    def client_disconnected(self) -> None:
+        """End the request, whose answer has no reader any more."""
+
+    def pause(self) -> None:
+        """Read no more of the engine's answer until ``resume``: the client is slow."""
+
+    def resume(self) -> None:
+        """Read on."""
 
 
 class Farewell(NamedTuple):

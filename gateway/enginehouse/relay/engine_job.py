@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 from urllib.parse import quote
 
 from enginehouse.domain.errors import Forbidden
@@ -40,7 +40,7 @@ class EngineJob(Job):
     __slots__ = ("call", "method", "repeatable")
 
     raw = True
-    retry_statuses: frozenset[int] = frozenset()
+    retry_statuses: ClassVar[frozenset[int]] = frozenset()
 
     def __init__(self, context: RelayContext, path: str, headers: Headers, request_id: bytes, call: EngineCall) -> None:
         super().__init__(context, path, headers, request_id)

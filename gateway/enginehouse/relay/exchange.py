@@ -20,7 +20,7 @@ from enginehouse.relay.reply import Reply
 from enginehouse.relay.retries import Outcome
 from enginehouse.relay.stream_check import BrokenStream
 from enginehouse.relay.stream_form import stream_form
-from enginehouse.relay.upstream.connection import AnswerHead
+from enginehouse.relay.upstream.answer_head import AnswerHead
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.record import Ending
 

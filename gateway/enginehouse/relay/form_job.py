@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from enginehouse.domain.request import Body, Headers, InferenceRequest
@@ -51,7 +53,7 @@ class UploadJob(FormJob):
     __slots__ = ("_framed", "_length", "_reader", "upload")
 
     repeatable = False
-    retry_statuses: frozenset[int] = frozenset()
+    retry_statuses: ClassVar[frozenset[int]] = frozenset()
 
     def __init__(
         self,

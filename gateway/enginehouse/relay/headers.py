@@ -6,8 +6,8 @@ from functools import lru_cache
 from urllib.parse import quote
 
 from enginehouse.domain.request import Headers
+from enginehouse.relay.repeated_headers import RepeatedHeaders, request_id_in
 
-_LONGEST_ID = 128
 _PLAIN_CONNECTION = frozenset({b"", b"keep-alive", b"close"})
 _PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
@@ -58,45 +58,14 @@ FOR_THE_GATEWAY = frozenset(
 """The headers of an engine's answer that do not pass to the client."""
 
 
-class RepeatedHeaders(list[tuple[bytes, bytes]]):
-    """The ``Headers`` of a head that came before, with what was found in them then. One of them is ``Content-Length``.
-
-    ``request_id``: the client's, or empty. ``passing``: what ``passing_lines`` made of them, by what was withheld.
-    """
-
-    __slots__ = ("_length_at", "passing", "request_id")
-
-    def __init__(self, headers: Headers) -> None:
-        super().__init__(headers)
-        self.request_id = find_request_id(headers)
-        self.passing: dict[frozenset[bytes], bytes] = {}
-        self._length_at = [name for name, _ in headers].index(b"content-length")
-
-    def with_length(self, length: int) -> Headers:
-        """The same headers for a body of ``length`` bytes."""
-        at, digits = self._length_at, b"%d" % length
-        if self[at][1] == digits:
-            return self
-        changed = RepeatedHeaders.__new__(RepeatedHeaders)
-        changed += self
-        changed[at] = (b"content-length", digits)
-        changed.request_id, changed.passing, changed._length_at = self.request_id, self.passing, at
-        return changed
-
-
 def find_request_id(headers: Headers) -> bytes:
     """The id that the client gave its request; empty if there is none, or none to be used."""
-    if type(headers) is RepeatedHeaders:
-        return headers.request_id
-    for name, value in headers:
-        if name == b"x-request-id" and 0 < len(value) <= _LONGEST_ID and value.isascii():
-            return value
-    return b""
+    return headers.request_id if isinstance(headers, RepeatedHeaders) else request_id_in(headers)
 
 
 def passing_lines(headers: Headers, withheld: frozenset[bytes]) -> bytes:
     """A client's headers as an engine gets them: without those ``withheld``, and those that ``Connection`` names."""
-    if type(headers) is not RepeatedHeaders:
+    if not isinstance(headers, RepeatedHeaders):
         return _passing_lines(headers, withheld)
     lines = headers.passing.get(withheld)
     if lines is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.relay.continuation.delivered import Delivered
@@ -22,7 +24,7 @@ class InferenceJob(Job):
     method = "POST"
     repeatable = True
     raw = False
-    retry_statuses = frozenset({429, 500, 502, 503, 504})
+    retry_statuses: ClassVar = frozenset({429, 500, 502, 503, 504})
 
     def _needs(self, caller: Caller | None) -> Requirements:
         request = read_request(self.path, self.headers, self.body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from time import perf_counter
+from typing import ClassVar
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
@@ -43,8 +44,8 @@ class Job(ABC):
     method: str
     repeatable: bool
     raw: bool
-    retry_statuses: frozenset[int]
-    prepares = False
+    retry_statuses: ClassVar[frozenset[int]]
+    prepares: bool = False
     upload: Upload | None = None
 
     def __init__(self, context: RelayContext, path: str, headers: Headers, request_id: bytes) -> None:

@@ -12,7 +12,7 @@ from enginehouse.domain.request import Headers
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.drains import Drains
 from enginehouse.relay.continuation.move import Move, MovedStream
-from enginehouse.relay.door import Door
+from enginehouse.relay.door import Door, OpenExchange
 from enginehouse.relay.engine_job import EngineCall, EngineJob
 from enginehouse.relay.exchange import Exchange
 from enginehouse.relay.form_job import FormJob, UploadJob
@@ -43,7 +43,7 @@ class Relay:
         self._id_prefix = os.urandom(6).hex().encode()
         self._closing = False
 
-    def open(self, door: Door, path: str, headers: Headers) -> Exchange:
+    def open(self, door: Door, path: str, headers: Headers) -> OpenExchange:
         """A new exchange; the door then calls its ``begin`` or, if it refuses the request itself, ``cancel``."""
         request_id, context = self._request_id(headers), self.context
         if context.router.hands_over:
@@ -55,7 +55,7 @@ class Relay:
         self._begun(exchange)
         return exchange
 
-    def open_form(self, door: Door, path: str, headers: Headers) -> Exchange:
+    def open_form(self, door: Door, path: str, headers: Headers) -> OpenExchange:
         """A new exchange for a form, which the door treats as one from ``open``."""
         exchange = Exchange(FormJob(self.context, path, headers, self._request_id(headers)), door)
         self._begun(exchange)
@@ -63,7 +63,7 @@ class Relay:
 
     def open_upload(
         self, door: Door, path: str, headers: Headers, reader: FormReader, upload: Upload, length: int | None
-    ) -> Exchange:
+    ) -> OpenExchange:
         """A new exchange for a form that may be large.
 
         The door calls ``begin`` with its beginning once ``reader`` has found the model, and adds the rest to
@@ -75,7 +75,7 @@ class Relay:
         self._begun(exchange)
         return exchange
 
-    def pass_through(self, door: Door, path: str, headers: Headers, call: EngineCall) -> Exchange:
+    def pass_through(self, door: Door, path: str, headers: Headers, call: EngineCall) -> OpenExchange:
         """A new exchange that passes ``call`` to its engine unread; the door treats it as one from ``open``."""
         exchange = Exchange(EngineJob(self.context, path, headers, self._request_id(headers), call), door)
         self._begun(exchange)

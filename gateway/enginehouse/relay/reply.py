@@ -12,7 +12,7 @@ from enginehouse.relay.door import Door
 from enginehouse.relay.sse import ENDS, comment, whole_events
 from enginehouse.relay.stream_check import BrokenStream, StreamCheck
 from enginehouse.relay.stream_form import StreamForm
-from enginehouse.relay.upstream.connection import AnswerHead
+from enginehouse.relay.upstream.answer_head import AnswerHead
 from enginehouse.telemetry.answer_meter import AnswerMeter, read_tokens
 from enginehouse.telemetry.record import Tokens
 

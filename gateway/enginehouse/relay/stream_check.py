@@ -7,18 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from enginehouse.relay.sse import ENDS, LARGEST_HELD, Event, read_events, whole_events
-from enginehouse.relay.stream_form import StreamForm
-
-
-class _Read(msgspec.Struct):
-    """What is read of an event. The decoder checks that the rest is JSON."""
-
-    error: Any = None
-    type: Any = None
-    response: Any = None
-
-
-_decode = msgspec.json.Decoder(_Read).decode
+from enginehouse.relay.stream_form import StreamForm, decode_event
 
 
 class BrokenStream(NamedTuple):
@@ -29,7 +18,7 @@ class BrokenStream(NamedTuple):
 
     why: str
     good: int
-    error: object = None
+    error: Any = None
     differs: bool = False
 
     @property
@@ -108,7 +97,7 @@ class StreamCheck:
             self.ended = self._form.ends_as_done
             return None
         try:
-            event = _decode(data)
+            event = decode_event(data)
         except RecursionError:
             return None
         except ValueError:

@@ -42,6 +42,17 @@ class _OfResponse(msgspec.Struct):
     error: None = None
 
 
+class _AnyEvent(msgspec.Struct):
+    """What is read of any other event. The decoder checks that the rest is JSON."""
+
+    error: Any = None
+    type: Any = None
+    response: Any = None
+
+
+decode_event = msgspec.json.Decoder(_AnyEvent).decode
+
+
 class StreamForm(NamedTuple):
     """The form of an endpoint's streams and errors.
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from enginehouse.telemetry.record import NO_TOKENS, Tokens
+from enginehouse.telemetry.usage import Usage, decoded_usage
 
 _TAIL = 4096
 """How much of the end of an answer is searched for ``usage``, in bytes."""
@@ -12,22 +11,6 @@ _MOST_PIECES = 16
 _KEY = b'"usage"'
 _MOST_TRIES = 4
 """``usage`` may be in an event of a stream, and two objects deep."""
-
-
-class _Usage(msgspec.Struct, gc=False):
-    """OpenAI's counts, and those of its Responses and of Anthropic."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-
-class _WithUsage(msgspec.Struct, gc=False):
-    usage: _Usage | None = None
-
-
-_read = msgspec.json.Decoder(_WithUsage).decode
 
 
 class AnswerMeter:
@@ -84,22 +67,15 @@ def read_tokens(tail: bytes, first: bytes = b"") -> Tokens:
     return Tokens(prompt, usage.completion_tokens or usage.output_tokens, "usage")
 
 
-def _last_usage(text: bytes) -> _Usage | None:
+def _last_usage(text: bytes) -> Usage | None:
     """The object after the last key ``usage``. In the texts of an answer the quotes are escaped, so it is a key."""
     at = text.rfind(_KEY, -_TAIL)
     if at < 0:
         return None
     rest = b"{" + text[at:]
     for _ in range(_MOST_TRIES):
-        if (usage := _decoded(rest)) is not None:
+        if (usage := decoded_usage(rest)) is not None:
             return usage
         rest = rest.rstrip()
         rest = rest[: rest.find(b"\n")] if b"\n" in rest else rest[:-1]
     return None
-
-
-def _decoded(text: bytes) -> _Usage | None:
-    try:
-        return _read(text).usage
-    except (ValueError, RecursionError):
-        return None

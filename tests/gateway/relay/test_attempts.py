@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-
-import pytest
+from typing import cast
 
 from enginehouse.domain.errors import LoadFailed
-from enginehouse.relay.job import Job
-from enginehouse.relay.live_request import LiveRequest
-from enginehouse.telemetry.record import AttemptRecord, Ending
+from enginehouse.telemetry.access_log import AccessEntry, AccessLog
+from enginehouse.telemetry.record import AttemptRecord
 from tests.support.launched_engine import Launch
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
@@ -17,17 +15,14 @@ from tests.support.waiting import until
 
 
 class Watched:
-    """A gateway whose requests are remembered when they have ended."""
+    """The access log of a gateway, which remembers the requests that have ended."""
 
-    def __init__(self, gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.ended: list[LiveRequest] = []
-        count = gateway.relay.context.ended
+    def __init__(self, gateway: ServedGateway) -> None:
+        self.ended: list[AccessEntry] = []
+        gateway.relay.context.access_log = cast(AccessLog, self)
 
-        def ended(request: LiveRequest, job: Job, ending: Ending) -> None:
-            self.ended.append(request)
-            count(request, job, ending)
-
-        monkeypatch.setattr(gateway.relay.context, "ended", ended)
+    def add(self, entry: AccessEntry) -> None:
+        self.ended.append(entry)
 
     async def attempts(self) -> list[tuple[str, str, int]]:
         """The backend, the outcome and the status of each attempt of the only request."""
@@ -35,51 +30,47 @@ class Watched:
 
     async def records(self) -> list[AttemptRecord]:
         await until(lambda: self.ended)
-        (request,) = self.ended
-        return list(request.attempts)
+        (entry,) = self.ended
+        return list(entry[8])
 
 
 async def test_a_served_request_has_one_attempt_with_its_times_in_order(
-    house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch
+    house: OpenGateway, engine: StartEngine
 ) -> None:
     gateway = await house(await engine())
-    watched = Watched(gateway, monkeypatch)
+    watched = Watched(gateway)
     await gateway.ask()
     (record,) = await watched.records()
     assert await watched.attempts() == [("a", "served", 200)]
     assert not record.queued
     assert record.granted == 0
-    times = [watched.ended[0].began, record.began, record.sent, record.first_byte, record.ended]
+    times = [watched.ended[0][6], record.began, record.sent, record.first_byte, record.ended]
     assert times == sorted(times)
     assert times[0] > 0
 
 
-async def test_each_retry_is_an_attempt(
-    house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_each_retry_is_an_attempt(house: OpenGateway, engine: StartEngine) -> None:
     busy, served = await engine(), await engine()
     gateway = await house(busy, await engine(there=False), served)
-    watched = Watched(gateway, monkeypatch)
+    watched = Watched(gateway)
     busy.says(b"{}", 503)
     await gateway.ask()
     assert await watched.attempts() == [("a", "answered", 503), ("b", "upstream_error", 0), ("c", "served", 200)]
 
 
 async def test_an_attempt_that_no_other_follows_has_the_code_of_its_error(
-    house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch
+    house: OpenGateway, engine: StartEngine
 ) -> None:
     gateway = await house(broken := await engine(), routing={"max_retries": 0})
-    watched = Watched(gateway, monkeypatch)
+    watched = Watched(gateway)
     broken.plays(ScriptedEngine.CLOSE)
     await gateway.ask()
     assert await watched.attempts() == [("a", "upstream_error", 0)]
 
 
-async def test_a_client_that_leaves_ends_its_attempt(
-    house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_client_that_leaves_ends_its_attempt(house: OpenGateway, engine: StartEngine) -> None:
     gateway = await house(slow := await engine())
-    watched = Watched(gateway, monkeypatch)
+    watched = Watched(gateway)
     slow.plays(asyncio.Event())
     client = await gateway.client()
     client.send(gateway.post())
@@ -88,20 +79,18 @@ async def test_a_client_that_leaves_ends_its_attempt(
     assert await watched.attempts() == [("a", "client_left", 0)]
 
 
-async def test_a_request_that_is_routed_nowhere_has_no_attempt(
-    house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_request_that_is_routed_nowhere_has_no_attempt(house: OpenGateway, engine: StartEngine) -> None:
     gateway = await house(await engine())
-    watched = Watched(gateway, monkeypatch)
+    watched = Watched(gateway)
     await gateway.ask(gateway.post({"model": "other"}))
     assert await watched.attempts() == []
 
 
 async def test_an_attempt_at_a_backend_with_a_queue_knows_when_it_was_granted(
-    house: OpenGateway, engine: StartEngine, launched: Launch, monkeypatch: pytest.MonkeyPatch
+    house: OpenGateway, engine: StartEngine, launched: Launch
 ) -> None:
     gateway = await house(await engine())
-    watched, cold = Watched(gateway, monkeypatch), launched(gateway, "a")
+    watched, cold = Watched(gateway), launched(gateway, "a")
     client = await gateway.client()
     client.send(gateway.post())
     await cold.gets_ready()
@@ -112,10 +101,10 @@ async def test_an_attempt_at_a_backend_with_a_queue_knows_when_it_was_granted(
 
 
 async def test_an_attempt_that_its_queue_rejects_was_never_granted(
-    house: OpenGateway, engine: StartEngine, launched: Launch, monkeypatch: pytest.MonkeyPatch
+    house: OpenGateway, engine: StartEngine, launched: Launch
 ) -> None:
     gateway = await house(await engine(), await engine())
-    watched, cold = Watched(gateway, monkeypatch), launched(gateway, "a")
+    watched, cold = Watched(gateway), launched(gateway, "a")
     client = await gateway.client()
     client.send(gateway.post())
     await cold.does_not_start(LoadFailed("no"))

@@ -15,7 +15,8 @@ from enginehouse.engines.probing.health_check import HealthCheck
 from enginehouse.relay.upstream import open_files
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.connection import Connection
-from enginehouse.relay.upstream.pool import Origin, Pool
+from enginehouse.relay.upstream.origin import Origin
+from enginehouse.relay.upstream.pool import Pool
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse_openai import OpenAIDriver
 from tests.support.fake_clock import FakeClock
@@ -30,10 +31,17 @@ ORIGIN = Origin.parse("http://engine:1")
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 
 
-def no_file_left() -> Overloaded:
-    shortage = open_files.shortage_of_files(OSError(errno.EMFILE, "Too many open files"))
-    assert shortage is not None
-    return shortage
+def leave_no_file(monkeypatch: pytest.MonkeyPatch, *ports: int) -> None:
+    """Have connections to ``ports`` fail for lack of files, or to any port."""
+    loop = asyncio.get_running_loop()
+    create = loop.create_connection
+
+    async def fail(protocol: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+        if not ports or port in ports:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return await create(protocol, host, port, **options)
+
+    monkeypatch.setattr(loop, "create_connection", fail)
 
 
 def serving(pool: Pool) -> tuple[Connection, FakeTransport]:
@@ -105,13 +113,10 @@ def test_a_kept_connection_that_breaks_after_a_second_was_at_work(seconds: float
 async def test_no_engine_is_blamed_where_the_gateway_has_no_file_left(
     house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gateway = await house(await engine(), await engine())
-
-    async def connect(pool: Pool) -> Connection:
-        raise no_file_left()
-
+    engines = [await engine(), await engine()]
+    gateway = await house(*engines)
     monkeypatch.setattr(open_files._Warned, "at", -1e9)
-    monkeypatch.setattr(Pool, "connect", connect)
+    leave_no_file(monkeypatch, *[int(each.url.rpartition(":")[2]) for each in engines])
     with caplog.at_level(logging.WARNING, "enginehouse.relay"):
         for _ in range(5):
             reply = await gateway.ask()
@@ -145,10 +150,7 @@ def test_a_shortage_of_files_is_told_from_an_unreachable_engine(
 
 
 async def test_a_probe_that_could_not_be_sent_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def connect(pool: Pool) -> Connection:
-        raise no_file_left()
-
-    monkeypatch.setattr(Pool, "connect", connect)
+    leave_no_file(monkeypatch)
     client = Client(Upstream("a", BackendSettings(url="http://engine:1"), TimeoutSettings()), 1.0)
     with pytest.raises(Overloaded):
         await HealthCheck(OpenAIDriver()).problem(client, 1.0)

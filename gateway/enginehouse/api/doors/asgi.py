@@ -12,8 +12,7 @@ from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.body_memory import BodyShare
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
-from enginehouse.relay.door import Caller, Door
-from enginehouse.relay.exchange import Exchange
+from enginehouse.relay.door import Caller, Door, OpenExchange
 from enginehouse.relay.headers import read_lines
 
 _log = logging.getLogger(__name__)
@@ -27,7 +26,7 @@ class Outbound(Door):
     """A ``Door`` that writes ASGI messages. It pauses the engine while the client reads too slowly."""
 
     def __init__(self) -> None:
-        self.exchange: Exchange | None = None
+        self.exchange: OpenExchange | None = None
         self.aborted = False
         self._messages: deque[Message] = deque()
         self._buffered = 0
@@ -121,13 +120,15 @@ class AsgiDoor:
             exchange.client_disconnected()
             out.exchange = None  # otherwise the cycle of the two, with the body, waits for the garbage collector
 
-    def _open(self, out: Outbound, scope: Scope, headers: Headers) -> Exchange:
+    def _open(self, out: Outbound, scope: Scope, headers: Headers) -> OpenExchange:
         return self._admission.relay.open(out, scope["path"], headers)
 
     def _admit(self, headers: Headers) -> Caller | None:
         return self._admission.admit(headers)
 
-    async def _relay(self, exchange: Exchange, out: Outbound, headers: Headers, receive: Receive, send: Send) -> None:
+    async def _relay(
+        self, exchange: OpenExchange, out: Outbound, headers: Headers, receive: Receive, send: Send
+    ) -> None:
         """Receive and send at once: a request may be cancelled, and so answered, before its body is complete."""
         try:
             arriving = self._read(exchange, self._admit(headers), receive)
@@ -142,7 +143,7 @@ class AsgiDoor:
         finally:
             receiving.cancel()
 
-    async def _read(self, exchange: Exchange, caller: Caller | None, receive: Receive) -> None:
+    async def _read(self, exchange: OpenExchange, caller: Caller | None, receive: Receive) -> None:
         """Read the body and begin the exchange, then wait until the client disconnects or has its answer."""
         share = BodyShare(self._admission.body_memory)
         try:

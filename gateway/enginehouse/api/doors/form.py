@@ -9,8 +9,7 @@ from enginehouse.api.doors.asgi import AsgiDoor, Outbound, disconnected, headers
 from enginehouse.api.doors.body_memory import BodyShare
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
-from enginehouse.relay.door import Caller
-from enginehouse.relay.exchange import Exchange
+from enginehouse.relay.door import Caller, OpenExchange
 from enginehouse.relay.upload import Upload
 from enginehouse.routing.body.form import FormReader, is_form
 
@@ -37,7 +36,7 @@ class FormDoor:
 
 
 class _SmallFormDoor(AsgiDoor):
-    def _open(self, out: Outbound, scope: Scope, headers: Headers) -> Exchange:
+    def _open(self, out: Outbound, scope: Scope, headers: Headers) -> OpenExchange:
         return self._admission.relay.open_form(out, scope["path"], headers)
 
 
@@ -52,7 +51,7 @@ class _UploadDoor(AsgiDoor):
         self._length = length
         self._upload = Upload(chunked=length is None)
 
-    def _open(self, out: Outbound, scope: Scope, headers: Headers) -> Exchange:
+    def _open(self, out: Outbound, scope: Scope, headers: Headers) -> OpenExchange:
         self._reader = FormReader(headers)
         relay = self._admission.relay
         return relay.open_upload(out, scope["path"], headers, self._reader, self._upload, self._length)
@@ -63,7 +62,7 @@ class _UploadDoor(AsgiDoor):
             raise self._admission.too_large()
         return super()._admit([header for header in headers if header[0] != b"content-length"])
 
-    async def _read(self, exchange: Exchange, caller: Caller | None, receive: Receive) -> None:
+    async def _read(self, exchange: OpenExchange, caller: Caller | None, receive: Receive) -> None:
         memory = self._admission.body_memory
         beginning, rest = BodyShare(memory), BodyShare(memory)
         try:
@@ -77,7 +76,7 @@ class _UploadDoor(AsgiDoor):
             beginning.give_back()
             rest.give_back()
 
-    async def _begin(self, exchange: Exchange, caller: Caller | None, receive: Receive, share: BodyShare) -> bool:
+    async def _begin(self, exchange: OpenExchange, caller: Caller | None, receive: Receive, share: BodyShare) -> bool:
         """Read up to the model and begin the exchange; whether there is more to read."""
         pieces: list[bytes] = []
         more = True

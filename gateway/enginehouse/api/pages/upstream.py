@@ -16,9 +16,8 @@ from enginehouse.api.doors.refusal import refuse_web_socket
 from enginehouse.api.doors.web_socket import AsgiWebSocketDoor
 from enginehouse.domain.errors import InvalidRequest, RequestError
 from enginehouse.domain.request import Headers
-from enginehouse.relay.door import Caller
+from enginehouse.relay.door import Caller, OpenExchange
 from enginehouse.relay.engine_job import EngineCall
-from enginehouse.relay.exchange import Exchange
 
 _PREFIX = b"/upstream/"
 
@@ -104,7 +103,7 @@ class CallDoor(AsgiDoor):
         super().__init__(admission)
         self._call = call
 
-    def _open(self, out: Outbound, scope: Scope, headers: Headers) -> Exchange:
+    def _open(self, out: Outbound, scope: Scope, headers: Headers) -> OpenExchange:
         return self._admission.relay.pass_through(out, scope["path"], headers, self._call)
 
     def _admit(self, headers: Headers) -> Caller | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from time import perf_counter
+from typing import ClassVar
 
 import msgspec
 
@@ -44,7 +45,7 @@ class ContinuationJob(Job):
     repeatable = True
     raw = False
     prepares = True
-    retry_statuses: frozenset[int] = frozenset()
+    retry_statuses: ClassVar[frozenset[int]] = frozenset()
 
     def __init__(self, job: Job, delivered: Delivered, broken: Route, tries_before: int) -> None:
         super().__init__(job.context, job.path, job.headers, job.request_id)

@@ -20,8 +20,9 @@ from enginehouse.relay.job import Job
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.reply import Reply
 from enginehouse.relay.stream_check import BrokenStream
+from enginehouse.relay.upstream.answer_head import AnswerHead
 from enginehouse.relay.upstream.client import Client
-from enginehouse.relay.upstream.connection import AnswerHead, Receiver
+from enginehouse.relay.upstream.connection import Receiver
 
 
 class MovedStream(NamedTuple):

@@ -14,6 +14,23 @@ class AnswerDiffers(Exception):
     """A continuation does not begin with the text that the client has already."""
 
 
+_FIELDS = (
+    "_anchor",
+    "_position",
+    "_seen",
+    "_start",
+    "_steps",
+    "_texts",
+    "base",
+    "chars",
+    "counted",
+    "ids",
+    "prompt_ids",
+    "prompt_tokens",
+    "shows_ids",
+)
+
+
 class AnswerProgress:
     """Collects the text and the tokens of an answer, from one engine after the other.
 
@@ -23,21 +40,7 @@ class AnswerProgress:
     tokens too.
     """
 
-    __slots__ = (
-        "_anchor",
-        "_position",
-        "_seen",
-        "_start",
-        "_steps",
-        "_texts",
-        "base",
-        "chars",
-        "counted",
-        "ids",
-        "prompt_ids",
-        "prompt_tokens",
-        "shows_ids",
-    )
+    __slots__ = _FIELDS
 
     def __init__(self, *, shows_ids: bool = False) -> None:
         self.shows_ids = shows_ids
@@ -160,7 +163,7 @@ class AnswerProgress:
     def copy(self) -> AnswerProgress:
         """An independent copy."""
         twin = AnswerProgress()
-        for name in AnswerProgress.__slots__:
+        for name in _FIELDS:
             setattr(twin, name, getattr(self, name))
         twin._texts, twin._seen = [self.text], list(self._seen)
         twin._steps = deque(self._steps, maxlen=_STEPS_KEPT)

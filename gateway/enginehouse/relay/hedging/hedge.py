@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from enginehouse.domain.errors import RequestError
 from enginehouse.relay.attempt import Attempt
 from enginehouse.relay.continuation.delivered import Delivered
-from enginehouse.relay.upstream.connection import AnswerHead
+from enginehouse.relay.upstream.answer_head import AnswerHead
 
 if TYPE_CHECKING:
     from enginehouse.relay.hedging.hedged_dispatch import HedgedDispatch

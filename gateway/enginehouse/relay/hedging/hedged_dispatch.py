@@ -13,7 +13,8 @@ from enginehouse.relay.dispatch import Dispatch
 from enginehouse.relay.hedging.hedge import Hedge
 from enginehouse.relay.job import Job
 from enginehouse.relay.queue_slot import QueueSlot
-from enginehouse.relay.upstream.connection import AnswerHead, Receiver
+from enginehouse.relay.upstream.answer_head import AnswerHead
+from enginehouse.relay.upstream.connection import Receiver
 
 _OVERTAKEN = "overtaken"
 """The outcome of an attempt whose rival was first to begin."""

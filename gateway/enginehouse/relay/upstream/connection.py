@@ -8,31 +8,16 @@ from time import monotonic
 from typing import Protocol, cast
 
 import httptools
-import msgspec
 
 from enginehouse.relay.headers import FOR_THE_GATEWAY, without_named
 from enginehouse.relay.known_head import KnownHead
+from enginehouse.relay.upstream.answer_head import AnswerHead
 
 _LARGEST_HEAD = 64 * 1024
 """In bytes, as for clients. It bounds whatever comes between two pieces of body."""
 _MOST_INFORMATIONAL = 16
 _STALE_WITHIN_S = 1.0
 """An engine's end that is closed already answers a request with a reset within one round trip."""
-
-
-class AnswerHead(msgspec.Struct, frozen=True):
-    """The head of an engine's answer.
-
-    ``lines``: the headers for the client, as they stand on the wire. ``length``: of the body in bytes, if the engine
-    announced it. ``until_close``: only the end of the connection marks the end of the body. ``stream``: the body is a
-    stream of server-sent events.
-    """
-
-    status: int
-    lines: bytes
-    length: int | None
-    until_close: bool
-    stream: bool
 
 
 class Receiver(Protocol):
@@ -52,7 +37,7 @@ class Receiver(Protocol):
         """
 
 
-class Connection(asyncio.Protocol):
+class Connection:
     """Sends one request at a time and hands the answer to its receiver, as it arrives.
 
     ``keep`` is called when the connection can serve again, ``remove`` when it is closed. ``kept_at``: since when it is
@@ -195,6 +180,15 @@ class Connection(asyncio.Protocol):
             self._keep(self)
         else:
             self._transport.close()
+
+    def eof_received(self) -> None:
+        """Close: an engine that sends no more has nothing to say."""
+
+    def pause_writing(self) -> None:
+        """Requests are whole: what the engine does not read yet stays in the buffer."""
+
+    def resume_writing(self) -> None:
+        """The engine has read on."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._remove(self)

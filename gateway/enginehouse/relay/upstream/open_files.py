@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 from time import monotonic
+from typing import ClassVar
 
 from enginehouse.domain.errors import Overloaded
 
@@ -17,7 +18,7 @@ _WARN_EVERY_S = 60.0
 class _Warned:
     """When the last warning was logged, on the clock of ``monotonic``."""
 
-    at = -_WARN_EVERY_S
+    at: ClassVar[float] = -_WARN_EVERY_S
 
 
 def shortage_of_files(error: BaseException) -> Overloaded | None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import TypeVar
-from urllib.parse import urlsplit
-
-import msgspec
+from typing import TypeVar, cast
 
 from enginehouse.domain.errors import UpstreamError
 from enginehouse.relay.upstream.connection import Connection
 from enginehouse.relay.upstream.open_files import shortage_of_files
+from enginehouse.relay.upstream.origin import Origin
 from enginehouse.relay.upstream.upload_connection import UploadConnection
 
 _Connection = TypeVar("_Connection", bound=Connection)
@@ -23,28 +21,6 @@ _GRACE_S = 0.02
 """After so long without use, idle connections above ``_FEW`` are closed."""
 _UNUSED_S = 2.0
 """After 2 to 3 s without use, every idle connection is closed: llama-server and vLLM close theirs after 5 s."""
-
-
-class Origin(msgspec.Struct, frozen=True):
-    """Where an engine listens; ``prefix`` is the path before ``/v1``. Without a ``host`` the engine does not run."""
-
-    host: str
-    port: int
-    tls: bool
-    prefix: str
-
-    @classmethod
-    def parse(cls, url: str) -> Origin:
-        """The origin of ``http://host:port/prefix``."""
-        parts = urlsplit(url)
-        tls = parts.scheme == "https"
-        return cls(parts.hostname or "", parts.port or (443 if tls else 80), tls, parts.path.rstrip("/"))
-
-    @property
-    def authority(self) -> str:
-        """The value of a ``Host`` header."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
 
 
 class Pool:
@@ -86,7 +62,9 @@ class Pool:
         if not origin.host:
             raise UpstreamError("its engine does not run")
         try:
-            _, connection = await loop.create_connection(make, origin.host, origin.port, ssl=self.tls)
+            connection = make()
+            protocol = cast(asyncio.Protocol, connection)  # it has the methods, but a compiled class has no such base
+            await loop.create_connection(lambda: protocol, origin.host, origin.port, ssl=self.tls)
         except (OSError, UnicodeError) as error:  # the latter for names that no host can have
             if (shortage := shortage_of_files(error)) is not None:
                 raise shortage from None

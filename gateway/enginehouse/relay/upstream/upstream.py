@@ -5,7 +5,8 @@ from __future__ import annotations
 from enginehouse.config.schema import BackendSettings, TimeoutSettings
 from enginehouse.domain.request import Headers
 from enginehouse.relay.headers import NOT_TO_ENGINE, passing_lines, read_lines
-from enginehouse.relay.upstream.pool import Origin, Pool
+from enginehouse.relay.upstream.origin import Origin
+from enginehouse.relay.upstream.pool import Pool
 from enginehouse.telemetry.trace_context import TRACE_HEADERS, Trace
 
 _EXPECT_A_BODY = frozenset({"POST", "PUT", "PATCH"})

@@ -16,9 +16,8 @@ from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.asgi import BODILESS
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
-from enginehouse.relay.door import Caller, Door
-from enginehouse.relay.exchange import Exchange
-from enginehouse.relay.headers import RepeatedHeaders
+from enginehouse.relay.door import Caller, Door, OpenExchange
+from enginehouse.relay.repeated_headers import RepeatedHeaders
 
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
@@ -95,7 +94,7 @@ class Inbound(Door):
         self._size = 0
         self._error: RequestError | None = None
         self._caller: Caller | None = None
-        self.exchange: Exchange | None = None
+        self.exchange: OpenExchange | None = None
         self.keep_alive = keep_alive
         self.expects = False
         self.waits = False

@@ -1,0 +1,41 @@
+"""The headers of a head that came before."""
+
+from __future__ import annotations
+
+from enginehouse.domain.request import Headers
+
+_LONGEST_ID = 128
+
+
+class RepeatedHeaders(list[tuple[bytes, bytes]]):
+    """The ``Headers`` of a head that came before, with what was found in them then. One of them is ``Content-Length``.
+
+    ``request_id``: the client's, or empty. ``passing``: what ``passing_lines`` made of them, by what was withheld.
+    """
+
+    __slots__ = ("_length_at", "passing", "request_id")
+
+    def __init__(self, headers: Headers) -> None:
+        super().__init__(headers)
+        self.request_id = request_id_in(headers)
+        self.passing: dict[frozenset[bytes], bytes] = {}
+        self._length_at = [name for name, _ in headers].index(b"content-length")
+
+    def with_length(self, length: int) -> Headers:
+        """The same headers for a body of ``length`` bytes."""
+        at, digits = self._length_at, b"%d" % length
+        if self[at][1] == digits:
+            return self
+        changed = RepeatedHeaders.__new__(RepeatedHeaders)
+        changed += self
+        changed[at] = (b"content-length", digits)
+        changed.request_id, changed.passing, changed._length_at = self.request_id, self.passing, at
+        return changed
+
+
+def request_id_in(headers: Headers) -> bytes:
+    """The id that the client gave its request; empty if there is none, or none to be used."""
+    for name, value in headers:
+        if name == b"x-request-id" and 0 < len(value) <= _LONGEST_ID and value.isascii():
+            return value
+    return b""

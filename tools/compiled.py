@@ -1,0 +1,153 @@
+"""Compiles the hot path with mypyc: in place (``make compiled``), or for a platform wheel.
+
+A wheel is compiled only if the environment has ``ENGINEHOUSE_COMPILE=1``; the pure one needs no compiler. Both have the
+same modules of plain Python. A class that plugins or tests inherit from cannot be compiled, nor can a msgspec struct:
+their modules are not listed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+ROOT = Path(__file__).resolve().parent.parent
+GROUP = "enginehouse"
+"""The library that holds the code of all modules is named after it: ``enginehouse__mypyc``."""
+MODULES = {
+    "gateway/enginehouse/api": ("keys",),
+    "gateway/enginehouse/api/doors": ("admission", "body_memory", "framing"),
+    "gateway/enginehouse/api/doors/fast": (
+        "chunk_walk",
+        "connection",
+        "idle_sweep",
+        "inbound",
+        "known_heads",
+        "patience",
+        "request_lines",
+        "slow_reader",
+        "turns",
+    ),
+    "gateway/enginehouse/fleet": ("fleet", "health"),
+    "gateway/enginehouse/relay": (
+        "attempt",
+        "captured_door",
+        "context",
+        "dispatch",
+        "engine_job",
+        "exchange",
+        "form_job",
+        "headers",
+        "inference_job",
+        "job",
+        "known_head",
+        "live_request",
+        "movable_exchange",
+        "queue_slot",
+        "reply",
+        "request_record",
+        "retries",
+        "retry_budget",
+        "sse",
+        "stream_check",
+        "upload",
+        "watchdog",
+        "web_socket",
+    ),
+    "gateway/enginehouse/relay/continuation": ("delivered", "job", "joined_reply"),
+    "gateway/enginehouse/relay/hedging": ("hedge", "hedge_delay", "hedged_dispatch"),
+    "gateway/enginehouse/relay/upstream": ("answer_head", "connection", "pool", "upload_connection", "upstream"),
+    "gateway/enginehouse/routing": ("filter_chain", "models_to_try", "router", "strategy_runner"),
+    "gateway/enginehouse/routing/body": ("filters", "read"),
+    "gateway/enginehouse/telemetry": (
+        "answer_meter",
+        "counters",
+        "log_context",
+        "plugin_times",
+        "trace_context",
+        "tracer",
+    ),
+    "plugins/enginehouse_routing": ("extractors", "filters", "scorers", "strategies"),
+}
+
+
+def build(folder: Path, optimization: str) -> Iterator[tuple[Path, Path]]:
+    """Compile everything below ``folder``. Yields each library, and where it belongs below ``ROOT``."""
+    from mypyc.build import mypycify
+    from setuptools import Distribution  # type: ignore[import-untyped, unused-ignore]
+
+    os.chdir(ROOT)  # mypy reads pyproject.toml here
+    sources = [f"{package}/{module}.py" for package, modules in MODULES.items() for module in modules]
+    target = str(folder / "source")
+    extensions = mypycify(sources, opt_level=optimization, group_name=GROUP, target_dir=target, multi_file=True)
+    command: Any = Distribution({"name": "enginehouse", "ext_modules": extensions}).get_command_obj("build_ext")
+    command.build_lib, command.build_temp = str(folder / "lib"), str(folder / "temp")
+    command.ensure_finalized()
+    command.run()
+    roots = {Path(package).parts[1]: Path(package).parts[0] for package in MODULES}
+    for library in sorted((folder / "lib").rglob(f"*{_suffix()}")):
+        place = library.relative_to(folder / "lib")
+        yield library, Path(roots.get(place.parts[0], "gateway")) / place
+
+
+def remove() -> None:
+    """Remove what was compiled in place."""
+    for root in ("gateway", "plugins"):
+        for library in (ROOT / root).rglob(f"*{_suffix()}"):
+            library.unlink()
+
+
+class CompiledWheel(BuildHookInterface):  # type: ignore[type-arg]
+    """Compiles a wheel on request."""
+
+    PLUGIN_NAME = "custom"
+
+    def dependencies(self) -> list[str]:
+        """What mypyc needs: itself, and the types of all imported modules."""
+        if not _is_asked():
+            return []
+        return ["mypy[mypyc]>=1.15", "types-psutil", "types-pyyaml", *self.metadata.core.dependencies]
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if not _is_asked() or version == "editable":
+            return
+        self._folder = Path(tempfile.mkdtemp(prefix="enginehouse-"))
+        for library, place in build(self._folder, "3"):
+            build_data["force_include"][str(library)] = str(Path(*place.parts[1:]))
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        if _is_asked() and version != "editable":
+            shutil.rmtree(self._folder)
+
+
+def _is_asked() -> bool:
+    return os.environ.get("ENGINEHOUSE_COMPILE", "") == "1"
+
+
+def _suffix() -> str:
+    from sysconfig import get_config_var
+
+    return str(get_config_var("EXT_SUFFIX"))
+
+
+def main() -> None:
+    """Compile in place, or remove with ``--remove``. ``$OPTIMIZATION``: gcc's level, 3 by default."""
+    remove()
+    if "--remove" in sys.argv[1:]:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for library, place in build(Path(folder), os.environ.get("OPTIMIZATION", "3")):
+            shutil.copy(library, ROOT / place)
+            print(place)
+
+
+if __name__ == "__main__":
+    main()
