@@ -1,8 +1,8 @@
 """Compiles the hot path with mypyc: in place (``make compiled``), or for a platform wheel.
 
 A wheel is compiled only if the environment has ``ENGINEHOUSE_COMPILE=1``; the pure one needs no compiler. Both have the
-same modules of plain Python. A class that plugins or tests inherit from cannot be compiled, nor can a msgspec struct:
-their modules are not listed.
+same modules of plain Python. A class that plugins or tests inherit from cannot be compiled, nor can one that is copied,
+such as a strategy, nor a msgspec struct: their modules are not listed.
 """
 
 from __future__ import annotations
@@ -61,19 +61,13 @@ MODULES = {
         "web_socket",
     ),
     "gateway/enginehouse/relay/continuation": ("delivered", "job", "joined_reply"),
+    "gateway/enginehouse/relay/gathering": ("gathering_job",),
     "gateway/enginehouse/relay/hedging": ("hedge", "hedge_delay", "hedged_dispatch"),
     "gateway/enginehouse/relay/upstream": ("answer_head", "connection", "pool", "upload_connection", "upstream"),
     "gateway/enginehouse/routing": ("filter_chain", "models_to_try", "router", "strategy_runner"),
     "gateway/enginehouse/routing/body": ("filters", "read"),
-    "gateway/enginehouse/telemetry": (
-        "answer_meter",
-        "counters",
-        "log_context",
-        "plugin_times",
-        "trace_context",
-        "tracer",
-    ),
-    "plugins/enginehouse_routing": ("extractors", "filters", "scorers", "strategies"),
+    "gateway/enginehouse/telemetry": ("answer_meter", "counters", "log_context", "trace_context", "tracer"),
+    "plugins/enginehouse_routing": ("extractors", "filters"),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
 
 def warn(message: object) -> None:
@@ -13,4 +12,6 @@ def warn(message: object) -> None:
 
 def print_json(encoded: bytes) -> None:
     """Print JSON, indented."""
+    import msgspec  # what the command line needs to start does not include it
+
     click.echo(msgspec.json.format(encoded, indent=2))

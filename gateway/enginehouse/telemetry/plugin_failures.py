@@ -43,7 +43,9 @@ _limit = RateLimit(_LOG_EVERY_S)
 def plugin_failed(plugin: PluginId, error: BaseException) -> PluginFailed:
     """The error to raise from ``error``, which is logged. Clients see only the exception's class."""
     log_plugin_failure(plugin, f"failed with {type(error).__name__}", error)
-    return PluginFailed(f"The {plugin} failed with {type(error).__name__}", details=plugin.details)
+    failure = PluginFailed(f"The {plugin} failed with {type(error).__name__}", details=plugin.details)
+    failure.__cause__ = error  # compiled code does not note it
+    return failure
 
 
 def wrong_result(plugin: PluginId, problem: str) -> PluginFailed:

@@ -11,7 +11,7 @@ import pytest
 from enginehouse.cli import enginehouse
 from enginehouse.cli.lazy_commands import LazyCommands
 
-HEAVY = ("enginehouse.app", "enginehouse.config.schema", "enginehouse.relay", "starlette", "uvicorn")
+HEAVY = ("enginehouse.app", "enginehouse.config.schema", "enginehouse.relay", "msgspec", "starlette", "uvicorn")
 NAMED = "import sys; from enginehouse.cli import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
 
 
@@ -31,6 +31,7 @@ def modules(*arguments: str, **variables: str) -> tuple[str, set[str]]:
 def test_the_version_is_told_without_the_gateway() -> None:
     printed, imported = modules("--version")
     assert printed.startswith("enginehouse, version ")
+    assert printed.endswith(("compiled\n", "pure Python\n"))
     assert imported.isdisjoint(HEAVY)
 
 
