@@ -58,7 +58,7 @@ _DOOR = {
     "Registration and configuration": (
         "hookspecs",
         "interfaces.routes",
-        "config.schema",
+        "config.scheduling",
         "config.rescheduling",
         "config.units",
         "config.decode",

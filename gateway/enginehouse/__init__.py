@@ -15,7 +15,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.app.virtual.virtual_request import VirtualRequest
     from enginehouse.config.decode import did_you_mean
     from enginehouse.config.rescheduling import ReschedulingSettings
-    from enginehouse.config.schema import GroupSettings, MatrixSettings
+    from enginehouse.config.scheduling import GroupSettings, MatrixSettings
     from enginehouse.config.units import parse_duration
     from enginehouse.domain.capabilities import UNKNOWN, Capabilities
     from enginehouse.domain.continuation import Continuation, PartialAnswer, StreamTraits

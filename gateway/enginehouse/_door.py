@@ -12,7 +12,7 @@ _NAMES = {
     "enginehouse.app.virtual.virtual_request": ("VirtualRequest",),
     "enginehouse.config.decode": ("did_you_mean",),
     "enginehouse.config.rescheduling": ("ReschedulingSettings",),
-    "enginehouse.config.schema": (
+    "enginehouse.config.scheduling": (
         "GroupSettings",
         "MatrixSettings",
     ),

@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
-from enginehouse.config.hedge_after import OFF
 from enginehouse.config.rescheduling import ReschedulingSettings
+from enginehouse.config.routing import RoutingSettings
+from enginehouse.config.scheduling import SchedulingSettings
 from enginehouse.config.section import (
     BrokenStreamRule,
     ByteSize,
@@ -19,8 +20,6 @@ from enginehouse.config.section import (
     ProgressForm,
     SecretText,
     Section,
-    Share,
-    Weight,
 )
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.replica import Role
@@ -77,74 +76,6 @@ class AuthSettings(Section, frozen=True):
     """The keys of clients. Without keys, every client that can reach the gateway may use it."""
 
     keys: Annotated[list[KeySettings], Meta(description="one table for each key")] = []
-
-
-class WeightSettings(Section, frozen=True):
-    """The weights of the `smart` strategy. They must sum to 100."""
-
-    priority: Annotated[Weight, Meta(description="weight of the backend's `priority`")] = 50
-    load: Annotated[Weight, Meta(description="weight of the backend's live requests")] = 30
-    latency: Annotated[Weight, Meta(description="weight of the backend's average latency")] = 20
-
-
-class ScorerSettings(Section, frozen=True):
-    """One scorer of the `weighted` strategy."""
-
-    type: Annotated[str, Meta(description="a registered scorer")]
-    name: Annotated[str, Meta(description="name of this instance; defaults to the type")] = ""
-    weight: Annotated[Positive, Meta(description="relative to the other scorers")] = 1
-    parameters: Annotated[dict[str, Any], Meta(description="parameters of the scorer")] = {}
-
-
-class RoutingSettings(Section, frozen=True):
-    """How the gateway chooses the replica for a request."""
-
-    strategy: Annotated[
-        str, Meta(description="`smart`, `round_robin`, `priority_only`, `random`, `weighted` or a plugin's")
-    ] = "smart"
-    max_retries: Annotated[
-        Count, Meta(description="how often a request is retried before the first byte of an answer")
-    ] = 2
-    retry_budget: Annotated[
-        Share,
-        Meta(
-            description="which share of the requests of the last 10 s may be sent to one more engine: retries, hedges "
-            "and continuations together; 100 in 10 s always may"
-        ),
-    ] = 0.1
-    hedge_after: Annotated[
-        str,
-        Meta(
-            description="how long a stream may be without a first byte before another replica is asked for it too: a "
-            "duration, or `p50` to `p99` of the model's recent times; or `off`"
-        ),
-    ] = OFF
-    broken_stream: Annotated[
-        BrokenStreamRule,
-        Meta(
-            description="what follows when an engine breaks a stream off: another continues it, or is asked anew and "
-            "what the client has is skipped, or an error; each falls back to the next"
-        ),
-    ] = "continue"
-    max_continuations: Annotated[Count, Meta(description="how often one stream is continued after breaks")] = 3
-    gather: Annotated[
-        bool,
-        Meta(
-            description="relay chats and completions without a stream as streams and gather their answers, so that "
-            "they survive their engine too"
-        ),
-    ] = False
-    weights: WeightSettings = WeightSettings()
-    filters: Annotated[
-        list[str] | None, Meta(description="filters to run, in order; all installed ones by default")
-    ] = None
-    scorers: Annotated[list[ScorerSettings], Meta(description="scorers of `weighted` and of plugins' strategies")] = []
-    aliases: Annotated[
-        dict[str, str], Meta(description="other names of models; an alias of an alias is not resolved")
-    ] = {}
-    fallbacks: Annotated[
-        dict[str, list[str]], Meta(description="models to try, in order, if a model cannot serve")
-    ] = {}
 
 
 class CheckSettings(Section, frozen=True):
@@ -299,47 +230,6 @@ class ModelSettings(CapabilitySettings, frozen=True):
     def launches(self) -> bool:
         """Whether the gateway launches an engine for the model."""
         return bool(self.driver or self.path or self.command)
-
-
-class GroupSettings(Section, frozen=True):
-    """A group of models for the `group` swapper."""
-
-    members: Annotated[list[str], Meta(description="models of the group")]
-    swap: Annotated[bool, Meta(description="run one member at a time")] = True
-    exclusive: Annotated[bool, Meta(description="loading a member stops the models of other groups")] = True
-    persistent: Annotated[bool, Meta(description="other groups never stop its members")] = False
-
-
-class MatrixSettings(Section, frozen=True):
-    """The combinations of models that may run together, for the `matrix` swapper."""
-
-    vars: Annotated[dict[str, str], Meta(description="short names of models")] = {}
-    costs: Annotated[dict[str, Positive], Meta(description="cost of stopping a model; 1 by default")] = {}
-    sets: Annotated[dict[str, str], Meta(description="allowed combinations, best first: `(g | q) & v`")] = {}
-
-
-class SchedulingSettings(Section, frozen=True):
-    """How requests wait for models, and how models are loaded."""
-
-    scheduler: Annotated[str, Meta(description="`fifo` or a plugin's")] = "fifo"
-    swapper: Annotated[str, Meta(description="`group`, `matrix`, `memory` or a plugin's")] = "group"
-    queue_timeout: Annotated[Duration, Meta(description="longest time that a request waits for its model")] = 600
-    max_queue: Annotated[Count, Meta(description="most requests waiting at one host")] = 1000
-    min_residency: Annotated[Duration, Meta(description="time for which a loaded model is not evicted")] = 0
-    max_wait: Annotated[
-        Duration,
-        Meta(description="after this time, a waiting request holds back newer requests for the models that block it"),
-    ] = 60
-    progress: Annotated[ProgressForm, Meta(description="how streaming clients are informed while they wait")] = "off"
-    progress_patience: Annotated[
-        Duration, Meta(description="wait before the first report; an error before that keeps its HTTP status")
-    ] = 5
-    priorities: Annotated[dict[str, int], Meta(description="queue priorities of models; higher first")] = {}
-    groups: Annotated[
-        dict[str, GroupSettings],
-        Meta(description="groups of the `group` swapper; by default, all models of a host form one group"),
-    ] = {}
-    matrix: Annotated[MatrixSettings, Meta(description="rules of the `matrix` swapper")] = MatrixSettings()
 
 
 class DiscoverySettings(Section, frozen=True):

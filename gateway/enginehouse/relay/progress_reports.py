@@ -8,7 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from enginehouse.config.schema import ModelSettings, SchedulingSettings
+from enginehouse.config.scheduling import SchedulingSettings
+from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.interfaces.schedulers import Waiting
 from enginehouse.relay.live_request import LiveRequest

@@ -7,7 +7,8 @@ import pytest
 
 from enginehouse import Candidate, PluginFailed, Requirements, Scorer
 from enginehouse.app import build_router
-from enginehouse.config.schema import Config, PluginSettings, RoutingSettings, ScorerSettings
+from enginehouse.config.routing import RoutingSettings, ScorerSettings
+from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
 from enginehouse.testing import candidate, requirements

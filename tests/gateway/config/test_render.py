@@ -24,6 +24,7 @@ from msgspec.inspect import (
 
 from enginehouse.config.load import load_config
 from enginehouse.config.render import effective, json_schema
+from enginehouse.config.routing import RoutingSettings, WeightSettings
 from enginehouse.config.schema import (
     AuthSettings,
     BackendSettings,
@@ -31,9 +32,7 @@ from enginehouse.config.schema import (
     Config,
     KeySettings,
     ModelSettings,
-    RoutingSettings,
     ServerSettings,
-    WeightSettings,
 )
 from enginehouse.config.secrets import Secret
 from enginehouse.config.shape import CONFIG, shape_of

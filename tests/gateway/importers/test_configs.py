@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from enginehouse.config.schema import BodyFilterSettings, GroupSettings, ModelSettings, TimeoutSettings
+from enginehouse.config.scheduling import GroupSettings
+from enginehouse.config.schema import BodyFilterSettings, ModelSettings, TimeoutSettings
 from enginehouse.config.secrets import Secret
 from tests.support.imported_config import Import
 

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from enginehouse.config.schema import SchedulingSettings
+from enginehouse.config.scheduling import SchedulingSettings
 from enginehouse.relay.live_request import LiveRequest
 from enginehouse.relay.progress_reports import ProgressReports
 from enginehouse.relay.watchdog import Watchdog

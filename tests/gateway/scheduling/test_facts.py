@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from enginehouse import SchedulingLimits
-from enginehouse.config.schema import Config, HostSettings, SchedulingSettings
+from enginehouse.config.scheduling import SchedulingSettings
+from enginehouse.config.schema import Config, HostSettings
 from enginehouse.scheduling.facts import scheduling_rules
 
 

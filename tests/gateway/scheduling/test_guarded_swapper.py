@@ -15,7 +15,8 @@ from enginehouse import (
     SwapPlan,
 )
 from enginehouse.app.build import build_swapper
-from enginehouse.config.schema import Config, ModelSettings, SchedulingSettings
+from enginehouse.config.scheduling import SchedulingSettings
+from enginehouse.config.schema import Config, ModelSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.scheduling.explain import explain_swap
 from enginehouse.scheduling.facts import host_facts

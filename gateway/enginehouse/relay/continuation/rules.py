@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from enginehouse.config.schema import ModelSettings, RoutingSettings
+from enginehouse.config.routing import RoutingSettings
+from enginehouse.config.schema import ModelSettings
 from enginehouse.config.section import BrokenStreamRule
 from enginehouse.interfaces.drivers import Driver
 
