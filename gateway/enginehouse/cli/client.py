@@ -114,7 +114,7 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add ``--url``, ``--key`` and ``--config``, which become the first argument, a ``GatewayClient``."""
 
     @config_option
-    @click.option("--url", envvar=GATEWAY_URL, help=f"The gateway; else ${GATEWAY_URL}, or as it is configured.")
+    @click.option("--url", envvar=GATEWAY_URL, help=f"The gateway. By default ${GATEWAY_URL}, else the configured one.")
     @click.option("--key", envvar=GATEWAY_KEY, help=f"An admin key, where keys are set; else ${GATEWAY_KEY}.")
     @functools.wraps(command)
     def with_gateway(config: Path | None, url: str | None, key: str | None, **rest: Any) -> None:

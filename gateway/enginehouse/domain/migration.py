@@ -34,7 +34,7 @@ class DroppedPair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What shall move, and what does not although it was considered."""
+    """The migrations to carry out, and the pairs that were considered and dropped."""
 
     migrations: tuple[Migration, ...] = ()
     dropped: tuple[DroppedPair, ...] = ()

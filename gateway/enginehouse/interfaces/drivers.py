@@ -202,16 +202,16 @@ class Driver(ABC):
         return await self.wake(engine)
 
     def continuable(self, path: str, body: bytes) -> bytes:
-        """``body`` with what makes a stream tell its tokens, so that another engine can continue it.
+        """``body`` with fields that add the tokens to the stream, so that another engine can continue it.
 
-        ``streams.added`` names what that adds to the events. The body as it is, if nothing need be added.
+        ``streams.added`` names what these fields add to the events. By default, the body is returned unchanged.
         """
         return body
 
     async def fill_in(self, engine: EngineClient, answer: PartialAnswer) -> PartialAnswer:
-        """Add to ``answer`` what the stream did not tell; ``engine`` is the one that shall continue it.
+        """Add to ``answer`` the facts that the stream lacked, by asking ``engine``, which will continue it.
 
-        Raises ``UpstreamError`` if the engine does not tell either.
+        Raises ``UpstreamError`` if the engine does not have them either.
         """
         return answer
 

@@ -15,7 +15,7 @@ _LOCAL = ("/", "./", "../", "~")
 
 
 def read_model_folder(path: str) -> Capabilities:
-    """What ``config.json`` in the folder ``path`` tells; nothing if ``path`` is the name of a model on a hub.
+    """The capabilities in ``config.json`` of the folder ``path``; unknown if ``path`` names a model on a hub.
 
     The context length is unknown where positions are scaled, because engines do that in different ways. Raises
     ``ConfigError`` for a file that cannot be read.
