@@ -1,193 +1,32 @@
-"""Runs the pages of the documentation that are sessions at a terminal, and compares what they show.
-
-A `toml`, `json` or `python` block is saved under the file name that stands last before it, if there is one. A `console`
-block is typed into bash: lines after `$` are commands, the others are what they print, where `...` stands for anything.
-A block whose output does not come at once, because engines start or die, is typed again until it does. `sh` blocks are
-not run: they install things.
-"""
+"""The pages that are sessions in front of a running gateway."""
 
 from __future__ import annotations
 
-import os
-import re
-import select
-import shutil
-import signal
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from tests.support.paths import DOCS
-
-PAGES = [
-    "tutorial/first-steps.md",
-    "how-to/keys-and-limits.md",
-    "how-to/waiting.md",
-    "how-to/reload.md",
-    "how-to/watch.md",
-    "how-to/debug.md",
-    "how-to/plan-capacity.md",
-    "how-to/compare-policies.md",
-    "explanation/routing.md",
-]
-
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_NAMED_FILE = re.compile(r"`([\w-]+\.(?:toml|json|py))`[^`]*\Z")
-_COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n?", re.MULTILINE)
-_SAVED = ("toml", "json", "python")
-_PORTS = ("8080", "8001", "8002")
-_PATIENCE_S = 20.0
-"""How long a block is typed again until it prints what the page shows."""
-_LONGEST_S = 240.0
-"""Far more than a block takes on a busy machine."""
-
-
-class Block(NamedTuple):
-    language: str
-    text: str
-    file: str
-
-
-def blocks(page: str) -> Iterator[Block]:
-    at = 0
-    for found in _BLOCK.finditer(page):
-        named = _NAMED_FILE.search(page[at : found.start()]) if found[1] in _SAVED else None
-        yield Block(found[1], found[2], named[1] if named else "")
-        at = found.end()
-
-
-class Terminal:
-    """A bash that reads what the page says and runs it."""
-
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
-        self._bash = subprocess.Popen(
-            ["bash", "--norc"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            env=environment,
-            start_new_session=True,
-        )
-        self._typed = 0
-        self.output = ""
-
-    def type(self, commands: str) -> str:
-        """Run commands; what was printed meanwhile."""
-        assert self._bash.stdin is not None
-        self._typed += 1
-        before, mark = len(self.output), f"-- end of block {self._typed} --"
-        self._bash.stdin.write(f"{commands}\necho '{mark}'\n".encode())
-        self._bash.stdin.flush()
-        self.read_until(mark)
-        return self.output[before:].replace(mark, "")
-
-    def read_until(self, text: str, times: int = 1) -> None:
-        """Wait until ``text`` has been printed that often."""
-        assert self._bash.stdout is not None
-        end = time.monotonic() + _LONGEST_S
-        while self.output.count(text) < times:
-            readable, _, _ = select.select([self._bash.stdout], [], [], max(0.0, end - time.monotonic()))
-            piece = os.read(self._bash.stdout.fileno(), 1 << 16) if readable else b""
-            if not piece:
-                raise AssertionError(f"{text!r} did not appear {times} times in:\n{self.output}")
-            self.output += piece.decode()
-
-    def close(self) -> None:
-        """End bash and all that runs in it."""
-        try:
-            self._bash.communicate(b"kill $(jobs -p); wait\n", _PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._bash.pid, signal.SIGKILL)
-            self._bash.communicate()
-            raise
-
-
-@pytest.fixture
-def ports() -> Mapping[str, str]:
-    """The ports that the pages name, and free ones to use instead."""
-    taken = [socket.create_server(("127.0.0.1", 0)) for _ in _PORTS]
-    free = [str(each.getsockname()[1]) for each in taken]
-    for each in taken:
-        each.close()
-    return dict(zip(_PORTS, free, strict=True))
-
-
-@pytest.fixture
-def terminal(tmp_path: Path, ports: Mapping[str, str]) -> Iterator[Terminal]:
-    for program in ("bash", "curl"):
-        if shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed")
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("ENGINEHOUSE_")}
-    opened = Terminal(
-        tmp_path,
-        {
-            **inherited,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "XDG_CONFIG_HOME": str(tmp_path),
-            "ENGINEHOUSE_SERVER_PORT": ports["8080"],
-            "COLUMNS": "120",
-            "NO_COLOR": "1",
-        },
-    )
-    try:
-        yield opened
-    finally:
-        opened.close()
+from tests.support.doc_sessions import Terminal, follow, shows
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page",
+    [
+        "tutorial/first-steps.md",
+        "how-to/keys-and-limits.md",
+        "how-to/waiting.md",
+        "how-to/reload.md",
+        "how-to/watch.md",
+        "how-to/debug.md",
+        "explanation/routing.md",
+    ],
+)
 def test_a_session_goes_as_the_page_shows(
     page: str, terminal: Terminal, ports: Mapping[str, str], tmp_path: Path
 ) -> None:
-    text = (DOCS / page).read_text(encoding="utf-8")
-    for named, free in ports.items():
-        text = text.replace(named, free)
-    servers = 0
-    ran = 0
-    for block in blocks(text):
-        if block.file:
-            (tmp_path / block.file).write_text(block.text, encoding="utf-8")
-        elif block.language == "console":
-            commands = _COMMAND.findall(block.text)
-            assert commands, f"there is no command in this block:\n{block.text}"
-            started = sum(command.endswith(" &") for command in commands)
-            servers += started
-            run(terminal, "\n".join(commands), _COMMAND.sub("", block.text), servers if started else 0)
-            ran += 1
-    assert ran
-
-
-def run(terminal: Terminal, commands: str, promised: str, servers: int) -> None:
-    """Type the commands until they print the promised text; only once if they start servers."""
-    before = len(terminal.output)
-    end = time.monotonic() + _PATIENCE_S
-    printed = terminal.type(commands)
-    if servers:
-        terminal.read_until("listening on", servers)
-        printed = terminal.output[before:]
-    while not shows(printed, promised):
-        if servers or time.monotonic() > end:
-            raise AssertionError(f"{commands}\nprints\n{printed}\nand not\n{promised}")
-        printed = terminal.type(commands)
-
-
-def shows(printed: str, promised: str) -> bool:
-    """Whether the output has the text, but for durations, the drawing of tables, and what ``...`` stands for."""
-    pattern = ".*?".join(re.escape(piece) for piece in plain(promised).split("..."))
-    return re.search(pattern, plain(printed), re.DOTALL) is not None
-
-
-def plain(text: str) -> str:
-    words = re.sub(r"[\s\u2500-\u257f]+", " ", text).strip()
-    return re.sub(r"\d+(?= m?s\b)", "N", words)
+    follow(page, terminal, ports, tmp_path)
 
 
 def test_a_wrong_output_would_be_noticed() -> None:
