@@ -40,6 +40,8 @@ def make_config(rng: random.Random) -> Table:
             "strategy": rng.choice(("smart", "round_robin", "random", "priority_only")),
             "max_retries": rng.choice((0, 1, 2, 2, 3)),
             "broken_stream": rng.choice(("error", "restart", "continue")),
+            "hedge_after": rng.choice(("off", "off", "10ms", "200ms", "p50")),
+            "retry_budget": rng.choice((0.0, 0.1, 1.0)),
         },
         "telemetry": {"log_level": "debug"},
         "hosts": {"local": {"launcher": "virtual", "max_loads": rng.choice((1, 2)), "memory": "4GiB"}},

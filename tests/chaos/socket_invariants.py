@@ -23,7 +23,7 @@ def socket_faults(world: World, client: SocketClient, servings: Sequence[SocketS
     if client.refused or not client.asked:
         return
     if client.status == 101:
-        yield from _messages(world, client, servings)
+        yield from _messages(client, servings)
     elif client.status:
         yield from _refusal(client, servings, codes)
     elif world.taps.stopped_at is None:
@@ -32,7 +32,7 @@ def socket_faults(world: World, client: SocketClient, servings: Sequence[SocketS
         yield f"got {client.status} {client.answer!r} in a calm run"
 
 
-def _messages(world: World, client: SocketClient, servings: Sequence[SocketServing]) -> Iterator[str]:
+def _messages(client: SocketClient, servings: Sequence[SocketServing]) -> Iterator[str]:
     *before, last = servings
     if any(serving.peer is not None and serving.peer.got for serving in before):
         yield "an engine got messages of a WebSocket that another one serves"
@@ -45,8 +45,8 @@ def _messages(world: World, client: SocketClient, servings: Sequence[SocketServi
         yield f"got other messages than {last.id} sent"
     if engine.got != client.peer.sent[: len(engine.got)]:
         yield f"{last.id} got other messages than its client sent"
-    ended = last.ends == "closes" and client.peer.code == last.ends_with and last.ends_with != 1000
-    if (ended or (world.schedule.calm and last.ends == "closes")) and not client.left and len(said) < len(engine.sent):
+    ended = last.ends == "closes" and client.peer.code == last.ends_with != 1000  # a client's own code is 1000
+    if ended and len(said) < len(engine.sent):
         yield f"got {len(said)} of {len(engine.sent)} messages before the end"
 
 

@@ -21,6 +21,7 @@ def replace(access_log: Callable[[bytes], None]) -> None:
     _module("enginehouse.telemetry.access_log")._to_standard_error = access_log
     _module("enginehouse.app.config_change").configure_logs = lambda *_: None  # the taps would no longer see the log
     _module("enginehouse.engines.ports")._is_free = lambda _: True  # whatever else runs on this machine
+    _module("enginehouse.api.pages.metrics.page").ProcessCollector = lambda **_: None  # this machine's figures
     routing = _module("starlette.routing")
     routing.compile_path = cache(routing.compile_path)
 
