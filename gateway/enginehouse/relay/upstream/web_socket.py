@@ -76,9 +76,9 @@ class _Connect(connect):
 
 class _EngineSocket(ClientConnection):
     async def keepalive(self) -> None:
-        """Send a ping now and then, without an error in the log if the engine leaves at that moment."""
+        """Send a ping now and then, without an error in the log if the engine leaves. It may have left already."""
         with suppress(ConnectionClosed):
-            while True:
+            while not self.transport.is_closing():
                 await asyncio.sleep(_PING_EVERY_S)
                 await self.ping()
 
