@@ -6,7 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,8 @@ def held_still(*groups: EngineGroup) -> Iterator[None]:
         yield
     finally:
         for group in groups:
-            group.go_on()
+            with suppress(ProcessLookupError):  # it was killed meanwhile
+                group.go_on()
 
 
 async def live(http: httpx.AsyncClient, gateway: RunningGateway) -> dict[str, Any]:

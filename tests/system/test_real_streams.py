@@ -24,6 +24,9 @@ pytestmark = pytest.mark.engine
 
 TOKENS = 100
 STREAMS = 20
+FEW = 3
+TRIES = 20
+"""On a busy machine, a stream may be over before the test can stop its engine."""
 READY = {"ready"}
 
 
@@ -55,22 +58,36 @@ def answers(gateway: RunningGateway) -> list[ClearAnswer]:
 async def test_a_stream_moves_there_and_back_and_stays_the_same(
     gateway: RunningGateway, answers: list[ClearAnswer]
 ) -> None:
-    answer, groups = answers[0], engine_groups(gateway)
-    reader = StreamReader("r", "tiny", answer.prompt, TOKENS)
-    moves = []
+    gaps_ms: list[float] = []
+    for _ in range(TRIES):
+        gaps_ms = await moved_twice(gateway, answers[0])
+        if len(gaps_ms) == 2:
+            break
+    assert len(gaps_ms) == 2, "the stream always ended before it could be moved"
+    print(f"moved twice, gaps {[round(gap) for gap in gaps_ms]} ms")
+
+
+async def moved_twice(gateway: RunningGateway, answer: ClearAnswer) -> list[float]:
+    """Move a stream there and back, unless it ends before; the gaps. Its client must not notice."""
+    groups, reader = engine_groups(gateway), StreamReader("r", "tiny", answer.prompt, TOKENS)
+    gaps_ms: list[float] = []
     async with many_streams() as http:
         [reading] = start([reader], http, gateway.url)
         await until(lambda: reader.events)
         for _ in range(2):
             with held_still(*groups.values()):
-                source = backend((await live(http, gateway))["r"])
-                other = next(name for name in groups if name != source)
+                row = (await live(http, gateway)).get("r")
+                if row is None:
+                    break
+                other = next(name for name in groups if name != backend(row))
                 groups[other].go_on()
-                moves.append((await http.post(f"{gateway.url}/api/requests/r/move", json={"to": other})).json())
+                moved = await http.post(f"{gateway.url}/api/requests/r/move", json={"to": other})
+                if moved.status_code != 200:  # all that was left of it has come already
+                    break
+                gaps_ms.append(moved.json()["gap_ms"])
         seen = await reading
-    assert all("gap_ms" in move for move in moves), moves
     assert (seen.text, seen.finish, seen.counts["completion_tokens"]) == (answer.text, "length", TOKENS)
-    print(f"moved twice, gaps {[round(move['gap_ms']) for move in moves]} ms")
+    return gaps_ms
 
 
 def test_to_go_on_from_text_is_not_exact(gateway: RunningGateway, answers: list[ClearAnswer]) -> None:
@@ -104,6 +121,17 @@ def continued(gateway: RunningGateway, prompt: str | list[int], tokens: int) -> 
 
 
 async def test_no_client_notices_that_one_of_two_is_killed(gateway: RunningGateway, answers: list[ClearAnswer]) -> None:
+    hit: list[StreamReader] = []
+    for _ in range(TRIES):
+        hit = await hit_by_a_kill(gateway, answers)
+        if hit:
+            break
+    assert hit, "the streams always ended before their engine could be killed"
+    print(f"kill -9 under {STREAMS} streams, {len(hit)} of them hit: {gaps(hit)}")
+
+
+async def hit_by_a_kill(gateway: RunningGateway, answers: list[ClearAnswer]) -> list[StreamReader]:
+    """Kill the engine that most streams have, unless that are few; those streams. No client must notice."""
     readers = [StreamReader(f"r{n}", "tiny", answer.prompt, TOKENS) for n, answer in enumerate(answers)]
     groups = engine_groups(gateway)
     async with many_streams() as http:
@@ -113,7 +141,8 @@ async def test_no_client_notices_that_one_of_two_is_killed(gateway: RunningGatew
             rows = await live(http, gateway)
             killed = max(groups, key=lambda name: sum(backend(row) == name for row in rows.values()))
             hit = [each for each in readers if each.id in rows and backend(rows[each.id]) == killed]
-            groups.pop(killed).kill()
+            if len(hit) > FEW:
+                groups.pop(killed).kill()
             for each in groups.values():
                 each.go_on()
         seen = await asyncio.gather(*reading)
@@ -121,5 +150,4 @@ async def test_no_client_notices_that_one_of_two_is_killed(gateway: RunningGatew
     assert [(each.text, each.counts["completion_tokens"]) for each in seen] == [
         (answer.text, TOKENS) for answer in answers
     ]
-    assert len(hit) > 3
-    print(f"kill -9 under {STREAMS} streams, {len(hit)} of them hit: {gaps(hit)}")
+    return hit if len(hit) > FEW else []
