@@ -15,7 +15,7 @@ run: $(STAMP)  ## start the gateway in front of two simulated models
 
 test: PROCESSES ?= $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 test: $(STAMP)  ## run the tests, in one process more than there are cores: many wait for engines
-	$(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile
+	$(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder
 
 slow: $(STAMP)  ## run the tests that take minutes
 	$(BIN)/python -m pytest -m slow

@@ -40,7 +40,7 @@ def run_seed(seed: int) -> Outcome:
     schedule = make_schedule(seed)
     world = first = _run(schedule)
     if schedule.killed is not None:
-        world = _run(make_schedule(f"{seed}/after", first.config)._replace(seed=f"{seed}/after"), first)
+        world = _run(make_schedule(f"{seed}/after", first.config_in_force())._replace(seed=f"{seed}/after"), first)
     outcome = world.outcome()._replace(seed=seed)
     if world is not first:
         gc.collect()

@@ -214,12 +214,15 @@ class World:
             await self.operators.undrain_all()
         for left in leftovers(self.gateway):
             self.violated(f"left over: {left}")
-        self.config = next(each for each in reversed(self._configs) if self._is_in_force(each))
+        self.config = self.config_in_force()
         for model in configs.models_of(self.config):
             await self._expect_served(model)
 
+    def config_in_force(self) -> configs.Table:
+        """The last configuration that was not refused."""
+        return next(each for each in reversed(self._configs) if self._is_in_force(each))
+
     def _is_in_force(self, config: configs.Table) -> bool:
-        """Whether this is the last one that was not refused."""
         in_force = self.gateway.config
         return list(config["backends"]) == list(in_force.backends) and list(config["models"]) == list(in_force.models)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,24 @@ def held_still(*groups: EngineGroup) -> Iterator[None]:
         for group in groups:
             with suppress(ProcessLookupError):  # it was killed meanwhile
                 group.go_on()
+
+
+@asynccontextmanager
+async def slow_motion(*groups: EngineGroup) -> AsyncIterator[None]:
+    """Let engines run only 2 of every 20 ms, so that an answer takes long enough for the test's next steps."""
+
+    async def toggle() -> None:
+        while True:
+            with held_still(*groups):
+                await asyncio.sleep(0.018)
+            await asyncio.sleep(0.002)
+
+    toggling = asyncio.ensure_future(toggle())
+    try:
+        yield
+    finally:
+        toggling.cancel()
+        await asyncio.wait([toggling])
 
 
 async def live(http: httpx.AsyncClient, gateway: RunningGateway) -> dict[str, Any]:

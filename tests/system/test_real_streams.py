@@ -14,7 +14,7 @@ import pytest
 
 from enginehouse.testing.gateway import RunningGateway
 from tests.support.clear_prompts import ClearAnswer, clear_answers
-from tests.support.engine_groups import backend, engine_groups, held_still, live
+from tests.support.engine_groups import backend, engine_groups, held_still, live, slow_motion
 from tests.support.plain_httpx import post
 from tests.support.read_streams import StreamReader, gaps, many_streams, start
 from tests.support.real_engines import find_llama_server
@@ -71,20 +71,18 @@ async def moved_twice(gateway: RunningGateway, answer: ClearAnswer) -> list[floa
     """Move a stream there and back, unless it ends before; the gaps. Its client must not notice."""
     groups, reader = engine_groups(gateway), StreamReader("r", "tiny", answer.prompt, TOKENS)
     gaps_ms: list[float] = []
-    async with many_streams() as http:
+    async with many_streams() as http, slow_motion(*groups.values()):
         [reading] = start([reader], http, gateway.url)
         await until(lambda: reader.events)
         for _ in range(2):
-            with held_still(*groups.values()):
-                row = (await live(http, gateway)).get("r")
-                if row is None:
-                    break
-                other = next(name for name in groups if name != backend(row))
-                groups[other].go_on()
-                moved = await http.post(f"{gateway.url}/api/requests/r/move", json={"to": other})
-                if moved.status_code != 200:  # all that was left of it has come already
-                    break
-                gaps_ms.append(moved.json()["gap_ms"])
+            row = (await live(http, gateway)).get("r")
+            if row is None:
+                break
+            other = next(name for name in groups if name != backend(row))
+            moved = await http.post(f"{gateway.url}/api/requests/r/move", json={"to": other})
+            if moved.status_code != 200:  # all that was left of it has come already
+                break
+            gaps_ms.append(moved.json()["gap_ms"])
         seen = await reading
     assert (seen.text, seen.finish, seen.counts["completion_tokens"]) == (answer.text, "length", TOKENS)
     return gaps_ms

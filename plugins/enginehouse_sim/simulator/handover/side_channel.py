@@ -76,6 +76,8 @@ class SideChannel:
     async def _ask(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, question: Message
     ) -> Message | None:
+        if writer.is_closing():
+            return None
         try:
             writer.write(encode(question))
             return decode(await asyncio.wait_for(reader.readline(), _TIMEOUT))
@@ -88,11 +90,11 @@ class SideChannel:
         ends: Sequence[asyncio.Task[Any]] = (loop.create_task(released.wait()), loop.create_task(_closed(reader)))
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            if released.is_set():
-                writer.write(encode(Done()))
-            else:
+            if not released.is_set():
                 self._registry.withdraw(origin)
                 self._engine.fail_loads(origin)
+            elif not writer.is_closing():
+                writer.write(encode(Done()))
         finally:
             for end in ends:
                 end.cancel()
