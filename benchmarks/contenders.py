@@ -20,7 +20,7 @@ from enginehouse.bench.contenders import Contender, Cores, own_gateway, pin
 from enginehouse.bench.engine import ANSWER, MODELS
 
 CORES = Cores.of_this_machine()
-CHUNKS = 250
+CHUNKS = 100
 _NGINX = """
 daemon off; master_process off; pid {folder}/pid; error_log /dev/null;
 events {{ worker_connections 4096; }}

@@ -22,7 +22,7 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.engine
 
-TOKENS = 100
+TOKENS = 80
 STREAMS = 20
 FEW = 3
 TRIES = 20
