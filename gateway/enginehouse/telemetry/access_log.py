@@ -7,7 +7,9 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
-from typing import Any, NamedTuple
+from functools import lru_cache
+from time import time
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,7 +20,7 @@ _WRITE_EVERY_S = 0.5
 _BATCH = 256
 _MOST_WAITING = 20_000
 _LOGGER = "enginehouse.access"
-Write = Callable[[bytes], object]
+Write = Callable[[bytes], None]
 
 
 class Access(NamedTuple):
@@ -37,11 +39,13 @@ class Access(NamedTuple):
 
 
 AccessEntry = tuple[float, bytes, bytes, str, str, str, float, float, Sequence[AttemptRecord], Ending]
-"""The fields of an ``Access`` in their order: objects are made only when lines are written."""
+"""The fields of an ``Access`` in their order."""
 
 
 class AccessLog:
     """Collects lines and has them written by another thread, so that a slow reader of them delays no request.
+
+    The event loop makes the lines: a thread that did would take the interpreter from it for milliseconds at once.
 
     ``json``: each line is a JSON object. Of more than 20,000 lines that wait, further ones are only counted.
     """
@@ -49,7 +53,7 @@ class AccessLog:
     def __init__(self, *, json: bool, write: Write | None = None) -> None:
         self.json = json
         self._write = write or _to_standard_error
-        self._waiting: list[AccessEntry] = []
+        self._waiting: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Future[None] | None = None
         self._dropped = 0
@@ -60,7 +64,7 @@ class AccessLog:
         if len(waiting) >= _MOST_WAITING:
             self._dropped += 1
             return
-        waiting.append(entry)
+        waiting.append((json_line if self.json else text_line)(Access._make(entry)))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_WRITE_EVERY_S, self._start_writing)
         elif len(waiting) == _BATCH:
@@ -81,73 +85,89 @@ class AccessLog:
             self._timer = None
         if self._writing is not None or not self._waiting:
             return
-        batch, self._waiting = self._waiting, []
-        dropped, self._dropped = self._dropped, 0
+        if self._dropped:
+            self._waiting.append(_dropped_line(time(), self._dropped, self.json))
+        batch, self._waiting, self._dropped = "".join(self._waiting), [], 0
         loop = asyncio.get_running_loop()
-        self._writing = loop.run_in_executor(None, self._write_batch, batch, dropped)
+        self._writing = loop.run_in_executor(None, self._write, batch.encode(errors="replace"))
         self._writing.add_done_callback(self._written)
 
     def _written(self, writing: asyncio.Future[None]) -> None:
         self._writing = None
         writing.exception()  # a broken pipe is no reason to say so on the same pipe
-        if self._waiting:
+        if len(self._waiting) >= _BATCH:
+            self._start_writing()
+        elif self._waiting:
             self._timer = asyncio.get_running_loop().call_later(_WRITE_EVERY_S, self._start_writing)
-
-    def _write_batch(self, batch: Sequence[AccessEntry], dropped: int) -> None:
-        as_line = json_line if self.json else text_line
-        lines = [as_line(Access._make(entry)) for entry in batch]
-        if dropped:
-            lines.append(_dropped_line(batch[-1][0], dropped, self.json))
-        self._write("".join(lines).encode(errors="replace"))
 
 
 def text_line(access: Access) -> str:
-    """Such as ``... POST /v1/chat/completions 200 model=m backend=a ... 12.3ms``."""
-    facts = _facts(access)
-    told = " ".join(f"{name}={_plain(value)}" for name, value in facts.items() if name not in _IN_FRONT)
-    request = f"{access.method} {_plain(access.path)} {access.ending.status}"
-    return f"{_text_time(access.at)} INFO {_LOGGER}: {request} {told}\n"
+    """Such as ``... POST /v1/chat/completions 200 model=m backend=a ... 12.3ms``.
+
+    The same facts as those of ``json_line``. What many requests have in common is made once.
+    """
+    ending, attempts, began = access.ending, access.attempts, access.began
+    route = attempts[-1].route if attempts else None
+    backend, reason = (route.chosen.backend, route.reason.value) if route is not None else ("", "")
+    line = _in_common(access.method, access.path, ending.status, ending.outcome, access.model, backend, reason)
+    if len(attempts) > 1:
+        line += f" attempts={len(attempts)}"
+    line += f" duration_ms={(access.ended - began) * 1000:.1f}"
+    if attempts and (first_byte := first_answered(attempts).first_byte):
+        line += f" first_byte_ms={(first_byte - began) * 1000:.1f}"
+    source, tokens = ending.tokens.source, ending.tokens
+    if source:
+        line += f" input_tokens={tokens.input}" * (source == "usage") + f" output_tokens={tokens.output}"
+    line += f" bytes={ending.sent_bytes} request_id={_plain(access.request_id.decode())}"
+    if access.trace_id:
+        line += f" trace_id={_plain(access.trace_id.decode())}"
+    return f"{_text_time(access.at)} INFO {_LOGGER}: {line}\n"
+
+
+@lru_cache(maxsize=1024)
+def _in_common(method: str, path: str, status: int, outcome: str, model: str, backend: str, reason: str) -> str:
+    facts = {"outcome": outcome, "model": shortened(model), "backend": backend, "reason": reason}
+    told = " ".join(f"{name}={_plain(value)}" for name, value in facts.items() if value)
+    return f"{method} {_plain(path)} {status} {told}"
 
 
 def json_line(access: Access) -> str:
     """The same facts as a JSON object."""
-    facts = _facts(access)
+    request = {"method": access.method, "path": access.path, "status": access.ending.status}
     message = f"{access.method} {access.path} {access.ending.status}"
-    line = {"time": _json_time(access.at), "level": "info", "logger": _LOGGER, "message": message, **facts}
-    return msgspec.json.encode(line).decode() + "\n"
+    line = {"time": _json_time(access.at), "level": "info", "logger": _LOGGER, "message": message}
+    return msgspec.json.encode({**line, **request, **_facts(access)}).decode() + "\n"
 
 
-_IN_FRONT = ("method", "path", "status")
+def _facts(access: Access) -> dict[str, str | int | float]:
+    """The known facts of a line, but for those of the request that stand first."""
+    ending, attempts, began = access.ending, access.attempts, access.began
+    facts: dict[str, str | int | float] = {"outcome": ending.outcome}
+    if access.model:
+        facts["model"] = shortened(access.model)
+    if attempts:
+        route = attempts[-1].route
+        facts["backend"] = route.chosen.backend
+        facts["reason"] = route.reason.value
+        if len(attempts) > 1:
+            facts["attempts"] = len(attempts)
+    facts["duration_ms"] = round((access.ended - began) * 1000, 1)
+    if attempts and (first_byte := first_answered(attempts).first_byte):
+        facts["first_byte_ms"] = round((first_byte - began) * 1000, 1)
+    tokens = ending.tokens
+    if tokens.source == "usage":
+        facts["input_tokens"] = tokens.input
+    if tokens.source:
+        facts["output_tokens"] = tokens.output
+    facts["bytes"] = ending.sent_bytes
+    facts["request_id"] = access.request_id.decode()
+    if access.trace_id:
+        facts["trace_id"] = access.trace_id.decode()
+    return facts
 
 
-def _facts(access: Access) -> dict[str, Any]:
-    """The facts of a line. Unknown ones are left out."""
-    ending, attempts = access.ending, access.attempts
-    last = attempts[-1] if attempts else None
-    first_byte = first_answered(attempts).first_byte if attempts else 0.0
-    facts: dict[str, Any] = {
-        "method": access.method,
-        "path": access.path,
-        "status": ending.status,
-        "outcome": ending.outcome,
-        "model": shortened(access.model),
-        "backend": last.route.chosen.backend if last is not None else "",
-        "reason": last.route.reason.value if last is not None else "",
-        "attempts": len(attempts) if len(attempts) > 1 else 0,
-        "duration_ms": round((access.ended - access.began) * 1000, 1),
-        "first_byte_ms": round((first_byte - access.began) * 1000, 1) if first_byte else None,
-        "input_tokens": ending.tokens.input if ending.tokens.source == "usage" else None,
-        "output_tokens": ending.tokens.output if ending.tokens.source else None,
-        "bytes": ending.sent_bytes,
-        "request_id": access.request_id.decode(),
-        "trace_id": access.trace_id.decode(),
-    }
-    return {name: value for name, value in facts.items() if value or name in ("status", "bytes")}
-
-
-def _plain(value: object) -> str:
-    """A value on a line of text. Clients choose ids and models, so odd ones are written as Python would."""
-    text = str(value)
+def _plain(text: str) -> str:
+    """Text on a line of text. Clients choose ids and models, so odd ones are written as Python would."""
     return text if text.isprintable() and " " not in text else ascii(text)
 
 
@@ -160,7 +180,12 @@ def _dropped_line(at: float, count: int, json: bool) -> str:
 
 
 def _text_time(at: float) -> str:
-    return f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M:%S},{int(at % 1 * 1000):03}"
+    return f"{_text_second(int(at))},{int(at % 1 * 1000):03}"
+
+
+@lru_cache(maxsize=1)
+def _text_second(at: int) -> str:
+    return f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M:%S}"
 
 
 def _json_time(at: float) -> str:

@@ -44,6 +44,17 @@ def test_what_is_unknown_is_left_out() -> None:
     )
 
 
+def test_both_forms_have_the_same_facts() -> None:
+    chunks = Ending(200, "served", "", Tokens(0, 4, "chunks"), 99)
+    refused = access(attempts=[], ending=Ending(404, "model_not_found"), trace_id=b"", model="")
+    for each in (access(), access(attempts=[ATTEMPT, ATTEMPT]), access(ending=chunks), refused):
+        told = dict(part.split("=") for part in text_line(each).rpartition(f"{each.ending.status} ")[2].split())
+        line = json.loads(json_line(each))
+        for name in ("time", "level", "logger", "message", "method", "path", "status"):
+            del line[name]
+        assert told == {name: str(value) for name, value in line.items()}
+
+
 def test_a_continued_stream_has_the_first_byte_of_its_first_attempt() -> None:
     asked_again = AttemptRecord(ROUTE, "answered", 10.0, 10.1, sent=10.0, first_byte=10.1, status=503)
     broken = AttemptRecord(ROUTE, "upstream_error", 10.1, 10.3, sent=10.1, first_byte=10.2, status=200)
