@@ -47,7 +47,7 @@ def run_seed(seed: int) -> Outcome:
         outcome.violations[:0] = first.violations
         _forget(first)
     del world, first
-    gc.collect()  # finds tasks whose exceptions nobody has read
+    gc.collect()  # finds tasks whose exceptions were never read
     return outcome
 
 

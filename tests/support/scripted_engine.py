@@ -149,7 +149,7 @@ class ScriptedEngine:
         self._server = server
 
     def holds_port(self) -> None:
-        """Hold a port at which nothing listens, so that nobody else gets it."""
+        """Hold a port at which nothing listens, so that no other process gets it."""
         self._server = held = socket.socket()
         held.bind(("127.0.0.1", 0))
         self.url += str(held.getsockname()[1])

@@ -1,7 +1,7 @@
 """Asks the contenders in turn, again and again, and compares their figures round by round.
 
-A machine is never equally fast for long. So each round has every contender's figure, a ratio is taken within a round,
-and its median and its spread over all rounds are told.
+A machine is never equally fast for long. So every round measures all contenders, and a ratio compares figures of one
+round. Reports have the median and the spread of the rounds' ratios.
 """
 
 from __future__ import annotations

@@ -222,6 +222,7 @@ async def test_a_client_that_leaves_ends_the_upload(house: OpenGateway, engine: 
     client.reset()
     await asyncio.wait_for(served.connections[0].closed.wait(), 10)
     await gateway.quiet()
+    assert not gateway.relay.live
 
 
 @pytest.mark.parametrize("length", [2 << 20, None])

@@ -62,7 +62,7 @@ def is_whole(request: Request, answer: httpx.Response) -> bool:
 
 
 def is_told(request: Request, answer: httpx.Response) -> bool:
-    """Whether the client is told that there is no whole answer."""
+    """Whether the client learns that its answer is not whole."""
     if answer.status_code == 200:
         return request.stream and "event: error\ndata: " in answer.text and "[DONE]" not in answer.text
     return answer.json()["error"]["code"] in ("load_failed", "upstream_error")

@@ -107,7 +107,7 @@ class Move:
                 self._attempt.cancel()
                 self._attempt.release()
             if self._done.done() and not self._done.cancelled():
-                self._done.exception()  # an exception that nobody looks at would be logged
+                self._done.exception()  # asyncio would log an exception that is never read
         source, destination = self._source.route.chosen.backend, self._attempt.route.chosen.backend
         gap = perf_counter() - self._cut_at
         assert self._joint is not None

@@ -176,6 +176,7 @@ async def test_a_client_that_leaves_cancels_both(race: Race) -> None:
     for engine in (race.first, race.second):
         await (await engine.call()).closed.wait()
     await race.gateway.quiet()
+    assert race.calls == [1, 1]
 
 
 async def test_without_a_budget_there_is_no_hedge(race: Race) -> None:

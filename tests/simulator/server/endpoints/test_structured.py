@@ -72,7 +72,7 @@ def test_all_ways_to_ask_for_a_pattern_or_a_choice_are_the_same(post: Post) -> N
 
 def test_a_completion_can_follow_a_schema(post: Post) -> None:
     answer = post("/v1/completions", prompt="x", max_tokens=200, guided_json=SCHEMA)
-    Wagon.model_validate_json(answer["choices"][0]["text"])
+    assert Wagon.model_validate_json(answer["choices"][0]["text"])
 
 
 def test_an_answer_that_is_long_enough_for_its_schema_is_closed_in_time(post: Post) -> None:

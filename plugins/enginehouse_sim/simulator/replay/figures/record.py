@@ -54,7 +54,7 @@ class ReadAheadRecord(RequestRecord):
         self.done = asyncio.Event()
 
     def answered(self) -> None:
-        """It has no client who waits for an answer."""
+        """No client reads its answer."""
 
 
 class InstanceRecord(msgspec.Struct, kw_only=True):
