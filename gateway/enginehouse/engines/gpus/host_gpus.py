@@ -16,7 +16,6 @@ from enginehouse.engines.gpus.nvml import Nvml
 _log = logging.getLogger(__name__)
 
 _LOCAL = "local"
-_nvml = Nvml()
 _REFRESH_S = 5.0
 _PAUSE_S = 0.1
 _FREED_WITHIN_S = 10.0
@@ -161,7 +160,7 @@ class HostGpus:
 
 def host_gpus(settings: HostSettings) -> HostGpus:
     """The GPUs of a host. What is free can be read only where its engines run on this machine."""
-    return HostGpus(_nvml if settings.launcher == _LOCAL else None, _allowed(settings))
+    return HostGpus(Nvml() if settings.launcher == _LOCAL else None, _allowed(settings))
 
 
 def _allowed(settings: HostSettings) -> Sequence[int] | None:
