@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import sys
+import warnings
 
 from enginehouse.config.environment import STATE_DIR
 from enginehouse.config.schema import PluginSettings
@@ -56,8 +57,10 @@ def _forget(killed: World) -> None:
     logging.disable()
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
-        killed.__dict__.clear()
-        gc.collect()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it would stop its engines, but no loop is left to do so
+            killed.__dict__.clear()
+            gc.collect()
     finally:
         sys.unraisablehook = hook
         logging.disable(logging.NOTSET)

@@ -286,7 +286,7 @@ class Supervisor:
 
     def _ending(self, end: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
         """Run ``end`` to completion, even if its caller is cancelled."""
-        task = asyncio.ensure_future(end)
+        task = asyncio.create_task(end)
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
         return asyncio.shield(task)
