@@ -15,8 +15,8 @@ import httpx
 
 from enginehouse.testing.engines import SimEngine
 from enginehouse_sim.simulator.llumlet.llumlet_pb2 import AbortRequests, AbortResponse, MigrateRequest, MigrateResponse
-from enginehouse_sim.simulator.model.sampler import generate
 from tests.support import plain_httpx as http
+from tests.support.sampled_text import generate
 
 PROMPT = "all aboard " * 40
 

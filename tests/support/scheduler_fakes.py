@@ -9,7 +9,6 @@ from enginehouse_sim.simulator.domain.outputs import (
     EngineCoreOutputs,
     ModelRunnerOutput,
     SchedulerOutput,
-    SchedulerStats,
 )
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.grammar.structured_output import StructuredOutputManager
@@ -104,9 +103,3 @@ Outcome = Callable[..., ModelRunnerOutput]
 Run = Callable[..., Stepped]
 Connectors = Callable[..., FakeConnector]
 Grammars = Callable[..., FakeGrammars]
-
-
-def stats_of(outputs: Mapping[int, EngineCoreOutputs]) -> SchedulerStats:
-    """The figures of a step; one client gets them."""
-    [stats] = [told.scheduler_stats for told in outputs.values() if told.scheduler_stats is not None]
-    return stats

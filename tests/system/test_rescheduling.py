@@ -16,9 +16,9 @@ import pytest
 
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
-from enginehouse_sim.simulator.model.sampler import generate
 from tests.support import plain_httpx
 from tests.support.parallel import all_of
+from tests.support.sampled_text import generate
 
 PROMPT = "all aboard " * 40
 TOKENS = 400

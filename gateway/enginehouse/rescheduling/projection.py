@@ -27,8 +27,6 @@ class ProjectionParams(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens that a request generates in one pass: more than 1 with speculative decoding."""
     prefill_tokens_per_pass: int | None = None
     """The most prompt tokens of one request that a pass reads; ``None`` for no limit."""
-    consider_only_running: bool = True
-    """Ignore requests that are not running. Otherwise they count as if the engine admitted them now."""
 
 
 class RequestFigures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -43,7 +41,6 @@ class RequestFigures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The most tokens that the request can still generate, at least 1."""
     shared_blocks: Collection[int] = ()
     """The ids of its blocks that other requests share."""
-    running: bool = True
 
 
 class RequestProjection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -60,16 +57,10 @@ class WorstCaseProjection(msgspec.Struct, frozen=True, kw_only=True):
     """The worst case of all requests together."""
 
     per_request: Sequence[RequestProjection]
-    wc_until_first_complete: int | None
-    """The number of passes until the first request completes; ``None`` without requests."""
     wc_until_block_starvation: int | None
     """The first pass that needs more blocks than the cache has; ``None`` if there is none within ``lookahead``."""
     predicted_blocks_per_pass: Sequence[int]
     """The blocks that each pass needs. A shared block counts once."""
-
-    def deficit(self, total_blocks: int) -> int:
-        """The number of blocks that the worst pass needs beyond ``total_blocks``, at least 0."""
-        return max(0, max(self.predicted_blocks_per_pass, default=0) - total_blocks)
 
 
 def project(requests: Sequence[RequestFigures], params: ProjectionParams) -> WorstCaseProjection:
@@ -78,8 +69,6 @@ def project(requests: Sequence[RequestFigures], params: ProjectionParams) -> Wor
     shared_until: dict[int, int] = {}
     projections = []
     for request in requests:
-        if params.consider_only_running and not request.running:
-            continue
         projection = _one(request, params)
         projections.append(projection)
         _add_private(changes, request, projection.steps_until_completion, params)
@@ -91,7 +80,6 @@ def project(requests: Sequence[RequestFigures], params: ProjectionParams) -> Wor
     predicted = list(accumulate(changes[: params.lookahead]))
     return WorstCaseProjection(
         per_request=projections,
-        wc_until_first_complete=min((each.steps_until_completion for each in projections), default=None),
         wc_until_block_starvation=next((k for k, need in enumerate(predicted) if need > params.total_blocks), None),
         predicted_blocks_per_pass=predicted,
     )

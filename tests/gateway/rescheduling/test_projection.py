@@ -8,7 +8,7 @@ from enginehouse import ProjectionParams, RequestFigures, project
 
 
 def params(total: int = 100, **more: int) -> ProjectionParams:
-    return ProjectionParams(block_size=16, total_blocks=total, **more)  # type: ignore[arg-type]
+    return ProjectionParams(block_size=16, total_blocks=total, **more)
 
 
 def decoding(tokens: int, remaining: int, *shared: int, name: str = "a") -> RequestFigures:
@@ -23,7 +23,6 @@ def decoding(tokens: int, remaining: int, *shared: int, name: str = "a") -> Requ
 
 def test_nothing_runs_and_nothing_is_needed() -> None:
     projection = project([], params())
-    assert projection.wc_until_first_complete is None
     assert projection.wc_until_block_starvation is None
     assert set(projection.predicted_blocks_per_pass) == {0}
 
@@ -43,12 +42,10 @@ def test_starvation_is_seen_past_the_first_completion() -> None:
     """A short request ends first, and what it gives back is not enough for the long ones."""
     requests = [decoding(16, 2, name="short"), decoding(64, 500, name="b"), decoding(64, 500, name="c")]
     projection = project(requests, params(total=11, lookahead=64))
-    assert projection.wc_until_first_complete == 2
+    assert projection.per_request[0].steps_until_completion == 2
     assert projection.predicted_blocks_per_pass[:3] == [9, 12, 10]
     assert projection.wc_until_block_starvation == 1
-    roomier = project(requests, params(total=12, lookahead=64))
-    assert roomier.wc_until_block_starvation == 33
-    assert roomier.deficit(12) == 4
+    assert project(requests, params(total=12, lookahead=64)).wc_until_block_starvation == 33
 
 
 def test_a_completion_in_time_keeps_the_others_from_starving() -> None:
@@ -82,13 +79,6 @@ def test_a_request_that_decodes_is_not_taken_for_one_that_reads_its_prompt() -> 
 def test_drafts_make_requests_grow_faster() -> None:
     needed = project([decoding(16, 20)], params(tokens_per_pass_per_request=4, lookahead=7)).predicted_blocks_per_pass
     assert needed == [1, 2, 2, 2, 2, 0, 0]
-
-
-def test_requests_that_wait_count_only_if_asked_for() -> None:
-    waiting = RequestFigures(request_id="w", num_tokens=64, num_computed_tokens=0, remaining_tokens=9, running=False)
-    assert project([waiting], params()).per_request == []
-    everything = ProjectionParams(block_size=16, total_blocks=9, consider_only_running=False)
-    assert project([waiting], everything).predicted_blocks_per_pass[0] == 4
 
 
 @pytest.mark.parametrize("remaining", [0, 1])

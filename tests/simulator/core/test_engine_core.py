@@ -86,11 +86,11 @@ def test_an_aborted_request_has_no_output_and_is_removed_from_the_runner(
 
 
 def test_a_stop_string_ends_a_request_from_outside(new_core: Callable[..., EngineCore], new_request: Requests) -> None:
-    core = new_core(include_finished_set=True)
+    core = new_core()
     core.add_request(new_request(10))
     core.step()
     core.finish_requests(["a"], RequestStatus.FINISHED_STOPPED)
-    assert core.step().outputs[0].finished_requests == ["a"]
+    assert core.step().scheduled.finished_req_ids == ("a",)
 
 
 def test_an_engine_that_only_waits_looks_again_after_a_while(

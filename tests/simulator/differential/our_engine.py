@@ -74,7 +74,7 @@ class OurEngine(Scheduled):
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self._items = {item.request_id: item for item in workload.items}
-        fields = {"staging_depth": 0, "log_stats": False, **workload.limits}
+        fields = {"staging_depth": 0, **workload.limits}
         constants = msgspec.convert(fields, SchedulerConstants)
         self._connector = WorkloadConnector(self._items) if workload.connector else None
         self._scheduler = BatchScheduler(constants, KvCacheManager(constants), self._connector)

@@ -163,33 +163,6 @@ def test_freeable_blocks_have_no_other_holder(new_request: New, new_manager: Man
     assert manager.freeable_blocks("unknown") == 0
 
 
-def test_blocks_that_all_running_requests_share_are_common(
-    new_request: New, new_manager: Manager, compute: Compute
-) -> None:
-    manager = new_manager(20)
-    first, second, third = new_request(13), new_request(13), new_request([*range(8), 9, 9, 9])
-    compute(manager, first)
-    assert manager.get_num_common_prefix_blocks(first.request_id, 1) == 4
-    compute(manager, second)
-    assert manager.get_num_common_prefix_blocks(first.request_id, 2) == 3
-    compute(manager, third)
-    assert manager.get_num_common_prefix_blocks(third.request_id, 3) == 2
-    assert manager.get_num_common_prefix_blocks("unknown", 3) == 0
-
-
-def test_requests_that_do_not_run_never_make_a_prefix_look_common(
-    new_request: New, new_manager: Manager, compute: Compute
-) -> None:
-    manager = new_manager(20)
-    first, waiting, other = new_request(9), new_request(9), new_request([7] * 9)
-    for request in (first, waiting, other):
-        compute(manager, request)
-    assert manager.get_num_common_prefix_blocks(first.request_id, 2) == 0
-    manager.free(waiting)
-    manager.hold_blocks([1])
-    assert manager.get_num_common_prefix_blocks(first.request_id, 2) == 0
-
-
 def test_the_cache_is_reset_only_while_no_blocks_are_held(
     new_request: New, new_manager: Manager, compute: Compute
 ) -> None:

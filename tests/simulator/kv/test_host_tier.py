@@ -11,6 +11,7 @@ from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.host_tier import HostTier, KvMove
 from enginehouse_sim.simulator.steps.transfer import KvShape, KvTransfer
+from tests.support.host_restore import begin_restore, finish_restore
 
 New = Callable[..., RequestState]
 Manager = Callable[..., KvCacheManager]
@@ -36,7 +37,6 @@ def test_whole_blocks_are_copied_and_all_blocks_become_free(
     assert (manager.num_free_blocks, host.num_free_blocks) == (7, 3)
     assert host.finish_offload(request) == 3
     assert (manager.num_free_blocks, manager.get_block_ids(request.request_id)) == (10, ())
-    assert host.holds(request.request_id)
 
 
 def test_shared_blocks_are_copied_and_do_not_become_free(
@@ -71,7 +71,7 @@ def test_a_move_is_all_or_nothing(new_request: New, new_manager: Manager, comput
     host = HostTier(manager, HASHER, 2, LINK)
     compute(manager, request)
     assert host.begin_offload(request) is None
-    assert (host.num_free_blocks, host.holds(request.request_id)) == (2, False)
+    assert host.num_free_blocks == 2
 
 
 def test_a_request_that_is_here_is_not_moved_again(new_request: New, new_manager: Manager, compute: Compute) -> None:
@@ -111,17 +111,17 @@ def test_what_was_overwritten_on_the_device_comes_back_from_the_host(
     compute(manager, request)
     move_out(host, request)
     compute(manager, other)
-    assert host.begin_restore(request) is None
+    assert begin_restore(manager, host, request) is None
     manager.free(other)
-    move = host.begin_restore(request)
+    move = begin_restore(manager, host, request)
     assert move is not None
     assert (move.num_tokens, move.num_blocks) == (8, 1)
     assert move.seconds == pytest.approx(0.5)
     assert len(manager.get_block_ids(request.request_id)) == 2
     assert manager.get_computed_blocks(new_request(11)).num_tokens == 4
-    host.finish_restore(request, move)
+    finish_restore(manager, host, request, move)
     assert manager.get_computed_blocks(new_request(11)).num_tokens == 8
-    assert (host.num_free_blocks, host.holds(request.request_id)) == (5, False)
+    assert host.num_free_blocks == 5
 
 
 def test_a_restored_request_continues_after_its_last_whole_block(
@@ -131,7 +131,7 @@ def test_a_restored_request_continues_after_its_last_whole_block(
     host = HostTier(manager, HASHER, 5, LINK)
     compute(manager, request)
     move_out(host, request)
-    move = host.begin_restore(request)
+    move = begin_restore(manager, host, request)
     assert move is not None
     assert (move.num_tokens, move.num_blocks) == (8, 2)
     request.num_computed_tokens = move.num_tokens
@@ -143,8 +143,8 @@ def test_blocks_that_must_stay_free_stay_free(new_request: New, new_manager: Man
     host = HostTier(manager, HASHER, 5, LINK)
     compute(manager, request)
     move_out(host, request)
-    assert host.begin_restore(request, leave_free=2) is None
-    assert host.begin_restore(request, leave_free=1) is not None
+    assert begin_restore(manager, host, request, leave_free=2) is None
+    assert begin_restore(manager, host, request, leave_free=1) is not None
 
 
 @pytest.mark.parametrize("copied", [False, True])

@@ -19,6 +19,7 @@ from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.computed_blocks import ComputedBlocks
 from enginehouse_sim.simulator.kv.host_tier import HostTier, KvMove
 from enginehouse_sim.simulator.steps.transfer import KvShape, KvTransfer
+from tests.support.host_restore import begin_restore, finish_restore
 
 SIZE, USABLE, HOST, LONGEST = 2, 9, 6, 14
 Content = tuple[str | None, tuple[int, ...]]
@@ -134,7 +135,7 @@ class Blocks(RuleBasedStateMachine):
         if move is None:
             self.manager.cache_blocks(request, request.num_computed_tokens)
         else:
-            self.host.finish_restore(request, move)
+            finish_restore(self.manager, self.host, request, move)
             del self.on_host[request.request_id]
             request.num_computed_tokens = move.num_tokens
         self.found_from_now_on(request, request.num_computed_tokens)
@@ -187,7 +188,7 @@ class Blocks(RuleBasedStateMachine):
         hit = self.manager.get_computed_blocks(request)
         survive = max(hit.num_tokens, len(self.on_host[request.request_id]) * SIZE)
         revived = sum(block in self.order for block in hit.block_ids)
-        move = self.host.begin_restore(request, leave_free=1)
+        move = begin_restore(self.manager, self.host, request, block_size=SIZE, leave_free=1)
         wanted = survive // SIZE - len(hit.block_ids) + revived
         assert (move is None) == (wanted >= len(self.order))
         if move is None:

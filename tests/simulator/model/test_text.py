@@ -5,8 +5,9 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse_sim.simulator.model.sampler import WORDS, generate
+from enginehouse_sim.simulator.model.sampler import WORDS
 from enginehouse_sim.simulator.model.text import count_tokens, pieces, text_of, token_id
+from tests.support.sampled_text import generate
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 

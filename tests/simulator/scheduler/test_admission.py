@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from enginehouse_sim.simulator.domain.request import MultiModalInput
-from tests.support.scheduler_fakes import Requests, Run, Schedulers, stats_of
+from enginehouse_sim.simulator.scheduler.update import stats
+from tests.support.scheduler_fakes import Requests, Run, Schedulers
 
 
 def test_a_cached_prefix_is_not_computed_again(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:
@@ -19,8 +20,8 @@ def test_a_cached_prefix_is_not_computed_again(new_scheduler: Schedulers, new_re
     assert step.num_scheduled_tokens == {"a": 1, "b": 3}
     assert step.new_requests[0].num_computed_tokens == 8
     assert outputs[0].outputs[1].num_cached_tokens == 8
-    assert stats_of(outputs).prefix_cache_queries == 12 + 11
-    assert stats_of(outputs).prefix_cache_hits == 8
+    assert stats(scheduler.state).prefix_cache_queries == 12 + 11
+    assert stats(scheduler.state).prefix_cache_hits == 8
 
 
 def test_of_a_prompt_that_is_cached_whole_the_last_block_is_computed(
@@ -122,7 +123,7 @@ def test_a_request_that_outgrows_the_cache_ends_with_what_it_has(
     ended = None
     for _ in range(6):
         _, outputs = run(scheduler)
-        ended = next((output for output in outputs[0].outputs if output.finish_reason), ended)
+        ended = next((output for told in outputs.values() for output in told.outputs if output.finish_reason), ended)
     assert ended is not None
     assert ended.finish_reason == "length"
     assert request.num_tokens == 13

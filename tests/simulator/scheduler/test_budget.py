@@ -184,14 +184,3 @@ def test_running_requests_report_their_new_blocks_only(
         seen.extend(cached.new_block_ids)
     assert sizes == [0, 1, 0, 0, 0, 1]
     assert tuple(seen) == tuple(scheduler.state.kv_cache.get_block_ids("a"))
-
-
-def test_leading_blocks_that_all_running_requests_share_are_counted(
-    new_scheduler: Schedulers, new_request: Requests, run: Run
-) -> None:
-    scheduler = new_scheduler()
-    shared = list(range(8))
-    scheduler.add_request(new_request([*shared, 100]))
-    assert run(scheduler)[0].num_common_prefix_blocks == 3
-    scheduler.add_request(new_request([*shared, 200]))
-    assert run(scheduler)[0].num_common_prefix_blocks == 2

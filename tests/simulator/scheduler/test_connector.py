@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from enginehouse_sim.simulator.domain.request import RequestStatus
-from tests.support.scheduler_fakes import Connectors, Requests, Run, Schedulers, stats_of
+from enginehouse_sim.simulator.scheduler.update import stats
+from tests.support.scheduler_fakes import Connectors, Requests, Run, Schedulers
 
 
 def test_tokens_loaded_within_the_step_need_no_computing(
@@ -149,7 +150,6 @@ def test_the_connector_sees_every_step_and_every_end(
     run(scheduler)
     assert connector.built_for == [0, 1]
     assert connector.finished == ["a"]
-    assert scheduler.get_kv_connector() is connector
 
 
 def test_what_came_from_outside_is_counted(
@@ -157,5 +157,6 @@ def test_what_came_from_outside_is_counted(
 ) -> None:
     scheduler = new_scheduler(connector=new_connector(a=12))
     scheduler.add_request(new_request(20))
-    counters = stats_of(run(scheduler)[1])
+    run(scheduler)
+    counters = stats(scheduler.state)
     assert (counters.external_cache_queries, counters.external_cache_hits) == (20, 12)

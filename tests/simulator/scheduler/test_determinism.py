@@ -32,7 +32,6 @@ def digest(seed: int) -> str:
         policy=SchedulingPolicy.PRIORITY,
         num_spec_tokens=2,
         max_loras=2,
-        include_finished_set=True,
         encoder_cache_size=20,
         image_tokens=20,
     )

@@ -144,7 +144,7 @@ def test_with_async_scheduling_blocks_are_found_once_their_tokens_are_known(
 def test_a_request_aborted_in_flight_gets_nothing_of_that_step(
     new_scheduler: Schedulers, new_request: Requests, outcome: Outcome
 ) -> None:
-    scheduler = new_scheduler(log_stats=False)
+    scheduler = new_scheduler()
     request = new_request(10)
     scheduler.add_request(request)
     step = scheduler.schedule()

@@ -62,7 +62,6 @@ def restore_all(seed: int) -> None:
         reserve_full_sequence=random.random() < 0.7,
         watermark=random.choice([0.0, 0.0, 0.1]),
         enable_prefix_caching=random.random() < 0.7,
-        log_stats=False,
     )
     bandwidth = random.choice([1e7, 1e8, 1e9])
     core = build_core(CoreSettings(constants=constants, host_blocks=random.randint(6, 60), host_bandwidth=bandwidth))

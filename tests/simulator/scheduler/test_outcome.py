@@ -6,7 +6,8 @@ import pytest
 
 from enginehouse_sim.simulator.domain.request import RequestStatus
 from enginehouse_sim.simulator.domain.rules import VllmVersion
-from tests.support.scheduler_fakes import Requests, Run, Schedulers, stats_of
+from enginehouse_sim.simulator.scheduler.update import stats
+from tests.support.scheduler_fakes import Requests, Run, Schedulers
 
 EOS, STOP = 2, 50
 
@@ -86,7 +87,7 @@ def test_the_model_length_stops_as_well(new_scheduler: Schedulers, new_request: 
 def test_a_prompt_that_is_not_read_to_its_end_gives_no_output(
     new_scheduler: Schedulers, new_request: Requests, run: Run
 ) -> None:
-    scheduler = new_scheduler(max_num_batched_tokens=10, log_stats=False)
+    scheduler = new_scheduler(max_num_batched_tokens=10)
     scheduler.add_request(new_request(15))
     assert run(scheduler)[1] == {}
     assert [output.request_id for output in run(scheduler)[1][0].outputs] == ["a"]
@@ -107,36 +108,25 @@ def test_a_finished_request_is_reported_to_the_runner_with_the_next_step_only(
     assert second.finished_req_ids == ("a",)
 
 
-def test_each_client_gets_its_own_outputs_and_its_own_endings(
-    new_scheduler: Schedulers, new_request: Requests, run: Run
-) -> None:
-    scheduler = new_scheduler(include_finished_set=True)
-    for client, max_tokens in ((1, 1), (0, 5), (1, 5), (2, 5)):
-        scheduler.add_request(new_request(4, client_index=client, max_tokens=max_tokens))
-    scheduler.finish_requests(["d"], RequestStatus.FINISHED_ABORTED)
+def test_each_client_gets_its_own_outputs(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:
+    scheduler = new_scheduler()
+    for client in (1, 0, 1):
+        scheduler.add_request(new_request(4, client_index=client))
     _, outputs = run(scheduler)
     assert {client: [output.request_id for output in told.outputs] for client, told in outputs.items()} == {
         1: ["a", "c"],
         0: ["b"],
-        2: [],
     }
-    assert {client: told.finished_requests for client, told in outputs.items()} == {1: ["a"], 0: None, 2: ["d"]}
-    assert run(scheduler)[1][1].finished_requests is None
 
 
-def test_the_figures_go_to_one_client(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:
+def test_the_figures_count_requests_and_blocks(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:
     scheduler = new_scheduler()
-    for client in (3, 1):
-        scheduler.add_request(new_request(8, client_index=client))
-    _, outputs = run(scheduler)
-    assert [client for client, told in outputs.items() if told.scheduler_stats] == [3]
-    counters = stats_of(outputs)
-    assert (counters.num_running_reqs, counters.num_waiting_reqs) == (2, 0)
-    assert counters.kv_cache_usage == pytest.approx(4 / 100)
-
-
-def test_stats_come_even_without_outputs(new_scheduler: Schedulers, run: Run) -> None:
-    assert stats_of(run(new_scheduler())[1]).num_running_reqs == 0
+    for _ in range(2):
+        scheduler.add_request(new_request(8))
+    run(scheduler)
+    figures = stats(scheduler.state)
+    assert (figures.num_running_reqs, figures.num_waiting_reqs) == (2, 0)
+    assert figures.kv_cache_usage == pytest.approx(4 / 100)
 
 
 def test_requests_can_be_finished_from_outside_wherever_they_are(
@@ -180,14 +170,6 @@ def test_logprobs_come_with_the_tokens_that_were_kept(
     scheduler.add_request(new_request(8, max_tokens=2))
     _, outputs = run(scheduler, {"a": [1, 2, 3]}, logprobs=[[[(1, -0.1)], [(2, -0.2)], [(3, -0.3)]]])
     assert outputs[0].outputs[0].new_logprobs == [[(1, -0.1)], [(2, -0.2)]]
-
-
-def test_nans_are_counted(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:
-    scheduler = new_scheduler()
-    request = new_request(8)
-    scheduler.add_request(request)
-    run(scheduler, num_nans_in_logits={"a": 3, "gone": 1})
-    assert request.num_nans_in_logits == 3
 
 
 def test_the_prefix_cache_is_reset_only_when_nothing_is_in_use(

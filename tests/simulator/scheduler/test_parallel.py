@@ -15,7 +15,7 @@ def test_threads_take_a_step_in_byte_for_byte_like_the_caller_alone(
 ) -> None:
     logs: list[bytes] = []
     for update_workers in (0, workers):
-        scheduler = new_scheduler(update_workers=update_workers, include_finished_set=True, **constants)
+        scheduler = new_scheduler(update_workers=update_workers, **constants)
         for number in range(9):
             prompt = [*range(100 * number, 100 * number + 5 + number)]
             scheduler.add_request(new_request(prompt, 3 + number, request_id=f"r{number}", client_index=number % 3))

@@ -8,7 +8,8 @@ from enginehouse_sim.simulator.scheduler.encoder_plan import EncoderPlan
 from enginehouse_sim.simulator.scheduler.preemption import preempt_one
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.scheduler.step_plan import StepPlan
-from tests.support.scheduler_fakes import Requests, Run, Schedulers, stats_of
+from enginehouse_sim.simulator.scheduler.update import stats
+from tests.support.scheduler_fakes import Requests, Run, Schedulers
 
 
 def waiting(scheduler: BatchScheduler) -> list[str]:
@@ -21,13 +22,13 @@ def test_the_last_of_the_running_loses_its_blocks(new_scheduler: Schedulers, new
     for request in requests:
         scheduler.add_request(request)
     run(scheduler)
-    step, outputs = run(scheduler)
+    step, _ = run(scheduler)
     assert step.num_scheduled_tokens == {"a": 1, "b": 1}
     assert step.preempted_req_ids == ["c"]
     assert requests[2].status is RequestStatus.PREEMPTED
     assert requests[2].num_computed_tokens == 0
     assert requests[2].num_preemptions == 1
-    assert stats_of(outputs).num_preemptions == 1
+    assert stats(scheduler.state).num_preemptions == 1
 
 
 def test_a_request_that_is_last_itself_stops_the_running_phase(

@@ -5,7 +5,8 @@ import pytest
 
 from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT
 from enginehouse_sim.simulator.domain.rules import DraftMethod, VllmVersion
-from tests.support.scheduler_fakes import Connectors, Requests, Run, Schedulers, stats_of
+from enginehouse_sim.simulator.scheduler.update import stats
+from tests.support.scheduler_fakes import Connectors, Requests, Run, Schedulers
 
 
 def test_drafts_are_scheduled_behind_the_last_token(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:
@@ -25,10 +26,10 @@ def test_rejected_drafts_do_not_count_as_computed(
     request = new_request(8)
     scheduler.add_request(request)
     run(scheduler, spec_token_ids=[[1, 2, 3]])
-    _, outputs = run(scheduler, {"a": [1, 2, 3, 4][: accepted + 1]})
+    run(scheduler, {"a": [1, 2, 3, 4][: accepted + 1]})
     assert request.num_tokens == 9 + accepted + 1
     assert request.num_computed_tokens == 9 + accepted
-    counters = stats_of(outputs)
+    counters = stats(scheduler.state)
     assert (counters.num_draft_tokens, counters.num_accepted_tokens) == (3, accepted)
     assert run(scheduler)[0].num_scheduled_tokens == {"a": 1}
 

@@ -13,7 +13,8 @@ from enginehouse_sim.simulator.kv.connector import ConnectorMatch
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.scheduler.staging import LoadKind
 from enginehouse_sim.simulator.scheduler.staging_thread import StagingThread
-from tests.support.scheduler_fakes import Connectors, Requests, Run, Schedulers, stats_of
+from enginehouse_sim.simulator.scheduler.update import stats
+from tests.support.scheduler_fakes import Connectors, Requests, Run, Schedulers
 
 PREFIX = list(range(16))
 
@@ -180,11 +181,11 @@ def test_pins_never_cost_a_running_request_its_blocks(
     scheduler.staging.prepare()
     assert scheduler.staging.num_pinned_blocks == 4
     for _ in range(8):
-        step, outputs = run(scheduler)
+        step, _ = run(scheduler)
         assert not step.preempted_req_ids
         scheduler.staging.prepare()
     assert scheduler.staging.num_pinned_blocks == 0
-    assert stats_of(outputs).num_preemptions == 0
+    assert stats(scheduler.state).num_preemptions == 0
 
 
 def test_pins_of_others_never_keep_the_head_from_its_place(

@@ -13,7 +13,6 @@ from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.grammar.grammar import JSON_OBJECT
-from enginehouse_sim.simulator.model.sampler import generate
 from enginehouse_sim.simulator.model.text import encode
 from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
 from enginehouse_sim.simulator.server.engine.listener import EngineFailed
@@ -22,6 +21,7 @@ from enginehouse_sim.simulator.server.generation.run import Generator, Run
 from enginehouse_sim.simulator.server.generation.work import Prompt, Work
 from enginehouse_sim.simulator.server.telemetry.metrics import Metrics
 from tests.support.fake_clock import FakeClock
+from tests.support.sampled_text import generate
 
 _ids = count()
 

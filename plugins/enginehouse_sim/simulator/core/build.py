@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.grammar.manager import GrammarManager
@@ -46,7 +44,7 @@ def build_core(
 
     Raises ``ConfigError`` for a profile that cannot be used.
     """
-    constants = settings.constants if makes_text else msgspec.structs.replace(settings.constants, log_stats=False)
+    constants = settings.constants
     runner = RunnerSettings(
         seed=settings.seed,
         mean_length=settings.mean_length,

@@ -35,8 +35,7 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     encoder's budget for a step, and its cache; ``image_tokens``: the most tokens of an image. ``max_loras``: adapters
     in one step; ``None`` is any number. ``watermark``: the share of all blocks that an admission leaves free.
     ``reserve_full_sequence``: admit a request only if all of its known tokens fit, as vLLM's
-    ``scheduler_reserve_full_isl`` does; it prevents thrashing. ``include_finished_set``: report to each client which of
-    its requests finished.
+    ``scheduler_reserve_full_isl`` does; it prevents thrashing.
 
     ``max_num_active_seqs``: admit no request while so many run; ``None`` is no limit. ``prefill_schedule_interval``:
     while requests run, admit others in every so many-th step only. ``async_scheduling``: plan a step before the outcome
@@ -63,8 +62,6 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     max_loras: int | None = None
     watermark: float = 0.0
     reserve_full_sequence: bool = True
-    include_finished_set: bool = False
-    log_stats: bool = True
     max_num_active_seqs: int | None = None
     prefill_schedule_interval: int = 1
     async_scheduling: bool | None = None

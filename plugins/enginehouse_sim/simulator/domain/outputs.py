@@ -76,9 +76,8 @@ class CachedRequestData(msgspec.Struct, frozen=True, gc=False):
 class SchedulerOutput(msgspec.Struct, kw_only=True):
     """The plan of one step. ``num_scheduled_tokens`` keeps the order in which requests were scheduled.
 
-    ``num_common_prefix_blocks``: leading blocks that all running requests share. ``finished_req_ids``: requests that
-    finished since the previous step. ``scheduled_encoder_inputs``: indices of multimodal inputs to encode, by request;
-    ``free_encoder_mm_hashes``: identifiers of encodings that were evicted.
+    ``finished_req_ids``: requests that finished since the previous step. ``scheduled_encoder_inputs``: indices of
+    multimodal inputs to encode, by request.
     ``structured_output_request_ids``: the row of each request in ``grammar_bitmask``.
     """
 
@@ -89,8 +88,6 @@ class SchedulerOutput(msgspec.Struct, kw_only=True):
     total_num_scheduled_tokens: int
     scheduled_spec_decode_tokens: Mapping[str, Sequence[int]] = {}
     scheduled_encoder_inputs: Mapping[str, Sequence[int]] = {}
-    free_encoder_mm_hashes: Sequence[str] = ()
-    num_common_prefix_blocks: int = 0
     finished_req_ids: Sequence[str] = ()
     preempted_req_ids: Sequence[str] = ()
     structured_output_request_ids: Mapping[str, int] = {}
@@ -114,7 +111,6 @@ class ModelRunnerOutput(msgspec.Struct, kw_only=True):
     pooler_output: Mapping[str, Any] = {}
     kv_connector_finished_recving: Sequence[str] = ()
     kv_connector_finished_sending: Sequence[str] = ()
-    num_nans_in_logits: Mapping[str, int] = {}
 
 
 class EngineCoreOutput(msgspec.Struct, gc=False):
@@ -155,11 +151,6 @@ class SchedulerStats(SchedulerTotals, kw_only=True):
 
 
 class EngineCoreOutputs(msgspec.Struct):
-    """All outputs for one client after one step.
-
-    ``finished_requests``: those of its requests that finished, in order. ``scheduler_stats`` goes to one client only.
-    """
+    """All outputs for one client after one step."""
 
     outputs: Sequence[EngineCoreOutput] = ()
-    finished_requests: Sequence[str] | None = None
-    scheduler_stats: SchedulerStats | None = None

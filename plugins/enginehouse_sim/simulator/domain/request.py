@@ -94,7 +94,6 @@ class RequestState(msgspec.Struct, kw_only=True, eq=False):
     num_computed_tokens: int = 0
     num_cached_tokens: int = -1
     num_output_placeholders: int = 0
-    num_nans_in_logits: int = 0
     num_preemptions: int = 0
     stale_step: int = -1
     is_prefill_chunk: bool = False
@@ -123,10 +122,6 @@ class RequestState(msgspec.Struct, kw_only=True, eq=False):
     def num_tokens_with_spec(self) -> int:
         """The prompt, the outputs and the drafts."""
         return len(self.all_token_ids) + len(self.spec_token_ids)
-
-    @property
-    def has_encoder_inputs(self) -> bool:
-        return bool(self.mm_inputs)
 
     def detached_copy(self) -> RequestState:
         """A copy for another engine: with the outputs so far, and nothing computed."""

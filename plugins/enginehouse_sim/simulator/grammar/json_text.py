@@ -96,7 +96,6 @@ def _value() -> Reference:
 
 VALUE = _value()
 OBJECT = map_of(VALUE)
-ARRAY = array_of(VALUE)
 
 
 def document(value: Expression) -> Expression:

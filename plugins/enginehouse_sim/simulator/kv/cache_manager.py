@@ -145,22 +145,6 @@ class KvCacheManager:
         table = self._tables.get(request_id)
         return tuple(table.blocks) if table is not None else ()
 
-    def get_num_common_prefix_blocks(self, request_id: str, num_running_requests: int) -> int:
-        """The number of leading blocks that all running requests share.
-
-        Requests with blocks that do not run count as well: the result may be too small, never too large.
-        """
-        table = self._tables.get(request_id)
-        if table is None:
-            return 0
-        sharing = max(len(self._tables), num_running_requests)
-        if sharing == 1:
-            return len(table.blocks)
-        for index, block in enumerate(table.blocks):
-            if self.pool.ref_count(block) - self._pinned.get(block, 0) < sharing:
-                return index
-        return len(table.blocks)
-
     def freeable_blocks(self, request_id: str) -> int:
         """The number of blocks that freeing this request would free: those without other references."""
         table = self._tables.get(request_id)

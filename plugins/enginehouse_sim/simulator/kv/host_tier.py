@@ -24,10 +24,9 @@ class KvMove(msgspec.Struct, frozen=True):
 class HostTier(KvSource):
     """``num_blocks`` blocks of host memory.
 
-    Blocks cannot be reused while they are copied, so every move has two ends: ``begin_offload`` and ``finish_offload``,
-    ``begin_restore`` and ``finish_restore``. As one of the connector's sources, the tier restores through the
-    scheduler's admission instead. Only whole blocks move; tokens after them are recomputed. Requests share equal
-    blocks. A request's blocks are dropped here when it is back, or finished.
+    Blocks cannot be reused while they are copied, so an offload has two ends: ``begin_offload`` and ``finish_offload``.
+    Admission restores, because the tier is a source of the connector. Only whole blocks move; tokens after them are
+    recomputed. Requests share equal blocks. A request's blocks are dropped here when it is back, or finished.
     """
 
     def __init__(self, kv_cache: KvCacheManager, hasher: BlockHasher, num_blocks: int, transfer: KvTransfer) -> None:
@@ -46,10 +45,6 @@ class HostTier(KvSource):
     @property
     def version(self) -> int:
         return 0
-
-    def holds(self, request_id: str) -> bool:
-        """Whether blocks of the request are here, or on their way."""
-        return request_id in self._kept
 
     def has_room_for(self, request: RequestState) -> bool:
         """Whether the computed blocks of ``request`` would fit now."""
@@ -79,30 +74,6 @@ class HostTier(KvSource):
         before = self._kv_cache.num_free_blocks
         self._kv_cache.free(request)
         return self._kv_cache.num_free_blocks - before
-
-    def begin_restore(self, request: RequestState, *, leave_free: int = 0) -> KvMove | None:
-        """Allocate device blocks for an offloaded request and begin to fill them; ``None`` if too few are free.
-
-        Blocks still cached on the device are not copied. ``leave_free``: blocks that must stay free.
-        """
-        hit = self._kv_cache.get_computed_blocks(request)
-        num_tokens = self.match(request, hit.num_tokens)
-        blocks = self._kv_cache.allocate_slots(
-            request,
-            0,
-            computed=hit,
-            num_external_tokens=num_tokens,
-            delay_cache_blocks=True,
-            leave_free=leave_free,
-        )
-        if blocks is None:
-            return None
-        return KvMove(hit.num_tokens + num_tokens, num_tokens // self._hasher.block_size, self.seconds(num_tokens))
-
-    def finish_restore(self, request: RequestState, move: KvMove) -> None:
-        """The copy is complete: other requests may find the blocks, and host memory drops them."""
-        self._kv_cache.cache_blocks(request, move.num_tokens)
-        self.delivered(request.request_id)
 
     def match(self, request: RequestState, num_computed_tokens: int) -> int:
         """The offloaded tokens of the request, once their copy is complete."""

@@ -7,7 +7,7 @@ therefore generates the rest of the same answer.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
 from zlib import crc32
@@ -129,13 +129,6 @@ class TextSampler:
 
     def _draw(self, factor: int) -> float:
         return (self._state * factor & _MASK) / (_MASK + 1)
-
-
-def generate(seed: int, text: str, choice: int = 0) -> Iterator[str]:
-    """The tokens that follow ``text``, without end."""
-    place = TextSampler(seed, text, choice)
-    while True:
-        yield bytes_of(place.next()).decode()
 
 
 def _words_after(text: str) -> Sequence[tuple[int, bytes]]:

@@ -30,7 +30,6 @@ class Offloading:
     """
 
     def __init__(self, scheduler: BatchScheduler, tier: HostTier, settings: OffloadSettings) -> None:
-        self.num_offloaded = 0
         self._scheduler = scheduler
         self._tier = tier
         self._settings = settings
@@ -108,7 +107,6 @@ class Offloading:
             move = self._tier.begin_offload(request)
             if move is not None:
                 self._copying[name] = _Copying(request, now + move.seconds)
-                self.num_offloaded += 1
             elif not self._scheduler.resume(name):
                 continue
             del self._leaving[name]

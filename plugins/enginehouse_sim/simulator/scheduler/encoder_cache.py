@@ -20,7 +20,6 @@ class EncoderCache:
         self._holders: dict[str, set[str]] = {}
         self._held: dict[str, list[int]] = {}
         self._released: OrderedDict[str, int] = OrderedDict()
-        self._evicted: list[str] = []
 
     @property
     def in_use(self) -> bool:
@@ -46,7 +45,6 @@ class EncoderCache:
         while num_tokens > self.num_free:
             identifier, length = self._released.popitem(last=False)
             del self._holders[identifier]
-            self._evicted.append(identifier)
             self.num_free += length
         return True
 
@@ -69,11 +67,6 @@ class EncoderCache:
         """Release all inputs of the request."""
         for index in tuple(self._held.get(request.request_id, ())):
             self._release(request, index)
-
-    def take_evicted(self) -> list[str]:
-        """The identifiers evicted since the last call, unless they were encoded again."""
-        evicted, self._evicted = self._evicted, []
-        return [identifier for identifier in evicted if identifier not in self._holders]
 
     def _note(self, request: RequestState, index: int) -> None:
         held = self._held.setdefault(request.request_id, [])

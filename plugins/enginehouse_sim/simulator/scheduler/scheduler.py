@@ -150,6 +150,3 @@ class BatchScheduler:
         self.state.transfers.free_kept()
         if self._parallel is not None:
             self._parallel.shutdown()
-
-    def get_kv_connector(self) -> KvConnector | None:
-        return self.state.connector

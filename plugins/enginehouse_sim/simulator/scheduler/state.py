@@ -47,7 +47,7 @@ class SchedulerState:
         )
         self.encoder_cache = EncoderCache(constants.encoder_cache_size)
         self.transfers = KvTransfers(kv_cache)
-        self.finished = FinishedRequests(constants.include_finished_set)
+        self.finished = FinishedRequests()
         self.totals = SchedulerTotals()
         self.in_flight: dict[int, SchedulerOutput] = {}
         self.next_step = 0

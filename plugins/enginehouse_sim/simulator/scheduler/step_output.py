@@ -23,8 +23,6 @@ def step_output(state: SchedulerState, plan: StepPlan) -> SchedulerOutput:
         total_num_scheduled_tokens=sum(plan.num_scheduled_tokens.values()),
         scheduled_spec_decode_tokens=plan.spec_tokens,
         scheduled_encoder_inputs=plan.encoder_inputs,
-        free_encoder_mm_hashes=state.encoder_cache.take_evicted(),
-        num_common_prefix_blocks=_common_prefix_blocks(state),
         finished_req_ids=state.finished.take_for_runner(),
         preempted_req_ids=plan.preempted,
         structured_output_request_ids=rows,
@@ -60,12 +58,6 @@ def _expect_tokens(state: SchedulerState, plan: StepPlan) -> None:
         if drafts:
             request.num_output_placeholders += len(plan.spec_tokens.get(request.request_id, ()))
             request.spec_token_ids = drafts if request.structured_output is None else []
-
-
-def _common_prefix_blocks(state: SchedulerState) -> int:
-    if not state.running:
-        return 0
-    return state.kv_cache.get_num_common_prefix_blocks(state.running[0].request_id, len(state.running))
 
 
 def _grammar_rows(state: SchedulerState, plan: StepPlan) -> tuple[Mapping[str, int], Sequence[frozenset[int]] | None]:

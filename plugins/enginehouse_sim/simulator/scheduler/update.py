@@ -30,9 +30,6 @@ def update_from_output(
     state.totals.num_draft_tokens += update.num_drafts
     state.totals.num_accepted_tokens += update.num_accepted
     _release_images(state, step)
-    for request_id, count in result.num_nans_in_logits.items():
-        if request_id in state.requests:
-            state.requests[request_id].num_nans_in_logits = count
     for request in update.filled:
         state.kv_cache.cache_blocks(request, request.num_computed_tokens - request.num_output_placeholders)
     _end(state, [*update.ended, *_rejected_by_grammar(state, update)])
@@ -112,13 +109,7 @@ def _take_new_drafts(state: SchedulerState, result: ModelRunnerOutput) -> None:
 def _by_client(state: SchedulerState, update: BatchUpdate) -> dict[int, EngineCoreOutputs]:
     for client_index, output in state.finished.take_outputs():
         update.outputs.setdefault(client_index, []).append(output)
-    by_client = {client_index: EngineCoreOutputs(outputs) for client_index, outputs in update.outputs.items()}
-    for client_index, finished in state.finished.take_by_client().items():
-        by_client.setdefault(client_index, EngineCoreOutputs()).finished_requests = finished
-    if state.constants.log_stats:
-        first = next(iter(by_client), 0)
-        by_client.setdefault(first, EngineCoreOutputs()).scheduler_stats = stats(state)
-    return by_client
+    return {client_index: EngineCoreOutputs(outputs) for client_index, outputs in update.outputs.items()}
 
 
 def stats(state: SchedulerState) -> SchedulerStats:

@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from enginehouse import ConfigError
 from enginehouse_sim.simulator.core.build import build_core, kv_shape
 from enginehouse_sim.simulator.core.engine_core import EngineCore
@@ -46,14 +44,12 @@ def run(settings: Settings, announce: Callable[[str], None]) -> None:
 
     Raises ``OSError`` if an address cannot be used, and ``ConfigError`` for a profile that cannot be used.
     """
-    constants = msgspec.structs.replace(settings.core.constants, log_stats=False)  # /metrics computes them on demand
-    core_settings = msgspec.structs.replace(settings.core, constants=constants)
     migrated_kv = MigratedKv() if settings.llumlet_port is not None else None
     listener = _side_channel_listener(settings)
     kv_address = _kv_address(settings, listener)
     publisher = _publisher(settings)
     core = build_core(
-        core_settings,
+        settings.core,
         publisher.publish if publisher is not None else None,
         sources=[migrated_kv] if migrated_kv is not None else (),
         kv_address=kv_address,

@@ -12,7 +12,6 @@ from enginehouse_sim.simulator.replay.traces.formats.row import Format, Row
 from enginehouse_sim.simulator.replay.traces.trace import TraceError
 
 FORMATS: Sequence[Format] = (Azure(), Bailian(), Mooncake(), Plain())
-FORMAT_NAMES = [each.name for each in FORMATS]
 
 
 def format_of(rows: Sequence[Row], name: str = "") -> Format:
