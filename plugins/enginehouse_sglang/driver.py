@@ -1,7 +1,8 @@
-"""The driver of SGLang servers."""
+"""The driver of SGLang servers. Their API: https://docs.sglang.io/basic_usage/native_api.html."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from enginehouse import (
     Capabilities,
     Continuation,
     EngineClient,
+    EngineResponse,
     FoundModel,
     InstanceStatus,
     LaunchSpec,
@@ -22,6 +24,7 @@ from enginehouse import (
     ServedModel,
     StreamTraits,
     add_field,
+    continue_answer,
     continue_ids,
     continue_text,
     find_model_folders,
@@ -32,6 +35,13 @@ from enginehouse import (
 )
 from enginehouse_sglang.options import SglangOptions
 from enginehouse_sglang.status import read_status
+
+_CHAT = "/v1/chat/completions"
+_TRIES, _PAUSE_S = 200, 0.05
+_BUSY = 400
+"""The answer to ``/flush_cache`` while requests run: https://docs.sglang.io/basic_usage/native_api.html."""
+_FOR_SLEEP = ("--enable-memory-saver", "--enable-weights-cpu-backup")
+"""Without the second flag, an engine wakes with weights of any value."""
 
 
 class SglangDriver(OpenAICompatibleDriver):
@@ -49,7 +59,7 @@ class SglangDriver(OpenAICompatibleDriver):
         where = ["--host", "127.0.0.1", "--port", str(spec.port)]
         model = ["--model-path", spec.path, "--served-model-name", spec.model]
         options = option_arguments(spec.options_as(SglangOptions), switches=SglangOptions.__struct_fields__)
-        saver = ["--enable-memory-saver"] if spec.sleep and "--enable-memory-saver" not in options else []
+        saver = [flag for flag in _FOR_SLEEP if spec.sleep and flag not in options]
         return ["python", "-m", "sglang.launch_server", *model, *where, *context, *saver, *options]
 
     def why_not(self, spec: LaunchSpec) -> str:
@@ -68,8 +78,27 @@ class SglangDriver(OpenAICompatibleDriver):
         known = await self._model_information(engine)
         return [ServedModel(model.name, model.capabilities.over(known)) for model in served]
 
+    async def concurrency(self, engine: EngineClient) -> int | None:
+        """The requests that all data-parallel ranks run at once, from ``/server_info``."""
+        response = await _first(engine, "/server_info", "/get_server_info")
+        if response.status != 200:
+            return None
+        limits = [state.limit for state in read_json(response, _ServerInformation).internal_states]
+        return sum(limit for limit in limits if limit) or None
+
     async def sleep(self, engine: EngineClient) -> bool:
-        """Release the memory of weights and KV cache. Fails on a server without ``--enable-memory-saver``."""
+        """Release the memory of weights and KV cache. A server without ``--enable-memory-saver`` agrees and keeps it.
+
+        A server that still works for a client who has left would crash, so its requests are aborted first.
+        """
+        await engine.request("POST", "/abort_request", b'{"abort_all": true}')
+        for _ in range(_TRIES):
+            flushed = await engine.request("POST", "/flush_cache")
+            if flushed.status != _BUSY:
+                break
+            await asyncio.sleep(_PAUSE_S)
+        if flushed.status != 200:
+            return False
         return (await engine.request("POST", "/release_memory_occupation", b"{}")).status == 200
 
     async def wake(self, engine: EngineClient) -> bool:
@@ -81,15 +110,14 @@ class SglangDriver(OpenAICompatibleDriver):
         return None if response.status == 404 else read_status(response)
 
     async def _model_information(self, engine: EngineClient) -> Capabilities:
-        for path in ("/model_info", "/get_model_info"):  # older servers know only the second
-            response = await engine.request("GET", path)
-            if response.status == 200:
-                return read_json(response, _ModelInformation).capabilities()
-        return UNKNOWN
+        response = await _first(engine, "/model_info", "/get_model_info")
+        return read_json(response, _ModelInformation).capabilities() if response.status == 200 else UNKNOWN
 
     def continuable(self, path: str, body: bytes) -> bytes:
-        """Older servers ignore the field, and their streams tell no tokens."""
-        return add_field(body, "return_token_ids", b"true")
+        """Ask completions for their tokens, which older servers ignore. A chat that streams is refused with the field:
+        https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/entrypoints/openai/serving_chat.py.
+        """
+        return body if path == _CHAT else add_field(body, "return_token_ids", b"true")
 
     async def fill_in(self, engine: EngineClient, answer: PartialAnswer) -> PartialAnswer:
         """Have the engine count the tokens of a text that came without them."""
@@ -101,16 +129,35 @@ class SglangDriver(OpenAICompatibleDriver):
 
     def continuation(self, answer: PartialAnswer) -> Continuation:
         """By token ids if the whole answer has a limit, which ``/v1/completions`` needs; else by text."""
+        if answer.path != _CHAT:
+            return continue_answer(answer, default_max_tokens=16, return_token_ids=True)
         try:
-            if b"_tokens" in answer.body or answer.path == "/v1/completions":
-                return continue_ids(answer, default_max_tokens=16, return_token_ids=True)
+            if b"_tokens" in answer.body:
+                return continue_ids(answer, return_token_ids=True)
         except CannotContinue:
             pass
-        return continue_text(answer, default_max_tokens=16, return_token_ids=True)
+        return continue_text(answer)
+
+
+async def _first(engine: EngineClient, *paths: str) -> EngineResponse:
+    """The first answer that is 200, else the last one. Older servers know only the last path."""
+    for path in paths:
+        response = await engine.request("GET", path)
+        if response.status == 200:
+            break
+    return response
 
 
 class _Tokenized(msgspec.Struct):
     count: int
+
+
+class _InternalState(msgspec.Struct, rename={"limit": "effective_max_running_requests_per_dp"}):
+    limit: int | None = None
+
+
+class _ServerInformation(msgspec.Struct):
+    internal_states: list[_InternalState] = []
 
 
 class _ModelInformation(msgspec.Struct):

@@ -18,7 +18,7 @@ from tests.support.fake_engines import FakeClient
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 SAID = "Once upon"
 PROMPT = msgspec.Raw(b"[7, 8]")
-BY_IDS = [VllmDriver(), SimDriver(), SglangDriver(), OpenAIDriver(OpenAIConfig(continues="ids"))]
+BY_IDS = [VllmDriver(), SimDriver(), OpenAIDriver(OpenAIConfig(continues="ids"))]
 
 
 def chat(**fields: Any) -> bytes:
@@ -39,7 +39,7 @@ def asked(driver: Driver, answer: PartialAnswer) -> tuple[str, dict[str, Any]]:
     return made.path, msgspec.json.decode(made.body)
 
 
-@pytest.mark.parametrize("driver", BY_IDS)
+@pytest.mark.parametrize("driver", [*BY_IDS, SglangDriver()])
 def test_a_chat_with_known_tokens_goes_on_as_a_completion_of_tokens(driver: Driver) -> None:
     body = chat(min_tokens=5, stop=["x"], temperature=0.5, tool_choice="none", tools=[{}])
     answer = partial(CHAT, body, ids=[1, 2, 3], prompt_ids=PROMPT, skip=2)
@@ -57,7 +57,7 @@ def test_a_chat_with_known_tokens_goes_on_as_a_completion_of_tokens(driver: Driv
     }
 
 
-@pytest.mark.parametrize("driver", BY_IDS)
+@pytest.mark.parametrize("driver", [*BY_IDS, SglangDriver()])
 def test_a_chat_without_tokens_goes_on_as_an_open_message(driver: Driver) -> None:
     path, body = asked(driver, partial(CHAT, chat()))
     assert path == CHAT
@@ -65,7 +65,7 @@ def test_a_chat_without_tokens_goes_on_as_an_open_message(driver: Driver) -> Non
     assert (body["continue_final_message"], body["add_generation_prompt"], body["max_tokens"]) == (True, False, 7)
 
 
-@pytest.mark.parametrize("driver", BY_IDS)
+@pytest.mark.parametrize("driver", [*BY_IDS, SglangDriver()])
 def test_a_completion_without_max_tokens_has_sixteen_in_all(driver: Driver) -> None:
     path, body = asked(driver, partial(COMPLETIONS, completion()))
     assert (path, body["prompt"], body["max_tokens"]) == (COMPLETIONS, "Tell" + SAID, 13)
@@ -96,7 +96,7 @@ def test_a_message_that_was_open_stays_one_message() -> None:
     assert asked(VllmDriver(), partial(CHAT, body))[1]["messages"] == [{"role": "assistant", "content": "So: " + SAID}]
 
 
-@pytest.mark.parametrize("driver", [*BY_IDS, LlamaCppDriver()])
+@pytest.mark.parametrize("driver", [*BY_IDS, SglangDriver(), LlamaCppDriver()])
 def test_nothing_is_guessed(driver: Driver) -> None:
     with pytest.raises(CannotContinue, match="unknown"):
         driver.continuation(partial(CHAT, chat(), tokens=None))

@@ -159,15 +159,6 @@ async def test_a_vllm_that_is_to_sleep_is_launched_so_that_it_can() -> None:
     assert client.asked == ["/sleep?level=1", "/wake_up"]
 
 
-async def test_an_sglang_that_is_to_sleep_is_launched_so_that_it_can() -> None:
-    spec = LaunchSpec(model="m", path="/m", port=1, sleep=True)
-    assert "--enable-memory-saver" in (SglangDriver().command(spec) or ())
-    assert "--enable-memory-saver" not in (SglangDriver().command(SPEC) or ())
-    client = FakeClient({"/release_memory_occupation": {}, "/resume_memory_occupation": {}})
-    assert [await SglangDriver().sleep(client), await SglangDriver().wake(client)] == [True, True]
-    assert client.asked == ["/release_memory_occupation", "/resume_memory_occupation"]
-
-
 @pytest.mark.parametrize("driver", [OpenAIDriver(), LlamaCppDriver(), VllmDriver(), SglangDriver()])
 async def test_an_engine_without_the_pages_for_it_does_not_sleep(driver: Driver) -> None:
     assert [await driver.sleep(FakeClient({})), await driver.wake(FakeClient({}))] == [False, False]

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
-from enginehouse import Capabilities, ServedModel
+from enginehouse import Capabilities, LaunchSpec, PartialAnswer, ServedModel
 from enginehouse.testing import HttpEngineClient, check_driver
 from enginehouse_sglang import SglangDriver
 from enginehouse_sglang.options import SglangOptions
+from tests.support.fake_engines import FakeClient
 from tests.support.fake_sglang import MODEL, FakeSglang
 
 REAL = "ENGINEHOUSE_TEST_SGLANG"
 """The address of a real server: ``python -m sglang.launch_server --enable-metrics --enable-memory-saver ...``."""
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 
 @pytest.fixture(params=[False, True], ids=["new", "old"])
 def server(request: pytest.FixtureRequest) -> Iterator[FakeSglang]:
     with FakeSglang(old=request.param) as server:
         yield server
+        assert not server.crashed
 
 
 def test_the_driver_passes_the_check_on_documented_answers(server: FakeSglang) -> None:
@@ -33,13 +38,77 @@ async def test_models_are_listed_with_what_they_can_do(server: FakeSglang) -> No
     assert list(await SglangDriver().models(HttpEngineClient(server.url))) == [ServedModel(MODEL, known)]
 
 
+async def test_its_limit_is_known(server: FakeSglang) -> None:
+    assert await SglangDriver().concurrency(HttpEngineClient(server.url)) == 128
+
+
+async def test_the_limits_of_data_parallel_ranks_add_up() -> None:
+    state = {"effective_max_running_requests_per_dp": 64}
+    assert await SglangDriver().concurrency(FakeClient({"/server_info": {"internal_states": [state, state]}})) == 128
+    assert await SglangDriver().concurrency(FakeClient({"/server_info": {}})) is None
+
+
 async def test_memory_is_released_and_resumed(server: FakeSglang) -> None:
     engine, driver = HttpEngineClient(server.url), SglangDriver()
     assert await driver.sleep(engine)
-    assert not await driver.healthy(engine)
+    assert server.asleep
     assert await driver.wake(engine)
     assert await driver.healthy(engine)
-    assert server.asked == ["/release_memory_occupation", "/resume_memory_occupation"]
+    assert server.asked[-1] == "/resume_memory_occupation"
+
+
+async def test_what_still_runs_is_aborted_before_memory_is_released(server: FakeSglang) -> None:
+    """A real server crashes otherwise. It notices a client that left after two seconds."""
+    engine = HttpEngineClient(server.url)
+    body = b'{"model": "m", "messages": [], "stream": true, "max_tokens": 100000}'
+    began = threading.Event()
+
+    def read() -> bytes:
+        connection, response = engine.open("POST", CHAT, body)
+        try:
+            response.readline()
+            began.set()
+            return response.read()
+        finally:
+            connection.close()
+
+    reading = asyncio.create_task(asyncio.to_thread(read))
+    await asyncio.to_thread(began.wait)
+    assert await SglangDriver().sleep(engine)
+    assert b"[DONE]" not in await reading
+
+
+async def test_a_server_that_stays_busy_is_not_put_to_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("enginehouse_sglang.driver._PAUSE_S", 0)
+    engine = FakeClient({"/abort_request": {}, "/flush_cache": 400, "/release_memory_occupation": {}})
+    assert not await SglangDriver().sleep(engine)
+    assert "/release_memory_occupation" not in engine.asked
+
+
+def test_an_engine_that_is_to_sleep_keeps_a_copy_of_its_weights() -> None:
+    """Without it, memory that is resumed has weights of any value."""
+    line = SglangDriver().command(LaunchSpec(model="m", path="/m", port=1, sleep=True)) or ()
+    assert {"--enable-memory-saver", "--enable-weights-cpu-backup"} <= set(line)
+    line = SglangDriver().command(LaunchSpec(model="m", path="/m", port=1)) or ()
+    assert not {"--enable-memory-saver", "--enable-weights-cpu-backup"} & set(line)
+
+
+def test_a_chat_that_streams_is_not_asked_for_its_tokens() -> None:
+    """A real server refuses that."""
+    chat, completion = b'{"messages": [], "stream": true}', b'{"prompt": "a", "stream": true}'
+    assert SglangDriver().continuable(CHAT, chat) is chat
+    assert b'"return_token_ids":true' in SglangDriver().continuable(COMPLETIONS, completion)
+
+
+@pytest.mark.parametrize(("limit", "path"), [({"max_tokens": 9}, COMPLETIONS), ({}, CHAT)])
+def test_a_chat_that_comes_from_another_engine_goes_on(limit: dict[str, int], path: str) -> None:
+    """By its tokens if it has a limit, which ``/v1/completions`` needs. As a chat, it is not asked for tokens."""
+    body = msgspec.json.encode({"model": "m", "messages": [], "stream": True, **limit})
+    prompt = msgspec.Raw(b"[7]")
+    answer = PartialAnswer(path=CHAT, body=body, text=" one", tokens=1, ids=[1], prompt_ids=prompt)
+    made = SglangDriver().continuation(answer)
+    assert (made.path, made.exact) == (path, path == COMPLETIONS)
+    assert (b"return_token_ids" in made.body) == (path == COMPLETIONS)
 
 
 def test_prefill_and_decode_servers_are_told_apart_by_options() -> None:
