@@ -208,6 +208,7 @@ With the OpenAI SDK:
 
 Look at it:
   enginehouse status --url {url}
+  {url}/dashboard
 
 To put it in front of your own engines, write an enginehouse.toml (see docs/how-to/configure.md). Stop with Ctrl-C.
 """

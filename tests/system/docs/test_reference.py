@@ -32,7 +32,7 @@ REAL_ENGINES = (DOCS / "how-to" / "real-engines.md").read_text("utf-8")
 
 @pytest.fixture(scope="module")
 def gateway() -> Gateway:
-    return Gateway(Config(), load_plugins(PluginSettings(enabled=[])).registry)
+    return Gateway(Config(), load_plugins(PluginSettings(enabled=[], disabled=["dashboard"])).registry)
 
 
 def errors(root: type[RequestError]) -> Iterator[type[RequestError]]:
