@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed, NotEnoughMemory
 from enginehouse.domain.replica import AT_REST, ReplicaState
-from enginehouse.engines.back_off import BackOff
+from enginehouse.engines.adoption import adopt
 from enginehouse.engines.footprints import Footprints
 from enginehouse.engines.gpus.host_gpus import HostGpus
-from enginehouse.engines.launch_line import fingerprint
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.memory_meter import MemoryMeter
+from enginehouse.engines.pauses import Pauses
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.recording_launcher import RecordingLauncher
 from enginehouse.engines.remote.remote_server import RemoteLauncher
 from enginehouse.engines.state_file import EngineRecord, StateFile
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.drivers import EngineClient
-from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
+from enginehouse.interfaces.launchers import EngineProcess, Launcher
 from enginehouse.scheduling.collaborators import EngineControl
-from enginehouse.telemetry.log_ring import LogRing
 
 _log = logging.getLogger(__name__)
 
 _FIRST_LOOK_S = 2.0
 """How long a starting gateway waits for adopted engines. The others become ready later."""
-_STRAY_STOP_S = 10.0
-_WAITED_OUT_S = 2.0
-"""The longest pause after failures that requests wait out instead of being refused."""
 _MEASURE_EVERY_S = 30.0
 
 
@@ -76,7 +71,7 @@ class EnginePool(EngineControl):
         self._on_state = on_state
         self._on_exited = on_exited
         self._states: dict[str, ReplicaState] = {}
-        self._back_offs: dict[str, BackOff] = {}
+        self._pauses = Pauses(self._running, lambda replica: self.supervisors[replica].problem)
         self._versions: dict[str, int] = {}
         self._retired: set[str] = set()
         self.supervisors: dict[str, Supervisor] = {}
@@ -123,7 +118,7 @@ class EnginePool(EngineControl):
         else:
             supervisor.reconfigure(managed.model, managed.driver, managed.rules)
         if supervisor is None or relaunch:
-            self._back_offs[replica] = BackOff()
+            self._pauses.reset(replica)
             self._versions[replica] = self._versions.get(replica, 0) + 1
             self._meter.reset(replica)
             self._meter.recall(replica, self.supervisors[replica])
@@ -137,7 +132,8 @@ class EnginePool(EngineControl):
 
     def remove(self, replica: str) -> None:
         """Remove a replica whose engine has stopped."""
-        del self.supervisors[replica], self._states[replica], self._back_offs[replica], self._versions[replica]
+        del self.supervisors[replica], self._states[replica], self._versions[replica]
+        self._pauses.remove(replica)
         self._retired.discard(replica)
         self._before.pop(replica, None)
         self._meter.reset(replica)
@@ -152,24 +148,7 @@ class EnginePool(EngineControl):
 
         There is no pause if the engine only lacked memory, and some was freed since or will be by stopping ``evict``.
         """
-        while 0 < (left := self._pause_left(replica, evict)) <= _WAITED_OUT_S:  # noqa: ASYNC110 - no event ends it
-            await asyncio.sleep(left)
-        self._refuse_too_soon(replica, evict)
-
-    def _pause_left(self, replica: str, evict: Sequence[str]) -> float:
-        back_off = self._back_offs.get(replica) or BackOff()
-        stays = [other for other in self._running() if other not in evict]
-        return back_off.left(asyncio.get_running_loop().time(), stays)
-
-    def _refuse_too_soon(self, replica: str, evict: Sequence[str] = ()) -> None:
-        left = math.ceil(self._pause_left(replica, evict))
-        if left <= 0:
-            return
-        back_off = self._back_offs[replica]
-        times = "once" if back_off.failures == 1 else f"{back_off.failures} times in a row"
-        why = self.supervisors[replica].problem
-        text = f"'{replica}' failed {times} and is not tried again for {left} s: {why}"
-        raise LoadFailed(text, retry_after=left)
+        await self._pauses.wait_out(replica, evict)
 
     async def start(self, replica: str) -> None:
         """Wake or launch an engine, or join its adoption, and wait until it is ready.
@@ -196,14 +175,13 @@ class EnginePool(EngineControl):
     async def _start(self, replica: str, supervisor: Supervisor) -> None:
         if supervisor.state is ReplicaState.READY:
             return
-        self._refuse_too_soon(replica)
-        back_off = self._back_offs[replica]
-        back_off.crowded_by = ()
+        self._pauses.refuse_too_soon(replica)
+        self._pauses.note_start(replica)
         try:
             await self._prepare_gpus(replica, supervisor)
             await supervisor.start()
         except NotEnoughMemory:
-            back_off.crowded_by = self._running()
+            self._pauses.note_crowded(replica)
             raise
         except ConfigError as error:
             raise LoadFailed(f"'{replica}' cannot be launched: {error}") from error
@@ -280,11 +258,7 @@ class EnginePool(EngineControl):
         )
 
     def _note_state(self, replica: str, state: ReplicaState) -> None:
-        now = asyncio.get_running_loop().time()
-        if state is ReplicaState.READY:
-            self._back_offs[replica].ready(now)
-        elif state is ReplicaState.FAILED:
-            self._back_offs[replica].failed(now)
+        self._pauses.note(replica, state)
         before, was_retired = self._states[replica], replica in self._retired
         if state is not ReplicaState.SLEEPING:
             self._meter.woken(replica)
@@ -318,24 +292,13 @@ class EnginePool(EngineControl):
             self._before[replica] = self._tasks.start(self._adopt(replica, process, 0))
 
     async def _take_over(self, name: str, record: EngineRecord) -> None:
-        known = ((replica, supervisor) for replica, supervisor in self.supervisors.items() if supervisor.name == name)
-        replica, supervisor = next(known, (None, None))
-        if supervisor is not None:
-            supervisor.gpus = record.gpus
-        line = _line_now(supervisor, record.port)
-        wanted = line is not None and fingerprint(line) == record.fingerprint
-        line = line or LaunchLine(command=(), port=record.port)
-        log = supervisor.log if supervisor is not None and wanted else LogRing()
-        process = await self._launcher.adopt(name, line, record.handle, log)
-        if process is None:
-            return
-        if replica is not None and wanted:
+        named = ((replica, supervisor) for replica, supervisor in self.supervisors.items() if supervisor.name == name)
+        replica, supervisor = next(named, (None, None))
+        process = await adopt(name, record, supervisor, self._launcher)
+        if process is not None and replica is not None:
             _log.info("%s still runs and is taken over", name)
             self.gpus.adopt(replica, record.gpus)
             self._before[replica] = self._tasks.start(self._adopt(replica, process, record.port))
-        else:
-            _log.warning("%s still runs and is stopped: its configuration has changed", name)
-            await process.stop(_STRAY_STOP_S)
 
     async def _adopt(self, replica: str, process: EngineProcess, port: int) -> None:
         supervisor = self.supervisors[replica]
@@ -351,11 +314,3 @@ def _launcher_of(managed: ManagedReplica) -> Launcher | None:
     """What loads a model on a server elsewhere; ``None`` for a model that is launched."""
     server, model = managed.server, managed.model
     return RemoteLauncher(server, managed.model_name, model.start_timeout) if server is not None else None
-
-
-def _line_now(supervisor: Supervisor | None, port: int) -> LaunchLine | None:
-    """The current launch line of an engine, ``None`` if it is not configured or cannot be launched."""
-    try:
-        return supervisor.launch_line(port) if supervisor is not None else None
-    except ConfigError:
-        return None

@@ -1,0 +1,46 @@
+"""Takes over engines that an earlier gateway left running."""
+
+from __future__ import annotations
+
+import logging
+
+from enginehouse.domain.errors import ConfigError
+from enginehouse.engines.launch_line import fingerprint
+from enginehouse.engines.recording_launcher import RecordingLauncher
+from enginehouse.engines.state_file import EngineRecord
+from enginehouse.engines.supervisor import Supervisor
+from enginehouse.interfaces.launchers import EngineProcess, LaunchLine
+from enginehouse.telemetry.log_ring import LogRing
+
+_log = logging.getLogger(__name__)
+
+_STRAY_STOP_S = 10.0
+
+
+async def adopt(
+    name: str, record: EngineRecord, supervisor: Supervisor | None, launcher: RecordingLauncher
+) -> EngineProcess | None:
+    """The process of a recorded engine; ``None`` if it does not run any more.
+
+    ``None`` too if ``supervisor`` would launch it differently now, or if there is none: then it has been stopped.
+    """
+    if supervisor is not None:
+        supervisor.gpus = record.gpus
+    line = _line_now(supervisor, record.port)
+    fits = line is not None and fingerprint(line) == record.fingerprint
+    line = line or LaunchLine(command=(), port=record.port)
+    log = supervisor.log if supervisor is not None and fits else LogRing()
+    process = await launcher.adopt(name, line, record.handle, log)
+    if process is None or fits:
+        return process
+    _log.warning("%s still runs and is stopped: its configuration has changed", name)
+    await process.stop(_STRAY_STOP_S)
+    return None
+
+
+def _line_now(supervisor: Supervisor | None, port: int) -> LaunchLine | None:
+    """The current launch line of an engine, ``None`` if it is not configured or cannot be launched."""
+    try:
+        return supervisor.launch_line(port) if supervisor is not None else None
+    except ConfigError:
+        return None
