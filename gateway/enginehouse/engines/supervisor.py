@@ -9,22 +9,17 @@ from typing import Any, NamedTuple
 
 from enginehouse.aio.timeouts import run_within
 from enginehouse.config.schema import ModelSettings
-from enginehouse.domain.errors import EnginehouseError, LoadFailed, PluginFailed
+from enginehouse.domain.errors import LoadFailed, PluginFailed
 from enginehouse.domain.replica import ReplicaState
-from enginehouse.engines.footprints import Footprints
-from enginehouse.engines.launch_line import fingerprint, launch_line, launch_spec
 from enginehouse.engines.launch_rules import NO_RULES, LaunchRules
+from enginehouse.engines.model_driver import ModelDriver
 from enginehouse.engines.ports import Ports
-from enginehouse.engines.probing.health_check import HealthCheck
 from enginehouse.engines.start_errors import StartErrors, how_it_ended
-from enginehouse.interfaces.drivers import Driver, EngineClient, LaunchSpec
+from enginehouse.interfaces.drivers import Driver, EngineClient
 from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
 from enginehouse.telemetry.log_ring import LogRing
 
 _log = logging.getLogger(__name__)
-
-_QUESTION_S = 5.0
-"""The time limit of a question that a ready engine may leave unanswered."""
 
 
 class _Engine(NamedTuple):
@@ -63,12 +58,10 @@ class Supervisor:
         self.log = LogRing()
         self._errors = StartErrors(model_name, self.log)
         self._model_name = model_name
-        self._model = model
-        self._driver = driver
-        self._rules = rules
+        self._connect = connect
+        self.reconfigure(model, driver, rules)
         self._launcher = launcher
         self._ports = ports
-        self._connect = connect
         self._on_state = on_state
         self._starting: asyncio.Task[None] | None = None
         self._engine: _Engine | None = None
@@ -78,8 +71,7 @@ class Supervisor:
     def reconfigure(self, model: ModelSettings, driver: Driver, rules: LaunchRules = NO_RULES) -> None:
         """Use these settings for the next start. A running engine continues as it was launched."""
         self._model = model
-        self._driver = driver
-        self._rules = rules
+        self._driver = ModelDriver(self.name, self._model_name, model, driver, rules, self._connect)
 
     @property
     def address(self) -> str | None:
@@ -151,29 +143,17 @@ class Supervisor:
 
     def footprint_key(self) -> str | None:
         """The name under which the memory of an engine with this launch line is known; ``None`` if it has none."""
-        if self.elsewhere:
-            return None
-        try:
-            line = launch_line(self._model_name, self._model, self._driver, 0, rules=self._rules)
-        except EnginehouseError:
-            return None
-        return Footprints.key(self._model_name, fingerprint(line))
+        return None if self.elsewhere else self._driver.footprint_key()
 
     async def concurrency(self) -> int | None:
         """How many requests the ready engine says that it serves at once; ``None`` if it does not say."""
-        if (address := self.address) is None or self._model.concurrency:
-            return None
-        try:
-            return await run_within(_QUESTION_S, self._driver.concurrency(self._connect(address)))
-        except Exception as error:
-            _log.debug("%s does not report its concurrency: %s", self.name, error or type(error).__name__)
-            return None
+        return None if (address := self.address) is None else await self._driver.concurrency(address)
 
     def launch_line(self, port: int) -> LaunchLine:
         """The launch line of the engine on ``port``. Raises ``ConfigError``."""
         if self.elsewhere:
             return LaunchLine(command=(), port=port)
-        return launch_line(self._model_name, self._model, self._driver, port, rules=self._rules, gpus=self.gpus)
+        return self._driver.launch_line(port, self.gpus)
 
     # --- start
 
@@ -228,12 +208,12 @@ class Supervisor:
 
     async def _take_over(self, engine: _Engine) -> None:
         if self._model.sleeps:  # it may sleep, and not every engine shows that in its health
-            await self._agrees(self._driver.wake_as_launched, engine, self._model.start_timeout)
+            await self._driver.wake(engine.process.address, engine.port)
         await self._until_ready(engine, self._deadline())
 
     async def _wake(self, engine: _Engine) -> None:
         deadline = self._deadline()
-        if await self._agrees(self._driver.wake_as_launched, engine, self._model.start_timeout):
+        if await self._driver.wake(engine.process.address, engine.port):
             await self._until_ready(engine, deadline)
         else:
             await self._ending(self._end(engine))
@@ -254,8 +234,7 @@ class Supervisor:
 
     async def _until_healthy(self, engine: _Engine, deadline: float) -> None:
         """Raises ``LoadFailed`` if the engine exits first, and ``TimeoutError`` at the deadline."""
-        check, client = HealthCheck(self._driver, self._model.health_path), self._connect(engine.process.address)
-        healthy = asyncio.ensure_future(check.wait_until_healthy(client, self._note))
+        healthy = asyncio.ensure_future(self._driver.until_healthy(engine.process.address, self._note))
         exited = asyncio.ensure_future(engine.process.exited())
         try:
             left = max(0.0, deadline - asyncio.get_running_loop().time())
@@ -303,20 +282,10 @@ class Supervisor:
                     self._become(ReplicaState.STOPPED)
 
     async def _sleep_or_end(self, engine: _Engine, wanted: bool) -> None:
-        if not (wanted and await self._agrees(self._driver.sleep_as_launched, engine, self._model.stop_timeout)):
+        if not (wanted and await self._driver.sleep(engine.process.address, engine.port)):
             await self._end(engine)
         elif self._engine is engine and len(self._endings) == 1:  # else a stop is in progress too
             self._become(ReplicaState.SLEEPING)
-
-    async def _agrees(
-        self, ask: Callable[[EngineClient, LaunchSpec], Coroutine[Any, Any, bool]], engine: _Engine, timeout: float
-    ) -> bool:
-        try:
-            spec = launch_spec(self._model_name, self._model, self._driver, engine.port, self._rules)
-            return await run_within(timeout, ask(self._connect(engine.process.address), spec))
-        except Exception as error:
-            _log.warning("%s could not be put to sleep or woken: %s", self.name, error or type(error).__name__)
-            return False
 
     def _clear(self, engine: _Engine) -> None:
         self._engine = None
