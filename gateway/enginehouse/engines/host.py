@@ -6,16 +6,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
 
-import msgspec
-
-from enginehouse.domain.errors import (
-    ConfigError,
-    EnginehouseError,
-    LoadFailed,
-    ModelNotFound,
-    ReplicaLost,
-    RequestError,
-)
+from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, ReplicaLost, RequestError
 from enginehouse.domain.gpu import GpuStatus
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.domain.ticket import SwapDone
@@ -24,9 +15,11 @@ from enginehouse.engines.gpus.host_gpus import host_gpus
 from enginehouse.engines.host_change import HostChange, probed_alike
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_queues import host_queue
+from enginehouse.engines.host_replicas import HostReplicas
+from enginehouse.engines.host_rules import HostRules
 from enginehouse.engines.idle import IdleKeeper
 from enginehouse.engines.load_request import load
-from enginehouse.engines.managed_replica import ManagedReplica, RunningEngine
+from enginehouse.engines.managed_replica import RunningEngine
 from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
@@ -35,11 +28,9 @@ from enginehouse.engines.state_file import StateFile
 from enginehouse.engines.status_publisher import StatusPublisher
 from enginehouse.interfaces.drivers import ModelFacts, ServedModel
 from enginehouse.interfaces.launchers import EngineProcess
-from enginehouse.interfaces.swappers import HostFacts, SwapPlan
+from enginehouse.interfaces.swappers import SwapPlan
 from enginehouse.relay.continuation.drains import Drains
 from enginehouse.scheduling.collaborators import QueueListener
-from enginehouse.scheduling.explain import explain_swap
-from enginehouse.scheduling.facts import SchedulingRules, scheduling_rules
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.plugin_times import SampledCall
 
@@ -60,13 +51,12 @@ class Host(QueueListener):
         self._drains = drains
         self._context = context
         self._publisher = StatusPublisher(context, prober)
-        self._managed = context.managed(name)
+        self.replicas = HostReplicas(context.managed(name))
         self._servers = RemoteServers(name, context, self._note_found)
-        self._retiring: dict[str, asyncio.Task[None]] = {}
-        self._idle = IdleKeeper({replica: managed.model.ttl for replica, managed in self._managed.items()})
+        self._idle = IdleKeeper(self.replicas.ttls())
         self.pool = EnginePool(
             name,
-            self._managed,
+            self.replicas.all,
             launcher=context.make_launcher(context.launcher(name), name, state_file.logs),
             ports=ports,
             connect=self._publisher.client,
@@ -77,10 +67,8 @@ class Host(QueueListener):
             footprints=state_file.footprints,
         )
         self._files = ModelFiles(self._note_facts)
-        self._rules = scheduling_rules(context.config, name)
-        self._facts = self._facts_for(self._rules, context)
-        self._swapper = context.make_swapper(self._facts)
-        self.queue = host_queue(name, context, self.pool, self, self._swapper, self._facts, self._rules.limits)
+        self._rules = rules = HostRules(context, self.replicas, self.pool, self._servers, self._files)
+        self.queue = host_queue(name, context, self.pool, self, rules.swapper, rules.facts, rules.limits)
 
     def begin(self) -> None:
         """Begin the background work, on a host where no engine can be left running."""
@@ -97,46 +85,32 @@ class Host(QueueListener):
     @property
     def empty(self) -> bool:
         """Whether the host has no replica, not even one that is being retired."""
-        return not self._managed
-
-    @property
-    def backends(self) -> Sequence[str]:
-        """The backends launched here."""
-        return [managed.backend for managed in self._kept().values()]
+        return not self.replicas.all
 
     @property
     def sampled(self) -> Sequence[SampledCall]:
         """The calls of plugins whose times can be sampled."""
-        return [self.queue.sampled, self._swapper.sampled]
+        return [self.queue.sampled, self._rules.swapper.sampled]
 
     def discover(self, backend: str, served: Sequence[ServedModel]) -> Sequence[str]:
         """Take the models that a server elsewhere lists. Returns the new replicas that are to be preloaded."""
         if not self._servers.discover(backend, served):
             return ()
         listed = {**self._context.managed(self.name), **self._servers.replicas(self._context)}
-        new = [replica for replica in listed if replica not in self._managed]
-        for replica in [each for each in self._kept() if each not in listed and self.pool.states()[each] in AT_REST]:
-            self.queue.reject([replica], self._removed_error)
-            self.pool.remove(replica)
-            self._publisher.remove(replica)
-            del self._managed[replica]
-        self._managed = {**listed, **self._managed}
-        self._idle.reconfigure({replica: managed.model.ttl for replica, managed in self._managed.items()})
+        new = [replica for replica in listed if replica not in self.replicas]
+        self._remove_unlisted(listed)
+        self.replicas.put({**listed, **self.replicas.kept()})
+        self._idle.reconfigure(self.replicas.ttls())
         for replica in new:
             self.pool.put(replica, listed[replica], relaunch=False)
         self._read_files()
-        self._renew_rules()
+        self._rules.renew(self._context, self.queue)
         return [replica for replica in new if listed[replica].model.preload]
-
-    @property
-    def models(self) -> Sequence[str]:
-        """The models of this host."""
-        return [managed.model_name for managed in self._kept().values()]
 
     def running(self) -> Sequence[RunningEngine]:
         """The engines that are not at rest."""
         return [
-            RunningEngine(self._managed[replica].model_name, self._managed[replica].backend, state)
+            RunningEngine(self.replicas[replica].model_name, self.replicas[replica].backend, state)
             for replica, state in self.queue.running().items()
         ]
 
@@ -151,11 +125,7 @@ class Host(QueueListener):
     def explain_swap(self, target: str, running: Sequence[str] | None) -> SwapPlan:
         """Plan the swap that loads the model ``target`` beside the models ``running``, by default what runs now."""
         now = list(dict.fromkeys(each.model for each in self.running())) if running is None else running
-        return explain_swap(self._swapper, self._facts, target, now)
-
-    def replicas(self, model: str) -> Sequence[str]:
-        """The replicas of ``model`` on this host, in their order."""
-        return [replica for replica, managed in self._kept().items() if managed.model_name == model]
+        return self._rules.explain_swap(target, now)
 
     async def load(self, replica: str) -> None:
         """Load a replica in its turn and wait until it is ready. Raises ``RequestError`` if that fails."""
@@ -174,25 +144,21 @@ class Host(QueueListener):
         Streams move to other ready replicas. Other requests in flight may finish within ``server.drain_timeout``; with
         ``force`` they are cut off at once.
         """
-        model = self._managed[replicas[0]].model
+        model = self.replicas[replicas[0]].model
         if force:
             await self.queue.unload(replicas, model.stop_timeout)
             return
         self.queue.note_unload(replicas)
         within = self._context.config.server.drain_timeout
         ends = [end for replica in replicas if (end := self._retire(replica, within)) is not None]
-        text = f"Model '{self._managed[replicas[0]].model_name}' was unloaded while the request waited for it"
+        text = f"Model '{self.replicas[replicas[0]].model_name}' was unloaded while the request waited for it"
         self.queue.reject(replicas, lambda _: LoadFailed(text))
         await asyncio.shield(asyncio.gather(*ends))
-
-    def replicas_of(self, backend: str) -> Sequence[str]:
-        """The replicas that the gateway launches or loads at ``backend``."""
-        return [replica for replica, managed in self._kept().items() if managed.backend == backend]
 
     def release_idle(self) -> None:
         """Put replicas to sleep, or stop them, that have been idle for their ``ttl``."""
         load = self._context.fleet.load
-        in_flight = {replica: load(managed.backend).pending for replica, managed in self._kept().items()}
+        in_flight = {replica: load(managed.backend).pending for replica, managed in self.replicas.kept().items()}
         for replica in self._idle.due(self.pool.states(), in_flight, self.queue.now()):
             self.pool.sleep_or_stop(replica)
 
@@ -214,22 +180,19 @@ class Host(QueueListener):
                 remedy="try again when they have stopped",
             )
         managed = {**context.managed(self.name), **self._servers.replicas(context)}
-        rules = scheduling_rules(context.config, self.name)
-        facts = self._facts_for(rules, context, retiring=self._managed.keys() - managed.keys())
-        same = rules == self._rules and facts.replicas == self._facts.replicas
-        return HostChange(context, managed, rules, facts, None if same else context.make_swapper(facts))
+        return self._rules.prepare(context, managed)
 
     def retire_removed(self, change: HostChange, within: float) -> Mapping[str, asyncio.Task[None]]:
         """Retire the replicas that the change removes: drain them for at most ``within`` seconds, then stop them.
 
         Returns the task of each retirement, by backend.
         """
-        for replica, managed in self._kept().items():
+        for replica, managed in self.replicas.kept().items():
             if replica not in change.managed:
                 self._publisher.stop_probing(managed)
                 self._leave(replica)
-                self._retiring[replica] = asyncio.ensure_future(self._retire_and_remove(replica, within))
-        return {self._managed[replica].backend: task for replica, task in self._retiring.items()}
+                self.replicas.retiring[replica] = asyncio.ensure_future(self._retire_and_remove(replica, within))
+        return {self.replicas[replica].backend: task for replica, task in self.replicas.retiring.items()}
 
     def put_replicas(
         self, change: HostChange, relaunched: Collection[str], retiring: Mapping[str, asyncio.Task[None]], within: float
@@ -238,12 +201,12 @@ class Host(QueueListener):
 
         ``retiring``: the results of ``retire_removed`` of all hosts.
         """
-        before, known, self._context = self._context, self._managed, change.context
+        before, known, self._context = self._context, self.replicas.all, change.context
         self._publisher.context = change.context
         self._servers.reconfigure(change.context)
         self.pool.gpus.reconfigure(change.context.host_settings(self.name))
-        restored = [replica for replica in change.managed if self._retiring.pop(replica, None) is not None]
-        self._managed = {**change.managed, **{replica: known[replica] for replica in self._retiring}}
+        restored = [replica for replica in change.managed if self.replicas.retiring.pop(replica, None) is not None]
+        self.replicas.put(change.managed)
         self._idle.reconfigure({replica: managed.model.ttl for replica, managed in change.managed.items()})
         for replica, managed in change.managed.items():
             changed = managed.server is None and managed.model_name in relaunched
@@ -257,17 +220,11 @@ class Host(QueueListener):
 
     def put_rules(self, change: HostChange) -> None:
         """Give the scheduler its new rules."""
-        self._rules, self._facts = change.rules, change.facts
-        if change.swapper is not None:
-            self._swapper = change.swapper
-            try:
-                self.queue.reconfigure(change.swapper, change.facts, change.rules.limits)
-            except Exception:
-                _log.exception("The scheduler of host '%s' did not take its new configuration", self.name)
+        self._rules.put(change, self.queue)
 
     def reject_removed(self) -> None:
         """Refuse the requests that wait for removed replicas; the relay may route them to another host."""
-        self.queue.reject(self._retiring, self._removed_error)
+        self.queue.reject(self.replicas.retiring, self._removed_error)
 
     def _retire(self, replica: str, within: float) -> asyncio.Task[None] | None:
         """Retire an engine that runs. Returns the task of its retirement."""
@@ -285,50 +242,28 @@ class Host(QueueListener):
 
     def _restart_probes(self, replica: str) -> None:
         if self.pool.states()[replica] is ReplicaState.READY:
-            self._publisher.probe(self._managed[replica])
+            self._publisher.probe(self.replicas[replica])
 
     async def _retire_and_remove(self, replica: str, within: float) -> None:
         await self.queue.retire(replica, within)
-        if self._retiring.get(replica) is asyncio.current_task():  # else the configuration has restored it
-            del self._retiring[replica], self._managed[replica]
+        if self.replicas.retiring.get(replica) is asyncio.current_task():  # else the configuration has restored it
+            self.replicas.remove(replica)
             self.pool.remove(replica)
             self._publisher.remove(replica)
-            self._facts = self._facts_for(self._rules, self._context, self._retiring)
+            self._rules.note_removed(self._context)
 
-    def _renew_rules(self) -> None:
-        """Give the scheduler the replicas that there are now."""
-        facts = self._facts_for(self._rules, self._context, self._retiring)
-        try:
-            swapper = self._context.make_swapper(facts)
-        except EnginehouseError as error:
-            _log.error("The rules of [scheduling] do not fit the models of host '%s': %s", self.name, error)
-            return
-        self._facts, self._swapper = facts, swapper
-        self.queue.reconfigure(swapper, facts, self._rules.limits)
-
-    def _facts_for(self, rules: SchedulingRules, context: HostContext, retiring: Collection[str] = ()) -> HostFacts:
-        """The facts of the host, with replicas being retired: these may be evicted even if they were pinned."""
-        old = {
-            replica: msgspec.structs.replace(self._facts.replicas[replica], pin=False)
-            for replica in self._managed
-            if replica in retiring
-        }
-        replicas = {**rules.facts.replicas, **self._servers.facts(context), **old}
-        live = {
-            "measured": self.pool.measured,
-            "asleep": self.pool.asleep,
-            "reported": self.pool.reported,
-            "estimated": self._files.estimated,
-        }
-        memory = self.pool.gpus.total if rules.facts.memory is None else rules.facts.memory
-        return msgspec.structs.replace(rules.facts, memory=memory, replicas=replicas, **live)
-
-    def _kept(self) -> Mapping[str, ManagedReplica]:
-        return {replica: managed for replica, managed in self._managed.items() if replica not in self._retiring}
+    def _remove_unlisted(self, listed: Collection[str]) -> None:
+        """Remove the kept replicas that servers list no more, unless their models are still loaded."""
+        states = self.pool.states()
+        for replica in [each for each in self.replicas.kept() if each not in listed and states[each] in AT_REST]:
+            self.queue.reject([replica], self._removed_error)
+            self.pool.remove(replica)
+            self._publisher.remove(replica)
+            self.replicas.remove(replica)
 
     def _removed_error(self, replica: str) -> RequestError:
-        model = self._managed[replica].model_name
-        if model not in self._context.config.models and self._managed[replica].server is None:
+        model = self.replicas[replica].model_name
+        if model not in self._context.config.models and self.replicas[replica].server is None:
             return ModelNotFound(model)
         return ReplicaLost(replica)
 
@@ -352,8 +287,8 @@ class Host(QueueListener):
     # --- events of the engines
 
     def _note_state(self, replica: str, state: ReplicaState) -> None:
-        managed, supervisor = self._managed[replica], self.pool.supervisors[replica]
-        if replica not in self._retiring:
+        managed, supervisor = self.replicas[replica], self.pool.supervisors[replica]
+        if replica not in self.replicas.retiring:
             if state is ReplicaState.READY:
                 self._publisher.ready(replica, managed, supervisor)
             else:
@@ -361,7 +296,7 @@ class Host(QueueListener):
         self._publisher.state(replica, state)
 
     def _read_files(self) -> None:
-        kept = self._kept()
+        kept = self.replicas.kept()
         self._files.keep(kept)
         for replica, managed in kept.items():
             self._files.put(replica, managed)
@@ -369,12 +304,12 @@ class Host(QueueListener):
             self._files.suggest(replica, memory)
 
     def _note_facts(self, replica: str, facts: ModelFacts) -> None:
-        managed = self._managed[replica]
+        managed = self.replicas[replica]
         if self.pool.states()[replica] is not ReplicaState.READY:  # its engine knows better
             self._context.fleet.set_models(managed.backend, {managed.model_name: facts.capabilities})
 
     def _note_found(self, replica: str, process: EngineProcess) -> None:
-        if replica in self._kept():
+        if replica in self.replicas.kept():
             self.pool.found(replica, process)
 
     def _note_exited(self, replica: str) -> None:

@@ -127,7 +127,7 @@ class ManagedEngines:
         """Load the first replica of ``model`` in its turn and wait until it is ready. Raises ``RequestError``."""
         model = self._known(model)
         host = self._of(model)
-        await host.load(host.replicas(model)[0])
+        await host.load(host.replicas.of_model(model)[0])
 
     async def unload(self, models: Sequence[str] | None = None, *, force: bool = False) -> None:
         """Stop the engines of ``models``, by default of all models, and wait until they have stopped.
@@ -136,7 +136,7 @@ class ManagedEngines:
         ``force`` they are cut off at once. An engine is killed after its model's ``stop_timeout``.
         """
         names = self.models if models is None else [self._known(model) for model in models]
-        found = [(host, host.replicas(model)) for model in names for host in self._hosts.values()]
+        found = [(host, host.replicas.of_model(model)) for model in names for host in self._hosts.values()]
         await asyncio.gather(*[host.unload(replicas, force) for host, replicas in found if replicas])
 
     async def stop(self, backend: str) -> None:
@@ -144,7 +144,7 @@ class ManagedEngines:
 
         Raises ``InvalidRequest`` if the gateway neither launches nor loads anything there.
         """
-        found = [(host, replica) for host in self._hosts.values() for replica in host.replicas_of(backend)]
+        found = [(host, replica) for host in self._hosts.values() for replica in host.replicas.of_backend(backend)]
         if not found:
             raise InvalidRequest(f"The gateway did not launch backend '{backend}'; stop it where it was started")
         await asyncio.gather(*[host.unload([replica], force=False) for host, replica in found])
@@ -153,7 +153,8 @@ class ManagedEngines:
     def models(self) -> Sequence[str]:
         """The models that the gateway launches, or loads on servers elsewhere."""
         launched = [name for name, model in self._context.config.models.items() if model.launches]
-        return list(dict.fromkeys([*launched, *(model for host in self._hosts.values() for model in host.models)]))
+        hosted = [model for host in self._hosts.values() for model in host.replicas.models]
+        return list(dict.fromkeys([*launched, *hosted]))
 
     def running(self) -> Sequence[RunningEngine]:
         """The engines that are not at rest."""
@@ -186,7 +187,7 @@ class ManagedEngines:
     def plan(self, replica: str) -> SwapPlan:
         """Plan the swap that loads ``replica`` beside what runs now."""
         model = replica.rpartition("@")[0]
-        host = next((host for host in self._hosts.values() if replica in host.replicas(model)), None)
+        host = next((host for host in self._hosts.values() if replica in host.replicas.of_model(model)), None)
         return self.explain_swap(model) if host is None else host.explain_swap(model, None)
 
     def _known(self, name: str) -> str:
@@ -204,7 +205,7 @@ class ManagedEngines:
         settings = self._context.config.models.get(model)
         if settings is not None and settings.launches:
             return self._hosts[settings.host]
-        return next(host for host in self._hosts.values() if host.replicas(model))
+        return next(host for host in self._hosts.values() if host.replicas.of_model(model))
 
     @staticmethod
     def _hosts_of(context: HostContext) -> Sequence[str]:
@@ -224,13 +225,13 @@ class ManagedEngines:
     def _list_queues(self) -> None:
         self.queues.clear()
         for host in self._hosts.values():
-            self.queues.update(dict.fromkeys(host.backends, host.queue))
+            self.queues.update(dict.fromkeys(host.replicas.backends, host.queue))
         self.queues.update(self.remote.queues)
 
     def _preload(self, models: Sequence[str]) -> None:
         for model in models:
             if (settings := self._context.config.models.get(model)) is not None and settings.preload:
-                for replica in self._of(model).replicas(model):
+                for replica in self._of(model).replicas.of_model(model):
                     self._tasks.start(self._of(model).preload(replica))
 
     async def _keep_sweeping(self) -> None:

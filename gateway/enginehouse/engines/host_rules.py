@@ -1,0 +1,109 @@
+"""The rules by which one host is scheduled."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from enginehouse.domain.errors import EnginehouseError
+from enginehouse.engines.engine_pool import EnginePool
+from enginehouse.engines.host_change import HostChange
+from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.host_replicas import HostReplicas
+from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.engines.model_files import ModelFiles
+from enginehouse.engines.remote.remote_servers import RemoteServers
+from enginehouse.interfaces.schedulers import SchedulingLimits
+from enginehouse.interfaces.swappers import HostFacts, SwapPlan
+from enginehouse.scheduling.explain import explain_swap
+from enginehouse.scheduling.facts import SchedulingRules, scheduling_rules
+from enginehouse.scheduling.guarded_swapper import GuardedSwapper
+from enginehouse.scheduling.host_queue import HostQueue
+
+_log = logging.getLogger(__name__)
+
+
+class HostRules:
+    """What the scheduler of a host decides by: limits, the ``facts`` of the host, and its ``swapper``.
+
+    The facts are those of the configuration, with the replicas that ``servers`` have, and with the live figures of
+    ``pool`` and ``files``.
+    """
+
+    def __init__(
+        self,
+        context: HostContext,
+        replicas: HostReplicas,
+        pool: EnginePool,
+        servers: RemoteServers,
+        files: ModelFiles,
+    ) -> None:
+        self._replicas = replicas
+        self._pool = pool
+        self._servers = servers
+        self._files = files
+        self._rules = scheduling_rules(context.config, pool.name)
+        self.facts = self._facts_by(self._rules, context)
+        self.swapper: GuardedSwapper = context.make_swapper(self.facts)
+
+    @property
+    def limits(self) -> SchedulingLimits:
+        """The limits of the scheduler."""
+        return self._rules.limits
+
+    def explain_swap(self, target: str, running: Sequence[str]) -> SwapPlan:
+        """Plan the swap that loads the model ``target`` beside the models ``running``."""
+        return explain_swap(self.swapper, self.facts, target, running)
+
+    def prepare(self, context: HostContext, managed: Mapping[str, ManagedReplica]) -> HostChange:
+        """Prepare a change to the configuration of ``context``, with the replicas ``managed``."""
+        rules = scheduling_rules(context.config, self._pool.name)
+        facts = self._facts_by(rules, context, retiring=self._replicas.all.keys() - managed.keys())
+        same = rules == self._rules and facts.replicas == self.facts.replicas
+        return HostChange(context, managed, rules, facts, None if same else context.make_swapper(facts))
+
+    def put(self, change: HostChange, queue: HostQueue) -> None:
+        """Give the scheduler of ``queue`` the rules of a change."""
+        self._rules, self.facts = change.rules, change.facts
+        if change.swapper is None:
+            return
+        self.swapper = change.swapper
+        try:
+            queue.reconfigure(self.swapper, self.facts, self.limits)
+        except Exception:
+            _log.exception("The scheduler of host '%s' did not take its new configuration", self._pool.name)
+
+    def renew(self, context: HostContext, queue: HostQueue) -> None:
+        """Give the scheduler of ``queue`` the replicas that there are now."""
+        facts = self._facts_by(self._rules, context, self._replicas.retiring)
+        try:
+            swapper = context.make_swapper(facts)
+        except EnginehouseError as error:
+            name = self._pool.name
+            _log.error("The rules of [scheduling] do not fit the models of host '%s': %s", name, error)
+            return
+        self.facts, self.swapper = facts, swapper
+        queue.reconfigure(swapper, facts, self.limits)
+
+    def note_removed(self, context: HostContext) -> None:
+        """Note that a replica was removed."""
+        self.facts = self._facts_by(self._rules, context, self._replicas.retiring)
+
+    def _facts_by(self, rules: SchedulingRules, context: HostContext, retiring: Collection[str] = ()) -> HostFacts:
+        """The facts of the host, with replicas being retired: these may be evicted even if they were pinned."""
+        old = {
+            replica: msgspec.structs.replace(self.facts.replicas[replica], pin=False)
+            for replica in self._replicas.all
+            if replica in retiring
+        }
+        return msgspec.structs.replace(
+            rules.facts,
+            memory=self._pool.gpus.total if rules.facts.memory is None else rules.facts.memory,
+            replicas={**rules.facts.replicas, **self._servers.facts(context), **old},
+            measured=self._pool.measured,
+            asleep=self._pool.asleep,
+            reported=self._pool.reported,
+            estimated=self._files.estimated,
+        )
