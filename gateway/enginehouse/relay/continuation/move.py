@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
@@ -23,6 +24,7 @@ from enginehouse.relay.stream_check import BrokenStream
 from enginehouse.relay.upstream.answer_head import AnswerHead
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.connection import Receiver
+from enginehouse.telemetry.record import AttemptRecord
 
 
 class MovedStream(NamedTuple):
@@ -44,6 +46,10 @@ class MovableStream(Receiver, Protocol):
     @property
     def reply(self) -> Reply:
         """What the client gets."""
+
+    @property
+    def attempts(self) -> Sequence[AttemptRecord]:
+        """Its attempts that have ended."""
 
     def current_attempt(self) -> Attempt:
         """The attempt that serves the stream. Raises ``CannotContinue`` if none does."""
@@ -196,6 +202,8 @@ class Move:
     def _send(self, *, reuse: bool = True) -> None:
         assert self._joint is not None
         job, continuation, upstream = self._stream.job, self._joint.continuation, self._attempt.upstream
+        if job.trace is not None:
+            job.trace.attempt = len(self._stream.attempts) + 1  # the source's is the current one
         request = upstream.post(continuation.path, job.headers, job.request_id, continuation.body, job.trace)
         self._attempt.send(self, request, reuse=reuse)
 

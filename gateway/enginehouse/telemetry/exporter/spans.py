@@ -24,6 +24,7 @@ from enginehouse.telemetry.trace_context import BETWEEN, ROUTE, SCHEDULE, SWAP, 
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _SERVER_FAILED, _CLIENT_FAILED = 500, 400
+_SHORTEST_WAIT_S = 0.001
 _MOVED = "moved"
 """The outcome of an attempt whose stream was moved elsewhere on purpose."""
 _OVERTAKEN = "overtaken"
@@ -82,7 +83,7 @@ class _RequestTrace:
                 yield self._child(number, BETWEEN, name, (since, until), {"enginehouse.replica": attempt.replica})
             routed = (min(since, attempt.began), attempt.began)
             yield self._child(number, ROUTE, "route", routed, route_attributes(attempt))
-            if attempt.queued:
+            if _has_waited(attempt):
                 yield from self._waiting(number, attempt)
             if attempt.sent:
                 yield self._upstream(number, attempt)
@@ -152,6 +153,11 @@ class _RequestTrace:
 
     def _context(self, span_id: int, trace_id: int = 0, remote: bool = False) -> SpanContext:
         return SpanContext(trace_id or self._trace_id, span_id, remote, _SAMPLED, self._state)
+
+
+def _has_waited(attempt: UpstreamRecord) -> bool:
+    """Whether the attempt waited in a queue. A queue that has room grants at once."""
+    return attempt.queued and (not attempt.granted or attempt.granted - attempt.began >= _SHORTEST_WAIT_S)
 
 
 def _gave_part(attempt: UpstreamRecord) -> bool:

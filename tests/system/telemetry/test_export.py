@@ -1,0 +1,96 @@
+"""How the traces and the metrics of a real gateway get to a collector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from enginehouse.testing.engines import SimEngine
+from enginehouse.testing.gateway import RunningGateway
+from tests.support import plain_httpx
+from tests.support.otlp_collector import GrpcCollector, HttpCollector
+from tests.support.traced_gateway import ask, backend, settings
+
+
+class Traced(NamedTuple):
+    gateway: RunningGateway
+    collector: HttpCollector
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[SimEngine]:
+    with SimEngine("m") as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def traced(engine: SimEngine) -> Iterator[Traced]:
+    """A gateway that traces everything and sends its metrics too."""
+    more = 'headers = { "X-Collector-Key" = "planted-key" }\npush_metrics = "200ms"\n'
+    with HttpCollector() as collector:
+        config = settings(collector.url, more) + backend("good", engine, "m") + backend("next", engine, "m")
+        with RunningGateway(config) as gateway:
+            gateway.until_health(good="healthy", next="healthy")
+            yield Traced(gateway, collector)
+
+
+def test_the_collector_gets_the_configured_headers(traced: Traced) -> None:
+    ask(traced.gateway, "m", trace="5af7651916cd43dd8448eb211c80319c")
+    traced.collector.trace("5af7651916cd43dd8448eb211c80319c", "chat m")
+    assert all(headers["x-collector-key"] == "planted-key" for headers in traced.collector.requests)
+
+
+def test_metrics_reach_the_collector_too(traced: Traced) -> None:
+    ask(traced.gateway, "m")
+
+    def counted() -> float:
+        metric = traced.collector.metrics.get("enginehouse_requests")
+        return sum(point.as_double for point in metric.sum.data_points) if metric is not None else 0.0
+
+    traced.collector.until(lambda _: counted() > 0)
+    times = traced.collector.metrics["enginehouse_request_duration_seconds"]
+    assert times.unit == "s"
+    assert all(sum(point.bucket_counts) == point.count for point in times.histogram.data_points)
+
+
+def test_the_metrics_of_all_engines_are_one_page(traced: Traced) -> None:
+    page = plain_httpx.get(f"{traced.gateway.url}/metrics/engines").text
+    for name in ("good", "next"):
+        assert f'vllm:num_requests_running{{backend="{name}"' in page
+    assert page.count("# TYPE vllm:num_requests_running gauge") == 1
+
+
+def test_spans_that_wait_when_the_gateway_stops_are_sent(engine: SimEngine) -> None:
+    with HttpCollector() as collector:
+        with RunningGateway(settings(collector.url) + backend("a", engine, "m")) as gateway:
+            gateway.until_health(a="healthy")
+            ask(gateway, "m", trace="6af7651916cd43dd8448eb211c80319c")
+        assert {"chat m", "upstream"} <= {span.name for span in collector.spans}
+
+
+def test_spans_travel_by_grpc(engine: SimEngine) -> None:
+    with GrpcCollector() as collector:
+        config = settings(collector.url, 'protocol = "grpc"\nheaders = { key = "k" }') + backend("a", engine, "m")
+        with RunningGateway(config) as gateway:
+            gateway.until_health(a="healthy")
+            ask(gateway, "m", trace="7af7651916cd43dd8448eb211c80319c")
+            collector.trace("7af7651916cd43dd8448eb211c80319c", "chat m", "upstream")
+        assert collector.requests[0]["key"] == "k"
+
+
+def test_variables_of_opentelemetry_name_the_collector_and_the_service(engine: SimEngine) -> None:
+    with HttpCollector() as collector:
+        env = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+            "OTEL_EXPORTER_OTLP_HEADERS": "key=v",
+            "OTEL_RESOURCE_ATTRIBUTES": "service.name=edge,team=a",
+        }
+        config = '[telemetry]\ntraces = "otlp"\nsample_ratio = 1\n' + backend("a", engine, "m")
+        with RunningGateway(config, env) as gateway:
+            gateway.until_health(a="healthy")
+            ask(gateway, "m", trace="8af7651916cd43dd8448eb211c80319c")
+            span = collector.trace("8af7651916cd43dd8448eb211c80319c", "chat m")["chat m"]
+        assert (span.resource["service.name"], span.resource["team"]) == ("edge", "a")
+        assert collector.requests[0]["key"] == "v"
