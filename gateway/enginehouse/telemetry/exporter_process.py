@@ -24,6 +24,8 @@ from enginehouse.telemetry.exporter.messages import (
 _log = logging.getLogger(__name__)
 
 _BATCH = 256
+_BATCH_CONTENT = 512 * 1024
+"""The most bytes of prompts and answers in a batch, so that it fits into the pipe."""
 _BATCH_EVERY_S = 0.25
 _MOST_WAITING_BYTES = 4 * 1024 * 1024
 _FIRST_PAUSE_S = 0.1
@@ -67,6 +69,7 @@ class ExporterProcess:
         self._command = command
         self._pause = pause
         self._records: list[RawRecord] = []
+        self._content = 0
         self._timer: asyncio.TimerHandle | None = None
         self._process: Process | None = None
         self._unreported = 0
@@ -80,7 +83,8 @@ class ExporterProcess:
     def add(self, record: RawRecord) -> None:
         """Send ``record``, with those that follow soon."""
         self._records.append(record)
-        if len(self._records) >= _BATCH:
+        self._content += len(record[-2]) + len(record[-1])
+        if len(self._records) >= _BATCH or self._content >= _BATCH_CONTENT:
             self._send_records()
         elif self._timer is None and self._keeper is not None:
             self._timer = asyncio.get_running_loop().call_later(_BATCH_EVERY_S, self._send_records)
@@ -109,7 +113,7 @@ class ExporterProcess:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        records, self._records = self._records, []
+        records, self._records, self._content = self._records, [], 0
         if not records:
             return
         batch = RawBatch(time_ns() - int(perf_counter() * 1e9), records)

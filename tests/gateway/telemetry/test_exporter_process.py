@@ -18,9 +18,9 @@ READ = "import sys; read = sys.stdin.buffer.read; size = lambda: int.from_bytes(
 REPORT = 'print(\'{"records": 256, "spans": 512, "failed": 0}\', flush=True)'
 
 
-def record() -> RawRecord:
+def record(question: bytes = b"") -> RawRecord:
     ids = (b"0" * 31 + b"1", 1, b"", (b"", b""), b"", b"id")
-    return (*ids, "/", "POST", "m", False, 0.0, 1.0, Ending(200, "served"), (), (), b"", b"")
+    return (*ids, "/", "POST", "m", False, 0.0, 1.0, Ending(200, "served"), (), (), question, b"")
 
 
 @asynccontextmanager
@@ -60,6 +60,16 @@ async def test_what_does_not_fit_is_dropped_and_counted_and_memory_is_bounded() 
         assert stdin is not None
         assert stdin.transport.get_write_buffer_size() <= 200_000
         assert process._records == []
+
+
+async def test_records_with_long_contents_are_sent_sooner_so_that_they_fit() -> None:
+    reads = "[read(size()) for _ in range(3)]; "
+    async with exporter(READ + reads + REPORT + "; read()", most_bytes=1_500_000) as process:
+        for _ in range(2):
+            process.add(record(b"x" * 250_000))
+            process.add(record(b"x" * 300_000))
+        await until(lambda: process.counters.spans)
+        assert process.counters.dropped == {"full": 0, "died": 0}
 
 
 async def test_an_exporter_that_dies_is_started_again_and_the_loss_is_counted() -> None:
