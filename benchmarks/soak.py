@@ -1,9 +1,11 @@
 """Whether the gateway's memory grows: requests of which a third is refused, streams, and reloads of the configuration.
 
-``python benchmarks/soak.py [--requests 200000] [--streams 10000] [--reloads 2000]`` runs a gateway process before an
-engine that costs almost nothing. Each of the three parts first runs a tenth of its work unmeasured, because tables,
-rings and the allocator fill up. Then the resident memory is read 40 times. Slopes are those of the least squares, of
-each half by itself: what levels off has a smaller one in the second half, and a leak the same in both.
+``python benchmarks/soak.py [--requests 200000] [--streams 10000] [--reloads 2000] [--traced]`` runs a gateway process
+before an engine that costs almost nothing. Each of the three parts first runs a tenth of its work unmeasured, because
+tables, rings and the allocator fill up. Then the resident memory is read 40 times. Slopes are those of the least
+squares, of each half by itself: what levels off has a smaller one in the second half, and a leak the same in both.
+
+``--traced`` traces every request, and shows the memory of the exporter as well.
 """
 
 from __future__ import annotations
@@ -37,6 +39,14 @@ driver = "openai"
 models = ["bench"]
 priority = {priority}
 """
+TRACED = """
+[telemetry]
+traces = "otlp"
+endpoint = "http://127.0.0.1:{port}"
+sample_ratio = 1.0
+"""
+"""The engine is the collector too: it answers whatever is posted."""
+TRACE_COUNTERS = ("enginehouse_spans_total", "enginehouse_traces_dropped_total", "enginehouse_exporter_restarts_total")
 Work = Callable[[int], Awaitable[None]]
 
 
@@ -61,11 +71,12 @@ def refused(number: int) -> bytes:
 
 
 class Soak:
-    """The clients of one gateway at ``port``, whose configuration is rewritten by ``reconfigure``."""
+    """The clients of one gateway, which has ``config``."""
 
-    def __init__(self, gateway: RunningGateway, engine_port: int) -> None:
+    def __init__(self, gateway: RunningGateway, config: str, engine_port: int) -> None:
         self._gateway = gateway
         self._port = int(gateway.url.rpartition(":")[2])
+        self._config = config
         self._engine_port = engine_port
         self._number = 0
         self._http = httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=60)
@@ -104,7 +115,7 @@ class Soak:
         for _ in range(count):
             self._number += 1
             self._gateway.write_config(
-                CONFIG.format(port=self._engine_port, retries=self._number % 3, priority=self._number % 50)
+                self._config.format(port=self._engine_port, retries=self._number % 3, priority=self._number % 50)
             )
             answer = await self._http.post("/api/reload")
             if answer.status_code != 200:
@@ -114,29 +125,45 @@ class Soak:
                 raise SystemExit(f"a request after a reload was answered {served.text}")
 
 
-async def measure(work: Work, count: int, process: psutil.Process) -> tuple[Sequence[float], float]:
-    """The resident memory in KiB before and after each of the ``SAMPLES`` parts of ``work``, and its seconds."""
+async def measure(
+    work: Work, count: int, processes: Sequence[psutil.Process]
+) -> tuple[Sequence[Sequence[float]], float]:
+    """The resident memory of each process in KiB, before and after each of the ``SAMPLES`` parts of ``work``, and its
+    seconds.
+    """
     await work(count // 10)
     began = time.perf_counter()
-    memory = [process.memory_info().rss / 1024]
+    memory = [[process.memory_info().rss / 1024] for process in processes]
     for _ in range(SAMPLES):
         await work(count // SAMPLES)
-        memory.append(process.memory_info().rss / 1024)
+        for seen, process in zip(memory, processes, strict=True):
+            seen.append(process.memory_info().rss / 1024)
     return memory, time.perf_counter() - began
 
 
-async def soak(gateway: RunningGateway, engine_port: int, counts: dict[str, int]) -> Table:
-    clients, process = Soak(gateway, engine_port), psutil.Process(gateway.pid)
-    table = Table("part", "count", "RSS first [MiB]", "last", "slope of 1st half [KiB per 1000]", "of 2nd", "seconds")
+async def soak(clients: Soak, processes: dict[str, psutil.Process], counts: dict[str, int]) -> Table:
+    slope = "slope of 1st half [KiB per 1000]"
+    table = Table("part", "count", "process", "RSS first [MiB]", "last", "most", slope, "of 2nd", "seconds")
     for part, count in counts.items():
-        memory, seconds = await measure(getattr(clients, part), count, process)
-        done = [count / SAMPLES * number / 1000 for number in range(len(memory))]
-        middle = len(done) // 2
-        halves = ((done[:middle], memory[:middle]), (done[middle:], memory[middle:]))
-        slopes = [f"{statistics.linear_regression(*half).slope:+.2f}" for half in halves]
-        first, last = f"{memory[0] / 1024:.1f}", f"{memory[-1] / 1024:.1f}"
-        table.add_row(part, str(count), first, last, *slopes, f"{seconds:.0f}")
+        memory, seconds = await measure(getattr(clients, part), count, [*processes.values()])
+        for name, seen in zip(processes, memory, strict=True):
+            done = [count / SAMPLES * number / 1000 for number in range(len(seen))]
+            middle = len(done) // 2
+            halves = ((done[:middle], seen[:middle]), (done[middle:], seen[middle:]))
+            slopes = [f"{statistics.linear_regression(*half).slope:+.2f}" for half in halves]
+            sizes = [f"{kib / 1024:.1f}" for kib in (seen[0], seen[-1], max(seen))]
+            table.add_row(part, str(count), name, *sizes, *slopes, f"{seconds:.0f}")
     return table
+
+
+def processes(gateway: RunningGateway) -> dict[str, psutil.Process]:
+    """The gateway's process, and that of its exporter, if it has one."""
+    own = psutil.Process(gateway.pid)
+    return {"gateway": own, **dict(zip(["exporter"], own.children(), strict=False))}
+
+
+def metrics(gateway: RunningGateway) -> list[str]:
+    return httpx.get(f"{gateway.url}/metrics", trust_env=False).text.splitlines(keepends=True)
 
 
 def main() -> None:
@@ -144,14 +171,18 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=200_000)
     parser.add_argument("--streams", type=int, default=10_000)
     parser.add_argument("--reloads", type=int, default=2_000)
+    parser.add_argument("--traced", action="store_true", help="trace every request")
     counts = vars(parser.parse_args())
+    config = CONFIG + TRACED if counts.pop("traced") else CONFIG
     port = free_port()
     program = [sys.executable, "-m", "enginehouse.bench.engine", str(port), str(TOKENS), str(PACE_S)]
     engine = subprocess.Popen(program, stdout=subprocess.DEVNULL)
     try:
-        with RunningGateway(CONFIG.format(port=port, retries=2, priority=1)) as gateway:
+        with RunningGateway(config.format(port=port, retries=2, priority=1)) as gateway:
             gateway.until_health(engine="healthy")
-            Console().print(asyncio.run(soak(gateway, port, counts)))
+            clients = Soak(gateway, config, port)
+            Console(width=150).print(asyncio.run(soak(clients, processes(gateway), counts)))
+            print("".join(line for line in metrics(gateway) if line.startswith(TRACE_COUNTERS)), end="")
     finally:
         engine.kill()
         engine.wait()
