@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from enginehouse.bench.contenders import Contender, Cores, own_gateway, pin
+from enginehouse.bench.contenders import Contender, Cores, own_gateway, pinned
 from enginehouse.bench.engine import ANSWER, MODELS
 
 CORES = Cores.of_this_machine()
@@ -25,7 +25,7 @@ _NGINX = """
 daemon off; master_process off; pid {folder}/pid; error_log /dev/null;
 events {{ worker_connections 4096; }}
 http {{
-  access_log off; keepalive_requests 100000000;
+  access_log off; keepalive_requests 100000000; keepalive_timeout 1h;
   client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
   uwsgi_temp_path {folder}; scgi_temp_path {folder};
   server {{
@@ -57,8 +57,8 @@ def running(
     """Run ``command`` on ``cores`` from when ``ready`` answers; yields its process id."""
     with tempfile.TemporaryFile() as output:
         environment = {**os.environ, **(env or {})}
-        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, env=environment)
-        pin(process.pid, cores)
+        with pinned(cores):
+            process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, env=environment)
         try:
             _wait(ready, process)
             yield process.pid
@@ -131,7 +131,7 @@ def _rust_router(name: str, program: Sequence[str], engine: str) -> Iterator[Mea
     command += ["--policy", "round_robin", "--prometheus-port", str(metrics), "--log-level"]
     command += ["warn" if name == "sglang-router" else "warning"]
     with running(command, CORES.gateway, f"{url}/health") as pid:
-        yield Measured(Contender(name, url, pid), {})
+        yield Measured(Contender(name, url, pid, may_pause=True), {})
 
 
 @contextmanager
@@ -146,7 +146,7 @@ def litellm(engine: str, program: str) -> Iterator[Measured]:
         command = [program, "--config", config.name, "--host", "127.0.0.1", "--port", str(port)]
         env = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MASTER_KEY": "sk-bench"}
         with running(command, CORES.gateway, f"{url}/health/liveliness", env) as pid:
-            yield Measured(Contender("litellm", url, pid), {"authorization": "Bearer sk-bench"})
+            yield Measured(Contender("litellm", url, pid, may_pause=True), {"authorization": "Bearer sk-bench"})
 
 
 @contextmanager
@@ -156,34 +156,48 @@ def portkey(engine: str, program: str) -> Iterator[Measured]:
     url = f"http://127.0.0.1:{port}"
     headers = {"x-portkey-provider": "openai", "x-portkey-custom-host": f"{engine}/v1", "authorization": "Bearer none"}
     with running([program, f"--port={port}", "--headless"], CORES.gateway, url) as pid:
-        yield Measured(Contender("portkey", url, pid), headers)
+        yield Measured(Contender("portkey", url, pid, may_pause=True), headers)
 
 
 PEERS: Mapping[str, Callable[[str, str], AbstractContextManager[Measured]]] = {
     "vllm-router": vllm_router,
     "sglang-router": sglang_router,
     "litellm": litellm,
-    "gateway": portkey,
+    "portkey": portkey,
 }
-"""By the name of the program."""
-TRACED = {"telemetry.traces": "otlp", "telemetry.endpoint": "http://127.0.0.1:9", "telemetry.sample_ratio": "0.01"}
+PROGRAMS = {"portkey": "gateway"}
+"""The names of programs that are called otherwise."""
+TRACED = {"telemetry.traces": "otlp", "telemetry.endpoint": "http://127.0.0.1:9"}
 VARIANTS: Mapping[str, Mapping[str, str]] = {
-    "enginehouse": TRACED,
-    "untraced": {},
-    "all traced": {**TRACED, "telemetry.sample_ratio": "1"},
+    "": {**TRACED, "telemetry.sample_ratio": "0.01"},
+    ", untraced": {"telemetry.traces": "off"},
+    ", all traced": {**TRACED, "telemetry.sample_ratio": "1"},
 }
 """The gateway as it is compared, with 1 % of the requests traced, and with none or all of them."""
 
 
+class Own(NamedTuple):
+    """A gateway of ours. ``variants``: also measure those without traces, and with all."""
+
+    name: str
+    python: str
+    variants: bool
+
+
 @contextmanager
-def contenders(engine: str, programs: str) -> Iterator[list[Measured]]:
-    """The gateway and its variants, the engine itself, and the peers found among the folders ``programs``."""
+def contenders(engine: str, own: Sequence[Own], peers: Sequence[str], folders: str) -> Iterator[list[Measured]]:
+    """Our gateways first, then the engine itself, then those ``peers`` whose programs are among ``folders``."""
     with ExitStack() as stack:
-        found = [
-            Measured(stack.enter_context(own_gateway(name, engine, keys, CORES)), {}) for name, keys in VARIANTS.items()
-        ]
+        found = []
+        for name, python, variants in own:
+            for suffix, keys in VARIANTS.items() if variants else [("", VARIANTS[""])]:
+                gateway = own_gateway(name + suffix, engine, keys, CORES, python)
+                found.append(Measured(stack.enter_context(gateway), {}))
         found.append(Measured(Contender("direct", engine), {}))
-        for name, peer in PEERS.items():
-            if program := shutil.which(name, path=programs):
-                found.append(stack.enter_context(peer(engine, program)))
+        for peer in peers:
+            program = shutil.which(PROGRAMS.get(peer, peer), path=folders)
+            if program is None:
+                print(f"{peer} is left out: its program is not in {folders}")
+            else:
+                found.append(stack.enter_context(PEERS[peer](engine, program)))
         yield found

@@ -1,9 +1,14 @@
 """The relay against the direct path and against other gateways, where they are installed; in one run, on pinned cores.
 
-``python benchmarks/relay.py [--rounds N] [--seconds S] [--peers FOLDERS]`` prints for each contender: the requests per
-second over 32 connections, once with equal heads and once with a ``traceparent`` in each, the latency over one
-connection, and the processor time of each chunk of 100 streams. Each round asks all contenders in turn; ratios are of
-figures within a round, with their median and spread. Needs ``wrk`` and Linux with two cores; a quiet machine helps.
+``python benchmarks/relay.py [--rounds N] [--seconds S] [--folders FOLDERS] [--compiled PYTHON]`` prints for each
+contender: the requests per second over 32 connections, once with equal heads and once with a ``traceparent`` in each,
+the latency over one connection, and the processor time of each chunk of 100 streams. Each round asks all contenders in
+turn, and all others are paused meanwhile: each has the core alone. Ratios are of figures within a round, with their
+median and spread. Ten rounds of seven contenders take about ten minutes. Needs ``wrk`` and Linux with two cores; a
+quiet machine helps.
+
+``--compiled``: the interpreter of an environment with a compiled Enginehouse, which is measured too:
+``python -m venv V && ENGINEHOUSE_COMPILE=1 V/bin/pip install .``
 
 ``enginehouse bench`` measures the same without ``wrk`` and nginx; here the clients are never the limit.
 """
@@ -13,26 +18,31 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import platform
 import re
 import shutil
 import subprocess
-import sysconfig
+import sys
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
-from statistics import quantiles
+from time import perf_counter
 
 import msgspec
-from contenders import CORES, Measured, contenders, fast_engine, streaming_engine
+from contenders import CORES, PEERS, VARIANTS, Measured, Own, contenders, fast_engine, streaming_engine
 from rich.console import Console
 from rich.table import Table
 
 from enginehouse.bench.clients import Question, read_streams
-from enginehouse.bench.contenders import clients_pinned
-from enginehouse.bench.rounds import Comparison, Figures, Spread, Workload, WorkloadReport, report
+from enginehouse.bench.contenders import pinned, taking_turns, turn
+from enginehouse.bench.rounds import (
+    Comparison,
+    Figures,
+    Workload,
+    WorkloadReport,
+    middle_and_tail,
+    report,
+    warm_up,
+)
 from enginehouse.domain.errors import GatewayError
 
 _BODY = b'{"model":"bench","messages":[{"role":"user","content":"Hello, world"}],"max_tokens":16}'
@@ -63,15 +73,14 @@ def wrk(connections: int, unique: bool, seconds: int, folder: Path) -> Measure:
         lines = ", ".join(f'["{name}"] = "{value}"' for name, value in headers.items())
         script.write_text(_SCRIPT.format(headers=lines, body=_BODY.decode(), unique=str(unique).lower()))
         command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(script), contender.url]
-        before = contender.cpu_seconds()
+        before = contender.cpu_time()
         printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        after = contender.cpu_seconds()
+        after = contender.cpu_time()
         found = _PRINTED.search(printed)
         if found is None or int(found[2]) or not int(found[1]):
             raise GatewayError(printed)
         requests, _, p50, p99, took = (int(part) for part in found.groups())
-        cpu = None if before is None or after is None else (after - before) / requests * 1e6
-        return Figures(requests / took * 1e6, p50, p99, cpu)
+        return Figures.of(requests, took / 1e6, (p50 / 1e6, p99 / 1e6), before, after)
 
     return measure
 
@@ -81,89 +90,141 @@ def streams(count: int) -> Measure:
 
     def measure(measured: Measured) -> Figures:
         contender, headers = measured
-        before = contender.cpu_seconds()
+        before = contender.cpu_time()
         seen = asyncio.run(read_streams(contender.url, Question("bench", headers=headers), count))
-        after = contender.cpu_seconds()
-        cpu = None if before is None or after is None else (after - before) / seen.chunks * 1e6
-        p50, p99 = quantiles(seen.waits * 2, n=100)[49:99:49]
-        return Figures(seen.chunks / seen.took, p50 * 1e6, p99 * 1e6, cpu)
+        after = contender.cpu_time()
+        return Figures.of(seen.chunks, seen.took, middle_and_tail(seen.waits), before, after)
 
     return measure
 
 
-def rounds(
-    engine: AbstractContextManager[str], measures: dict[Workload, Measure], count: int, programs: str
-) -> list[WorkloadReport]:
-    """Carry out every measure with every contender, ``count`` times in turn. Those that fail once are left out."""
-    with engine as url, contenders(url, programs) as all_of_them, clients_pinned(CORES):
-        reports = []
-        for workload, measure in measures.items():
-            able = list(all_of_them)
-            seen: defaultdict[str, list[Figures]] = defaultdict(list)
-            for _ in range(count):
-                able = [each for each in able if _is_measured(each, measure, seen[each.contender.name])]
-            whole = {each.contender.name: seen[each.contender.name] for each in able}
-            reports.append(report(workload, whole))
-        return reports
+Seen = dict[Workload, dict[str, list[Figures]]]
+"""The figures of each round, by contender."""
 
 
-def _is_measured(measured: Measured, measure: Measure, seen: list[Figures]) -> bool:
+def in_rounds(contenders: Sequence[Measured], measures: dict[Workload, Measure], rounds: int) -> Seen:
+    """Carry out every measure with every contender, round by round. A contender that fails once is left out."""
+    able = list(contenders)
+    seen: Seen = {workload: {each.contender.name: [] for each in able} for workload in measures}
+    with taking_turns([each.contender for each in contenders]):
+        for number in range(rounds):
+            began = perf_counter()
+            able = [each for each in able if is_measured(each, measures, seen)]
+            print(f"round {number + 1} of {rounds} took {perf_counter() - began:.0f} s", file=sys.stderr)
+    return seen
+
+
+def is_measured(measured: Measured, measures: dict[Workload, Measure], seen: Seen) -> bool:
+    """Whether ``measured`` could be measured; else its figures are dropped."""
+    contender, headers = measured
     try:
-        seen.append(measure(measured))
+        with turn(contender):
+            warm_up(contender, Question("bench", headers=headers))
+            for workload, measure in measures.items():
+                seen[workload][contender.name].append(measure(measured))
     except GatewayError as error:
-        print(f"{measured.contender.name}: {error}")
+        print(f"{contender.name} is left out: {error}")
+        for figures in seen.values():
+            del figures[contender.name]
         return False
     return True
 
 
-def show(reports: Sequence[WorkloadReport]) -> None:
+class Against(msgspec.Struct):
+    """One of our gateways compared with every other contender."""
+
+    name: str
+    reports: list[WorkloadReport]
+
+
+def compared(seen: Seen, own: Sequence[str]) -> list[Against]:
+    """Each of ``own`` compared with all others under all workloads."""
+    found = []
+    for name in own:
+        able = [(workload, figures) for workload, figures in seen.items() if name in figures]
+        ordered = ((workload, {name: figures[name], **figures}) for workload, figures in able)
+        found.append(Against(name, [report(workload, figures) for workload, figures in ordered]))
+    return found
+
+
+def show(comparisons: Sequence[Against]) -> None:
+    """Print a table of figures for each workload, and below it how those of one round compare."""
     console = Console(width=150)
-    for each in reports:
-        table = Table(
-            "", "per s", "p50 µs", "p99 µs", "cpu µs", "enginehouse against it", "cpu", "added p50 µs", "p99 µs"
-        )
-        table.title = f"{each.size} {each.kind}"
-        for name, own in each.figures.items():
-            cpu = "" if own.cpu_us is None else f"{own.cpu_us:.1f}"
-            cells = (f"{own.per_s:,.0f}", f"{own.p50_us:,.0f}", f"{own.p99_us:,.0f}", cpu)
-            table.add_row(name, *cells, *compared(each.against.get(name)))
+    for number, first in enumerate(comparisons[0].reports):
+        console.print(figures_table(first))
+        others = list(first.against)
+        table = Table("rate (least to most), processor time", *others)
+        for each in comparisons:
+            against = each.reports[number].against
+            table.add_row(each.name, *(ratios(against[other]) if other in against else "" for other in others))
         console.print(table)
 
 
-def compared(comparison: Comparison | None) -> list[str]:
-    def ratio(spread: Spread | None) -> str:
-        return "" if spread is None else f"{spread.median:.2f}x ({spread.least:.2f} to {spread.most:.2f})"
+def figures_table(report: WorkloadReport) -> Table:
+    table = Table("", "per s", "p50 µs", "p99 µs", "user µs", "kernel µs", title=f"{report.size} {report.kind}")
+    for name, own in report.figures.items():
+        cpu = [] if own.cpu_us is None else [f"{own.cpu_us - (own.system_us or 0):.1f}", f"{own.system_us:.1f}"]
+        table.add_row(name, f"{own.per_s:,.0f}", f"{own.p50_us:,.0f}", f"{own.p99_us:,.0f}", *cpu)
+    return table
 
-    if comparison is None:
-        return []
-    added = (f"{spread.median:+,.0f}" for spread in (comparison.added_p50_us, comparison.added_p99_us))
-    return [ratio(comparison.per_s), ratio(comparison.cpu_us), *added]
+
+def ratios(comparison: Comparison) -> str:
+    rate, cpu = comparison.per_s, comparison.cpu_us
+    text = f"{rate.median:.2f}x ({rate.least:.2f} to {rate.most:.2f})"
+    return text if cpu is None else f"{text}, cpu {cpu.median:.2f}x"
+
+
+def how_built(python: str) -> str:
+    """Which interpreter it is, how it was built, and which Enginehouse it has."""
+    script = (
+        "import platform, sysconfig; built = sysconfig.get_config_var('CONFIG_ARGS') or '';"
+        "print(platform.python_version(), 'with' if 'optimizations' in built else 'without', 'PGO')"
+    )
+    commands = ([python, "-c", script], [python, "-m", "enginehouse", "--version"])
+    return ", ".join(
+        subprocess.run(each, check=True, capture_output=True, text=True).stdout.strip() for each in commands
+    )
+
+
+def measure_all(own: Sequence[Own], arguments: argparse.Namespace, folder: Path) -> Seen:
+    seconds = arguments.seconds
+    asked: dict[Workload, Measure] = {
+        Workload("clients that repeat their heads", 32): wrk(32, False, seconds, folder),
+        Workload("clients whose heads are unique", 32): wrk(32, True, seconds, folder),
+        Workload("client", 1): wrk(1, False, max(1, seconds // 2), folder),
+    }
+    streamed: dict[Workload, Measure] = {Workload("streams", count): streams(count) for count in arguments.streams}
+    seen: Seen = {}
+    for engine, measures in ((fast_engine(folder), asked), (streaming_engine(), streamed)):
+        with engine as url, contenders(url, own, arguments.peers, arguments.folders) as found, pinned(CORES.clients):
+            seen |= in_rounds(found, measures, arguments.rounds)
+    return seen
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seconds", type=int, default=2)
-    parser.add_argument("--peers", default=os.environ["PATH"], help="where their programs are; folders as in $PATH")
+    parser.add_argument("--streams", type=int, nargs="*", default=[100], help="how many at once")
+    parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=["vllm-router", "sglang-router"])
+    parser.add_argument("--folders", default=os.environ["PATH"], help="where the peers' programs are, as in $PATH")
+    parser.add_argument("--compiled", metavar="PYTHON", help="an interpreter with a compiled Enginehouse")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     arguments = parser.parse_args()
     if shutil.which("wrk") is None:
         raise SystemExit("benchmarks/relay.py needs wrk: apt-get install wrk")
-    built = sysconfig.get_config_var("CONFIG_ARGS") or ""
-    print(f"Python {platform.python_version()}, built {'with' if 'optimizations' in built else 'without'} PGO")
+    own = [Own("enginehouse", sys.executable, variants=arguments.compiled is None)]
+    if arguments.compiled:
+        own.insert(0, Own("compiled", arguments.compiled, variants=True))
+    for each in own:
+        print(f"{each.name}: Python {how_built(each.python)}")
     with tempfile.TemporaryDirectory() as path:
-        folder, seconds = Path(path), arguments.seconds
-        asked: dict[Workload, Measure] = {
-            Workload("clients that repeat their heads", 32): wrk(32, False, seconds, folder),
-            Workload("clients whose heads are unique", 32): wrk(32, True, seconds, folder),
-            Workload("client", 1): wrk(1, False, seconds, folder),
-        }
-        reports = rounds(fast_engine(folder), asked, arguments.rounds, arguments.peers)
-    streamed = {Workload("streams", count): streams(count) for count in (100,)}
-    reports += rounds(streaming_engine(), streamed, arguments.rounds, arguments.peers)
-    show(reports)
+        seen = measure_all(own, arguments, Path(path))
+    names = [each.name + suffix for each in own for suffix in VARIANTS if each.variants or not suffix]
+    comparisons = compared(seen, names)
+    show(comparisons)
     if arguments.json:
-        arguments.json.write_bytes(msgspec.json.encode(reports))
+        arguments.json.write_bytes(msgspec.json.encode(comparisons))
 
 
 if __name__ == "__main__":

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 
 import psutil
 import pytest
 from click.testing import CliRunner, Result
 
-from enginehouse.bench.contenders import Contender, Cores, listener, own_gateway
+from enginehouse.bench.contenders import Contender, Cores, listener, own_gateway, taking_turns, turn
 from enginehouse.cli import enginehouse
 from enginehouse.domain.errors import GatewayError
 
@@ -73,7 +74,9 @@ def test_the_process_of_a_peer_is_found_by_its_port() -> None:
         port = server.getsockname()[1]
         found = listener(f"http://127.0.0.1:{port}")
     assert found == Contender(f"127.0.0.1:{port}", f"http://127.0.0.1:{port}", os.getpid())
-    assert (found.cpu_seconds() or 0) > 0
+    cpu = found.cpu_time()
+    assert cpu is not None
+    assert cpu.total > cpu.system > 0
     assert (found.memory() or 0) > 1 << 20
 
 
@@ -85,4 +88,30 @@ def test_a_peer_needs_an_address_of_plain_http(url: str) -> None:
 
 def test_figures_of_a_process_elsewhere_are_unknown() -> None:
     elsewhere = listener("http://192.0.2.1:80")
-    assert (elsewhere.pid, elsewhere.cpu_seconds(), elsewhere.memory()) == (None, None, None)
+    assert (elsewhere.pid, elsewhere.cpu_time(), elsewhere.memory()) == (None, None, None)
+
+
+def await_states(process: psutil.Process, *states: str) -> None:
+    """Wait until the process and its child are in such states: a signal needs a moment to take effect."""
+    while {each.status() for each in [process, *process.children(recursive=True)]} - set(states):
+        assert process.is_running()
+
+
+def test_contenders_are_paused_until_their_turn() -> None:
+    stopped, running = (psutil.STATUS_STOPPED,), (psutil.STATUS_SLEEPING, psutil.STATUS_RUNNING)
+    shell = ["sh", "-c", "sleep 60 & wait"]
+    with psutil.Popen(shell, start_new_session=True) as first, psutil.Popen(shell, start_new_session=True) as second:
+        try:
+            while not (first.children() and second.children()):
+                assert first.is_running()
+            own, theirs = Contender("own", "", first.pid, may_pause=True), Contender("theirs", "", second.pid)
+            with taking_turns([own, theirs]):
+                await_states(first, *stopped)
+                await_states(second, *running)
+                with turn(own):
+                    await_states(first, *running)
+                await_states(first, *stopped)
+            await_states(first, *running)
+        finally:
+            for each in (first, second):
+                os.killpg(each.pid, signal.SIGKILL)

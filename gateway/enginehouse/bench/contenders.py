@@ -6,8 +6,9 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,23 +22,35 @@ _LISTENING = re.compile(r"listening on (http://\S+)")
 _BACKENDS = ("a", "b", "c")
 
 
+class CpuTime(NamedTuple):
+    """Processor time in seconds: all of it, and what the kernel took of it."""
+
+    total: float
+    system: float
+
+
 class Contender(msgspec.Struct, frozen=True):
-    """A server to send requests to. ``pid``: of the process whose time is counted; ``None`` if it runs elsewhere."""
+    """A server to send requests to. ``pid``: of the process whose time is counted; ``None`` if it runs elsewhere.
+
+    ``may_pause``: it serves nobody else.
+    """
 
     name: str
     url: str
     pid: int | None = None
+    may_pause: bool = False
 
-    def cpu_seconds(self) -> float | None:
+    def cpu_time(self) -> CpuTime | None:
         """The processor time so far of the process and its children; ``None`` if that cannot be known."""
         if self.pid is None:
             return None
-        total = 0.0
+        user = system = 0.0
         for process in self._processes(self.pid):
             with suppress(psutil.Error):
                 times = process.cpu_times()
-                total += times.user + times.system
-        return total
+                user += times.user
+                system += times.system
+        return CpuTime(user + system, system)
 
     def memory(self) -> int | None:
         """The resident memory in bytes of the process and its children; ``None`` if that cannot be known."""
@@ -48,6 +61,21 @@ class Contender(msgspec.Struct, frozen=True):
             with suppress(psutil.Error):
                 total += process.memory_info().rss
         return total
+
+    def pause(self) -> None:
+        """Stop the process and its children, so that they leave the core to another contender."""
+        for process in self._pausable():
+            with suppress(psutil.Error):
+                process.suspend()
+
+    def resume(self) -> None:
+        """Let them run again."""
+        for process in self._pausable():
+            with suppress(psutil.Error):
+                process.resume()
+
+    def _pausable(self) -> list[psutil.Process]:
+        return self._processes(self.pid) if self.pid is not None and self.may_pause else []
 
     @staticmethod
     def _processes(pid: int) -> list[psutil.Process]:
@@ -79,10 +107,10 @@ def pin(pid: int, cores: frozenset[int]) -> None:
 
 
 @contextmanager
-def clients_pinned(cores: Cores) -> Iterator[None]:
-    """Keep this process on the clients' cores meanwhile."""
+def pinned(cores: frozenset[int]) -> Iterator[None]:
+    """Keep this process, and all that it starts meanwhile, on ``cores``."""
     before = os.sched_getaffinity(0) if sys.platform == "linux" else frozenset[int]()
-    pin(os.getpid(), cores.clients)
+    pin(os.getpid(), cores)
     try:
         yield
     finally:
@@ -90,11 +118,33 @@ def clients_pinned(cores: Cores) -> Iterator[None]:
 
 
 @contextmanager
+def taking_turns(contenders: Sequence[Contender]) -> Iterator[None]:
+    """Pause all ``contenders`` but those in their ``turn``: what others still do would take the core from them."""
+    for each in contenders:
+        each.pause()
+    try:
+        yield
+    finally:
+        for each in contenders:
+            each.resume()
+
+
+@contextmanager
+def turn(contender: Contender) -> Iterator[None]:
+    """Let ``contender`` run meanwhile."""
+    contender.resume()
+    try:
+        yield
+    finally:
+        contender.pause()
+
+
+@contextmanager
 def own_engine(cores: Cores) -> Iterator[str]:
     """Run the engine of this package; yields its address."""
-    engine = ServerProcess([sys.executable, "-m", "enginehouse.bench.engine"])
+    with pinned(cores.clients):
+        engine = ServerProcess([sys.executable, "-m", "enginehouse.bench.engine"])
     try:
-        pin(engine.pid, cores.clients)
         found = engine.wait_for(_LISTENING)
         if found is None:
             raise GatewayError(f"The engine of the benchmark did not start: {engine.printed}")
@@ -104,18 +154,23 @@ def own_engine(cores: Cores) -> Iterator[str]:
 
 
 @contextmanager
-def own_gateway(name: str, engine: str, keys: Mapping[str, str], cores: Cores) -> Iterator[Contender]:
-    """Run a gateway that chooses among three backends at ``engine``; ``keys`` replace keys of its configuration."""
+def own_gateway(
+    name: str, engine: str, keys: Mapping[str, str], cores: Cores, python: str = sys.executable
+) -> Iterator[Contender]:
+    """Run a gateway that chooses among three backends at ``engine``; ``keys`` replace keys of its configuration.
+
+    ``python``: the interpreter of the environment where it is installed.
+    """
     tables = "".join(f'[backends.{each}]\nurl = "{engine}"\n' for each in _BACKENDS)
     overrides = {"ENGINEHOUSE_" + key.upper().replace(".", "_"): value for key, value in keys.items()}
     with ExitStack() as stack:
         try:
-            gateway = stack.enter_context(RunningGateway(tables, overrides))
+            with pinned(cores.gateway):
+                gateway = stack.enter_context(RunningGateway(tables, overrides, python=python))
         except RuntimeError as error:
             raise GatewayError(str(error)) from None
-        pin(gateway.pid, cores.gateway)
         gateway.until_health(**dict.fromkeys(_BACKENDS, "healthy"))
-        yield Contender(name, gateway.url, gateway.pid)
+        yield Contender(name, gateway.url, gateway.pid, may_pause=True)
 
 
 def listener(url: str) -> Contender:

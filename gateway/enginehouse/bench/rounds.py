@@ -1,7 +1,8 @@
 """Asks the contenders in turn, again and again, and compares their figures round by round.
 
 A machine is never equally fast for long. So every round measures all contenders, and a ratio compares figures of one
-round. Reports have the median and the spread of the rounds' ratios.
+round. While one is measured, those that were started here are paused. Reports have the median and the spread of the
+rounds' ratios.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from enginehouse.bench.clients import Question, Seen, ask, read_streams
-from enginehouse.bench.contenders import Contender
+from enginehouse.bench.contenders import Contender, CpuTime, taking_turns, turn
 from enginehouse.bench.event_loop import run
 
-_WARM_UP_S = 0.3
+_WARM_UP_S = 0.1
 
 
 class Workload(msgspec.Struct, frozen=True):
@@ -36,13 +37,26 @@ class Figures(msgspec.Struct, frozen=True):
     """One contender under one workload; times are in µs.
 
     ``per_s``: answers, or chunks of streams. ``p50_us`` and ``p99_us``: until an answer was whole, or a stream began.
-    ``cpu_us``: processor time of each answer or chunk; ``None`` if the process is not known.
+    ``cpu_us``: processor time of each answer or chunk, and ``system_us``: what the kernel took of it; ``None`` if the
+    process is not known.
     """
 
     per_s: float
     p50_us: float
     p99_us: float
     cpu_us: float | None = None
+    system_us: float | None = None
+
+    @classmethod
+    def of(
+        cls, done: int, took: float, waits: tuple[float, float], before: CpuTime | None, after: CpuTime | None
+    ) -> Figures:
+        """The figures of so many answers or chunks. ``waits``: their median and 99th percentile, in seconds."""
+        p50, p99 = waits
+        if before is None or after is None:
+            return cls(done / took, p50 * 1e6, p99 * 1e6)
+        cpu, system = ((now - then) / done * 1e6 for then, now in zip(before, after, strict=True))
+        return cls(done / took, p50 * 1e6, p99 * 1e6, cpu, system)
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -86,27 +100,37 @@ def measure(
 
     Raises ``GatewayError`` for a contender that does not answer with status 200.
     """
-    for contender in contenders:
-        Workload("requests", 1, _WARM_UP_S).carry_out(contender, question)
     reports = []
-    for workload in workloads:
-        seen: dict[str, list[Figures]] = {contender.name: [] for contender in contenders}
-        for _ in range(rounds):
-            for contender in contenders:
-                seen[contender.name].append(_figures(workload, contender, question))
-                progress()
-        reports.append(report(workload, seen))
+    with taking_turns(contenders):
+        for workload in workloads:
+            seen: dict[str, list[Figures]] = {contender.name: [] for contender in contenders}
+            for _ in range(rounds):
+                for contender in contenders:
+                    with turn(contender):
+                        warm_up(contender, question)
+                        seen[contender.name].append(_figures(workload, contender, question))
+                    progress()
+            reports.append(report(workload, seen))
     return reports
 
 
+def warm_up(contender: Contender, question: Question) -> None:
+    """Let ``contender`` answer a few requests, and catch up with what it missed while it was paused."""
+    Workload("requests", 1, _WARM_UP_S).carry_out(contender, question)
+
+
 def _figures(workload: Workload, contender: Contender, question: Question) -> Figures:
-    before = contender.cpu_seconds()
+    before = contender.cpu_time()
     seen = workload.carry_out(contender, question)
-    after = contender.cpu_seconds()
+    after = contender.cpu_time()
     done = seen.chunks if workload.kind == "streams" else len(seen.waits)
-    cpu = None if before is None or after is None else (after - before) / done * 1e6
-    p50, p99 = statistics.quantiles([*seen.waits, *seen.waits], n=100)[49:99:49]
-    return Figures(done / seen.took, p50 * 1e6, p99 * 1e6, cpu)
+    return Figures.of(done, seen.took, middle_and_tail(seen.waits), before, after)
+
+
+def middle_and_tail(waits: Sequence[float]) -> tuple[float, float]:
+    """The median and the 99th percentile."""
+    p50, p99 = statistics.quantiles([*waits, *waits], n=100)[49:99:49]
+    return p50, p99
 
 
 def report(workload: Workload, seen: Mapping[str, Sequence[Figures]]) -> WorkloadReport:
@@ -123,6 +147,7 @@ def _medians(figures: Sequence[Figures]) -> Figures:
         statistics.median(each.p50_us for each in figures),
         statistics.median(each.p99_us for each in figures),
         _median(each.cpu_us for each in figures),
+        _median(each.system_us for each in figures),
     )
 
 

@@ -15,7 +15,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from enginehouse.bench.clients import Question
-from enginehouse.bench.contenders import Contender, Cores, clients_pinned, listener, own_engine, own_gateway
+from enginehouse.bench.contenders import Contender, Cores, listener, own_engine, own_gateway, pinned
 from enginehouse.bench.engine import MODEL
 from enginehouse.bench.rounds import Comparison, Figures, Spread, Workload, WorkloadReport, measure
 from enginehouse.config.units import parse_size
@@ -123,7 +123,7 @@ def _contenders(
             found.append(stack.enter_context(own_gateway(name, url, keys, cores)))
         found.append(Contender("direct", url))
         found.extend(listener(each) for each in against)
-        stack.enter_context(clients_pinned(cores))
+        stack.enter_context(pinned(cores.clients))
         yield found
 
 
@@ -140,7 +140,7 @@ def _table(report: WorkloadReport, memory: Mapping[str, float]) -> Table:
     streams = report.kind == "streams"
     rate, wait, each = ("chunks/s", "first byte", "chunk") if streams else ("requests/s", "latency", "request")
     title = f"{report.size} {'streams at once' if streams else 'clients'}"
-    table = Table("", rate, f"{wait} p50 µs", "p99 µs", f"cpu µs/{each}", "MiB", title=title)
+    table = Table("", rate, f"{wait} p50 µs", "p99 µs", f"cpu µs/{each} (kernel)", "MiB", title=title)
     for name, figures in report.figures.items():
         used = f"{memory[name]:.0f}" if name in memory else ""
         table.add_row(escape(name), *_cells(figures), used)
@@ -148,7 +148,7 @@ def _table(report: WorkloadReport, memory: Mapping[str, float]) -> Table:
 
 
 def _cells(figures: Figures) -> list[str]:
-    cpu = "" if figures.cpu_us is None else f"{figures.cpu_us:.1f}"
+    cpu = "" if figures.cpu_us is None else f"{figures.cpu_us:.1f} ({figures.system_us:.1f})"
     return [f"{figures.per_s:,.0f}", f"{figures.p50_us:,.0f}", f"{figures.p99_us:,.0f}", cpu]
 
 

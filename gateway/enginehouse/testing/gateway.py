@@ -28,15 +28,24 @@ class RunningGateway:
 
     ``config`` is the text of its ``enginehouse.toml``; ``None`` means that there is no such file. ``env`` is added to
     its environment, which has no ``ENGINEHOUSE_`` variables of this process. ``key`` is an admin key for ``status`` and
-    ``until``, for a configuration with keys. ``url`` is the gateway's address, ``greeting`` the text it printed first.
+    ``until``, for a configuration with keys. ``python`` is the interpreter of the environment where it is installed.
+    ``url`` is the gateway's address, ``greeting`` the text it printed first.
     """
 
-    def __init__(self, config: str | None = None, env: Mapping[str, str] | None = None, *, key: str = "") -> None:
+    def __init__(
+        self,
+        config: str | None = None,
+        env: Mapping[str, str] | None = None,
+        *,
+        key: str = "",
+        python: str = sys.executable,
+    ) -> None:
         self.url = ""
         self.greeting = ""
         self._config = config
         self._env = env or {}
         self._key = key
+        self._python = python
         self._folder: TemporaryDirectory[str] | None = None
         self._process: ServerProcess | None = None
         self._log = Path()
@@ -66,7 +75,7 @@ class RunningGateway:
         self._log = folder / "log"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ENGINEHOUSE_")}
         own = {"XDG_CONFIG_HOME": str(folder), "ENGINEHOUSE_STATE_DIR": str(folder)}
-        command = [sys.executable, "-m", "enginehouse", "serve", "--port", "0"]
+        command = [self._python, "-m", "enginehouse", "serve", "--port", "0"]
         environment |= {**own, **self._env}
         self._process = ServerProcess(command, folder=folder, environment=environment, log=self._log)
         try:
