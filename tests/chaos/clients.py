@@ -9,7 +9,8 @@ from typing import Literal, NamedTuple
 import h11
 
 from tests.chaos.asks import Ask
-from tests.chaos.network import LinkQuality, Network
+from tests.chaos.endpoint import LinkQuality
+from tests.chaos.network import Network
 from tests.chaos.streams import Stream
 
 Sends = Literal["whole", "in pieces", "slowly"]

@@ -11,7 +11,8 @@ from websockets import ClientProtocol, Frame, Opcode, Request, Response, ServerP
 from websockets.protocol import Event, Protocol
 from websockets.uri import parse_uri
 
-from tests.chaos.network import Address, LinkQuality, Network
+from tests.chaos.endpoint import Address, LinkQuality
+from tests.chaos.network import Network
 from tests.chaos.streams import Stream
 from tests.chaos.virtual_loop import clock
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from tests.chaos.network import Endpoint
+from tests.chaos.endpoint import Endpoint
 
 
 class Stream(asyncio.Protocol):

@@ -9,7 +9,7 @@ import traceback
 from bisect import bisect_right
 from typing import Protocol
 
-from tests.chaos.network import Endpoint
+from tests.chaos.endpoint import Endpoint
 from tests.chaos.virtual_loop import clock
 
 _MARKS = (b"SECRET-", b"PROMPT-", b"DETAIL-of-a-plugin")

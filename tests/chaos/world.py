@@ -25,8 +25,9 @@ from tests.chaos.engines import Engine, Serving
 from tests.chaos.gauges import leftovers
 from tests.chaos.invariants import check_answers
 from tests.chaos.launcher import VirtualProcess
-from tests.chaos.network import Address, Listener, Network
+from tests.chaos.network import Listener, Network
 from tests.chaos.operators import Operators
+from tests.chaos.outages import Outages
 from tests.chaos.schedule import Action, Schedule
 from tests.chaos.sockets import SocketClient, SocketServing
 from tests.chaos.taps import Taps
@@ -67,19 +68,19 @@ class World:
         self.tasks = OrderedSet()
         self.taps: Taps = Taps(self, killed.taps if killed is not None else None)
         self._killed = killed
-        self._descriptors_back_at = 0.0
+        self._outages = Outages(self)
         self._born = clock.now
         self.loop = loop
         self.rng = random.Random(f"{schedule.seed}/world")
         self.plugin_faults = schedule.plugin_faults
         self.plugin_rng = random.Random(f"{schedule.seed}/plugins")
-        self.network = Network(loop, random.Random(f"{schedule.seed}/network"), self.taps.tap, self._connect_fault)
-        self.network.accepts_at = lambda: 0.0 if self.calm else self._descriptors_back_at
-        self.connect_faults: dict[str, str] = {}
+        self.network = Network(
+            loop, random.Random(f"{schedule.seed}/network"), self.taps.tap, self._outages.connect_fault
+        )
+        self.network.accepts_at = self._outages.accepts_at
         self.engines: dict[str, Engine] = {}
         self.clients: list[Client] = []
         self.sockets: list[SocketClient] = []
-        self._down = OrderedSet()
         self._actions: list[Timer] = []
         self._count = 100
         loop.connect = self.network.from_gateway
@@ -132,16 +133,6 @@ class World:
         self.engines[name] = engine = Engine(self, name, models, rng, self.schedule.fault_rate)
         return engine
 
-    def _connect_fault(self, address: Address) -> str:
-        if self.calm:
-            return ""
-        if clock.now < self._descriptors_back_at:
-            return "emfile"
-        host, port = address
-        if host == "127.0.0.1":
-            host = next((process.name for process in self.processes.values() if process.place[1] == port), host)
-        return self.connect_faults.get(host, "")
-
     def _defect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         self.violated(f"the event loop reports: {context['message']}: {error!r}")
@@ -157,17 +148,7 @@ class World:
             for name, process in self._killed.processes.items():
                 self.processes[name] = process
                 process.outlive(self, LogRing())
-        for number in range(3):
-            name = f"e{number}"
-            self.network.listen(name, (name, 8000), self.engine(name).accept)
-        serving = self.loop.create_task(self.server._serve([cast(Any, Listener(self.network, GATEWAY))]))
-        for plan in self.schedule.plans:
-            plan = plan._replace(at=plan.at + self._born)
-            self.clients.append(Client(plan, self.network, GATEWAY, random.Random(f"{self.schedule.seed}/{plan.at}")))
-        for socket in self.schedule.sockets:
-            socket = socket._replace(at=socket.at + self._born)
-            rng = random.Random(f"{self.schedule.seed}/{socket.at}")
-            self.sockets.append(SocketClient(socket, self.network, GATEWAY, rng))
+        serving = self._begin()
         everyone: list[Client | SocketClient] = [*self.clients, *self.sockets]
         talking = [self.spawn(client.run()) for client in everyone]
         for action in self.schedule.actions:
@@ -185,16 +166,34 @@ class World:
             await asyncio.wait(talking)
             await self._recover()
             self._stop()
+        await self._until_stopped(serving)
+        self.calm = True
+        self.network.exit("gateway<")
+        await asyncio.wait({*talking, self.loop.create_task(asyncio.sleep(0))})
+        await self._end()
+
+    def _begin(self) -> asyncio.Task[Any]:
+        """Start the engines and the gateway, and make the clients. Returns the gateway's task."""
+        for number in range(3):
+            name = f"e{number}"
+            self.network.listen(name, (name, 8000), self.engine(name).accept)
+        serving = self.loop.create_task(self.server._serve([cast(Any, Listener(self.network, GATEWAY))]))
+        for plan in self.schedule.plans:
+            plan = plan._replace(at=plan.at + self._born)
+            self.clients.append(Client(plan, self.network, GATEWAY, random.Random(f"{self.schedule.seed}/{plan.at}")))
+        for socket in self.schedule.sockets:
+            socket = socket._replace(at=socket.at + self._born)
+            rng = random.Random(f"{self.schedule.seed}/{socket.at}")
+            self.sockets.append(SocketClient(socket, self.network, GATEWAY, rng))
+        return serving
+
+    async def _until_stopped(self, serving: asyncio.Task[Any]) -> None:
         _, late = await asyncio.wait({serving}, timeout=_STOP_S)
         if late:
             self.violated(f"the gateway did not stop within {_STOP_S} s")
             serving.cancel()
         elif not serving.cancelled():
             serving.result()
-        self.calm = True
-        self.network.exit("gateway<")
-        await asyncio.wait({*talking, self.loop.create_task(asyncio.sleep(0))})
-        await self._end()
 
     def _stop(self) -> None:
         self.note("operator", "stops the gateway")
@@ -207,8 +206,7 @@ class World:
         """Let every fault end. Then nothing may be left over, and every model must be served again."""
         self.note("bench", "lets every fault end")
         self.calm = True
-        for name in list(self._down):
-            self._act(Action(0, "crash", name, "up"))
+        self._outages.end()
         await asyncio.sleep(_SETTLE_S)  # operators too may have waited for descriptors
         if not self.schedule.calm:
             await self.operators.undrain_all()
@@ -270,39 +268,18 @@ class World:
         if self.calm and action.how != "up":
             return
         self.note("schedule", " ".join(action[1:]))
-        whom, how = action.whom, action.how
-        if action.what == "health":
-            for engine in self.engines.values():
-                if engine.name == whom:
-                    engine.health = how
-        elif action.what == "connect":
-            self.connect_faults[whom] = how
-        elif action.what == "descriptors":
-            self._descriptors_back_at = clock.now + float(how)
-        elif action.what == "crash":
-            self._crash(whom, how)
-        elif action.what == "reload":
-            if how != "dry":
-                self.config = configs.change(self.rng, self.config)
-                self._configs.append(self.config)
-            if how == "signal" and signal.SIGHUP in self.loop.signals:
-                self.loop.signals[signal.SIGHUP]()
-            else:
-                self.operators.do("POST", "/api/reload" + "?dry_run=true" * (how == "dry"))
-        else:
+        if self._outages.act(action):
+            return
+        if action.what != "reload":
             self.operators.act(action)
-
-    def _crash(self, name: str, how: str) -> None:
-        if name in self.processes:
-            if how == "down":
-                self.processes[name].end(-11)
-        elif name.startswith("e") and how == "down":
-            self._down.add(name)
-            self.network.unlisten((name, 8000))
-            self.engines[name].crash()
-        elif name in self._down:
-            self._down.discard(name)
-            self.network.listen(name, (name, 8000), self.engines[name].accept)
+            return
+        if action.how != "dry":
+            self.config = configs.change(self.rng, self.config)
+            self._configs.append(self.config)
+        if action.how == "signal" and signal.SIGHUP in self.loop.signals:
+            self.loop.signals[signal.SIGHUP]()
+        else:
+            self.operators.do("POST", "/api/reload" + "?dry_run=true" * (action.how == "dry"))
 
 
 class _ChaosServer(_serve._GatewayServer):  # type: ignore[misc,name-defined]
