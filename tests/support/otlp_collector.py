@@ -44,9 +44,10 @@ class CollectedSpan(NamedTuple):
 
 
 class SpanCollector:
-    """Keeps spans and metrics. ``requests`` has the headers of each export."""
+    """Keeps spans and metrics. ``url``: its address. ``requests`` has the headers of each export."""
 
     def __init__(self) -> None:
+        self.url = ""
         self.spans: list[CollectedSpan] = []
         self.metrics: dict[str, Any] = {}
         self.requests: list[Mapping[str, str]] = []
