@@ -188,7 +188,7 @@ class Dispatch:
             self.job.context.budget.take(perf_counter())
         attempt.cancel()
         attempt.release()
-        counts = decision.state.retries > self._state.retries and not self.job.prepares
+        counts = decision.state.retries > self._state.retries and not self.job.continues
         self._state = decision.state
         self._send(decision.route, decision.body, waiting_since)
         if counts:
@@ -206,7 +206,7 @@ class Dispatch:
         in_budget = job.context.budget.has_room(perf_counter())
         decision = decide(failed, self._state, job.max_retries, job.find_route, in_budget=in_budget)
         if decision is Otherwise.SPENT:
-            job.context.counters.retries_refused["continuation" if job.prepares else "retry"] += 1
+            job.context.counters.retries_refused["continuation" if job.continues else "retry"] += 1
         return decision
 
     def _carry_out(self, decision: RetryDecision, error: RequestError) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from time import perf_counter
 
 import msgspec
@@ -10,10 +11,11 @@ import msgspec
 from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.route import Route
+from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.hand_over import handed_over, prompt_request, take_over
 from enginehouse.relay.continuation.asking import one_token
 from enginehouse.relay.continuation.restrictions import PATHS
-from enginehouse.relay.inference_job import InferenceJob
+from enginehouse.relay.gathering.gathering_job import GatheringJob
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.upstream.client import Client
 
@@ -21,7 +23,15 @@ _LONGEST_S = 3600.0
 """The time limit of an engine that has none."""
 
 
-class HandOverJob(InferenceJob):
+def can_hand_over(drivers: Mapping[str, Driver], path: str, candidate: Candidate) -> bool:
+    """Whether the engine of ``candidate`` can read a prompt for another one, or answer what another one has read.
+
+    ``drivers``: of every backend, by its name. ``path``: the endpoint of the request.
+    """
+    return path in PATHS and drivers[candidate.backend].hands_over
+
+
+class HandOverJob(GatheringJob):
     """Where the strategy says so, one engine reads the prompt, and hands its KV cache over to the one that answers.
 
     If the first one cannot be asked, the other one reads the prompt itself: the client notices nothing.
@@ -33,7 +43,7 @@ class HandOverJob(InferenceJob):
 
     def route(self, failed: tuple[str, ...]) -> Route:
         route = super().route(failed)
-        if self.path not in PATHS or not self._hands_over(route.chosen):
+        if not self._hands_over(route.chosen):
             return route
         assert self.requirements is not None
         context = self.context
@@ -48,7 +58,7 @@ class HandOverJob(InferenceJob):
         return body if parameters is None else take_over(body, parameters)
 
     def _hands_over(self, candidate: Candidate) -> bool:
-        return self.context.continuation.drivers[candidate.backend].hands_over
+        return can_hand_over(self.context.continuation.drivers, self.path, candidate)
 
     async def _read_prompt(self, prefill: Candidate, body: bytes) -> msgspec.Raw | None:
         """Have ``prefill`` read the prompt; returns the parameters for the other engine, if it gives any."""

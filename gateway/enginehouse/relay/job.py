@@ -23,7 +23,8 @@ class Job(ABC):
     ``began``: when the request was whole, in ``perf_counter`` seconds. ``method``: HTTP's. ``repeatable``: the request
     may reach an engine twice. ``retry_statuses``: answers that are a reason to ask another replica. ``raw``: the answer
     passes as it comes, head first; otherwise a stream passes in whole events, and the head waits for the body.
-    ``prepares``: each try begins with ``prepare``. ``delivered``: keeps what the client gets of a stream, if it can be
+    ``prepares``: each try begins with ``prepare``. ``continues``: it is what is left of a broken stream, so its tries
+    are no retries of the request. ``delivered``: keeps what the client gets of a stream, if it can be
     continued; ``None`` otherwise. ``trace``: set from the beginning if the request is sampled. ``upload``: the rest of
     a body that follows what ``request`` returns.
     """
@@ -46,6 +47,7 @@ class Job(ABC):
     raw: bool
     retry_statuses: ClassVar[frozenset[int]]
     prepares: bool = False
+    continues: bool = False
     upload: Upload | None = None
 
     def __init__(self, context: RelayContext, path: str, headers: Headers, request_id: bytes) -> None:

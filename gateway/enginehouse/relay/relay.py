@@ -46,10 +46,11 @@ class Relay:
     def open(self, door: Door, path: str, headers: Headers) -> OpenExchange:
         """A new exchange; the door then calls its ``begin`` or, if it refuses the request itself, ``cancel``."""
         request_id, context = self._request_id(headers), self.context
+        gathering = GatheringDoor(door) if context.gather else None
         if context.router.hands_over:
-            exchange = Exchange(HandOverJob(context, path, headers, request_id), door)
-        elif context.gather:
-            exchange = Exchange(GatheringJob(context, path, headers, request_id), GatheringDoor(door))
+            exchange = Exchange(HandOverJob(context, path, headers, request_id, gathering), gathering or door)
+        elif gathering is not None:
+            exchange = Exchange(GatheringJob(context, path, headers, request_id, gathering), gathering)
         else:
             exchange = Exchange(InferenceJob(context, path, headers, request_id), door)
         self._begun(exchange)

@@ -44,6 +44,7 @@ def _as_data(at: float, request_id: bytes, requested: str, decision: Route | dic
             "reason": decision.reason.value,
             "attempted": list(decision.attempted),
             "chosen": decision.chosen.replica,
+            **({"prefill": decision.prefill.replica} if decision.prefill is not None else {}),
             "error": None,
         }
     attempted = decision["details"].get("attempted", [requested])

@@ -13,6 +13,7 @@ from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream import connection as connections
 from tests.support.launched_engine import Launch, LaunchedEngine
+from tests.support.model_engine import ModelEngine, StartModelEngine, start_model_engine
 from tests.support.scripted_engine import StartEngine, scripted_engines
 from tests.support.served_gateway import DoorName, HasUrl, OpenGateway, ServedGateway, configure, prepare, serve
 from tests.support.web_sockets import Dial, StartSocketEngine, dialled, socket_engines
@@ -36,6 +37,20 @@ async def engine() -> AsyncIterator[StartEngine]:
     """Starts scripted engines."""
     async with scripted_engines() as start:
         yield start
+
+
+@pytest.fixture
+async def model_engine() -> AsyncIterator[StartModelEngine]:
+    """Starts engines whose streams can be continued: they stream what one model says."""
+    engines: list[ModelEngine] = []
+
+    async def start() -> ModelEngine:
+        engines.append(await start_model_engine())
+        return engines[-1]
+
+    yield start
+    for each in engines:
+        await each.close()
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ class ContinuationJob(Job):
     repeatable = True
     raw = False
     prepares = True
+    continues = True
     retry_statuses: ClassVar[frozenset[int]] = frozenset()
 
     def __init__(self, job: Job, delivered: Delivered, broken: Route, tries_before: int) -> None:

@@ -15,18 +15,20 @@ _JSON = b"content-type: application/json\r\n"
 class GatheringDoor(Door):
     """Another ``door``, to which a stream goes as one JSON object when it has ended. Other answers pass as they come.
 
-    An error event becomes an error with its own status: the client has nothing yet.
+    ``gathers``: the client asked for no stream. If it did, everything passes as it comes. An error event becomes an
+    error with its own status: the client has nothing yet.
     """
 
-    __slots__ = ("_answer", "_door", "_lines")
+    __slots__ = ("_answer", "_door", "_lines", "gathers")
 
     def __init__(self, door: Door) -> None:
         self._door = door
+        self.gathers = False
         self._lines = b""
         self._answer: GatheredAnswer | None = None
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
-        if status == 200 and b"content-type: text/event-stream" in lines.lower():
+        if self.gathers and status == 200 and b"content-type: text/event-stream" in lines.lower():
             self._answer = GatheredAnswer()
             kept = (line for line in lines.splitlines(keepends=True) if not line.lower().startswith(_OF_STREAMS))
             self._lines = b"".join(kept) + _JSON

@@ -1,4 +1,4 @@
-"""A request without a stream that is relayed as one."""
+"""A request whose answer may be gathered."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from typing import Any
 
 import msgspec
 
+from enginehouse.domain.request import Headers
 from enginehouse.domain.route import Route
+from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.restrictions import PATHS, why_not
 from enginehouse.relay.door import Caller
+from enginehouse.relay.gathering.gathering_door import GatheringDoor
 from enginehouse.relay.inference_job import InferenceJob
 
 _object = msgspec.json.Decoder(dict[str, Any]).decode
@@ -17,19 +20,28 @@ _TRUE, _WITH_USAGE = msgspec.Raw(b"true"), msgspec.Raw(b'{"include_usage":true}'
 
 
 class GatheringJob(InferenceJob):
-    """Asks for a stream where another engine could continue it, and otherwise for what the client asked for."""
+    """Asks for a stream where another engine could continue it, and otherwise for what the client asked for.
 
-    __slots__ = ("_gathers",)
+    ``gathering``: the door that makes one answer of such a stream; without it, nothing is gathered.
+    """
+
+    __slots__ = ("_gathering",)
+
+    def __init__(
+        self, context: RelayContext, path: str, headers: Headers, request_id: bytes, gathering: GatheringDoor | None
+    ) -> None:
+        super().__init__(context, path, headers, request_id)
+        self._gathering = gathering
 
     def admit(self, body: bytes, caller: Caller | None) -> None:
         super().admit(body, caller)
         assert self.requirements is not None
-        asked = self.path in PATHS and not self.requirements.stream
-        self._gathers = asked and not why_not(_object(body))
+        if self._gathering is not None and self.path in PATHS and not self.requirements.stream:
+            self._gathering.gathers = not why_not(_object(body))
 
     def body_for(self, route: Route) -> bytes:
         body = super().body_for(route)
-        if not self._gathers:
+        if self._gathering is None or not self._gathering.gathers:
             return body
         fields = _fields(body)
         fields |= {"stream": _TRUE, "stream_options": _WITH_USAGE}

@@ -82,6 +82,13 @@ async def test_other_requests_are_asked_as_they_are(
     assert engine.asked() == body(**more)
 
 
+async def test_a_client_that_asks_for_a_stream_gets_one(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    gateway = await house(await model_engine(), await model_engine(), backend=VLLM, routing=GATHER)
+    reply = await gateway.ask(gateway.post(body(stream=True)))
+    assert reply.header("content-type") == "text/event-stream"
+    assert read_stream(reply.body).text == streamed().text
+
+
 async def test_a_single_replica_is_asked_for_no_stream(house: OpenGateway, model_engine: StartModelEngine) -> None:
     engine = await model_engine()
     gateway = await house(engine, backend=VLLM, routing=GATHER)
