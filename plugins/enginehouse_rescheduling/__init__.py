@@ -11,7 +11,8 @@ from enginehouse_rescheduling.policies.binpacking import BinpackingConsolidation
 from enginehouse_rescheduling.policies.failover import DecodeFailover, NeutralFailover, PrefillFailover
 from enginehouse_rescheduling.policies.kv_projection import KvProjection
 from enginehouse_rescheduling.policies.load import DecodeLoad, NeutralLoad
-from enginehouse_rescheduling.strategies import LlumnixLoad, Slo
+from enginehouse_rescheduling.strategies.llumnix_load import LlumnixLoad
+from enginehouse_rescheduling.strategies.slo import Slo
 
 
 @hookimpl

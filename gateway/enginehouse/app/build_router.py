@@ -16,6 +16,7 @@ from enginehouse.config.shape import dotted
 from enginehouse.domain.errors import EnginehouseError, PluginError
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.scorers import Scorer, WeightedScorer
 from enginehouse.interfaces.strategies import Strategy
@@ -30,11 +31,15 @@ _LAUNCH_KEYS = ("options", "args", "env", "stop_command", "health_path")
 def build_router(config: Config, registry: Registry) -> Router:
     """The router that ``[routing]`` describes."""
     routing = config.routing
-    strategy, scorers = _strategy(config, registry)
+    strategy, scorers, own = _strategy(config, registry)
+    plugin = identity(registry, "strategy", routing.strategy)
     return Router(
-        extractors=list(create_installed(config, registry, "extractor")),
+        extractors=[
+            *create_installed(config, registry, "extractor"),
+            *((plugin._replace(kind="extractor"), each) for each in own),
+        ],
         filters=list(_filters(config, registry)),
-        strategy=(identity(registry, "strategy", routing.strategy), strategy),
+        strategy=(plugin, strategy),
         scorers=[each.scorer for each in scorers if isinstance(each.scorer, GuardedScorer)],
         aliases=routing.aliases,
         fallbacks=routing.fallbacks,
@@ -83,8 +88,11 @@ def _without_effect(config: Config) -> Iterator[str]:
                 yield f"{dotted(('models', name, key))} has no effect: {reason}"
 
 
-def _strategy(config: Config, registry: Registry) -> tuple[Strategy, Sequence[WeightedScorer]]:
-    """The configured strategy and its scorers, which it has. Raises ``ConfigError`` or ``PluginError``."""
+def _strategy(config: Config, registry: Registry) -> tuple[Strategy, Sequence[WeightedScorer], Sequence[Extractor]]:
+    """The configured strategy, its scorers, which it has, and its extractors.
+
+    Raises ``ConfigError`` or ``PluginError``.
+    """
     routing, type = config.routing, config.routing.strategy
     scorers = routing.scorers
     if type == "smart" or not scorers:
@@ -96,12 +104,13 @@ def _strategy(config: Config, registry: Registry) -> tuple[Strategy, Sequence[We
     made = [_scorer(config, registry, ref, f"routing.scorers[{n}]") for n, ref in enumerate(scorers)]
     try:
         strategy.use(made)
+        own = list(strategy.extractors())
     except EnginehouseError:
         raise
     except (Exception, SystemExit) as error:
-        problem = f"the strategy '{type}' does not take its scorers: {describe(error)}"
+        problem = f"the strategy '{type}' does not take its scorers, or has no extractors: {describe(error)}"
         raise registry.get("strategy", type).error(problem) from error
-    return strategy, made
+    return strategy, made, own
 
 
 def _filters(config: Config, registry: Registry) -> Iterator[tuple[PluginId, Filter]]:

@@ -10,6 +10,7 @@ from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Verdict
+from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.scorers import WeightedScorer
 
 
@@ -21,6 +22,10 @@ class Strategy(ABC):
 
     def use(self, scorers: Sequence[WeightedScorer]) -> None:
         """Receive the configured scorers, once, at start. Their figures are checked already."""
+
+    def extractors(self) -> Sequence[Extractor]:
+        """Return what reads requests for this strategy, after all installed extractors. Called once, at start."""
+        return ()
 
     def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
         """Receive the figures of all engines, in every round of rescheduling; only with ``rescheduling.enabled``."""
@@ -34,8 +39,7 @@ class Strategy(ABC):
     ) -> Candidate | None:
         """Return the candidate that answers after ``prefill``, which ``pick`` returned, has read the prompt.
 
-        ``None`` or ``prefill``: the same one does both. Called only where this method is overridden; then
-        ``routing.gather`` has no effect.
+        ``None`` or ``prefill``: the same one does both. Called only where this method is overridden.
         """
         return None
 

@@ -1,0 +1,1 @@
+"""Which parts of prompts instances have read before."""

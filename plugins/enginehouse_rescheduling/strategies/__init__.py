@@ -1,0 +1,1 @@
+"""The bundled strategies: they route by the figures that engines report."""

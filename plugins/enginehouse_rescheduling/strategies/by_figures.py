@@ -1,0 +1,163 @@
+"""What the strategies have in common: the account between two views, and two instances for one request."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from enginehouse import (
+    Candidate,
+    ClusterView,
+    InFlight,
+    InstanceView,
+    Requirements,
+    ReschedulingSettings,
+    Role,
+    Strategy,
+    Verdict,
+)
+from enginehouse_rescheduling.failing import failed_domain
+from enginehouse_rescheduling.metrics import PromptFigures
+
+FREE, FULL, UNKNOWN = range(3)
+"""The classes of ranks: below the threshold, at or above it, and without figures."""
+
+_SPLIT = {Role.PREFILL, Role.DECODE}
+
+
+class Rank(NamedTuple):
+    """The place of an instance for a request; the least comes first.
+
+    ``locality``: where prefix caches count, the load with what is not cached of the prompt; else 0.
+    """
+
+    full: int
+    locality: float = 0.0
+    load: float = 0.0
+
+
+class StrategyByFigures(Strategy):
+    """Picks the candidate with the least load. Those that fail or report nothing come last, by pending requests.
+
+    Where instances with the roles prefill and decode serve a model, one of each serves a request: the first one reads
+    the prompt, and the second one answers. Between two views, each request is added to the figures of its instances.
+    """
+
+    def __init__(self) -> None:
+        self._settings = ReschedulingSettings()
+        self._instances: dict[str, InstanceView] = {}
+        self._now_ms = 0
+
+    def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
+        failed = failed_domain(view, settings.failover_domain, settings.instance_staleness)
+        self._settings = settings
+        self._now_ms = view.now_ms
+        self._instances = {each.id: each for each in view.instances if each.id not in failed}
+
+    def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
+        readers, _ = self._stages(candidates)
+        chosen = self._least(readers, [self._rank_of(each, requirements) for each in readers])
+        role = self._role(chosen)
+        self._place(chosen, requirements, prefill=role is not Role.DECODE, decode=role is not Role.PREFILL)
+        return chosen
+
+    def pick_decode(
+        self, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate
+    ) -> Candidate | None:
+        _, answerers = self._stages(candidates)
+        if self._role(prefill) is not Role.PREFILL or not answerers:
+            return None
+        ranks = [self._decode_rank(self._instances[each.backend], requirements) for each in answerers]
+        chosen = self._least(answerers, ranks, decodes=True)
+        self._place(chosen, requirements, prefill=False, decode=True)
+        return chosen
+
+    def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
+        """Return each candidate's parts; less is better.
+
+        ``load``: for reading the prompt. ``locality``: the same with what is not cached of it. ``decode_load``: for the
+        answer to a prompt that another one reads.
+        """
+        readers, answerers = self._stages(candidates)
+        reads, answers = {each.replica for each in readers}, {each.replica for each in answerers}
+        return [
+            Verdict(None, dict(self._parts(each, requirements, each.replica in reads, each.replica in answers)))
+            for each in candidates
+        ]
+
+    @abstractmethod
+    def _rank(self, instance: InstanceView, requirements: Requirements) -> Rank:
+        """The rank of an instance that reports figures."""
+
+    def _decode_rank(self, instance: InstanceView, requirements: Requirements) -> Rank:
+        """Its rank for an answer whose prompt another instance has read."""
+        return self._rank(instance, requirements)
+
+    def _stages(self, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
+        """Those that may read the prompt, and those that may answer after another one has read it."""
+        if not {self._role(each) for each in candidates} >= _SPLIT:
+            return candidates, ()
+        decoding = [each for each in candidates if self._role(each) is Role.DECODE]
+        return [each for each in candidates if self._role(each) is not Role.DECODE], decoding
+
+    def _check(self, best: Rank, *, decodes: bool) -> None:
+        """Raise a ``RequestError`` if even the best candidate must not get the request, or its answer only."""
+
+    def _figures(self, instance: InstanceView, requirements: Requirements) -> PromptFigures:
+        """What metrics read of the prompt."""
+        return PromptFigures(tokens=requirements.estimated_tokens)
+
+    def _parts(
+        self, candidate: Candidate, requirements: Requirements, reads: bool, answers: bool
+    ) -> Iterator[tuple[str, float]]:
+        instance = self._instances.get(candidate.backend)
+        if instance is None:
+            return
+        if reads:
+            rank = self._rank(instance, requirements)
+            yield "load", rank.load
+            if rank.locality:
+                yield "locality", rank.locality
+        if answers:
+            yield "decode_load", self._decode_rank(instance, requirements).load
+
+    def _rank_of(self, candidate: Candidate, requirements: Requirements) -> Rank:
+        instance = self._instances.get(candidate.backend)
+        return Rank(UNKNOWN) if instance is None else self._rank(instance, requirements)
+
+    def _least(self, candidates: Sequence[Candidate], ranks: Sequence[Rank], *, decodes: bool = False) -> Candidate:
+        place = min(range(len(ranks)), key=lambda place: (ranks[place], candidates[place].load.pending, place))
+        self._check(ranks[place], decodes=decodes)
+        return candidates[place]
+
+    def _role(self, candidate: Candidate) -> Role | None:
+        """The role of an instance that reports figures."""
+        instance = self._instances.get(candidate.backend)
+        return instance.role if instance is not None else None
+
+    def _place(self, candidate: Candidate, requirements: Requirements, *, prefill: bool, decode: bool) -> None:
+        """Count the request at an instance until the next view."""
+        instance = self._instances.get(candidate.backend)
+        if instance is not None:
+            figures = self._figures(instance, requirements)
+            self._instances[candidate.backend] = _with_request(instance, figures, prefill, decode)
+
+
+def _with_request(instance: InstanceView, prompt: PromptFigures, prefill: bool, decode: bool) -> InstanceView:
+    """The instance with one more request that its engine does not report yet."""
+    before = instance.inflight
+    inflight = InFlight(
+        num_inflight_dispatch_requests=before.num_inflight_dispatch_requests + prefill,
+        num_inflight_dispatch_prefill_requests=before.num_inflight_dispatch_prefill_requests + prefill,
+        num_inflight_dispatch_decode_requests=before.num_inflight_dispatch_decode_requests + decode,
+        num_uncomputed_tokens_inflight_dispatch_prefill_requests=(
+            before.num_uncomputed_tokens_inflight_dispatch_prefill_requests + (prompt.tokens - prompt.cached) * prefill
+        ),
+        num_tokens_inflight_dispatch_decode_requests=(
+            before.num_tokens_inflight_dispatch_decode_requests + prompt.tokens * decode
+        ),
+    )
+    return msgspec.structs.replace(instance, inflight=inflight)

@@ -1,0 +1,110 @@
+"""The strategy ``llumnix_load``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+
+from enginehouse import (
+    Candidate,
+    ClusterView,
+    Extractor,
+    InstanceView,
+    Requirements,
+    ReschedulingSettings,
+    Role,
+)
+from enginehouse_rescheduling.float32 import float32
+from enginehouse_rescheduling.latency.predictor import LatencyPredictor
+from enginehouse_rescheduling.latency.prefill_progress import PrefillProgress
+from enginehouse_rescheduling.metrics import Circumstances, Metric, PromptFigures, metric
+from enginehouse_rescheduling.prefixes.chunks import CHUNK_TOKENS, ChunkExtractor, chunks_of
+from enginehouse_rescheduling.prefixes.index import PrefixIndex
+from enginehouse_rescheduling.strategies.by_figures import FREE, FULL, Rank, StrategyByFigures
+
+_MOST_CHUNKS = 4096
+"""Chunks that are remembered of an engine that does not tell the size of its cache: a million tokens."""
+
+
+class LlumnixLoad(StrategyByFigures):
+    """Llumnix's ``load-balance``: picks the instance with the least load by a metric of its role.
+
+    An instance at or above the threshold of its role is picked only if all are. With ``cache_aware``, of the instances
+    that read prompts the one comes first that has the least to compute, for it has read much of the prompt before.
+    """
+
+    class Config(msgspec.Struct, frozen=True):
+        """Metrics and thresholds: ``neutral_metric``, ``neutral_threshold``, ``prefill_...``, ``decode_...``.
+
+        ``cache_aware``: count what is cached of prompts of at least ``cache_aware_min_tokens``, by
+        ``cache_locality_metric``. ``predict_progress``: subtract what prefill instances have probably computed since
+        they reported, from ``progress_samples`` steps on.
+        """
+
+        neutral_metric: str = "all_prefills_tokens_num"
+        neutral_threshold: float = 8192
+        prefill_metric: str = "all_prefills_tokens_num"
+        prefill_threshold: float = 2048
+        decode_metric: str = "kv_cache_usage_ratio_projected"
+        decode_threshold: float = 1.0
+        cache_aware: bool = False
+        cache_aware_min_tokens: Annotated[int, msgspec.Meta(ge=0)] = 1024
+        cache_locality_metric: str = "cache_aware_all_prefills_tokens_num"
+        predict_progress: bool = False
+        progress_samples: Annotated[int, msgspec.Meta(ge=1)] = 20
+
+    def __init__(self, config: Config | None = None) -> None:
+        super().__init__()
+        self._config = config = config or self.Config()
+        self._rules = {role: _rule(config, role) for role in Role}
+        self._locality = _metric(config, "cache_locality_metric")
+        predicted = any(found.is_predicted for found in (self._locality, *(found for found, _ in self._rules.values())))
+        self._latency = LatencyPredictor.of(ReschedulingSettings()) if predicted else None
+        self._prefixes = PrefixIndex()
+        self._progress = PrefillProgress(config.progress_samples)
+
+    def extractors(self) -> Sequence[Extractor]:
+        return [ChunkExtractor(self._config.cache_aware_min_tokens)] if self._config.cache_aware else []
+
+    def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
+        super().on_view(view, settings)
+        self._prefixes.keep_only(self._instances)
+        if self._config.predict_progress:
+            self._progress.learn(view)
+
+    def _rank(self, instance: InstanceView, requirements: Requirements) -> Rank:
+        found, threshold = self._rules[instance.role]
+        circumstances = Circumstances(self._now_ms, self._latency, self._figures(instance, requirements))
+        load = found.load(instance, circumstances)
+        reads = instance.role is not Role.DECODE
+        locality = self._locality.load(instance, circumstances) if reads and chunks_of(requirements) else 0.0
+        return Rank(FREE if load < threshold else FULL, locality, load)
+
+    def _figures(self, instance: InstanceView, requirements: Requirements) -> PromptFigures:
+        tokens, chunks = requirements.estimated_tokens, chunks_of(requirements)
+        cached = min(tokens, self._prefixes.leading(instance.id, chunks) * CHUNK_TOKENS) if chunks else 0
+        return PromptFigures(
+            tokens=tokens,
+            computed=self._progress.computed(instance, self._now_ms),
+            cached=cached,
+            missing=tokens - cached,
+        )
+
+    def _place(self, candidate: Candidate, requirements: Requirements, *, prefill: bool, decode: bool) -> None:
+        super()._place(candidate, requirements, prefill=prefill, decode=decode)
+        if prefill and (instance := self._instances.get(candidate.backend)) is not None:
+            most = instance.status.num_total_gpu_tokens // CHUNK_TOKENS or _MOST_CHUNKS
+            self._prefixes.note(instance.id, chunks_of(requirements), most)
+
+
+def _rule(config: LlumnixLoad.Config, role: Role) -> tuple[Metric, float]:
+    """The metric of a role and its threshold, negated if larger is better."""
+    found = _metric(config, f"{role.value}_metric")
+    sign = -1 if found.larger_is_better else 1
+    return found, sign * float32(getattr(config, f"{role.value}_threshold"))
+
+
+def _metric(config: LlumnixLoad.Config, key: str) -> Metric:
+    return metric(getattr(config, key), f"plugins.llumnix_load.{key}")

@@ -1,0 +1,115 @@
+"""The strategy ``slo``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from enginehouse import (
+    Candidate,
+    ClusterView,
+    InstanceView,
+    RateLimited,
+    Requirements,
+    ReschedulingSettings,
+    Role,
+)
+from enginehouse_rescheduling.float32 import float32
+from enginehouse_rescheduling.latency.predictor import LatencyPredictor
+from enginehouse_rescheduling.metrics import (
+    Circumstances,
+    PromptFigures,
+    decode_batch_size,
+    predicted_tpot,
+    predicted_ttft,
+)
+from enginehouse_rescheduling.pairs import highest, lowest
+from enginehouse_rescheduling.strategies.by_figures import FREE, FULL, Rank, StrategyByFigures
+
+
+class Slo(StrategyByFigures):
+    """Llumnix's ``slo``: picks the instance with the shortest predicted time to first token.
+
+    Refuses the request with 429 if every instance is at or above ``ttft_slo * ttft_slo_dispatch_threshold``; where
+    another instance answers, also if none is below ``tpot_slo * tpot_slo_dispatch_threshold``. Without figures it picks
+    by pending requests. With ``adaptive_pd``, instances without answers read prompts and the fullest one that is fast
+    enough answers, whatever their roles, and nothing is refused.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._latency = LatencyPredictor.of(self._settings)
+
+    def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
+        if (settings.ttft_profile, settings.tpot_profile) != (self._settings.ttft_profile, self._settings.tpot_profile):
+            self._latency = LatencyPredictor.of(settings)
+        super().on_view(view, settings)
+
+    def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
+        _, known = self._stages(candidates)
+        if not self._settings.adaptive_pd or not known:
+            return super().pick(requirements, candidates)
+        chosen = self._reader(requirements, known)
+        self._place(chosen, requirements, prefill=True, decode=False)
+        return chosen
+
+    def pick_decode(
+        self, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate
+    ) -> Candidate | None:
+        if not self._settings.adaptive_pd or prefill.backend not in self._instances:
+            return super().pick_decode(requirements, candidates, prefill)
+        _, known = self._stages(candidates)
+        chosen = self._answerer(known) or prefill
+        self._place(chosen, requirements, prefill=False, decode=True)
+        return chosen
+
+    def _stages(self, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
+        if not self._settings.adaptive_pd:
+            return super()._stages(candidates)
+        known = [each for each in candidates if each.backend in self._instances]
+        return known or candidates, known
+
+    def _reader(self, requirements: Requirements, known: Sequence[Candidate]) -> Candidate:
+        """With ``adaptive_pd``: the instance without answers that begins soonest, if there is one."""
+        now = Circumstances(self._now_ms, self._latency)
+        instances = [self._instances[each.backend] for each in known]
+        allowed = [each for each in instances if each.reserved is not Role.DECODE] or instances
+        idle = [each for each in allowed if decode_batch_size(each, now) < 1] or allowed
+        best = min(idle, key=lambda each: (self._rank(each, requirements), each.reserved is not Role.PREFILL, each.id))
+        return next(each for each in known if each.backend == best.id)
+
+    def _answerer(self, known: Sequence[Candidate]) -> Candidate | None:
+        """With ``adaptive_pd``: the slowest instance that is fast enough, else the fastest."""
+        now = Circumstances(self._now_ms, self._latency)
+        instances = [self._instances[each.backend] for each in known]
+        allowed = [each for each in instances if each.reserved is not Role.PREFILL]
+        if not allowed:
+            return None
+        limit, times = self._tpot_limit_ms(), {each.id: float32(predicted_tpot(each, now)) for each in allowed}
+        fast = [each for each in allowed if times[each.id] < limit and predicted_ttft(each, now) < limit]
+        reserved = [each for each in fast if each.reserved is Role.DECODE]
+        best = highest(reserved or fast, times) or lowest(allowed, times)
+        return next(each for each in known if best is not None and each.backend == best.id)
+
+    def _rank(self, instance: InstanceView, requirements: Requirements) -> Rank:
+        prompt = PromptFigures(tokens=requirements.estimated_tokens)
+        time = float32(predicted_ttft(instance, Circumstances(self._now_ms, self._latency, prompt)))
+        return Rank(FREE if time < self._ttft_limit_ms() else FULL, load=time)
+
+    def _decode_rank(self, instance: InstanceView, requirements: Requirements) -> Rank:
+        prompt = PromptFigures(tokens=requirements.estimated_tokens)
+        time = float32(predicted_tpot(instance, Circumstances(self._now_ms, self._latency, prompt)))
+        return Rank(FREE if time < self._tpot_limit_ms() else FULL, load=time)
+
+    def _check(self, best: Rank, *, decodes: bool) -> None:
+        if best.full == FULL:
+            limit = self._tpot_limit_ms() if decodes else self._ttft_limit_ms()
+            what = "make a token" if decodes else "begin an answer"
+            raise RateLimited(f"No instance is expected to {what} within {limit / 1000:g} s; try again later")
+
+    def _ttft_limit_ms(self) -> float:
+        settings = self._settings
+        return float32(float32(settings.ttft_slo * 1000) * float32(settings.ttft_slo_dispatch_threshold))
+
+    def _tpot_limit_ms(self) -> float:
+        settings = self._settings
+        return float32(float32(settings.tpot_slo * 1000) * float32(settings.tpot_slo_dispatch_threshold))
