@@ -102,3 +102,10 @@ async def test_without_the_engine_that_reads_the_other_one_does_it_all(
         reads.clear()
     assert response.status_code == 200
     assert response.json()["usage"]["completion_tokens"] == 5
+
+
+async def test_the_explanation_names_both_engines(gateway: RunningGateway) -> None:
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
+        url = f"{gateway.url}/api/explain/route?path=/v1/completions"
+        explanation = (await client.post(url, json=body(tokens=5))).json()
+    assert (explanation["prefill"], explanation["chosen"]) == ("m@reads", "m@answers")

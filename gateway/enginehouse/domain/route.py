@@ -89,4 +89,6 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     requirements: dict[str, Any]
     candidates: list[ExplainedCandidate]
     chosen: str | None
+    prefill: str | msgspec.UnsetType = msgspec.UNSET
+    """The replica that reads the prompt for ``chosen``; absent if no other one does."""
     error: dict[str, Any] | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -17,39 +17,72 @@ from enginehouse.routing.snapshot import RoutingSnapshot
 from enginehouse.routing.strategy_runner import StrategyRunner
 
 
+class _Steps:
+    """The steps of one decision, as far as it came."""
+
+    def __init__(self) -> None:
+        self.attempted: list[str] = []
+        self.candidates: list[ExplainedCandidate] = []
+        self.reason: Reason | None = None
+        self.first: Candidate | None = None
+        self.decode: Candidate | None = None
+
+
 def explain(
     requirements: Requirements,
     snapshot: RoutingSnapshot,
     others: Sequence[ModelToTry],
     filter_chain: FilterChain,
     strategy_runner: StrategyRunner,
+    can_hand_over: Callable[[Candidate], bool],
 ) -> Explanation:
     """Decide as the router would, with reasons. The strategy's state does not change."""
-    attempted: list[str] = []
-    candidates: list[ExplainedCandidate] = []
-    chosen: Candidate | None = None
-    reason: Reason | None = None
-    error: RequestError | None = None
+    steps, error = _Steps(), None
     try:
-        for model, match in (ModelToTry(requirements.model, Reason.MATCH), *others):
-            attempted.append(model)
-            chosen, explained = _explain_model(requirements, snapshot.candidates(model), filter_chain, strategy_runner)
-            candidates += explained
-            if chosen:
-                reason = match
+        for model, reason in (ModelToTry(requirements.model, Reason.MATCH), *others):
+            kept = _explain_model(steps, model, requirements, snapshot, filter_chain, strategy_runner)
+            if kept:
+                steps.first, steps.decode = strategy_runner.rehearse(requirements, kept, can_hand_over)
+                steps.reason = reason
                 break
         else:
             error = refusal(requirements, snapshot, (), others, filter_chain)
     except RequestError as raised:
         error = raised
+    return _explanation(requirements, steps, error)
+
+
+def _explain_model(
+    steps: _Steps,
+    model: str,
+    requirements: Requirements,
+    snapshot: RoutingSnapshot,
+    filter_chain: FilterChain,
+    strategy_runner: StrategyRunner,
+) -> Sequence[Candidate]:
+    """Explain the candidates of ``model``; returns those that no filter drops."""
+    steps.attempted.append(model)
+    candidates = snapshot.candidates(model)
+    drops = filter_chain.drops(requirements, candidates)
+    kept = [candidate for candidate in candidates if candidate.replica not in drops]
+    verdicts = strategy_runner.verdicts(requirements, kept) if kept else {}
+    steps.candidates += (
+        _explained(each, drops.get(each.replica), verdicts.get(each.replica, Verdict())) for each in candidates
+    )
+    return kept
+
+
+def _explanation(requirements: Requirements, steps: _Steps, error: RequestError | None) -> Explanation:
+    chosen = steps.decode or steps.first
     return Explanation(
         requested=requirements.model,
         resolved=chosen.model if chosen else None,
-        reason=reason.value if reason else None,
-        attempted=attempted,
+        reason=steps.reason.value if steps.reason else None,
+        attempted=steps.attempted,
         requirements=msgspec.to_builtins(requirements, enc_hook=repr),
-        candidates=candidates,
+        candidates=steps.candidates,
         chosen=chosen.replica if chosen else None,
+        prefill=steps.first.replica if steps.first and steps.decode else msgspec.UNSET,
         error=error.envelope()["error"] if error else None,
     )
 
@@ -66,24 +99,6 @@ def explain_unread(error: RequestError) -> Explanation:
         chosen=None,
         error=error.envelope()["error"],
     )
-
-
-def _explain_model(
-    requirements: Requirements,
-    candidates: Sequence[Candidate],
-    filter_chain: FilterChain,
-    strategy_runner: StrategyRunner,
-) -> tuple[Candidate | None, list[ExplainedCandidate]]:
-    drops = filter_chain.drops(requirements, candidates)
-    kept = [candidate for candidate in candidates if candidate.replica not in drops]
-    chosen = None
-    verdicts: Mapping[str, Verdict] = {}
-    if kept:
-        chosen, verdicts = strategy_runner.rehearse(requirements, kept)
-    return chosen, [
-        _explained(candidate, drops.get(candidate.replica), verdicts.get(candidate.replica, Verdict()))
-        for candidate in candidates
-    ]
 
 
 def _explained(candidate: Candidate, drop: Drop | None, verdict: Verdict) -> ExplainedCandidate:

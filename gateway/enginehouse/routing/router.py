@@ -138,10 +138,18 @@ class Router:
         """Hand the figures of all engines to the strategy."""
         self._strategy_runner.on_view(view, settings)
 
-    def explain(self, requirements: Requirements, snapshot: RoutingSnapshot) -> Explanation:
-        """Explain what ``route`` would do now, without changing anything. An error is part of the explanation."""
+    def explain(
+        self,
+        requirements: Requirements,
+        snapshot: RoutingSnapshot,
+        can_hand_over: Callable[[Candidate], bool] = lambda candidate: False,
+    ) -> Explanation:
+        """Explain what ``route`` and ``hand_over`` would do now, without changing anything.
+
+        An error is part of the explanation. ``can_hand_over``: whether the engine of a candidate can.
+        """
         others = self._others.get(requirements.model, ())
-        return explain(requirements, snapshot, others, self._filter_chain, self._strategy_runner)
+        return explain(requirements, snapshot, others, self._filter_chain, self._strategy_runner, can_hand_over)
 
     def _detailed(
         self, requirements: Requirements, snapshot: RoutingSnapshot, exclude: Collection[str], fallbacks: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 
@@ -55,17 +55,26 @@ class StrategyRunner:
         with plugin_errors(self._plugin):
             return self._strategy.pick_decode(requirements, candidates, prefill)
 
+    def verdicts(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Mapping[str, Verdict]:
+        """The strategy's verdict on each candidate, by replica."""
+        with plugin_errors(self._plugin):
+            verdicts = self._strategy.explain(requirements, candidates)
+            return {each.replica: verdict for each, verdict in zip(candidates, verdicts, strict=True)}
+
     def rehearse(
-        self, requirements: Requirements, candidates: Sequence[Candidate]
-    ) -> tuple[Candidate, Mapping[str, Verdict]]:
-        """What ``pick`` would return now, and the strategy's verdict on each candidate, by replica.
+        self, requirements: Requirements, candidates: Sequence[Candidate], can_hand_over: Callable[[Candidate], bool]
+    ) -> tuple[Candidate, Candidate | None]:
+        """What ``pick`` would return now, and ``pick_decode`` if another candidate would answer.
 
         A copy picks, so that a rotation or a random source keeps its state.
         """
         with plugin_errors(self._plugin):
-            verdicts = self._strategy.explain(requirements, candidates)
-            by_replica = {each.replica: verdict for each, verdict in zip(candidates, verdicts, strict=True)}
-            return self._copy().pick(requirements, candidates), by_replica
+            copy = self._copy()
+            first = copy.pick(requirements, candidates)
+            if not self.hands_over or not can_hand_over(first):
+                return first, None
+            decode = copy.pick_decode(requirements, candidates, first)
+            return first, decode if decode is not None and decode is not first and can_hand_over(decode) else None
 
     def score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> float | None:
         """The strategy's score of ``chosen`` among ``candidates``; ``None`` if it has none."""

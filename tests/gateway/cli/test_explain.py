@@ -226,3 +226,40 @@ def test_a_file_that_cannot_be_read_is_an_error(route: Route, flag: str) -> None
 
     assert isinstance(result.exception, ConfigError)
     assert str(result.exception) == "/no/such/file: cannot be read: No such file or directory"
+
+
+TWO_STAGES = """
+[routing]
+strategy = "llumnix_load"
+[rescheduling]
+enabled = true
+[backends.reads]
+driver = "sim"
+url = "http://127.0.0.1:1"
+models = ["m"]
+role = "prefill"
+[backends.answers]
+driver = "sim"
+url = "http://127.0.0.1:2"
+models = ["m"]
+role = "decode"
+"""
+
+
+def test_a_view_gives_the_strategy_its_figures(explain: Explain, route: Route, tmp_path: Path) -> None:
+    status = {"num_total_gpu_tokens": 1000, "num_used_gpu_tokens": 250}
+    instances = [
+        {"id": "reads", "role": "prefill", "status": {**status, "num_uncomputed_tokens_all_waiting_prefills": 7}},
+        {"id": "answers", "role": "decode", "status": status},
+    ]
+    (tmp_path / "view.json").write_text(json.dumps({"now_ms": 0, "instances": instances}))
+    view = ("--view", str(tmp_path / "view.json"))
+    request = {**HELLO, "model": "m"}
+
+    explanation = explain(*view, config=TWO_STAGES, request=request)
+    assert (explanation["prefill"], explanation["chosen"]) == ("m@reads", "m@answers")
+    assert [each["parts"] for each in explanation["candidates"]] == [{"load": 7}, {"decode_load": 0.25}]
+    assert "m@reads reads the prompt" in route(*view, config=TWO_STAGES, request=request).output
+    assert "prefill" not in explain(config=TWO_STAGES, request=request)
+    embeddings = explain(*view, "--path", "/v1/embeddings", config=TWO_STAGES, request={"model": "m", "input": "x"})
+    assert (embeddings["chosen"], "prefill" in embeddings) == ("m@reads", False)

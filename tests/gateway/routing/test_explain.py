@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import Candidate, Capabilities, Health, Requirements, Strategy, Verdict
+from enginehouse import Candidate, Capabilities, Health, RateLimited, Requirements, Strategy, Verdict
 from enginehouse.testing import candidate, requirements
 from tests.support.routing import make_router, make_snapshot
 
@@ -117,3 +117,42 @@ def test_whatever_a_plugin_notes_an_explanation_can_be_printed() -> None:
     needs = requirements("m", extra={"mine.thing": Forgetful})
     explanation = make_router().explain(needs, make_snapshot(candidate("a", "m")))
     assert "Forgetful" in json.dumps(msgspec.to_builtins(explanation))
+
+
+class Twice(Strategy):
+    """Has the first candidate read the prompt, and the last one answer."""
+
+    def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
+        return candidates[0]
+
+    def pick_decode(
+        self, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate
+    ) -> Candidate | None:
+        return candidates[-1]
+
+
+@pytest.mark.parametrize(
+    ("able", "chosen", "prefill"), [("abc", "m@c", "m@a"), ("bc", "m@a", None), ("ab", "m@a", None), ("", "m@a", None)]
+)
+def test_the_replica_that_reads_the_prompt_is_shown(able: str, chosen: str, prefill: str | None) -> None:
+    snap = make_snapshot(*(candidate(name, "m") for name in "abc"))
+    made = make_router(("twice", Twice()))
+    explanation = made.explain(requirements("m"), snap, lambda each: each.backend in able)
+    assert (explanation.chosen, msgspec.to_builtins(explanation).get("prefill")) == (chosen, prefill)
+
+
+class Refusing(Strategy):
+    """Finds all candidates too slow."""
+
+    def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
+        raise RateLimited("All are too slow")
+
+    def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
+        return [Verdict(None, {"load": 9})]
+
+
+def test_a_refusal_of_the_strategy_shows_the_candidates_too() -> None:
+    explanation = make_router(("mine", Refusing())).explain(requirements("m"), make_snapshot(candidate("a", "m")))
+    assert explanation.error is not None
+    assert (explanation.error["code"], explanation.chosen) == ("rate_limited", None)
+    assert [each.parts for each in explanation.candidates] == [{"load": 9}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 from starlette.requests import Request
@@ -13,6 +14,7 @@ from starlette.routing import BaseRoute, Route
 from enginehouse.api.errors import json_response
 from enginehouse.api.pages.live_view import LiveView, replica
 from enginehouse.domain.errors import InvalidRequest, NotFound
+from enginehouse.relay.hand_over_job import can_hand_over
 from enginehouse.relay.relay import Relay
 from enginehouse.routing.body.read import read_request
 from enginehouse.telemetry.decisions import MOST
@@ -92,6 +94,7 @@ class Operations:
     async def explain_route(self, request: Request) -> Response:
         """How the request in the body would be routed now, as in ``enginehouse explain route``."""
         path = request.query_params.get("path", "/v1/chat/completions")
-        router = self._relay.context.router
-        needs = router.requirements(read_request(path, request.headers.raw, await request.body()))
-        return json_response(router.explain(needs, self._relay.context.fleet.snapshot))
+        context = self._relay.context
+        needs = context.router.requirements(read_request(path, request.headers.raw, await request.body()))
+        hands_over = partial(can_hand_over, context.continuation.drivers, path)
+        return json_response(context.router.explain(needs, context.fleet.snapshot, hands_over))

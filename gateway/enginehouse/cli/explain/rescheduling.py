@@ -12,12 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from enginehouse.app import build_planner
-from enginehouse.cli.explain.files import read_file
+from enginehouse.cli.explain.view import read_view
 from enginehouse.cli.options import config_option
 from enginehouse.cli.output import print_json, warn
 from enginehouse.config.embedded import load_config_or_embedded
-from enginehouse.domain.errors import ConfigError
-from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.migration import Plan
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.rescheduling.recent_moves import RecentMoves
@@ -42,25 +40,13 @@ def rescheduling(config: Path | None, view: Path, as_json: bool) -> None:
     loaded = load_config_or_embedded(config, os.environ)
     for warning in loaded.warnings:
         warn(warning)
-    given = _decoded(read_file(view), str(view))
+    given = read_view(view)
     planner = build_planner(loaded.config, load_plugins(loaded.config.plugins).registry)
     plan = planner.plan(given, RecentMoves(0))
     if as_json:
         print_json(msgspec.json.encode(_shape(plan)))
     else:
         _print(plan)
-
-
-def _decoded(text: bytes, file: str) -> ClusterView:
-    try:
-        view = msgspec.json.decode(text, type=ClusterView)
-    except msgspec.DecodeError as error:
-        expected = '{"now_ms": 0, "instances": [{"id": "gpu-1", "role": "decode", "status": {}}]}'
-        raise ConfigError(f"is not the view of a cluster: {error}", file=file, remedy=f"write {expected}") from None
-    names = [each.id for each in view.instances]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigError(f"has the instance '{twice[0]}' twice", file=file, remedy="give each instance its own id")
-    return view
 
 
 def _shape(plan: Plan) -> dict[str, object]:

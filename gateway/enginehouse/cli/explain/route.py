@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import click
@@ -12,16 +13,21 @@ from rich.markup import escape
 from rich.table import Table
 
 from enginehouse.app import build_fleet, build_router
+from enginehouse.app.build import build_drivers
 from enginehouse.app.build_router import settle
+from enginehouse.app.continuations import continuation_rules
 from enginehouse.cli.explain.files import read_file
 from enginehouse.cli.explain.state import State, impose, read_state
+from enginehouse.cli.explain.view import read_view
 from enginehouse.cli.options import config_option
 from enginehouse.cli.output import print_json, warn
 from enginehouse.config.embedded import load_config_or_embedded
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import RequestError
+from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.route import ExplainedCandidate, Explanation
 from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.relay.hand_over_job import can_hand_over
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.explain import explain_unread
 
@@ -32,14 +38,15 @@ _FILE = click.Path(path_type=Path, allow_dash=True)
 @config_option
 @click.option("--request", metavar="BODY.json", type=_FILE, required=True, help="The request's body; - is stdin.")
 @click.option("--state", metavar="STATE.json", type=_FILE, help="How the backends are; else all are healthy and idle.")
+@click.option("--view", metavar="VIEW.json", type=_FILE, help="Figures for strategies that read them; else none.")
 @click.option("--path", default="/v1/chat/completions", show_default=True, help="The endpoint that the body is for.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def route(config: Path | None, request: Path, state: Path | None, path: str, as_json: bool) -> None:
+def route(config: Path | None, request: Path, state: Path | None, view: Path | None, path: str, as_json: bool) -> None:
     """Show which replica would serve a request, with every filter's and scorer's result.
 
     STATE.json holds {"backends": {"gpu-1": {"healthy": true, "draining": false, "pending": 0, "avg_latency_ms": 0}}}.
     Backends that it leaves out are healthy and idle. "models": [...] names the models of an engine whose models are not
-    configured.
+    configured. VIEW.json is what /api/cluster answers, as for 'explain rescheduling'.
 
     The exit status is 0 for every explanation, even if no replica can serve the request.
     """
@@ -47,7 +54,8 @@ def route(config: Path | None, request: Path, state: Path | None, path: str, as_
     for warning in loaded.warnings:
         warn(warning)
     given = read_state(read_file(state), str(state)) if state else State()
-    explanation = _explain(loaded.config, given, path, read_file(request))
+    figures = read_view(view) if view else None
+    explanation = _explain(loaded.config, given, figures, path, read_file(request))
     if as_json:
         print_json(msgspec.json.encode(explanation))
     else:
@@ -55,12 +63,14 @@ def route(config: Path | None, request: Path, state: Path | None, path: str, as_
         click.echo(_verdict(explanation))
 
 
-def _explain(config: Config, state: State, path: str, body: bytes) -> Explanation:
+def _explain(config: Config, state: State, view: ClusterView | None, path: str, body: bytes) -> Explanation:
     registry = load_plugins(config.plugins).registry
     config, warnings = settle(config, registry)
     for warning in warnings:
         warn(warning)
     router = build_router(config, registry)
+    if view is not None:
+        router.on_view(view, config.rescheduling)
     fleet = build_fleet(config)
     impose(state, fleet)
     for backend in fleet.backends():
@@ -70,7 +80,8 @@ def _explain(config: Config, state: State, path: str, body: bytes) -> Explanatio
         needs = router.requirements(read_request(path, [], body))
     except RequestError as error:
         return explain_unread(error)
-    return router.explain(needs, fleet.snapshot)
+    drivers = continuation_rules(config, build_drivers(config, registry, {})).drivers
+    return router.explain(needs, fleet.snapshot, partial(can_hand_over, drivers, path))
 
 
 def _table(candidates: list[ExplainedCandidate]) -> Table:
@@ -85,4 +96,5 @@ def _table(candidates: list[ExplainedCandidate]) -> Table:
 def _verdict(explanation: Explanation) -> str:
     if explanation.error is not None:
         return f"refused ({explanation.error['code']}): {explanation.error['message']}"
-    return f"'{explanation.requested}' goes to {explanation.chosen} (reason: {explanation.reason})"
+    prompt = f"; {explanation.prefill} reads the prompt" if explanation.prefill else ""
+    return f"'{explanation.requested}' goes to {explanation.chosen} (reason: {explanation.reason}){prompt}"
