@@ -38,11 +38,13 @@ class SimDriver(OpenAICompatibleDriver):
     def command(self, spec: LaunchSpec) -> Sequence[str]:
         """Launch a simulated engine with one model; ``spec.path`` is ignored.
 
-        It has a llumlet if there is a migrator for it, and if gRPC is installed.
+        It has a llumlet if there is a migrator for it, and if gRPC is installed; and a side channel for handing over.
         """
         where = ["--host", "127.0.0.1", "--port", str(spec.port)]
         llumlet = ["--llumlet-port", "0"] if "llumlet" in spec.migrators and find_spec("grpc") else []
-        return [sys.executable, "-m", "enginehouse_sim", "--model", spec.model, *where, *engine_flags(spec), *llumlet]
+        channel = ["--side-channel-port", "0"] if spec.hands_over else []
+        line = [sys.executable, "-m", "enginehouse_sim", "--model", spec.model, *where, *engine_flags(spec)]
+        return [*line, *llumlet, *channel]
 
     async def sleep(self, engine: EngineClient) -> bool:
         """Abort the engine's requests and drop its KV cache."""

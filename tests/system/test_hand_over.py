@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 
 import httpx
@@ -109,3 +110,42 @@ async def test_the_explanation_names_both_engines(gateway: RunningGateway) -> No
         url = f"{gateway.url}/api/explain/route?path=/v1/completions"
         explanation = (await client.post(url, json=body(tokens=5))).json()
     assert (explanation["prefill"], explanation["chosen"]) == ("m@reads", "m@answers")
+
+
+LAUNCHED = """
+[routing]
+strategy = "slo"
+
+[rescheduling]
+enabled = true
+adaptive_pd = true
+interval = "100ms"
+policies = []
+
+[models.m]
+driver = "sim"
+replicas = 2
+preload = true
+"""
+
+
+def test_engines_that_the_gateway_launches_hand_prompts_over_too() -> None:
+    with RunningGateway(LAUNCHED) as gateway:
+        gateway.until(lambda status: {each["state"] for each in status["backends"]} == {"ready"})
+        with httpx.Client(base_url=gateway.url, timeout=60, trust_env=False) as client:
+            gateway.until(lambda _: len(client.get("/api/cluster").json()["instances"]) == 2)
+            response = client.post("/v1/completions", json=body(tokens=5))
+            [decision] = client.get("/api/decisions?limit=1").json()["decisions"]
+            tokens = {each: computed_at(client, decision[each].partition("@")[2]) for each in ("prefill", "chosen")}
+    assert response.json()["usage"]["completion_tokens"] == 5
+    assert tokens["prefill"] > 800
+    assert tokens["chosen"] < 20
+
+
+def computed_at(client: httpx.Client, backend: str) -> float:
+    """The tokens that a launched engine has computed."""
+    port = re.findall(r"listening on http://127\.0\.0\.1:(\d+)", client.get(f"/api/logs/{backend}").text)[-1]
+    page = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+    found = re.search(r"^vllm:iteration_tokens_total_sum\S* (\S+)", page, re.MULTILINE)
+    assert found is not None
+    return float(found[1])

@@ -16,6 +16,7 @@ from enginehouse.config.parameters import decode_parameters
 from enginehouse.config.schema import ModelSettings
 from enginehouse.config.secret_variables import withheld_from
 from enginehouse.domain.errors import ConfigError
+from enginehouse.domain.replica import Role
 from enginehouse.engines.gpus.assignment import CUDA_VISIBLE_DEVICES
 from enginehouse.engines.launch_rules import NO_RULES, LaunchRules
 from enginehouse.interfaces.drivers import Driver, EngineOptions, LaunchSpec
@@ -80,6 +81,7 @@ def launch_spec(
         options=options or EngineOptions(),
         args=model.args,
         migrators=rules.migrators,
+        hands_over=rules.adaptive_pd or model.role is not Role.NEUTRAL,
     )
 
 

@@ -9,10 +9,14 @@ from enginehouse.config.secret_variables import secret_variables
 
 
 class LaunchRules(NamedTuple):
-    """``secrets``: the environment variables that hold secrets. ``migrators``: those that may move requests."""
+    """``secrets``: the environment variables that hold secrets. ``migrators``: those that may move requests.
+
+    ``adaptive_pd``: any engine may read prompts for others.
+    """
 
     secrets: frozenset[str] = frozenset()
     migrators: tuple[str, ...] = ()
+    adaptive_pd: bool = False
 
 
 NO_RULES = LaunchRules()
@@ -20,5 +24,7 @@ NO_RULES = LaunchRules()
 
 def launch_rules(config: Config) -> LaunchRules:
     """The rules of a configuration."""
-    rescheduling = config.rescheduling
-    return LaunchRules(secret_variables(config), tuple(rescheduling.migrators) if rescheduling.enabled else ())
+    secrets, rescheduling = secret_variables(config), config.rescheduling
+    if not rescheduling.enabled:
+        return LaunchRules(secrets)
+    return LaunchRules(secrets, tuple(rescheduling.migrators), rescheduling.adaptive_pd)

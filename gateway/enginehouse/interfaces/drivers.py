@@ -76,6 +76,8 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The configured arguments, which the gateway appends. They may set anything, so they may make facts uncertain."""
     migrators: Sequence[str] = ()
     """The types of the migrators that may move the engine's requests, in the order of the configuration."""
+    hands_over: bool = False
+    """Whether the engine may read prompts that another one answers, or answer what another one has read."""
 
     def options_as(self, type: type[OptionsT]) -> OptionsT:
         """The options, which are of ``type``; its defaults if none are given."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from enginehouse import ConfigError, LaunchLine, LaunchSpec
+from enginehouse import ConfigError, LaunchLine, LaunchSpec, Role
 from enginehouse.config.schema import ModelSettings
-from enginehouse.engines.launch_line import fingerprint, launch_line
+from enginehouse.engines.launch_line import fingerprint, launch_line, launch_spec
 from enginehouse.engines.launch_rules import LaunchRules
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_openai import OpenAIDriver
@@ -101,6 +101,15 @@ def test_the_driver_hears_whether_the_engine_is_to_sleep(idle: Any, sleep: bool)
             return ["engine", str(spec.sleep)]
 
     assert launch_line("m", ModelSettings(driver="x", idle=idle), Attentive(), 4711).command == ["engine", str(sleep)]
+
+
+@pytest.mark.parametrize(
+    ("role", "adaptive_pd", "hands_over"),
+    [("neutral", False, False), ("prefill", False, True), ("decode", False, True), ("neutral", True, True)],
+)
+def test_the_driver_hears_whether_prompts_are_handed_over(role: str, adaptive_pd: bool, hands_over: bool) -> None:
+    model, rules = ModelSettings(driver="x", role=Role(role)), LaunchRules(adaptive_pd=adaptive_pd)
+    assert launch_spec("m", model, OpenAIDriver(), rules=rules).hands_over is hands_over
 
 
 def test_a_launch_line_withholds_what_is_a_secret_of_others() -> None:
