@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import ClassVar
 
-from enginehouse.domain.errors import EnginehouseError, LoadFailed, PluginError, QueueTimeout, RequestError
+from enginehouse.domain.errors import EnginehouseError, PluginError, QueueTimeout, RequestError
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import AT_REST, ReplicaState
@@ -18,17 +17,15 @@ from enginehouse.domain.ticket import SwapDone, SwapId, Ticket
 from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits, Waiting
 from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.scheduling.collaborators import EngineControl, QueueListener, TicketHolder
+from enginehouse.scheduling.engine_exits import EngineExits
+from enginehouse.scheduling.swap_tasks import SwapTasks
 from enginehouse.telemetry.plugin_failures import log_plugin_failure, plugin_failed
 from enginehouse.telemetry.plugin_times import SampledCall
-
-_log = logging.getLogger(__name__)
 
 _UNNAMED = PluginId("scheduler", "")
 _TICK_S = 0.25
 _FORGOTTEN_AFTER_S = 1.0
 """A scheduler refuses a request that waits for ``queue_timeout``. This much later, the queue does."""
-_EXIT_NOTICE_S = 2.0
-"""An engine's exit is noticed this much later than its broken connections: it first gives its memory back."""
 
 
 class HostQueue:
@@ -36,7 +33,6 @@ class HostQueue:
 
     The scheduler handles one event at a time. An event that its own decision causes is queued behind the current one.
     ``launches``: the engines are launched by the gateway, so one that breaks off a request may have exited.
-    ``last_swap``: the one that was started last, or 0.
     """
 
     launches: ClassVar[bool] = True
@@ -60,18 +56,21 @@ class HostQueue:
         self._tickets: dict[str, Ticket] = {}
         self._events: deque[Callable[[], None]] = deque()
         self._handling = False
-        self.last_swap = SwapId(0)
-        self._swaps: dict[SwapId, asyncio.Task[None]] = {}
+        self._swaps = SwapTasks(engines, self._swap_ended)
         self._failing: SwapDone | None = None
         self._stops: dict[str, asyncio.Task[None]] = {}
-        self._generations: Counter[str] = Counter()
-        self._exits: dict[str, asyncio.Future[None]] = {}
+        self._exits = EngineExits()
         self._doubts: set[asyncio.Task[None]] = set()
         self._in_flight: Counter[str] = Counter()
         self._idle: dict[str, asyncio.Event] = {}
         self._retirements: dict[str, asyncio.Task[None]] = {}
         self._unloaded: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def last_swap(self) -> SwapId:
+        """The swap that was started last, or 0."""
+        return self._swaps.last
 
     def place(self, replica: str) -> tuple[str, int]:
         """The replica that a ticket for ``replica`` names, and what its model adds to the ticket's priority."""
@@ -117,29 +116,22 @@ class HostQueue:
 
     def exited(self, replica: str) -> None:
         """Report that a ready engine exited, or was put to sleep, without an order of the scheduler."""
-        self._generations[replica] += 1
+        self._exits.note(replica)
         self._retirements.pop(replica, None)
         self._handle(lambda: self._scheduler.on_stopped(replica))
-        if (end := self._exits.pop(replica, None)) is not None:
-            end.set_result(None)
 
     def generation(self, replica: str) -> int:
         """How often the engine of ``replica`` has exited by itself."""
-        return self._generations[replica]
+        return self._exits.generation(replica)
 
     async def has_exited(self, replica: str, generation: int) -> bool:
         """Wait a moment for news of an engine that broke a request off; whether it exited.
 
         ``generation``: its number when the request was granted.
         """
-        if (
-            self._generations[replica] == generation
-            and replica not in self._unloaded
-            and self.replica_state(replica) is ReplicaState.READY
-        ):
-            end = self._exits.setdefault(replica, asyncio.get_running_loop().create_future())
-            await asyncio.wait({end}, timeout=_EXIT_NOTICE_S)
-        return self._generations[replica] != generation
+        if replica not in self._unloaded and self.replica_state(replica) is ReplicaState.READY:
+            await self._exits.wait_for(replica, generation)
+        return self._exits.generation(replica) != generation
 
     async def unload(self, replicas: Sequence[str], timeout: float) -> None:
         """Stop engines and refuse the requests that wait for them. Returns when the engines have stopped.
@@ -198,7 +190,7 @@ class HostQueue:
             self.refuse(ticket, error)
         if self._timer is not None:
             self._timer.cancel()
-        unfinished = [*self._swaps.values(), *self._doubts, *self._retirements.values()]
+        unfinished = [*self._swaps, *self._doubts, *self._retirements.values()]
         for task in unfinished:
             task.cancel()
         await asyncio.gather(*unfinished, *self._stops.values(), return_exceptions=True)
@@ -212,16 +204,12 @@ class HostQueue:
         return {replica: state for replica, state in self._engines.states().items() if state not in AT_REST}
 
     def start_swap(self, target: str, evict: Sequence[str]) -> SwapId:
-        self.last_swap = swap = SwapId(self.last_swap + 1)
         self._unloaded.discard(target)
         self._listener.swap_started(target, tuple(evict))
-        self._swaps[swap] = task = asyncio.ensure_future(self._swap(target, tuple(evict)))
-        task.add_done_callback(partial(self._swap_ended, swap, target))
-        return swap
+        return self._swaps.start(target, tuple(evict))
 
     def cancel_swap(self, swap: SwapId) -> None:
-        if (task := self._swaps.get(swap)) is not None:
-            task.cancel()
+        self._swaps.cancel(swap)
 
     def grant(self, ticket: Ticket) -> bool:
         holder = self._take(ticket)
@@ -307,15 +295,7 @@ class HostQueue:
         await self.has_exited(replica, generation)
         self.served(replica)
 
-    async def _swap(self, target: str, evict: Sequence[str]) -> None:
-        await self._engines.wait_out_pause(target, evict)  # before anything is evicted in vain
-        await asyncio.gather(*(self._engines.evict(replica) for replica in evict))
-        await self._engines.start(target)
-
-    def _swap_ended(self, swap: SwapId, target: str, task: asyncio.Task[None]) -> None:
-        """Runs also for a swap cancelled before its first step, which no code inside ``_swap`` would see."""
-        del self._swaps[swap]
-        done = SwapDone(swap=swap, target=target, error=_why_not(target, task))
+    def _swap_ended(self, done: SwapDone) -> None:
         self._listener.swap_done(done)
         self._handle(partial(self._on_swap_done, done))
 
@@ -336,13 +316,3 @@ class HostQueue:
             self.stop([replica], None)
         if (stopping := self._stops.get(replica)) is not None:
             await asyncio.shield(stopping)
-
-
-def _why_not(target: str, task: asyncio.Task[None]) -> Exception | None:
-    if task.cancelled():
-        return LoadFailed(f"The load of '{target}' was cancelled")
-    failure = task.exception()
-    if failure is None or isinstance(failure, EnginehouseError):
-        return failure
-    _log.error("'%s' could not be loaded", target, exc_info=failure)
-    return LoadFailed(f"'{target}' could not be loaded: {type(failure).__name__}; see the gateway's log")

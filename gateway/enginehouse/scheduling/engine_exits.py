@@ -1,0 +1,33 @@
+"""The engines of one host that exited by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+_NOTICE_S = 2.0
+"""An engine's exit is noticed this much later than its broken connections: it first gives its memory back."""
+
+
+class EngineExits:
+    """Counts the exits of each replica's engine, so that a broken request can find out whether its engine exited."""
+
+    def __init__(self) -> None:
+        self._generations: Counter[str] = Counter()
+        self._next: dict[str, asyncio.Future[None]] = {}
+
+    def note(self, replica: str) -> None:
+        """Note that the engine of ``replica`` exited."""
+        self._generations[replica] += 1
+        if (exit := self._next.pop(replica, None)) is not None:
+            exit.set_result(None)
+
+    def generation(self, replica: str) -> int:
+        """How often the engine of ``replica`` has exited."""
+        return self._generations[replica]
+
+    async def wait_for(self, replica: str, generation: int) -> None:
+        """Wait a moment for the exit of the engine with this number."""
+        if self._generations[replica] == generation:
+            exit = self._next.setdefault(replica, asyncio.get_running_loop().create_future())
+            await asyncio.wait({exit}, timeout=_NOTICE_S)

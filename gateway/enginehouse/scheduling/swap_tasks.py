@@ -1,0 +1,65 @@
+"""The swaps of one host that are carried out now."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from enginehouse.domain.errors import EnginehouseError, LoadFailed
+from enginehouse.domain.ticket import SwapDone, SwapId
+from enginehouse.scheduling.collaborators import EngineControl
+
+_log = logging.getLogger(__name__)
+
+
+class SwapTasks:
+    """Carries out swaps: evicts engines, then starts the target. ``on_done`` gets the end of each.
+
+    ``last``: the swap that was started last, or 0.
+    """
+
+    def __init__(self, engines: EngineControl, on_done: Callable[[SwapDone], None]) -> None:
+        self._engines = engines
+        self._on_done = on_done
+        self._tasks: dict[SwapId, asyncio.Task[None]] = {}
+        self.last = SwapId(0)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[asyncio.Task[None]]:
+        return iter(list(self._tasks.values()))
+
+    def start(self, target: str, evict: Sequence[str]) -> SwapId:
+        """Begin a swap."""
+        self.last = swap = SwapId(self.last + 1)
+        self._tasks[swap] = task = asyncio.ensure_future(self._swap(target, evict))
+        task.add_done_callback(partial(self._ended, swap, target))
+        return swap
+
+    def cancel(self, swap: SwapId) -> None:
+        """Cancel a swap; ``on_done`` follows with an error."""
+        if (task := self._tasks.get(swap)) is not None:
+            task.cancel()
+
+    async def _swap(self, target: str, evict: Sequence[str]) -> None:
+        await self._engines.wait_out_pause(target, evict)  # before anything is evicted in vain
+        await asyncio.gather(*(self._engines.evict(replica) for replica in evict))
+        await self._engines.start(target)
+
+    def _ended(self, swap: SwapId, target: str, task: asyncio.Task[None]) -> None:
+        """Runs also for a swap cancelled before its first step, which no code inside ``_swap`` would see."""
+        del self._tasks[swap]
+        self._on_done(SwapDone(swap=swap, target=target, error=_why_not(target, task)))
+
+
+def _why_not(target: str, task: asyncio.Task[None]) -> Exception | None:
+    if task.cancelled():
+        return LoadFailed(f"The load of '{target}' was cancelled")
+    failure = task.exception()
+    if failure is None or isinstance(failure, EnginehouseError):
+        return failure
+    _log.error("'%s' could not be loaded", target, exc_info=failure)
+    return LoadFailed(f"'{target}' could not be loaded: {type(failure).__name__}; see the gateway's log")
