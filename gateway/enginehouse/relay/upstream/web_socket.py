@@ -11,7 +11,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from websockets.http11 import Response
 from websockets.typing import Subprotocol
 
-from enginehouse.domain.errors import UpstreamError, UpstreamTimeout
+from enginehouse.domain.errors import Overloaded, UpstreamError, UpstreamTimeout
 from enginehouse.domain.request import Headers
 from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.relay.headers import FOR_THE_GATEWAY
@@ -58,14 +58,16 @@ async def open_web_socket(
     except InvalidStatus as refusal:
         response = refusal.response
         return EngineResponse(response.status_code, headers_for_client(response), bytes(response.body or b""))
-    except (asyncio.TimeoutError, TimeoutError):
-        raise UpstreamTimeout(f"Backend '{upstream.name}' did not open a WebSocket in time") from None
-    except OSError as error:
-        if (shortage := shortage_of_files(error)) is not None:
-            raise shortage from None
-        raise UpstreamError(f"Backend '{upstream.name}' could not be reached: {error}") from error
-    except (WebSocketException, EOFError, LookupError, ValueError) as error:
-        raise UpstreamError(f"Backend '{upstream.name}' opened no WebSocket: {error}") from error
+    except (asyncio.TimeoutError, OSError, WebSocketException, EOFError, LookupError, ValueError) as error:
+        raise _failure(upstream.name, error) from error
+
+
+def _failure(backend: str, error: Exception) -> UpstreamError | UpstreamTimeout | Overloaded:
+    if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
+        return UpstreamTimeout(f"Backend '{backend}' did not open a WebSocket in time")
+    if not isinstance(error, OSError):
+        return UpstreamError(f"Backend '{backend}' opened no WebSocket: {error}")
+    return shortage_of_files(error) or UpstreamError(f"Backend '{backend}' could not be reached: {error}")
 
 
 class _Connect(connect):

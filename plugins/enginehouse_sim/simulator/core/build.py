@@ -45,13 +45,6 @@ def build_core(
     Raises ``ConfigError`` for a profile that cannot be used.
     """
     constants = settings.constants
-    runner = RunnerSettings(
-        seed=settings.seed,
-        mean_length=settings.mean_length,
-        num_spec_tokens=constants.num_spec_tokens,
-        draft_acceptance=settings.draft_acceptance,
-        total_kv_tokens=constants.token_capacity,
-    )
     kv_cache = KvCacheManager(constants, KvEvents(on_kv_events) if on_kv_events is not None else None)
     hasher = BlockHasher(constants.block_size)
     tier = _host_tier(settings, kv_cache, hasher)
@@ -66,16 +59,30 @@ def build_core(
     if all_sources or disaggregation is not None:
         connector = SourceConnector(hasher, all_sources, disaggregation=disaggregation, saves=store is not None)
     scheduler = BatchScheduler(constants, kv_cache, connector, GrammarManager() if makes_text else None)
-    drafts = constants.use_spec_decode  # are accepted or not by the text that follows
     core = EngineCore(
         scheduler,
-        ModelRunner(runner) if makes_text or drafts else TimingRunner(constants.token_capacity),
+        _runner(settings, makes_text),
         _steps(settings),
         transfer_worker=_transfer_worker(store, disaggregation) if connector is not None else None,
         before_step=Offloading(scheduler, tier, settings.offload).before_step if tier is not None else None,
         staging_thread=settings.staging_thread,
     )
     return core
+
+
+def _runner(settings: CoreSettings, makes_text: bool) -> ModelRunner | TimingRunner:
+    constants = settings.constants
+    if not makes_text and not constants.use_spec_decode:  # drafts are accepted or not by the text that follows
+        return TimingRunner(constants.token_capacity)
+    return ModelRunner(
+        RunnerSettings(
+            seed=settings.seed,
+            mean_length=settings.mean_length,
+            num_spec_tokens=constants.num_spec_tokens,
+            draft_acceptance=settings.draft_acceptance,
+            total_kv_tokens=constants.token_capacity,
+        )
+    )
 
 
 def _stored(settings: CoreSettings, store: BlockStore | None, hasher: BlockHasher) -> Sequence[KvSource]:
