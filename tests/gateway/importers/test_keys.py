@@ -153,7 +153,6 @@ NOTED = [
 
 NOTED_OF_A_MODEL = [
     ("cmd: whisper-server -m w.bin --port ${PORT}", "cmd"),
-    ("cmd: sd-server --listen-port ${PORT}", "cmd"),
     ("metadata: {a: '${PORT}'}", "metadata"),
     ("sendLoadingState: true", "sendLoadingState"),
     ("compat: {ignoreWebsockets: true}", "compat"),

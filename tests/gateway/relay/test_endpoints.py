@@ -48,7 +48,7 @@ async def test_errors_of_anthropics_token_count_have_anthropics_form(house: Open
     assert msgspec.json.decode(reply.body)["type"] == "error"
 
 
-@pytest.mark.parametrize("path", ["/props", "/slots", "/v1/audio/voices"])
+@pytest.mark.parametrize("path", ["/props", "/slots", "/v1/audio/voices", "/sdapi/v1/loras"])
 async def test_a_page_of_one_models_engine(path: str, house: OpenGateway, engine: StartEngine) -> None:
     served = await engine()
     gateway = await house(served)

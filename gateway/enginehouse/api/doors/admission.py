@@ -15,9 +15,11 @@ INFERENCE_PATHS = (
     "/v1/embeddings",
     "/v1/responses",
     "/v1/rerank",
+    "/v1/reranking",
     "/v1/messages",
     "/v1/messages/count_tokens",
     "/v1/audio/speech",
+    "/v1/audio/voices",
     "/v1/images/generations",
     "/v1/score",
     "/rerank",
@@ -28,6 +30,8 @@ INFERENCE_PATHS = (
     "/apply-template",
     "/completion",
     "/infill",
+    "/sdapi/v1/txt2img",
+    "/sdapi/v1/img2img",
 )
 """The endpoints whose ``POST`` is relayed to an engine: JSON with a ``model``."""
 

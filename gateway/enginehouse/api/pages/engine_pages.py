@@ -1,4 +1,4 @@
-"""llama-server's pages about one model: ``GET /props?model=NAME`` and ``GET /slots?model=NAME``."""
+"""Pages of an engine about one model, named in the query: ``GET /props?model=NAME``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from enginehouse.api.pages.upstream import CallDoor
 from enginehouse.domain.errors import InvalidRequest
 from enginehouse.relay.engine_job import EngineCall
 
-_PATHS = ("/props", "/slots", "/v1/audio/voices")
+_PATHS = ("/props", "/slots", "/v1/audio/voices", "/sdapi/v1/loras")
 
 
 class EnginePages:

@@ -20,7 +20,6 @@ _PATH_CHARACTERS = "/%?=&:@!$'()*+,;~"
 _WINDOWS_PATH = re.compile(r"\b[A-Za-z]:\\")
 _WHISPER = re.compile(r"whisper-server|whisper\.cpp")
 _TRANSCRIPTIONS = "/v1/audio/transcriptions"
-_DIFFUSION = re.compile(r"sd-server|stable-diffusion")
 _LEFT_OUT = {
     "metadata": "left out: the model list only has the capabilities of a model",
     "compat": "left out: WebSockets count like other requests",
@@ -183,8 +182,6 @@ def _note_own_endpoints(table: Table, command: str) -> None:
     if _WHISPER.search(command) and _TRANSCRIPTIONS not in command:
         text = f"whisper-server answers at /inference: add --inference-path {_TRANSCRIPTIONS} to its command"
         table.note(f"{text}, or have clients send to /upstream/MODEL/inference", "cmd")
-    if _DIFFUSION.search(command):
-        table.note("/sdapi/... of the engine is not routed: have clients send to /upstream/MODEL/sdapi/...", "cmd")
 
 
 def _progress(table: Table, defaults: ModelDefaults) -> str | None:
