@@ -1,4 +1,4 @@
-"""``enginehouse check``: validates the configuration and prints the effective one."""
+"""``enginehouse check``: validates the configuration and prints what is in effect."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -15,23 +15,26 @@ from enginehouse.app.build_router import settle
 from enginehouse.cli.options import config_option
 from enginehouse.cli.output import warn
 from enginehouse.config.load import LoadedConfig, load_config
+from enginehouse.config.page import page
 from enginehouse.config.render import effective, effective_data
+from enginehouse.config.schema import Config
 from enginehouse.domain.errors import ConfigError, ConfigErrors, PluginError
 from enginehouse.plugin_manager.discovery import load_plugins
 
 
 @click.command()
 @config_option
+@click.option("--all", "in_full", is_flag=True, help="Print the values that are defaults too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, also when something is wrong.")
-def check(config: Path | None, as_json: bool) -> None:
-    """Check the configuration and print the effective one, with defaults and environment, secrets masked.
+def check(config: Path | None, in_full: bool, as_json: bool) -> None:
+    """Check the configuration and print what is in effect: file and environment together, secrets masked.
 
     Refuses what `serve` refuses: it loads all plugins and builds the whole gateway, but starts nothing.
 
     Warnings and errors go to standard error, a line each; the exit status is 1 when there are errors.
     """
     try:
-        loaded = _checked(load_config(config, os.environ))
+        loaded, plugins = _checked(load_config(config, os.environ))
     except (ConfigError, PluginError) as error:
         if as_json:
             _print_json({"ok": False, "errors": _as_data(error)})
@@ -42,23 +45,60 @@ def check(config: Path | None, as_json: bool) -> None:
         file = str(loaded.file) if loaded.file else None
         shown = effective_data(loaded.config)
         _print_json({"ok": True, "file": file, "warnings": loaded.warnings, "config": shown})
-    else:
+    elif in_full:
         click.echo(effective(loaded.config), nl=False)
+    else:
+        click.echo(f"# {_verdict(loaded)}")
+        click.echo(f"# Built without starting anything: {_built(loaded.config, plugins)}.")
+        click.echo("# What differs from the defaults; `enginehouse check --all` prints everything.\n")
+        click.echo(page(loaded.config), nl=False)
 
 
-def _checked(loaded: LoadedConfig) -> LoadedConfig:
+def _verdict(loaded: LoadedConfig) -> str:
+    name = loaded.file or "There is no configuration file, and the environment"
+    warnings = len(loaded.warnings)
+    return f"{name} has no errors" + (f", and {_count(warnings, 'warning')}." if warnings else ".")
+
+
+def _built(config: Config, plugins: int) -> str:
+    launched = sum(model.launches for model in config.models.values())
+    parts = (
+        _count(len(config.backends), "backend"),
+        f"{_count(launched, 'model')} to launch",
+        _count(len(config.routing.aliases), "alias", "aliases"),
+        _count(plugins, "plugin"),
+        f"strategy {config.routing.strategy}",
+        f"scheduler {config.scheduling.scheduler}",
+        f"swapper {config.scheduling.swapper}",
+    )
+    return ", ".join(parts)
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def _checked(loaded: LoadedConfig) -> _Checked:
     """``loaded`` as a gateway would use it, with all warnings. Raises ``ConfigError`` or ``PluginError``."""
     heard = _Heard()
     logging.getLogger().addHandler(heard)
     try:
-        registry = load_plugins(loaded.config.plugins).registry
-        rehearse_start(loaded.config, registry)
+        found = load_plugins(loaded.config.plugins)
+        rehearse_start(loaded.config, found.registry)
     except ConfigError as error:
         raise error.located(str(loaded.file) if loaded.file else "") from None
     finally:
         logging.getLogger().removeHandler(heard)
     warnings = (*loaded.warnings, *heard.messages)
-    return loaded._replace(config=settle(loaded.config, registry)[0], warnings=warnings)
+    settled = settle(loaded.config, found.registry)[0]
+    return _Checked(loaded._replace(config=settled, warnings=warnings), len(found.plugins))
+
+
+class _Checked(NamedTuple):
+    """A configuration that a gateway would start with, and the number of its plugins."""
+
+    loaded: LoadedConfig
+    plugins: int
 
 
 class _Heard(logging.Handler):

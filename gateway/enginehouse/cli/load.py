@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
+from urllib.parse import quote
+
 import click
+import msgspec
 
 from enginehouse.cli import completion
 from enginehouse.cli.client import GatewayClient, gateway_options
 from enginehouse.cli.options import answer_as_json
 from enginehouse.cli.output import print_json
+from enginehouse.cli.waiting import wait_for
 
 _LOAD_TIMEOUT_S = 3600.0
+
+
+class _Status(msgspec.Struct):
+    value: str
+
+
+class _ListedModel(msgspec.Struct):
+    """The part of ``GET /v1/models/{id}`` that is told while one waits."""
+
+    status: _Status
 
 
 @click.command()
@@ -18,7 +33,8 @@ _LOAD_TIMEOUT_S = 3600.0
 @answer_as_json
 def load(gateway: GatewayClient, model: str, as_json: bool) -> None:
     """Load MODEL and wait until it is ready. MODEL is a model that the gateway launches, or its alias."""
-    answer = gateway.post("api", "models", model, "load", timeout=_LOAD_TIMEOUT_S)
+    post = partial(gateway.post, "api", "models", model, "load", timeout=_LOAD_TIMEOUT_S)
+    answer = wait_for(post, lambda: _state(gateway, model))
     if as_json:
         print_json(answer)
     else:
@@ -36,8 +52,14 @@ def unload(gateway: GatewayClient, model: str | None, force: bool, as_json: bool
     Live requests may finish within server.drain_timeout; requests that wait for the model are refused.
     """
     path = ("unload",) if model is None else ("api", "models", model, "unload")
-    answer = gateway.post(*path, query="?force=true" if force else "", timeout=_LOAD_TIMEOUT_S)
+    post = partial(gateway.post, *path, query="?force=true" if force else "", timeout=_LOAD_TIMEOUT_S)
+    answer = wait_for(post, lambda: "Engines are still running" if model is None else _state(gateway, model))
     if as_json:
         print_json(b'{"model": null, "state": "stopped"}' if model is None else answer)
     else:
         click.echo(f"{model or 'Every model'} is unloaded")
+
+
+def _state(gateway: GatewayClient, model: str) -> str:
+    listed = gateway.read(gateway.get(f"/v1/models/{quote(model, safe='')}"), _ListedModel)
+    return f"{model} is {listed.status.value}"

@@ -4,26 +4,31 @@ import json
 import socket
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from enginehouse.cli import enginehouse
+from enginehouse.cli import enginehouse, waiting
 from enginehouse.cli.client import configured_url
 from enginehouse.config.schema import ServerSettings
 from enginehouse.domain.errors import EnginehouseError, GatewayError
 
 
 class FakeGateway(ThreadingHTTPServer):
-    """Answers everything with ``answer``; ``seen`` are the requests as (method, path, authorization)."""
+    """Answers everything with ``answer``; ``seen`` are the requests as (method, path, authorization).
+
+    While ``busy`` is set, a POST is answered only after a GET.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.answer: tuple[int, dict[str, str], bytes] = (200, {}, b"{}")
         self.seen: list[tuple[str, str, str | None]] = []
+        self.busy = False
+        self.looked = Event()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -31,6 +36,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.seen.append((self.command, self.path, self.headers["authorization"]))
+        if self.command == "GET":
+            self.server.looked.set()
+        elif self.server.busy:
+            self.server.looked.wait(timeout=30)
         status, headers, body = self.server.answer
         self.send_response(status)
         for name, value in headers.items():
@@ -175,6 +184,53 @@ def test_json_of_a_command_is_one_object(gateway: FakeGateway, command: list[str
     result = run(*command, "--json", "--url", gateway.url)
     answer = {"live": 0} if len(command) > 1 else {"model": None, "state": "stopped"}
     assert (result.exit_code, json.loads(result.stdout)) == (0, answer)
+
+
+@pytest.mark.parametrize(
+    ("command", "done"), [("load", "org/m is ready\n"), ("unload", "org/m is unloaded\n")], ids=["load", "unload"]
+)
+def test_a_command_that_waits_tells_the_state_of_the_model(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, command: str, done: str
+) -> None:
+    monkeypatch.setattr(waiting, "_LOOK_EVERY_S", 0.01)
+    gateway.busy = True
+    gateway.answer = (200, {}, b'{"status": {"value": "loading"}}')
+    result = run(command, "org/m", "--url", gateway.url)
+    assert (result.exit_code, result.stdout) == (0, done)
+    assert result.stderr.splitlines() == ["org/m is loading, after 0 s"]
+    assert ("GET", "/v1/models/org%2Fm", None) in gateway.seen
+
+
+def test_waiting_tells_only_what_has_changed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "_LOOK_EVERY_S", 0.01)
+    states = iter(["queued", "queued", "", "loading", "loading"])
+    ready = Event()
+
+    def look() -> str:
+        state = next(states, None)
+        if state is None:
+            ready.set()
+            return "loading"
+        if not state:
+            raise GatewayError("busy")
+        return state
+
+    def ask() -> bytes:
+        ready.wait(timeout=30)
+        return b"ready"
+
+    assert waiting.wait_for(ask, look) == b"ready"
+    assert capsys.readouterr().err.splitlines() == ["queued, after 0 s", "loading, after 0 s"]
+
+
+def test_an_error_of_what_is_waited_for_is_raised() -> None:
+    def ask() -> bytes:
+        raise GatewayError("The model 'm' is unknown")
+
+    with pytest.raises(GatewayError, match="is unknown"):
+        waiting.wait_for(ask, lambda: "never asked")
 
 
 def test_the_table_of_models_shows_aliases_and_lengths(gateway: FakeGateway) -> None:

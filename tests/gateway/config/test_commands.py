@@ -28,10 +28,41 @@ def test_check_prints_the_effective_configuration(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file.write_text("")
-    assert run(monkeypatch, "check") == 0
+    assert run(monkeypatch, "check", "--all") == 0
     printed = capsys.readouterr()
     assert printed.out == effective(Config())
     assert printed.err == ""
+
+
+def test_check_prints_what_it_built_and_what_differs_from_the_defaults(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text('[backends.b]\nurl = "http://h"\npriority = 0\nrole = "decode"\n[routing]\nstrategy = "smrt"\n')
+    monkeypatch.setenv("ENGINEHOUSE_SERVER_PORT", "9000")
+    assert run(monkeypatch, "check") == 0
+    told, built, _, empty, *lines = capsys.readouterr().out.splitlines()
+    assert (told, empty) == ("# enginehouse.toml has no errors, and 1 warning.", "")
+    assert built.startswith("# Built without starting anything: 1 backend, 0 models to launch, ")
+    assert lines == [
+        "[server]",
+        'host = "127.0.0.1"',
+        "port = 9000",
+        "",
+        "[routing]",
+        'strategy = "smart"',
+        "weights = { priority = 50, load = 30, latency = 20 }",
+        "",
+        "[backends]",
+        'b = { url = "http://h", role = "decode" }',
+    ]
+
+
+def test_check_prints_a_page_without_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("ENGINEHOUSE_CONFIG")
+    assert run(monkeypatch, "check") == 0
+    assert capsys.readouterr().out.startswith("# There is no configuration file, and the environment has no errors.\n")
 
 
 def test_check_separates_warnings_from_errors(

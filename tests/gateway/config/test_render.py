@@ -23,6 +23,7 @@ from msgspec.inspect import (
 )
 
 from enginehouse.config.load import load_config
+from enginehouse.config.page import page
 from enginehouse.config.render import effective, json_schema
 from enginehouse.config.routing import RoutingSettings, WeightSettings
 from enginehouse.config.schema import (
@@ -132,6 +133,8 @@ def test_the_effective_configuration_reads_back_the_same(file: Path, config: Con
     file.write_bytes(effective(config).encode())
     secrets = [key.key for key in config.auth.keys] + [backend.api_key for backend in config.backends.values()]
     secrets += config.telemetry.headers.values()
+    assert load_config(file, {name: name for name in secrets}).config == config
+    file.write_bytes(page(config).encode())
     assert load_config(file, {name: name for name in secrets}).config == config
 
 

@@ -1,0 +1,67 @@
+"""A configuration as a page that people read: what differs from the defaults, an entry in each line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tomli_w
+from msgspec.inspect import DictType, ListType, StructType, Type
+
+from enginehouse.config.render import default_of, effective_data
+from enginehouse.config.schema import Config
+from enginehouse.config.shape import CONFIG, shape_of
+
+_ALWAYS = {("server", "host"), ("server", "port"), ("routing", "strategy"), ("routing", "weights")}
+"""Shown also if they are the defaults: where the gateway listens and how it decides."""
+
+
+def page(config: Config) -> str:
+    """``config`` as TOML without defaults. What may be a secret is masked."""
+    written = effective_data(config)
+    changed = _changed(CONFIG, written)
+    sections = []
+    for name, table in written.items():
+        told = changed.get(name, {})
+        shown = {key: told.get(key, table[key]) for key in table if key in told or (name, key) in _ALWAYS}
+        if shown:
+            sections.append(f"[{name}]\n{''.join(_lines(shown))}")
+    return "\n".join(sections)
+
+
+def _changed(type_: Type, written: Any) -> Any:
+    """What of ``written``, a value of ``type_`` as in the file, differs from the defaults."""
+    for kind in shape_of(type_).kinds:
+        if isinstance(kind, StructType) and isinstance(written, dict):
+            fields = {field.encode_name: field for field in kind.fields}
+            return {
+                key: _changed(fields[key].type, value) if key in fields else value
+                for key, value in written.items()
+                if key not in fields or value != default_of(fields[key])
+            }
+        if isinstance(kind, DictType) and isinstance(written, dict):
+            return {name: _changed(kind.value_type, item) for name, item in written.items()}
+        if isinstance(kind, ListType) and isinstance(written, list):
+            return [_changed(kind.item_type, item) for item in written]
+    return written
+
+
+def _lines(table: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in table.items():
+        yield f"{_key(key)} = {_inline(value)}\n"
+
+
+def _inline(value: Any) -> str:
+    """``value`` on one line; tables in an array on a line each."""
+    if isinstance(value, dict):
+        entries = ", ".join(f"{_key(key)} = {_inline(item)}" for key, item in value.items())
+        return f"{{ {entries} }}" if entries else "{}"
+    if isinstance(value, list):
+        items = [_inline(item) for item in value]
+        of_tables = value and all(isinstance(item, dict) for item in value)
+        return "[\n" + "".join(f"    {item},\n" for item in items) + "]" if of_tables else f"[{', '.join(items)}]"
+    return tomli_w.dumps({"_": value})[len("_ = ") : -1]
+
+
+def _key(key: str) -> str:
+    return tomli_w.dumps({key: 0})[: -len(" = 0\n")]
