@@ -42,6 +42,11 @@ class Upload:
         """How many bytes wait for the engine."""
         return len(self._held)
 
+    @property
+    def begun(self) -> bool:
+        """Whether an engine reads it."""
+        return self._connection is not None
+
     def add(self, piece: bytes) -> None:
         """Take the next piece."""
         self._held += self.framed(piece)
@@ -75,9 +80,10 @@ class Upload:
 
     def _send(self) -> None:
         connection = self._connection
-        if connection is not None and self._writable and self._held:
-            held, self._held = self._held, bytearray()
-            connection.write(held)  # this may end with ``set_writable``
+        while connection is not None and self._writable and self._held:
+            piece = self._held[:_MOST_HELD]
+            del self._held[:_MOST_HELD]
+            connection.write(piece)  # this may end with ``set_writable``
         if len(self._held) < _MOST_HELD and (connection is None or self._writable):
             self._room.set()
         else:

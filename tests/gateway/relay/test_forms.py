@@ -167,11 +167,43 @@ async def test_a_form_waits_for_its_engine_to_load(house: OpenGateway, engine: S
     client = await gateway.client()
     client.send(head(gateway, len(form)) + form)
     await loading.starting()
-    await gateway.until(lambda: held(gateway) >= 256 * 1024)
-    assert held(gateway) < 1 << 20
+    await gateway.until(lambda: held(gateway) == len(form))
     await loading.gets_ready()
     assert (await client.reply()).status == 200
     assert (await served.call()).body == form
+    await gateway.until(lambda: held(gateway) == 0)
+
+
+async def test_forms_that_wait_leave_half_of_the_memory_to_others(
+    house: OpenGateway, engine: StartEngine, launched: Launch
+) -> None:
+    served = await engine()
+    gateway = await house(served, server={"max_body_memory": 4 << 20})
+    loading = launched(gateway, "a")
+    form = beginning() + PIECE * 16 + END
+    client = await gateway.client()
+    client.send(head(gateway, len(form)) + form)
+    await loading.starting()
+    await gateway.until(lambda: held(gateway) > 2 << 20)
+    assert held(gateway) < (2 << 20) + (1 << 19)
+    await loading.gets_ready()
+    assert (await client.reply()).status == 200
+    assert (await served.call()).body == form
+
+
+@pytest.mark.parametrize("pieces", [8, 7], ids=["whole", "half-sent"])
+async def test_a_form_leaves_the_queue_with_its_client(
+    pieces: int, house: OpenGateway, engine: StartEngine, launched: Launch
+) -> None:
+    gateway = await house(await engine())
+    loading = launched(gateway, "a")
+    client = await gateway.client()
+    client.send(head(gateway, len(beginning()) + 8 * len(PIECE)) + beginning() + PIECE * pieces)
+    await loading.starting()
+    await gateway.until(lambda: held(gateway) == len(beginning()) + pieces * len(PIECE))
+    assert gateway.relay.live
+    client.close()
+    await gateway.until(lambda: not gateway.relay.live and held(gateway) == 0)
 
 
 async def test_an_engine_may_answer_before_it_has_all(house: OpenGateway, engine: StartEngine) -> None:

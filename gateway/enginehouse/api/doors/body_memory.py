@@ -32,6 +32,11 @@ class BodyMemory:
                 "(server.max_body_memory): send the request again later"
             )
 
+    @property
+    def is_scarce(self) -> bool:
+        """Whether more than half is taken. What need not be held yet then stays with its client."""
+        return bool(self.most) and self.held > self.most // 2
+
 
 class BodyShare:
     """What one body takes of the memory: ``size`` bytes so far."""

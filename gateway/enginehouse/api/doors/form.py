@@ -43,7 +43,8 @@ class _SmallFormDoor(AsgiDoor):
 class _UploadDoor(AsgiDoor):
     """The door for one form, which passes on to the engine while it arrives, once its model has arrived.
 
-    Until then it is gathered: clients do well to send ``model`` before the file.
+    Until then it is gathered: clients do well to send ``model`` before the file. While it waits for a place at the
+    engine it is gathered too, as long as there is memory: that its client left is seen only by reading.
     """
 
     def __init__(self, admission: Admission, length: int | None) -> None:
@@ -96,6 +97,7 @@ class _UploadDoor(AsgiDoor):
 
     async def _pass_on(self, receive: Receive, size: int, share: BodyShare) -> None:
         """Pass on what is left, as fast as the engine takes it. ``size``: of what came before, in bytes."""
+        memory = self._admission.body_memory
         more = True
         while more:
             message = await receive()
@@ -107,7 +109,8 @@ class _UploadDoor(AsgiDoor):
             share.take(len(piece))
             self._upload.add(piece)
             more = message.get("more_body", False)
-            await self._upload.room()
+            if self._upload.begun or memory.is_scarce:
+                await self._upload.room()
             if not self._upload.held:
                 share.give_back()
         self._upload.end()
