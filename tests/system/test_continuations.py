@@ -122,6 +122,30 @@ async def test_no_stream_breaks_whatever_its_engine_does() -> None:
                 ], kind
 
 
+@pytest.mark.parametrize(("kind", "most"), [("refuse", 4), ("unhealthy", 6)])
+async def test_streams_go_on_while_their_engine_takes_no_new_requests(kind: str, most: int) -> None:
+    """``most``: how many requests reach the engine: those before the fault, and those until a probe notices it."""
+    checks = '[checks]\ninterval = "1s"\nfailures = 1\n[routing]\nstrategy = "priority_only"\n'
+    with SimEngine("m", tpot="20ms") as first, SimEngine("m", tpot="20ms") as other:
+        tables = configuration({"a": first, "b": other}).replace('["m"]\n', '["m"]\npriority = 9\n')
+        with RunningGateway(checks + tables.replace("priority = 9", "priority = 1", 1)) as gateway:
+            gateway.until_health(a="healthy", b="healthy")
+            async with plain_httpx.AsyncClient(timeout=60) as client:
+                alone = [asyncio.ensure_future(Reader(number).read(client, other.url)) for number in range(8)]
+                readers = [Reader(number) for number in range(8)]
+                reading = [asyncio.ensure_future(each.read(client, gateway.url)) for each in readers[:4]]
+                await until(lambda: all(each.wire.count(b"data: ") > 5 for each in readers[:4]))
+                first.fault(kind)
+                reading += [asyncio.ensure_future(each.read(client, gateway.url)) for each in readers[4:6]]
+                await asyncio.to_thread(gateway.until_health, a="unhealthy")
+                reading += [asyncio.ensure_future(each.read(client, gateway.url)) for each in readers[6:]]
+                seen = await asyncio.gather(*reading)
+                whole = await asyncio.gather(*alone)
+            assert [each.answer for each in seen] == [each.answer for each in whole]
+            assert all(each.ended for each in seen)
+            assert 4 <= len(first.requests()) <= most
+
+
 @pytest.mark.slow
 async def test_if_every_engine_breaks_a_stream_ends_with_an_error_after_a_few_tries() -> None:
     with two_engines() as (first, other, gateway):
