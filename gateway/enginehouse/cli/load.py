@@ -17,14 +17,14 @@ from enginehouse.cli.waiting import wait_for
 _LOAD_TIMEOUT_S = 3600.0
 
 
-class _Status(msgspec.Struct):
+class _StateOf(msgspec.Struct):
     value: str
 
 
-class _ListedModel(msgspec.Struct):
+class _ModelState(msgspec.Struct):
     """The part of ``GET /v1/models/{id}`` that is told while one waits."""
 
-    status: _Status
+    status: _StateOf
 
 
 @click.command()
@@ -61,5 +61,5 @@ def unload(gateway: GatewayClient, model: str | None, force: bool, as_json: bool
 
 
 def _state(gateway: GatewayClient, model: str) -> str:
-    listed = gateway.read(gateway.get(f"/v1/models/{quote(model, safe='')}"), _ListedModel)
+    listed = gateway.read(gateway.get(f"/v1/models/{quote(model, safe='')}"), _ModelState)
     return f"{model} is {listed.status.value}"

@@ -18,6 +18,7 @@ from enginehouse.relay.continuation.restrictions import PATHS
 from enginehouse.relay.gathering.gathering_job import GatheringJob
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.upstream.upstream import Upstream
 
 _LONGEST_S = 3600.0
 """The time limit of an engine that has none."""
@@ -62,20 +63,22 @@ class HandOverJob(GatheringJob):
 
     async def _read_prompt(self, prefill: Candidate, body: bytes) -> msgspec.Raw | None:
         """Have ``prefill`` read the prompt; returns the parameters for the other engine, if it gives any."""
+        upstream = self.context.upstreams.get(prefill.backend)
+        if upstream is None:  # a reload has just removed it
+            return None
         place = _Place(self, prefill)
         prefill.load.begin()
         try:
             await place.granted_or_not
-            return await self._ask(prefill, prompt_request(one_token(body)))
+            return await self._ask(prefill, upstream, prompt_request(one_token(body)))
         except RequestError:
             return None
         finally:
             prefill.load.end()
             place.release()
 
-    async def _ask(self, prefill: Candidate, body: bytes) -> msgspec.Raw | None:
+    async def _ask(self, prefill: Candidate, upstream: Upstream, body: bytes) -> msgspec.Raw | None:
         context = self.context
-        upstream = context.upstreams[prefill.backend]
         began = perf_counter()
         try:
             client = Client(upstream, upstream.timeouts.first_byte or _LONGEST_S)

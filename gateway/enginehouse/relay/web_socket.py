@@ -111,8 +111,9 @@ class WebSocket(LiveRequest):
 
     async def _answer(self, door: WebSocketDoor, answer: ClientConnection | EngineResponse) -> tuple[int, str]:
         """Give the client the engine's answer and carry messages until the end; the final status and the outcome."""
-        route = self.route
-        assert route is not None
+        attempt = self._dispatch.attempt
+        assert attempt is not None
+        route = attempt.route
         origin = origin_lines(route.chosen.backend, route.model, route.reason.value)
         ours = [*read_lines(origin), (b"x-request-id", self.request_id)]
         if isinstance(answer, EngineResponse):
@@ -121,8 +122,7 @@ class WebSocket(LiveRequest):
         assert answer.response is not None
         self._engine = answer
         await door.accept(answer.subprotocol, [*headers_for_client(answer.response), *ours])
-        stall = self._job.context.upstreams[route.chosen.backend].timeouts.stall
-        self._pipe = WebSocketPipe(door, answer, stall)
+        self._pipe = WebSocketPipe(door, answer, attempt.upstream.timeouts.stall)
         await self._pipe.carry(self._stop)
         if self._stop.done():
             return self._stop.result().status, self._stop.result().code

@@ -21,7 +21,8 @@ from enginehouse.telemetry.record import AttemptRecord
 class WebSocketAttempt:
     """Holds a share of the backend's load and, where the backend has a queue, a queue slot until ``release``.
 
-    ``status``: of the engine's answer to the handshake; 0 until then.
+    ``status``: of the engine's answer to the handshake; 0 until then. ``upstream``: the backend's, which a reload may
+    remove from the configuration at any time.
     """
 
     def __init__(self, job: EngineJob, route: Route) -> None:
@@ -29,6 +30,7 @@ class WebSocketAttempt:
         self._began = perf_counter()
         self._granted_at = self._sent_at = self._opened_at = 0.0
         self.route = route
+        self.upstream = job.context.upstreams[route.chosen.backend]
         self.status = 0
         self.slot: QueueSlot | None = None
         route.chosen.load.begin()
@@ -50,10 +52,9 @@ class WebSocketAttempt:
                 raise error
             self._granted_at = perf_counter()
         self._sent_at = perf_counter()
-        upstream = job.context.upstreams[chosen.backend]
         try:
             answer = await open_web_socket(
-                upstream,
+                self.upstream,
                 job.call.target,
                 job.engine_headers,
                 job.request_id,

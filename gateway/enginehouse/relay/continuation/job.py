@@ -130,6 +130,9 @@ class ContinuationJob(Job):
 
     async def _find_way(self, route: Route) -> bytes:
         delivered, backend, way = self._stream, route.chosen.backend, self.way
+        upstream = self.context.upstreams.get(backend)
+        if upstream is None:
+            raise CannotContinue("the configuration no longer has it")
         driver = self.context.continuation.drivers[backend]
         delivered.read()
         if delivered.common is None and not delivered.why:
@@ -142,7 +145,7 @@ class ContinuationJob(Job):
             body = driver.continuable(delivered.path, delivered.body)
             continuation = Continuation(path=delivered.path, body=body, tokens=0, skip=delivered.progress.chars)
         else:
-            client = Client(self.context.upstreams[backend], _TIMEOUT_S)
+            client = Client(upstream, _TIMEOUT_S)
             continuation = await continuation_of(delivered, driver, client, exact=way is Way.TOKENS)
             if way is Way.TOKENS and not continuation.exact:  # the driver knows no tokens: this is the text already
                 self.way = self._ways.pop(0)

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from enginehouse.domain.errors import RequestError
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.upstream.upstream import Upstream
 
 _TIMEOUT_S = 5.0
 _LABEL = "backend"
@@ -42,18 +43,18 @@ class EngineMetrics:
         self._asking = None
 
     async def _ask_all(self) -> bytes:
-        names = [name for name, upstream in self._context.upstreams.items() if upstream.pool.origin.host]
-        pages = await asyncio.gather(*map(self._ask, names))
-        texts = {name: page for name, page in zip(names, pages, strict=True) if page}
+        upstreams = [upstream for upstream in self._context.upstreams.values() if upstream.pool.origin.host]
+        pages = await asyncio.gather(*map(_ask, upstreams))
+        texts = {upstream.name: page for upstream, page in zip(upstreams, pages, strict=True) if page}
         return await asyncio.to_thread(merged, texts)  # engines have thousands of lines
 
-    async def _ask(self, backend: str) -> str:
-        client = Client(self._context.upstreams[backend], _TIMEOUT_S)
-        try:
-            answer = await client.request("GET", "/metrics")
-        except RequestError:
-            return ""
-        return answer.body.decode(errors="replace") if answer.status == 200 else ""
+
+async def _ask(upstream: Upstream) -> str:
+    try:
+        answer = await Client(upstream, _TIMEOUT_S).request("GET", "/metrics")
+    except RequestError:
+        return ""
+    return answer.body.decode(errors="replace") if answer.status == 200 else ""
 
 
 def merged(texts: Mapping[str, str]) -> bytes:

@@ -1,0 +1,68 @@
+"""A reload may remove a backend while a request is on its way there."""
+
+from __future__ import annotations
+
+import msgspec
+
+from enginehouse import ReschedulingSettings, Role
+from enginehouse.domain.route import Route
+from enginehouse.interfaces.observers import Observer
+from tests.support.cluster_views import instance, view
+from tests.support.model_engine import Break, StartModelEngine
+from tests.support.scripted_engine import Cut
+from tests.support.seen_stream import read_stream
+from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
+from tests.support.streaming_model import stream
+from tests.support.waiting import within
+from tests.support.web_sockets import Dial, StartSocketEngine
+
+PATH = "/v1/completions"
+BODY: dict[str, object] = {"model": MODEL, "prompt": "Tell", "max_tokens": 40}
+VLLM = {"driver": "vllm"}
+
+
+class Removes(Observer):
+    """Removes the backend ``name`` from the configuration once a request is routed to ``routed``."""
+
+    def __init__(self, gateway: ServedGateway, name: str, routed: str) -> None:
+        self._gateway = gateway
+        self._name = name
+        self._routed = routed
+        gateway.gateway.observers.add(self)
+
+    def routed(self, request_id: str, requirements: object, route: Route) -> None:
+        if route.chosen.backend == self._routed:
+            del self._gateway.relay.context.upstreams[self._name]
+
+
+async def test_a_web_socket_opens(house: OpenGateway, socket_engine: StartSocketEngine, dial: Dial) -> None:
+    gateway = await house(await socket_engine())
+    Removes(gateway, "a", routed="a")
+    socket = await dial(gateway)
+    await socket.send("on")
+    assert await within(socket.recv()) == "on"
+
+
+async def test_a_broken_stream_goes_on_at_another_one(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    engines = [await model_engine() for _ in "abc"]
+    gateway = await house(*engines, backend=VLLM, routing={"strategy": "priority_only"})
+    Removes(gateway, "b", routed="b")
+    engines[0].breaks = [Break(5, Cut.RESET)]
+    reply = await gateway.ask(gateway.post({**BODY, "stream": True}, path=PATH))
+    whole = read_stream(b"".join(stream(PATH, msgspec.json.encode({**BODY, "stream": True}))))
+    assert read_stream(reply.body).answer == whole.answer
+    assert [len(engine.calls) for engine in engines] == [1, 0, 1]
+
+
+async def test_an_engine_reads_a_prompt_that_no_other_one_reads_for_it(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    reads, answers = await model_engine(), await model_engine()
+    gateway = await house(reads, answers, backend=VLLM, routing={"strategy": "llumnix_load"})
+    instances = (instance("a", role=Role.PREFILL), instance("b", role=Role.DECODE))
+    gateway.relay.context.router.on_view(view(*instances), ReschedulingSettings())
+    Removes(gateway, "a", routed="b")
+    reply = await gateway.ask(gateway.post(BODY, path=PATH))
+    assert (reply.status, reply.header("x-enginehouse-backend")) == (200, "b")
+    assert reads.calls == []
+    assert answers.asked() == BODY
