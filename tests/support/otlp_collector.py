@@ -62,10 +62,14 @@ class SpanCollector:
             for scope in group.scope_metrics:
                 self.metrics |= {metric.name: metric for metric in scope.metrics}
 
+    def read(self) -> list[CollectedSpan]:
+        """The spans so far."""
+        return list(self.spans)
+
     def until(self, holds: Callable[[list[CollectedSpan]], bool], timeout: float = 20.0) -> list[CollectedSpan]:
         """The spans, as soon as ``holds`` is true for them. Raises ``TimeoutError`` with their names."""
         end = time.monotonic() + timeout
-        while not holds(spans := list(self.spans)):
+        while not holds(spans := self.read()):
             if time.monotonic() > end:
                 raise TimeoutError(f"after {timeout:g} s there are only {[span.name for span in spans]}")
             time.sleep(0.02)

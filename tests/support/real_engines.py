@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 LLAMA_SERVER = "llama-server"
 TINY_GGUF = "tiny.gguf"
+PHOENIX_VERSION = "20.26.1"
 VLLM_VERSION = "0.32.0"
 VLLM_DIST_INFO = f"vllm-{VLLM_VERSION}+cpu.dist-info"
 
@@ -41,3 +42,14 @@ def find_vllm() -> Path | None:
     python = vllm_folder() / "bin" / "python"
     installed = vllm_folder().glob(f"lib/python*/site-packages/{VLLM_DIST_INFO}/METADATA")
     return python if any(installed) else None
+
+
+def phoenix_folder() -> Path:
+    """The virtual environment for Arize Phoenix."""
+    return engines_folder() / f"phoenix-{PHOENIX_VERSION}"
+
+
+def find_phoenix() -> Path | None:
+    """The program of Phoenix; ``None`` where ``make engines ENGINES=phoenix`` has not brought it."""
+    program = phoenix_folder() / "bin" / "phoenix"
+    return program if program.exists() else None

@@ -1,4 +1,4 @@
-"""Brings real engines into the user's cache, once: ``make engines ENGINES="llama-server vllm"``.
+"""Brings real engines, and a store of traces, into the user's cache: ``make engines ENGINES="llama-server phoenix"``.
 
 Tests that want an engine are skipped where this has not been run, or could not do its work.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 
 from tests.support.real_engines import engines_folder
-from tools.engines import llama_server, vllm
+from tools.engines import llama_server, phoenix, vllm
 
-_BRING = {"llama-server": llama_server.bring, "vllm": vllm.bring}
+_BRING = {"llama-server": llama_server.bring, "phoenix": phoenix.bring, "vllm": vllm.bring}
 
 
 def main(names: list[str]) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from enginehouse.relay.door import Door
-
-_MOST_KEPT = 256 * 1024
+from enginehouse.telemetry.trace_context import MOST_CAPTURED
 
 
 class CapturedDoor(Door):
@@ -34,4 +33,4 @@ class CapturedDoor(Door):
         self._door.abort()
 
     def _keep(self, chunk: bytes) -> None:
-        self._kept += chunk[: _MOST_KEPT - len(self._kept)]
+        self._kept += chunk[: MOST_CAPTURED - len(self._kept)]

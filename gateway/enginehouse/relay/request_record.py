@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from enginehouse.domain.errors import shortened
 from enginehouse.telemetry.exporter.messages import RawRecord
 from enginehouse.telemetry.record import AttemptRecord, Ending
-from enginehouse.telemetry.trace_context import Trace
+from enginehouse.telemetry.trace_context import MOST_CAPTURED, Trace
 
 if TYPE_CHECKING:
     from enginehouse.relay.job import Job
@@ -36,7 +36,7 @@ def request_record(
         ending,
         [_upstream_record(job, attempt) for attempt in attempts],
         _swaps(job, attempts),
-        job.body if captured is not None else b"",
+        job.body if captured is not None and len(job.body) <= MOST_CAPTURED else b"",
         bytes(captured) if captured is not None else b"",
     )
 

@@ -14,6 +14,8 @@ _SAMPLED = frozenset(b"13579bdf")
 """The last digit of the flags of a sampled trace."""
 SPANS_PER_ATTEMPT = 8
 """How many numbers the spans of one attempt may use."""
+MOST_CAPTURED = 256 * 1024
+"""The most bytes of a prompt, and of an answer, that a trace may have."""
 
 
 class Parent(NamedTuple):

@@ -13,6 +13,7 @@ from enginehouse.domain.errors import LoadFailed
 from enginehouse.telemetry.exporter.framing import frame, read_frame
 from enginehouse.telemetry.exporter.messages import RawBatch, RawRecord, RequestBatch, RequestRecord
 from enginehouse.telemetry.exporter.spans import SpanMaker
+from enginehouse.telemetry.trace_context import MOST_CAPTURED
 from tests.support.launched_engine import Launch
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
@@ -188,3 +189,14 @@ async def test_a_record_survives_the_pipe(house: OpenGateway, engine: StartEngin
     assert record.attempts[0].replica == written[13][0][1]
     assert record.ending == written[12]
     assert read_frame(pipe) is None
+
+
+async def test_a_long_prompt_and_odd_contents_are_left_out(house: OpenGateway, engine: StartEngine) -> None:
+    odd = [{"role": "assistant", "tool_calls": [1]}]
+    for messages in (odd, [{"role": "user", "content": "x" * MOST_CAPTURED}]):
+        gateway = await house(await engine(), telemetry=telemetry(capture_content=True))
+        records = Records(gateway)
+        await gateway.ask(gateway.post({"model": "m", "messages": messages}, SAMPLED))
+        root, *_ = await records.spans()
+        assert attribute(root, "http.response.status_code") == 200
+        assert attribute(root, "gen_ai.input.messages") is None

@@ -36,6 +36,13 @@ def traced(engine: SimEngine) -> Iterator[Traced]:
             yield Traced(gateway, collector)
 
 
+def test_spans_tell_their_kind_and_the_service(traced: Traced) -> None:
+    ask(traced.gateway, "m", trace="4af7651916cd43dd8448eb211c80319c")
+    spans = traced.collector.trace("4af7651916cd43dd8448eb211c80319c", "chat m", "route", "upstream")
+    assert [spans[name].kind for name in ("chat m", "route", "upstream")] == ["server", "internal", "client"]
+    assert {span.resource["service.name"] for span in spans.values()} == {"enginehouse"}
+
+
 def test_the_collector_gets_the_configured_headers(traced: Traced) -> None:
     ask(traced.gateway, "m", trace="5af7651916cd43dd8448eb211c80319c")
     traced.collector.trace("5af7651916cd43dd8448eb211c80319c", "chat m")

@@ -8,6 +8,6 @@
     destinations  OpenTelemetry's exporters, as the configuration and OTEL_* variables say
     spans         the spans of one request
     attributes    their attributes
-    content       prompts and answers, only with telemetry.capture_content
+    content       prompts and answers, only with telemetry.capture_content; streamed_content puts streams together
     metrics       the gateway's metrics in OpenTelemetry's form
 """

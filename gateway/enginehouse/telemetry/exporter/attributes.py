@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from enginehouse.domain.route import RouteDetails
-from enginehouse.telemetry.exporter.content import input_messages, output_messages
+from enginehouse.telemetry.exporter.content import answer_attributes, prompt_attributes
 from enginehouse.telemetry.exporter.messages import RequestRecord, UpstreamRecord
 from enginehouse.telemetry.record import SwapRecord, first_answered
 
@@ -35,7 +36,6 @@ def root_attributes(record: RequestRecord) -> Attributes:
     """Of a request's own span."""
     found: Attributes = {
         "gen_ai.provider.name": "enginehouse",
-        "gen_ai.request.stream": record.stream,
         "http.request.method": record.method,
         "http.response.status_code": record.ending.status,
         "url.path": record.path,
@@ -45,13 +45,16 @@ def root_attributes(record: RequestRecord) -> Attributes:
     }
     if operation := _OPERATIONS.get(record.path):
         found["gen_ai.operation.name"] = operation
+    if record.stream:
+        found["gen_ai.request.stream"] = True
     if record.requested:
         found["gen_ai.request.model"] = record.requested
     found.update(_token_attributes(record))
     found.update(_answer_attributes(record))
-    if record.question:
-        found["gen_ai.input.messages"] = input_messages(record.question)
-        found["gen_ai.output.messages"] = output_messages(record.answer, record.stream)
+    if record.question or record.answer:
+        with suppress(AttributeError, KeyError, TypeError):  # clients and engines may send anything
+            found.update(prompt_attributes(record.question))
+            found.update(answer_attributes(record.answer, record.stream))
     return found
 
 
@@ -72,7 +75,7 @@ def _answer_attributes(record: RequestRecord) -> Iterator[tuple[str, Any]]:
         yield "gen_ai.response.model", last.model
         yield "enginehouse.backend", last.backend
         yield "enginehouse.reason", last.reason
-        if first := first_answered(record.attempts).first_byte:
+        if record.stream and (first := first_answered(record.attempts).first_byte):
             yield "gen_ai.response.time_to_first_chunk", first - record.began
     if record.ending.status >= _FAILED or record.ending.outcome != "served":
         yield "error.type", record.ending.outcome if record.ending.outcome != "served" else str(record.ending.status)
@@ -94,7 +97,7 @@ def route_attributes(attempt: UpstreamRecord) -> Attributes:
     return found
 
 
-def upstream_attributes(attempt: UpstreamRecord) -> Attributes:
+def upstream_attributes(attempt: UpstreamRecord, stream: bool) -> Attributes:
     """Of the span of a call to an engine."""
     host, _, port = attempt.address.rpartition(":")
     found: Attributes = {
@@ -108,7 +111,7 @@ def upstream_attributes(attempt: UpstreamRecord) -> Attributes:
         found |= {"server.address": host.strip("[]"), "server.port": int(port)}
     if attempt.status:
         found["http.response.status_code"] = attempt.status
-    if attempt.first_byte:
+    if stream and attempt.first_byte:
         found["gen_ai.response.time_to_first_chunk"] = attempt.first_byte - attempt.sent
     if attempt.outcome != "served":
         found["error.type"] = str(attempt.status) if attempt.outcome == "answered" else attempt.outcome

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from opentelemetry.sdk.metrics.export import MetricExportResult
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 
 from enginehouse.telemetry.exporter.destinations import metric_exporter, resource, span_exporter
@@ -44,8 +45,9 @@ class ExportLoop:
         self._metrics.shutdown()
 
     def _export_requests(self, batch: RequestBatch) -> None:
-        spans = [span for record in batch.records for span in self._maker.spans(record, batch.epoch_ns)]
+        spans: list[ReadableSpan] = []
         try:
+            spans += [span for record in batch.records for span in self._maker.spans(record, batch.epoch_ns)]
             sent = self._spans.export(spans) is SpanExportResult.SUCCESS
         except Exception:
             _log.exception("Spans cannot be exported")

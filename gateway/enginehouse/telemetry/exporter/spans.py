@@ -103,7 +103,7 @@ class _RequestTrace:
         failed = attempt.outcome not in ("served", _MOVED, _OVERTAKEN) or attempt.status >= _CLIENT_FAILED
         status = Status(StatusCode.ERROR, attempt.outcome) if failed else Status()
         times = (attempt.sent, attempt.ended)
-        attributes = upstream_attributes(attempt)
+        attributes = upstream_attributes(attempt, self._record.stream)
         return self._child(number, UPSTREAM, "upstream", times, attributes, kind=SpanKind.CLIENT, status=status)
 
     def _child(
