@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from enginehouse.telemetry.exporter.messages import ExportSettings, RawRecord
-from enginehouse.telemetry.exporter_process import ExporterProcess
+from enginehouse.telemetry.exporter_process import ExporterProcess, epoch_ns
 from enginehouse.telemetry.record import Ending
 from tests.support.waiting import until
 
@@ -43,6 +43,12 @@ async def exporter(
 def add_batches(process: ExporterProcess, count: int) -> None:
     for _ in range(count * BATCH):
         process.add(record())
+
+
+def test_the_clocks_are_compared_where_nothing_came_between_them() -> None:
+    counter = iter([100, 900, 1000, 1002, 2000, 2500])
+    time_of_day = iter([50_900, 51_001, 52_000])
+    assert epoch_ns(lambda: next(time_of_day), lambda: next(counter)) == 50_000
 
 
 async def test_what_the_exporter_reports_is_counted() -> None:
