@@ -24,8 +24,9 @@ def run(*arguments: str) -> Result:
 
 def test_the_report_compares_the_gateway_with_its_engine_and_a_variant() -> None:
     before = psutil.Process().children()
-    result = run("--streams", "2", "--set", "routing.strategy=random", "--json")
+    result = run("--streams", "2", "--set", "routing.strategy=random", "--key", "planted-key", "--json")
     assert result.exit_code == 0, result.output
+    assert "planted-key" not in result.output
     report = json.loads(result.stdout)
     names = ["enginehouse", "routing.strategy=random", "direct"]
     assert (list(report["contenders"]), report["rounds"]) == (names, 2)

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families as families
 
+from enginehouse.telemetry.metric_list import ALL
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
 from tests.support import plain_httpx
@@ -60,6 +62,19 @@ def test_metrics_reach_the_collector_too(traced: Traced) -> None:
     times = traced.collector.metrics["enginehouse_request_duration_seconds"]
     assert times.unit == "s"
     assert all(sum(point.bucket_counts) == point.count for point in times.histogram.data_points)
+
+
+def test_the_page_has_the_listed_metrics_with_their_labels_and_no_others(traced: Traced) -> None:
+    ask(traced.gateway, "m")
+    found = {each.name: each for each in families(plain_httpx.get(f"{traced.gateway.url}/metrics").text)}
+    assert {name for name in found if not name.startswith("process_")} == {metric.name for metric in ALL}
+    assert {"process_cpu_seconds", "process_open_fds", "process_resident_memory_bytes"} <= set(found)
+    for metric in ALL:
+        family = found[metric.name]
+        assert (family.type, family.documentation) == (metric.kind, metric.text)
+        assert {frozenset(sample.labels) - {"le"} for sample in family.samples} <= {frozenset(metric.labels)}
+    seen = {name for name, family in found.items() if family.samples}
+    assert {"enginehouse_requests", "enginehouse_output_tokens", "enginehouse_build_info"} <= seen
 
 
 def test_the_metrics_of_all_engines_are_one_page(traced: Traced) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -28,13 +29,15 @@ class Watched(NamedTuple):
     """Where the planted texts must not be."""
 
 
-@pytest.fixture(scope="module")
-def watched() -> Iterator[Watched]:
+@pytest.fixture(scope="module", params=[("otlp", "text"), ("console", "json")], ids=["otlp", "console"])
+def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
     """A gateway after requests of all kinds, with everything that it told of them."""
+    traces, log_format = request.param
     with ExitStack() as stack, HttpCollector() as collector, SimEngine("m", api_key=ENGINE) as engine:
         config = f"""
 [telemetry]
-traces = "otlp"
+traces = "{traces}"
+log_format = "{log_format}"
 endpoint = "{collector.url}"
 headers = {{ x-key = "{COLLECTOR}" }}
 sample_ratio = 1.0
@@ -57,14 +60,17 @@ api_key = "{ENGINE}"
             )
             events = _Events(operator)
             errors = _ask_everything(gateway)
-            collector.until(lambda spans: sum(span.kind == "server" for span in spans) >= 5)
+            if traces == "otlp":
+                collector.until(lambda spans: sum(span.kind == "server" for span in spans) >= 5)
+            else:
+                gateway.until(lambda _: gateway.log.count("SpanKind.SERVER") >= 5)
             seen = {
                 "errors": errors,
                 "decisions": operator.get("/api/decisions").text,
                 "requests": operator.get("/api/requests").text,
                 "metrics": operator.get("/metrics").text,
                 "events": events.close(),
-                "traces": repr(collector.spans),
+                "traces": repr(collector.spans) if traces == "otlp" else gateway.log,
             }
             gateway.until(lambda _: gateway.log.count("enginehouse.access") >= 5)
             seen["log"] = gateway.log
@@ -130,11 +136,20 @@ def test_all_of_it_was_there(watched: Watched) -> None:
     assert '"chosen"' in watched.seen["decisions"]
     assert "request_finished" in watched.seen["events"]
     assert "chat m" in watched.seen["traces"]
-    assert " 401 " in watched.seen["log"]
-    assert "outcome=served" in watched.seen["log"]
+    assert " 401" in watched.seen["log"]
+    assert _served_lines(watched)
 
 
 def test_the_line_of_a_traced_request_names_its_trace(watched: Watched) -> None:
-    traces = {span.trace_id for span in watched.collector.spans}
-    served = [line for line in watched.seen["log"].splitlines() if "outcome=served" in line]
-    assert all(line.rpartition("trace_id=")[2] in traces for line in served)
+    traces = {span.trace_id for span in watched.collector.spans} or set(
+        re.findall(r'"trace_id": "0x([0-9a-f]{32})"', watched.seen["traces"])
+    )
+    for line in _served_lines(watched):
+        found = re.search(r'trace_id"?[=:]"?([0-9a-f]{32})', line)
+        assert found is not None
+        assert found[1] in traces
+
+
+def _served_lines(watched: Watched) -> list[str]:
+    """The lines of served requests, in either form."""
+    return [line for line in watched.seen["log"].splitlines() if re.search(r'outcome"?[=:]"?served', line)]
