@@ -31,7 +31,7 @@ def test_a_released_sequence_with_content_is_reused_from_its_end_and_after_block
     pool = BlockPool(6)
     blocks = pool.allocate(3)
     for block in blocks:
-        pool.store(block, 70 + block)
+        pool.store([block], [70 + block])
     pool.release(blocks)
     assert pool.allocate(5) == [4, 5, 3, 2, 1]
 
@@ -40,7 +40,7 @@ def test_content_that_was_released_first_is_reused_first() -> None:
     pool = BlockPool(5)
     first, second = pool.allocate(2), pool.allocate(2)
     for block in (*first, *second):
-        pool.store(block, 70 + block)
+        pool.store([block], [70 + block])
     pool.release(second)
     pool.release(first)
     assert pool.allocate(4) == [4, 3, 2, 1]
@@ -52,7 +52,7 @@ def test_blocks_without_content_are_reused_first_and_the_last_released_one_befor
 ) -> None:
     pool = BlockPool(6, reuse_uncached_first=reused_first)
     first, second = pool.allocate(2), pool.allocate(2)
-    pool.store(first[0], 77)
+    pool.store(first[:1], [77])
     pool.release(first)
     pool.release(second)
     assert pool.allocate(5) == order
@@ -71,7 +71,7 @@ def test_a_block_is_free_when_its_last_holder_lets_go() -> None:
 def test_content_is_found_until_its_block_is_handed_out_again() -> None:
     pool = BlockPool(2)
     (block,) = pool.allocate(1)
-    assert pool.store(block, 77)
+    assert pool.store([block], [77])
     pool.release([block])
     assert pool.find(77) == block
     assert pool.allocate(1) == [block]
@@ -82,7 +82,7 @@ def test_content_is_found_until_its_block_is_handed_out_again() -> None:
 def test_a_held_block_that_was_free_is_not_handed_out() -> None:
     pool = BlockPool(3)
     one, two = pool.allocate(2)
-    pool.store(two, 77)
+    pool.store([two], [77])
     pool.release([one, two])
     pool.hold([two])
     assert pool.allocate(1) == [one]
@@ -93,7 +93,7 @@ def test_a_held_block_that_was_free_is_not_handed_out() -> None:
 def test_content_in_several_blocks_is_found_until_the_last_of_them_is_reused(gone_first: int) -> None:
     pool = BlockPool(4)
     blocks = pool.allocate(3)
-    assert [pool.store(block, 77) for block in blocks] == [True, False, False]
+    assert [list(pool.store([block], [77])) for block in blocks] == [[0], [], []]
     order = [blocks[gone_first], *(block for block in blocks if block != blocks[gone_first])]
     for left, block in zip((2, 1, 0), order, strict=True):
         pool.release([block])
@@ -104,7 +104,7 @@ def test_content_in_several_blocks_is_found_until_the_last_of_them_is_reused(gon
 def test_the_pool_is_reset_only_while_nothing_is_held() -> None:
     pool = BlockPool(3)
     blocks = pool.allocate(1)
-    pool.store(1, 77)
+    pool.store([1], [77])
     assert not pool.reset()
     assert pool.find(77) == 1
     pool.release(blocks)

@@ -24,6 +24,8 @@ class Ticking:
         self.seen.append(self.loop.time())
         self.loop.call_later(0.25, self.seen.append, -self.loop.time())
 
+    def wait(self, until: float) -> None: ...
+
 
 @pytest.fixture
 def loop() -> VirtualLoop:

@@ -13,14 +13,18 @@ from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.kv.remote_blocks import Origin
 from enginehouse_sim.simulator.kv.transfer_worker import TransferWorker
 from enginehouse_sim.simulator.model.runner import ModelRunner
-from enginehouse_sim.simulator.model.timing import TimingRunner
+from enginehouse_sim.simulator.model.timing import TOKEN, TimingRunner
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.scheduler.staging_thread import StagingThread
+from enginehouse_sim.simulator.scheduler.steady import num_steady_steps, pass_steady_steps
 from enginehouse_sim.simulator.steps.load import StepLoad
 from enginehouse_sim.simulator.steps.models import StepModel
 
 IDLE_STEP = 0.001
 """The most seconds of a step in which no request could be scheduled: others may come meanwhile."""
+
+_MOST_FORESEEN = 128
+"""The most steps to foresee: a request that comes meanwhile makes them worthless."""
 
 
 class StepResult(NamedTuple):
@@ -67,6 +71,7 @@ class EngineCore:
         self._steps = steps
         self._ahead = 2 if scheduler.state.plans_ahead else 1
         self._launched: deque[_InFlightStep] = deque()
+        self._ends: list[float] = []  # of the steps in flight, and of those foreseen after them
         self._lock: AbstractContextManager[Any] = nullcontext()
         self._staging_thread: StagingThread | None = None
         if staging_thread:
@@ -140,6 +145,50 @@ class EngineCore:
             outputs = self.scheduler.update_from_output(scheduled, result)
         return StepResult(scheduled, outputs, seconds, load)
 
+    def foresee(self) -> Sequence[float]:
+        """The ends of the steps to come: of all but the last the outcome is known, unless a request comes or goes.
+
+        Called after ``begin_step``. Only cores that make no text, and move no keys and values, foresee more than one.
+        """
+        count = self._num_foreseen()
+        self._ends = ends = [step.ends_at for step in self._launched]
+        load, end = self._launched[-1].load, ends[-1]
+        for nth in range(1, count + 1):
+            end += self._steps.seconds(_later_load(load, nth))
+            ends.append(end)
+        return ends[: count + 1]
+
+    def pass_steps(self, count: int) -> None:
+        """Make the first ``count`` of the steps just foreseen, each as ``end_step`` and ``begin_step`` would."""
+        assert isinstance(self._runner, TimingRunner)
+        self._runner.pass_steps(count)
+        pass_steady_steps(self.scheduler.state, count, TOKEN)
+        self.now = self._ends[count - 1]
+        del self._ends[:count]
+        first, last = self._launched[0].scheduled.step + count, self._launched[-1]
+        self._launched = deque(
+            _InFlightStep(
+                self.scheduler.state.in_flight[step],
+                last.result,
+                ends_at,
+                _later_load(last.load, step - last.scheduled.step),
+            )
+            for step, ends_at in enumerate(self._ends[: self._ahead], first)
+        )
+
+    def _num_foreseen(self) -> int:
+        """The steps whose outcome is known: all requests decode in those in flight, and in the ones after them."""
+        is_plain = not (self.before_step or self._transfer_worker or self._staging_thread)
+        if not (is_plain and isinstance(self._runner, TimingRunner)):
+            return 0
+        running = [request.request_id for request in self.scheduler.state.running]
+        for step in self._launched:
+            if step.load.decodes != len(running) or step.load.prefill_tokens:
+                return 0
+            if list(step.scheduled.num_scheduled_tokens) != running:
+                return 0
+        return num_steady_steps(self.scheduler.state, _MOST_FORESEEN)
+
     def end_all_steps(self) -> None:
         """Process the results of all steps in flight at once."""
         while self._launched:
@@ -184,3 +233,12 @@ class EngineCore:
             self._staging_thread.wake()
         else:
             self.scheduler.staging.prepare()
+
+
+def _later_load(load: StepLoad, steps: int) -> StepLoad:
+    """The load so many steps later, while all requests decode."""
+    return StepLoad(
+        decodes=load.decodes,
+        active_kv_tokens=load.active_kv_tokens + steps * load.decodes,
+        total_kv_tokens=load.total_kv_tokens,
+    )

@@ -72,11 +72,12 @@ class BlockPool:
         blocks.extend(fresh)
         self._ref_counts.extend([1] * len(fresh))
         self._hashes.extend([None] * len(fresh))
-        while len(blocks) < count:
-            block, _ = self._freed.popitem(last=False)
-            if self._hashes[block] is not None:
+        freed, holders, hashes = self._freed, self._ref_counts, self._hashes
+        for _ in range(count - len(blocks)):
+            block, _ = freed.popitem(last=False)
+            if hashes[block] is not None:
                 self._evict(block)
-            self._ref_counts[block] = 1
+            holders[block] = 1
             blocks.append(block)
         return blocks
 
@@ -89,26 +90,35 @@ class BlockPool:
 
     def release(self, blocks: Sequence[int]) -> None:
         """Remove a reference from each of ``blocks``, last one first: vLLM evicts the tail of a sequence first."""
-        holders, hashes = self._ref_counts, self._hashes
+        holders, hashes, freed = self._ref_counts, self._hashes, self._freed
         uncached = []
         for block in reversed(blocks):
-            holders[block] -= 1
-            if not holders[block]:
-                if self._freed_uncached is None or hashes[block] is not None:
-                    self._freed[block] = None
-                else:
-                    uncached.append(block)
+            holders[block] = count = holders[block] - 1
+            if count:
+                continue
+            if hashes[block] is not None or self._freed_uncached is None:
+                freed[block] = None
+            else:
+                uncached.append(block)
         if uncached and self._freed_uncached is not None:
             self._freed_uncached.extend(reversed(uncached))
 
-    def store(self, block: int, content: int) -> bool:
-        """Make ``block`` findable by its content. Return ``True`` if the content is new."""
-        self._hashes[block] = content
-        if content in self._by_hash:
-            self._duplicates.setdefault(content, {})[block] = None
-            return False
-        self._by_hash[content] = block
-        return True
+    def store(self, blocks: Sequence[int], contents: Sequence[int]) -> Sequence[int]:
+        """Make ``blocks`` findable by their contents, which differ. Return the places of new contents in the list."""
+        hashes, by_hash = self._hashes, self._by_hash
+        for block, content in zip(blocks, contents, strict=True):
+            hashes[block] = content
+        if by_hash.keys().isdisjoint(contents):
+            by_hash.update(zip(contents, blocks, strict=True))
+            return range(len(blocks))
+        new = []
+        for place, (block, content) in enumerate(zip(blocks, contents, strict=True)):
+            if content in by_hash:
+                self._duplicates.setdefault(content, {})[block] = None
+            else:
+                by_hash[content] = block
+                new.append(place)
+        return new
 
     def reset(self) -> bool:
         """Drop all content hashes. Return ``False``, and do nothing, while a block has references."""

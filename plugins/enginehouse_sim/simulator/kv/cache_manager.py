@@ -150,6 +150,11 @@ class KvCacheManager:
         table = self._tables.get(request_id)
         return 0 if table is None else self.pool.count_unshared(table.blocks)
 
+    @property
+    def publishes_events(self) -> bool:
+        """Whether somebody is told of blocks stored and removed, step by step."""
+        return self._events is not None
+
     def publish_events(self) -> None:
         """Publish the events since the previous step; called when a step begins."""
         if self._events is not None:
@@ -204,10 +209,10 @@ class KvCacheManager:
         """Make the full blocks of the first ``num_tokens`` findable. Drafts are not part of ``request`` yet."""
         hashes = self._hasher.extend(request)
         first, end = table.num_cached, min(num_tokens // self._block_size, len(hashes))
-        for index in range(first, end):
-            is_new = self.pool.store(table.blocks[index], hashes[index])
-            if is_new and self._events is not None:
-                self._events.add(self._stored(request, index))
+        new = self.pool.store(table.blocks[first:end], hashes[first:end])
+        if self._events is not None:
+            for place in new:
+                self._events.add(self._stored(request, first + place))
         table.num_cached = max(first, end)
         table.caches_at = (table.num_cached + 1) * self._block_size
 

@@ -12,8 +12,9 @@ from enginehouse_sim.simulator.domain.outputs import (
 )
 from enginehouse_sim.simulator.steps.load import StepLoad
 
-_TOKEN = 1
-_SAMPLED = (_TOKEN,)
+TOKEN = 1
+"""The token that every request gets."""
+_SAMPLED = (TOKEN,)
 _NOTHING: tuple[int, ...] = ()
 
 
@@ -27,6 +28,11 @@ class TimingRunner:
         self.load = StepLoad()
         self._total_kv_tokens = total_kv_tokens
         self._requests: dict[str, list[int]] = {}  # the tokens known, and those of the prompt
+
+    def pass_steps(self, count: int) -> None:
+        """Execute ``count`` steps in which every request decodes."""
+        for length in self._requests.values():
+            length[0] += count
 
     def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
         """Execute one step."""

@@ -39,7 +39,7 @@ from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
 from enginehouse_sim.simulator.replay.figures.record import Record, RequestRecord
 from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.moves import Moves, PlayedRequest
-from enginehouse_sim.simulator.replay.played_engine import PlayedEngine, moment_of
+from enginehouse_sim.simulator.replay.played_engine import EngineOwner, Place, PlayedEngine, moment_of
 from enginehouse_sim.simulator.replay.played_llumlet import PlayedLlumlet
 from enginehouse_sim.simulator.replay.simulate import TOO_LONG
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest, prompt_of
@@ -81,7 +81,7 @@ class TracedRequest(InferenceRequest):
         )
 
 
-class GatewayReplay(VirtualEngines):
+class GatewayReplay(VirtualEngines, EngineOwner):
     """Plays the engines of a virtual gateway, which gets the requests of a trace.
 
     ``on_routed`` is called with the number of each request and its backend. ``record`` is complete after ``run``.
@@ -142,22 +142,42 @@ class GatewayReplay(VirtualEngines):
     # --- as the world of the loop
 
     def next_at(self) -> float:
-        step = self._steps[0][0] if self._steps else math.inf
-        return min(step, self._began + self._next[1].arrival) if self._next is not None else step
+        at = self._next_end()
+        if self._next is not None:
+            at = min(at, self._began + self._next[1].arrival)
+        return at if at == math.inf else min(at, self._began + self.record.moments.due)
 
     def advance(self) -> None:
         now, arrival = self._loop.time(), self._next
-        if arrival is not None and self._began + arrival[1].arrival <= now:
+        self.place = Place(now, -1)
+        if now >= self._began + self.record.moments.due:
+            self.record.moments.add(moment_of(now - self._began, list(self._engines.values()), self._gateway.waiting))
+        elif arrival is not None and self._began + arrival[1].arrival <= now:
             self._next = next(self._trace, None)
             self._submit(*arrival)
         else:
-            _, _, engine = heapq.heappop(self._steps)
+            engine = heapq.heappop(self._steps)[2]
+            self.place = Place(now, engine.index)
+            engine.catch_up()
             engine.end_step()
             self._begin_step(engine)
-        if now >= self.record.moments.due:
-            self.record.moments.add(moment_of(now - self._began, list(self._engines.values()), self._gateway.waiting))
         if not self._live and self._next is None and not self._end.done():
             self._end.set_result(None)
+
+    def wait(self, until: float) -> None:
+        self.place = Place(until, math.inf)
+
+    # --- as the owner of the engines
+
+    def first_token(self, request: RequestRecord) -> None:
+        request.subject.answered()
+
+    def ended(self, request: RequestRecord) -> None:
+        request.subject.ended()
+        self._live -= 1
+
+    def due_sooner(self, engine: PlayedEngine) -> None:
+        heapq.heappush(self._steps, (engine.due, engine.index, engine))
 
     # --- as the engines of the gateway
 
@@ -211,8 +231,10 @@ class GatewayReplay(VirtualEngines):
         return InstanceStatus(instance_id=backend, timestamp_ms=now_ms, **figures), metadata
 
     def output_tokens(self, request: VirtualRequest) -> int:
-        record = request.subject.record
-        return record.output_tokens if record is not None else 0
+        asked: PlayedRequest = request.subject
+        if asked.record is None or asked.engine is None:
+            return 0
+        return asked.engine.output_tokens(asked.record)
 
     async def move(self, request: VirtualRequest, destination: str) -> None:
         await self._moves.replay(request.subject, self._engines[destination])
@@ -232,7 +254,7 @@ class GatewayReplay(VirtualEngines):
         migrated_kv = MigratedKv() if copies else None
         sources = [migrated_kv] if migrated_kv is not None else []
         core = build_core(settings, sources=sources, store=self._store(backend, settings), makes_text=False)
-        return PlayedEngine(backend.name, core, self.record, _answered, self._ended, migrated_kv)
+        return PlayedEngine(backend.name, core, self.record, self, migrated_kv)
 
     def _store(self, backend: VirtualBackend, settings: CoreSettings) -> ExternalStore | None:
         """The store that all engines with the same models and blocks of the same size share."""
@@ -247,23 +269,22 @@ class GatewayReplay(VirtualEngines):
 
     def _begin_step(self, engine: PlayedEngine) -> None:
         if engine.busy and not engine.is_stepping:
-            heapq.heappush(self._steps, (engine.begin_step(), engine.index, engine))
+            engine.begin_step()
+            engine.look_ahead()
+            heapq.heappush(self._steps, (engine.due, engine.index, engine))
+
+    def _next_end(self) -> float:
+        """The end of the next step in which something is decided. Ends that are none any more are dropped."""
+        steps = self._steps
+        while steps and not (steps[0][2].is_stepping and steps[0][2].due == steps[0][0]):
+            heapq.heappop(steps)
+        return steps[0][0] if steps else math.inf
 
     def _submit(self, number: int, trace: TraceRequest) -> None:
         self._live += 1
         asked = PlayedRequest(trace, number, self._loop.time())
         self._gateway.submit(TracedRequest(trace, number, trace.model or self._model), asked)
 
-    def _ended(self, record: RequestRecord) -> None:
-        request: VirtualRequest = record.subject
-        request.ended()
-        self._live -= 1
-
     def _reject(self, code: str) -> None:
         self.record.reject(code)
         self._live -= 1
-
-
-def _answered(record: RequestRecord) -> None:
-    request: VirtualRequest = record.subject
-    request.answered()

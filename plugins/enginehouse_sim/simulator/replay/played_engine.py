@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
@@ -23,27 +25,47 @@ from enginehouse_sim.simulator.scheduler.state import SchedulerState
 from enginehouse_sim.simulator.server.telemetry.migration_slots import MigrationSlots
 
 
-def _ignore(request: RequestRecord) -> None:
-    pass
+class Place(NamedTuple):
+    """A place in the order of a replay's events: ``rank`` is the index of an engine, among those at this time."""
+
+    time: float
+    rank: float
+
+
+class EngineOwner:
+    """What a replay hears of its engines. ``place``: how far the replay is."""
+
+    place = Place(0.0, -1)
+
+    def first_token(self, request: RequestRecord) -> None:
+        """The request's first token is there."""
+
+    def ended(self, request: RequestRecord) -> None:
+        """The request's last token is there."""
+
+    def due_sooner(self, engine: PlayedEngine) -> None:
+        """The engine is ``due`` earlier than it was, because a request came or went."""
 
 
 class PlayedEngine:
     """Runs requests on an engine core, and records what happens.
 
-    The owner calls ``begin_step`` while the engine is ``busy``, and ``end_step`` at the time that it returned.
-    ``on_first_token`` and ``on_end`` are called for each request. ``migrated_kv``: a source of the core, for requests
-    that come with their KV. ``slots``: of migrations under way.
+    The owner calls ``begin_step`` while the engine is ``busy``, and ``end_step`` at the time ``due``. After
+    ``look_ahead``, steps in which nothing is decided need no call: they are made when somebody looks, up to the
+    ``place`` of the owner.
+    ``migrated_kv``: a source of the core, for requests that come with their KV. ``slots``: of migrations under way.
     """
 
     __slots__ = (
         "_began",
         "_core",
+        "_foreseen",
         "_last_end",
         "_live",
         "_migrated_kv",
-        "_on_end",
-        "_on_first_token",
+        "_owner",
         "_record",
+        "due",
         "index",
         "instance",
         "is_stepping",
@@ -55,8 +77,7 @@ class PlayedEngine:
         name: str,
         core: EngineCore,
         record: Record,
-        on_first_token: Callable[[RequestRecord], None] = _ignore,
-        on_end: Callable[[RequestRecord], None] = _ignore,
+        owner: EngineOwner,
         migrated_kv: MigratedKv | None = None,
     ) -> None:
         self.slots = MigrationSlots(core.scheduler.state.constants.token_capacity)
@@ -67,9 +88,10 @@ class PlayedEngine:
         self._core = core
         self._record = record
         self._live: dict[str, RequestRecord] = {}
-        self._on_first_token = on_first_token
-        self._on_end = on_end
+        self._owner = owner
         self._began = 0.0
+        self._foreseen: Sequence[float] = ()  # ends of steps, not made yet, in which nothing is decided
+        self.due = math.inf
         self._last_end = -1.0
         record.instances.append(self.instance)
 
@@ -80,7 +102,8 @@ class PlayedEngine:
 
     @property
     def state(self) -> SchedulerState:
-        """The scheduler's state, read-only."""
+        """The scheduler's state now, read-only."""
+        self.catch_up()
         return self._core.scheduler.state
 
     @property
@@ -121,6 +144,7 @@ class PlayedEngine:
 
     def detach(self, request_id: str) -> tuple[RequestState, RequestRecord]:
         """Remove a request without finishing it; return it, ready for another engine, and its record."""
+        self._interrupt()
         state = self.state.requests[request_id]
         detached = state.detached_copy()
         detached.block_hashes = list(state.block_hashes)  # tokens without a meaning cannot be hashed again
@@ -137,22 +161,39 @@ class PlayedEngine:
             or -(-request.num_tokens // state.constants.block_size) + 1 > state.kv_cache.num_free_blocks
         )
 
-    def owner(self, request_id: str) -> Any:
+    def subject(self, request_id: str) -> Any:
         """What a live request is to its owner; ``None`` for one that only reads ahead."""
         request = self._live[request_id]
         return None if isinstance(request, ReadAheadRecord) else request.subject
 
-    def begin_step(self) -> float:
-        """Begin a step; the time of its end."""
-        core = self._core
+    def output_tokens(self, request: RequestRecord) -> int:
+        """The tokens of the request's answer so far."""
+        self.catch_up()
+        return request.output_tokens
+
+    def begin_step(self) -> None:
+        """Begin a step, at whose end the engine is ``due``."""
         began = perf_counter()
-        seconds = core.begin_step()
+        self.due = self._core.now + self._core.begin_step()
         self._began = perf_counter() - began
         self.is_stepping = True
-        return core.now + seconds
+
+    def look_ahead(self) -> None:
+        """After ``begin_step``: be ``due`` later, at the end of the first step in which something is decided."""
+        if all(request.last_token == self._last_end for request in self._live.values()):
+            *self._foreseen, self.due = self._core.foresee()
+
+    def catch_up(self) -> None:
+        """Make the steps that ended before the owner's place."""
+        if self._foreseen:
+            now, rank = self._owner.place
+            count = (bisect_right if self.index < rank else bisect_left)(self._foreseen, now)
+            if count:
+                self._pass_steps(count)
 
     def end_step(self) -> SchedulerOutput:
-        """End the step that was begun."""
+        """End the step in flight. Only after ``catch_up`` this is the one that was ``due``."""
+        self._foreseen = ()
         core, record, live = self._core, self._record, self._live
         began = perf_counter()
         scheduled, outputs, seconds, _ = core.end_step()
@@ -176,7 +217,7 @@ class PlayedEngine:
                     request.first_token = now
                     if not request.is_read:
                         request.cached_tokens = output.num_cached_tokens
-                    self._on_first_token(request)
+                    self._owner.first_token(request)
                 request.last_token = now
                 request.output_tokens = known + len(output.new_token_ids)
                 if output.finish_reason is not None:
@@ -198,16 +239,43 @@ class PlayedEngine:
 
     def moment(self) -> tuple[int, int, float]:
         """The requests that run and that wait, and the share of blocks in use."""
+        self.catch_up()
         counts = self._core.scheduler.get_request_counts()
         kv_use = self._core.scheduler.state.kv_cache.usage
         self.instance.peak_kv_use = max(self.instance.peak_kv_use, kv_use)
         return counts.running, counts.waiting, kv_use
 
     def _begin(self, wanted: RequestState, request: RequestRecord, at: float) -> None:
+        self._interrupt()
         if not self._live and not self.is_stepping:
             self._core.wait_until(at)
         self._live[wanted.request_id] = request
         self._core.add_request(wanted)
+
+    def _interrupt(self) -> None:
+        """What was foreseen does not come: only the step in flight ends as planned."""
+        self.catch_up()
+        if self._foreseen:
+            self.due, self._foreseen = self._foreseen[0], ()
+            self._owner.due_sooner(self)
+
+    def _pass_steps(self, count: int) -> None:
+        """Make the next ``count`` of the steps in which nothing is decided."""
+        began = perf_counter()
+        ends, self._foreseen = self._foreseen[:count], self._foreseen[count:]
+        self._core.pass_steps(count)
+        instance, gaps, batch, last_end = self.instance, self._record.gaps, len(self._live), self._last_end
+        for end in ends:
+            instance.busy += end - last_end
+            gaps[round((end - last_end) * 1e6)] += batch
+            last_end = end
+        for request in self._live.values():
+            request.last_token = last_end
+            request.output_tokens += count
+        instance.steps += count
+        instance.batches += count * batch
+        self._last_end = last_end
+        self._note_cost(batch, count, perf_counter() - began)
 
     def _count(self, scheduled: SchedulerOutput, seconds: float, wall: float) -> None:
         instance, batch = self.instance, len(scheduled.num_scheduled_tokens)
@@ -216,11 +284,14 @@ class PlayedEngine:
         instance.preemptions += len(scheduled.preempted_req_ids)
         if batch:
             instance.busy += seconds
+        self._note_cost(batch, 1, wall)
+
+    def _note_cost(self, batch: int, steps: int, wall: float) -> None:
         cost = self._record.costs.get(batch)
         if cost is None:
-            self._record.costs[batch] = [1, wall]
+            self._record.costs[batch] = [steps, wall]
         else:
-            cost[0] += 1
+            cost[0] += steps
             cost[1] += wall
 
     def _end(self, request_id: str) -> None:
@@ -233,7 +304,7 @@ class PlayedEngine:
         instance.cached_tokens += request.cached_tokens
         instance.output_tokens += request.output_tokens
         self._record.finish(request)
-        self._on_end(request)
+        self._owner.ended(request)
 
 
 def moment_of(now: float, engines: list[PlayedEngine], queued: int) -> Moment:

@@ -51,7 +51,7 @@ class PlayedLlumlet(Migrator):
         return Migrated(moved=moved)
 
     def _chosen(self, migration: Migration, source: PlayedEngine) -> list[VirtualRequest]:
-        owners = {each.id: source.owner(each.id) for each in movable_requests(source.state)}
+        owners = {each.id: source.subject(each.id) for each in movable_requests(source.state)}
         if migration.requests:
             return [owner for owner in owners.values() if owner is not None and owner.id in migration.requests]
         budget = migration_budget(migration.rule, migration.value, source.state.constants.token_capacity)

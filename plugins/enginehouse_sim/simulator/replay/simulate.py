@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.replay.figures.record import Record, RequestRecord
 from enginehouse_sim.simulator.replay.figures.slo import Slo
-from enginehouse_sim.simulator.replay.played_engine import PlayedEngine, moment_of
+from enginehouse_sim.simulator.replay.played_engine import EngineOwner, Place, PlayedEngine, moment_of
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
 TOO_LONG = "invalid_request"
 """The error code of a request that its engine refuses."""
 
 
-class Replay:
+class Replay(EngineOwner):
     """Adds requests to one engine at their arrival; each step takes as long as the engine says.
 
-    ``record`` is complete when ``steps`` is exhausted.
+    ``record`` is complete after ``run``, or when ``steps`` is exhausted.
     """
 
     def __init__(self, trace: Iterable[TraceRequest], core: EngineCore, slo: Slo | None = None) -> None:
         self.record = Record(slo)
         self._arrivals = enumerate(trace)
         self._next = next(self._arrivals, None)
-        self._engine = PlayedEngine("engine", core, self.record)
+        self._engine = PlayedEngine("engine", core, self.record, self)
 
     @property
     def now(self) -> float:
@@ -34,12 +35,16 @@ class Replay:
 
     def run(self) -> Record:
         """Run the whole trace."""
-        for _ in self.steps():
+        for _ in self._steps(looks_ahead=True):
             pass
         return self.record
 
     def steps(self) -> Iterator[SchedulerOutput]:
-        """Make the steps, and yield the plan of each."""
+        """Make the steps one by one, and yield the plan of each."""
+        return self._steps(looks_ahead=False)
+
+    def _steps(self, *, looks_ahead: bool) -> Iterator[SchedulerOutput]:
+        """With ``looks_ahead``, steps in which nothing is decided are not yielded."""
         engine, moments = self._engine, self.record.moments
         while self._next is not None or engine.busy:
             if self._next is not None and (not engine.busy or self._next[1].arrival <= engine.now):
@@ -47,6 +52,11 @@ class Replay:
                 self._next = next(self._arrivals, None)
                 continue
             engine.begin_step()
+            if looks_ahead:
+                engine.look_ahead()
+                arrival = self._next[1].arrival if self._next is not None else math.inf
+                self.place = Place(min(arrival, moments.due), -1)
+                engine.catch_up()
             yield engine.end_step()
             if engine.now >= moments.due:
                 moments.add(moment_of(engine.now, [engine], 0))

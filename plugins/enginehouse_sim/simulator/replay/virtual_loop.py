@@ -18,6 +18,9 @@ class World(Protocol):
     def advance(self) -> None:
         """Let that event happen."""
 
+    def wait(self, until: float) -> None:
+        """All events until then, those at that time included, have happened."""
+
 
 class VirtualLoop(asyncio.SelectorEventLoop):
     """Where other loops wait for sockets, this one lets the ``world`` go on, and moves its clock to the next event.
@@ -59,6 +62,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             if until == math.inf:
                 raise RuntimeError("every task waits, and nothing will ever happen")
             self._now = until
+            if world is not None:
+                world.wait(until)
 
 
 class _Clockwork(selectors.DefaultSelector):

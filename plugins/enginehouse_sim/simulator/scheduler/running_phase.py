@@ -54,7 +54,7 @@ def _schedule_one(state: SchedulerState, plan: StepPlan, request: RequestState) 
     plan.add(request, num_new_tokens)
     plan.add_encoder_inputs(state.encoder_cache, request, encoder)
     plan.cached.append(CachedRequestData(request.request_id, False, block_ids, computed))
-    request.fast_path_until = _fast_path_until(state.constants, request, computed + num_new_tokens)
+    request.fast_path_until = fast_path_until(state.constants, request, computed + num_new_tokens)
     return True
 
 
@@ -106,7 +106,7 @@ def _take_drafts(plan: StepPlan, request: RequestState, num_new_tokens: int) -> 
     request.spec_token_ids = []
 
 
-def _fast_path_until(constants: SchedulerConstants, request: RequestState, computed: int) -> int:
+def fast_path_until(constants: SchedulerConstants, request: RequestState, computed: int) -> int:
     """Up to where single tokens need no new block, fill none, and reach no limit."""
     if constants.num_spec_tokens or request.mm_inputs or computed % constants.block_size == 0:
         return 0
