@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from enginehouse_sim.simulator.replay.figures.record import Record
 from enginehouse_sim.simulator.replay.figures.report import report
 from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
+from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
 from enginehouse_sim.simulator.replay.simulate import Replay
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 from enginehouse_sim.simulator.replay.traces.workload import Workload
@@ -49,6 +51,40 @@ def test_one_engine_behind_a_gateway_does_what_it_does_alone() -> None:
     assert 0 < alone.attained < 300
     for field in ("attained", "cached_tokens", "output_tokens", "times_to_first", "means", "durations", "gaps"):
         assert getattr(behind, field) == pytest.approx(getattr(alone, field)), field
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_looking_ahead_changes_nothing(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Neither alone nor behind a gateway, whose rescheduler looks at the engines and moves streams."""
+    workload = Workload(rate=30, lengths="20-400:1-200", prefix_sharing=0.3, seed=seed)
+    core = CoreSettings(profile="polynomial", constants=SchedulerConstants(total_gpu_blocks=300, max_num_seqs=300))
+    choices = engines(
+        3,
+        ("rescheduling.enabled", "true"),
+        ("rescheduling.policies", '["neutral_load"]'),
+        ("rescheduling.migrators", '["replay"]'),
+        ("rescheduling.neutral_load_threshold", "0.01"),
+        ("routing.strategy", "priority_only"),
+    )
+    ahead, _ = replayed(workload.requests(150), Setting(gateway=choices, core=core))
+    alone = Replay(workload.requests(150), build_core(core, makes_text=False)).run()
+    one_by_one = Replay(workload.requests(150), build_core(core, makes_text=False))
+    num_steps = sum(1 for _ in one_by_one.steps())
+    assert num_steps == sum(instance.steps for instance in alone.instances)
+    assert figures(alone) == figures(one_by_one.record)
+    monkeypatch.setattr(PlayedEngine, "look_ahead", lambda engine: None)
+    behind, _ = replayed(workload.requests(150), Setting(gateway=choices, core=core))
+    assert ahead.move_gaps
+    assert figures(ahead) == figures(behind)
+
+
+def figures(record: Record) -> dict[str, Any]:
+    """All that a record says of the virtual engines."""
+    measured = {"real_seconds", "costs", "moments"}
+    return {name: value for name, value in vars(record).items() if name not in measured} | {
+        "moments": record.moments.samples,
+        "costs": {batch: steps for batch, (steps, _) in record.costs.items()},
+    }
 
 
 def test_round_robin_takes_turns_and_smart_avoids_a_busy_engine() -> None:
