@@ -102,6 +102,8 @@ if _typing.TYPE_CHECKING:
     )
     from enginehouse.rescheduling.request_ids import gateway_request_id
     from enginehouse.rescheduling.selection import MIGRATION_ORDERS, MIGRATION_RULES, migration_budget, select_requests
+    from enginehouse.routing.prefixes.chunks import ChunkExtractor, chunks_of
+    from enginehouse.routing.prefixes.prefix_index import PrefixIndex
     from enginehouse.scheduling.kit.starvation import StarvationClaims
     from enginehouse.scheduling.kit.state import SchedulingState, SwapObstacle
     from enginehouse.scheduling.kit.swaps import SwapInFlight, SwapsInFlight
@@ -123,6 +125,7 @@ __all__ = [
     "CannotContinue",
     "Capabilities",
     "CapabilityMismatch",
+    "ChunkExtractor",
     "ClusterView",
     "ConfigError",
     "Continuation",
@@ -186,6 +189,7 @@ __all__ = [
     "Plan",
     "PluginError",
     "PluginFailed",
+    "PrefixIndex",
     "ProjectionParams",
     "QueueFull",
     "QueueTimeout",
@@ -239,6 +243,7 @@ __all__ = [
     "WeightedScorer",
     "WorstCaseProjection",
     "add_field",
+    "chunks_of",
     "continue_answer",
     "continue_ids",
     "continue_text",

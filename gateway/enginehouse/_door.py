@@ -194,6 +194,11 @@ _NAMES = {
         "migration_budget",
         "select_requests",
     ),
+    "enginehouse.routing.prefixes.chunks": (
+        "ChunkExtractor",
+        "chunks_of",
+    ),
+    "enginehouse.routing.prefixes.prefix_index": ("PrefixIndex",),
     "enginehouse.scheduling.kit.starvation": ("StarvationClaims",),
     "enginehouse.scheduling.kit.state": (
         "SchedulingState",

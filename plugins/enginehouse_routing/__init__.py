@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enginehouse import Extractor, Filter, Register, Scorer, Strategy, hookimpl
+from enginehouse_routing.cache_aware import CacheAware
 from enginehouse_routing.extractors import JsonModeExtractor, TokensExtractor, ToolsExtractor, VisionExtractor
 from enginehouse_routing.filters import CapabilitiesFilter, ContextLengthFilter, HealthFilter
 from enginehouse_routing.scorers import LatencyScorer, LoadScorer, PriorityScorer
@@ -42,3 +43,4 @@ def register_strategies(register: Register[Strategy]) -> None:
     register("round_robin", RoundRobin)
     register("priority_only", PriorityOnly)
     register("random", Random)
+    register("cache_aware", CacheAware)

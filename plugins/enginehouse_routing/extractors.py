@@ -34,7 +34,11 @@ class TokensExtractor(Extractor):
         requirements.estimated_tokens = characters // _CHARACTERS_PER_TOKEN
 
     def joined(self, following: Sequence[Extractor]) -> Extractor | None:
-        return PlainChatExtractor((self, *following)) if [type(each) for each in following] == _FOLLOWING else None
+        known = len(_FOLLOWING)
+        if [type(each) for each in following[:known]] != _FOLLOWING:
+            return None
+        plain = PlainChatExtractor((self, *following[:known]))
+        return EachInTurn((plain, *following[known:])) if following[known:] else plain
 
 
 class VisionExtractor(Extractor):
@@ -68,24 +72,35 @@ class JsonModeExtractor(Extractor):
 _FOLLOWING = [VisionExtractor, ToolsExtractor, JsonModeExtractor]
 
 
+class EachInTurn(Extractor):
+    """Runs several extractors, one after the other."""
+
+    def __init__(self, extractors: Sequence[Extractor]) -> None:
+        self._extractors = extractors
+
+    def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
+        for extractor in self._extractors:
+            extractor.extract(request, requirements)
+
+
 class PlainChatExtractor(Extractor):
     """Does the work of the others in one pass if a request is a chat of plain texts, as most are; else they do it."""
 
     def __init__(self, extractors: Sequence[Extractor]) -> None:
-        self._extractors = extractors
+        self._others = EachInTurn(extractors)
         self._json_mode = extractors[-1]
 
     def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
         body = request.body
         messages = body.messages
         if not messages or body.system or body.prompt or body.input or body.documents or body.query:
-            self._extract_each(request, requirements)
+            self._others.extract(request, requirements)
             return
         characters = 0
         for message in messages:
             content = message.content
             if type(content) is not str or message.type or message.text:
-                self._extract_each(request, requirements)
+                self._others.extract(request, requirements)
                 return
             characters += len(content)
         requirements.estimated_tokens = characters // _CHARACTERS_PER_TOKEN
@@ -93,10 +108,6 @@ class PlainChatExtractor(Extractor):
             requirements.needs_tools = True
         if body.response_format is not None or body.text is not None:
             self._json_mode.extract(request, requirements)
-
-    def _extract_each(self, request: InferenceRequest, requirements: Requirements) -> None:
-        for extractor in self._extractors:
-            extractor.extract(request, requirements)
 
 
 def _in_messages(messages: Sequence[Message]) -> int:

@@ -9,21 +9,24 @@ import msgspec
 
 from enginehouse import (
     Candidate,
+    ChunkExtractor,
     ClusterView,
     Extractor,
     InstanceView,
+    PrefixIndex,
     Requirements,
     ReschedulingSettings,
     Role,
+    chunks_of,
 )
 from enginehouse_rescheduling.float32 import float32
 from enginehouse_rescheduling.latency.predictor import LatencyPredictor
 from enginehouse_rescheduling.latency.prefill_progress import PrefillProgress
 from enginehouse_rescheduling.metrics import Circumstances, Metric, PromptFigures, metric
-from enginehouse_rescheduling.prefixes.chunks import CHUNK_TOKENS, ChunkExtractor, chunks_of
-from enginehouse_rescheduling.prefixes.index import PrefixIndex
 from enginehouse_rescheduling.strategies.by_figures import FREE, FULL, Rank, StrategyByFigures
 
+_CHUNK_TOKENS = 256
+"""As in Llumnix."""
 _MOST_CHUNKS = 4096
 """Chunks that are remembered of an engine that does not tell the size of its cache: a million tokens."""
 
@@ -66,7 +69,7 @@ class LlumnixLoad(StrategyByFigures):
         self._progress = PrefillProgress(config.progress_samples)
 
     def extractors(self) -> Sequence[Extractor]:
-        return [ChunkExtractor(self._config.cache_aware_min_tokens)] if self._config.cache_aware else []
+        return [ChunkExtractor(_CHUNK_TOKENS, self._config.cache_aware_min_tokens)] if self._config.cache_aware else []
 
     def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
         super().on_view(view, settings)
@@ -84,7 +87,7 @@ class LlumnixLoad(StrategyByFigures):
 
     def _figures(self, instance: InstanceView, requirements: Requirements) -> PromptFigures:
         tokens, chunks = requirements.estimated_tokens, chunks_of(requirements)
-        cached = min(tokens, self._prefixes.leading(instance.id, chunks) * CHUNK_TOKENS) if chunks else 0
+        cached = min(tokens, self._prefixes.leading(instance.id, chunks) * _CHUNK_TOKENS) if chunks else 0
         return PromptFigures(
             tokens=tokens,
             computed=self._progress.computed(instance, self._now_ms),
@@ -95,7 +98,7 @@ class LlumnixLoad(StrategyByFigures):
     def _place(self, candidate: Candidate, requirements: Requirements, *, prefill: bool, decode: bool) -> None:
         super()._place(candidate, requirements, prefill=prefill, decode=decode)
         if prefill and (instance := self._instances.get(candidate.backend)) is not None:
-            most = instance.status.num_total_gpu_tokens // CHUNK_TOKENS or _MOST_CHUNKS
+            most = instance.status.num_total_gpu_tokens // _CHUNK_TOKENS or _MOST_CHUNKS
             self._prefixes.note(instance.id, chunks_of(requirements), most)
 
 

@@ -1,0 +1,96 @@
+"""A prompt as a chain of chunks: two prompts have a chunk in common if they are equal up to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from enginehouse.domain.request import Body, InferenceRequest, Message, Part
+from enginehouse.domain.requirements import Requirements
+from enginehouse.interfaces.extractors import Extractor
+
+_CHARACTERS_PER_TOKEN = 4
+_MOST_CHUNKS = 2048
+"""What follows them is not told apart: hashing more would hold up the event loop."""
+_KEY = "routing.chunks"
+
+
+class ChunkExtractor(Extractor):
+    """Notes the chunks of prompts of at least ``least`` tokens, for a strategy that returns it from ``extractors``.
+
+    A chunk has ``tokens`` token ids, or four times as many characters of text. Only whole chunks count.
+    """
+
+    def __init__(self, tokens: int, least: int = 0) -> None:
+        self._tokens = tokens
+        self._least = least
+
+    def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
+        if requirements.estimated_tokens >= self._least:
+            pieces = (hash(piece) for piece in _pieces(request.body, self._tokens))
+            chain = accumulate(pieces, _chained, initial=hash(request.body.model))
+            requirements.extra[_KEY] = _Chunks(tuple(chain)[1:])
+
+
+class _Chunks:
+    """Explanations show how many there are."""
+
+    __slots__ = ("numbers",)
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self.numbers = numbers
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Chunks) and self.numbers == other.numbers
+
+    def __repr__(self) -> str:
+        return f"{len(self.numbers)} chunks"
+
+
+def chunks_of(requirements: Requirements) -> Sequence[int]:
+    """The chunks that ``ChunkExtractor`` noted, as numbers that mean the same in this process only."""
+    noted: _Chunks | None = requirements.extra.get(_KEY)
+    return noted.numbers if noted is not None else ()
+
+
+def _chained(before: int, piece: int) -> int:
+    return hash((before, piece))
+
+
+def _pieces(body: Body, tokens: int) -> Iterator[str | tuple[object, ...]]:
+    for prompt in (body.prompt, body.input):
+        if isinstance(prompt, list) and prompt and not isinstance(prompt[0], Message):
+            if isinstance(prompt[0], int):  # token ids; of several prompts none is looked up
+                yield from (tuple(prompt[end - tokens : end]) for end in _ends(len(prompt), tokens))
+            return
+    text, size = "".join(_texts(body)), _CHARACTERS_PER_TOKEN * tokens
+    yield from (text[end - size : end] for end in _ends(len(text), size))
+
+
+def _ends(length: int, size: int) -> range:
+    """The ends of the whole chunks."""
+    return range(size, min(length, _MOST_CHUNKS * size) + 1, size)
+
+
+def _texts(body: Body) -> Iterator[str]:
+    """The texts of a prompt in the order of chat templates: tools come first."""
+    yield from (bytes(tool).decode(errors="replace") for tool in body.tools or ())
+    yield from (text for text in (body.system, body.instructions, body.prompt, body.input) if isinstance(text, str))
+    if isinstance(body.system, list):
+        yield from _in_parts(body.system)
+    for given in (body.messages, body.input):
+        for message in given if isinstance(given, list) else ():
+            if isinstance(message, Message):
+                yield from _in_message(message)
+
+
+def _in_message(message: Message) -> Iterator[str]:
+    yield f"\n{message.role}\n"
+    if isinstance(message.content, str):
+        yield message.content
+    else:
+        yield from _in_parts(message.content or ())
+
+
+def _in_parts(parts: Sequence[Part]) -> Iterator[str]:
+    return (part.text for part in parts if part.text is not None)

@@ -1,1 +1,0 @@
-"""Which parts of prompts instances have read before."""
