@@ -100,7 +100,7 @@ if _typing.TYPE_CHECKING:
         WorstCaseProjection,
         project,
     )
-    from enginehouse.rescheduling.request_ids import gateway_request_id
+    from enginehouse.rescheduling.request_ids import gateway_request_ids
     from enginehouse.rescheduling.selection import MIGRATION_ORDERS, MIGRATION_RULES, migration_budget, select_requests
     from enginehouse.routing.prefixes.chunks import ChunkExtractor, chunks_of
     from enginehouse.routing.prefixes.prefix_index import PrefixIndex
@@ -249,7 +249,7 @@ __all__ = [
     "continue_text",
     "did_you_mean",
     "find_model_folders",
-    "gateway_request_id",
+    "gateway_request_ids",
     "guarded",
     "hookimpl",
     "metric_sums",

@@ -187,7 +187,7 @@ _NAMES = {
         "WorstCaseProjection",
         "project",
     ),
-    "enginehouse.rescheduling.request_ids": ("gateway_request_id",),
+    "enginehouse.rescheduling.request_ids": ("gateway_request_ids",),
     "enginehouse.rescheduling.selection": (
         "MIGRATION_ORDERS",
         "MIGRATION_RULES",

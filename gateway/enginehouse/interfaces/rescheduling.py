@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from enginehouse.config.rescheduling import ReschedulingSettings
-from enginehouse.domain.instance import ClusterView
+from enginehouse.domain.instance import ClusterView, InstanceView
 from enginehouse.domain.migration import Plan
 
 
@@ -21,6 +21,13 @@ class ReschedulingPolicy(ABC):
 
         Raise ``ConfigError`` for settings that the policy cannot work with.
         """
+
+    def reads_streams(self, instance: InstanceView) -> bool:
+        """Return whether ``plan`` reads the tokens of this instance's requests, or why they stay.
+
+        The gateway then reads their streams, which takes time. Otherwise it only knows the estimated length of prompts.
+        """
+        return False
 
     @abstractmethod
     def plan(self, view: ClusterView) -> Plan:

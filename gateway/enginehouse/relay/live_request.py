@@ -77,8 +77,18 @@ class LiveRequest(ABC):
         return None
 
     @property
+    def prompt_tokens(self) -> int | None:
+        """How many tokens a stream's prompt has; ``None`` if no engine has told."""
+        return None
+
+    @property
     def output_tokens(self) -> int | None:
         """How many tokens a stream's answer has so far; ``None`` if that is unknown."""
+        return None
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The most tokens of a stream's answer; ``None`` if that is unknown, or only the context limits it."""
         return None
 
     @property

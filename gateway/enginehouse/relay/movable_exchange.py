@@ -54,6 +54,16 @@ class MovableExchange(LiveRequest):
         return self._reply if waits else None
 
     @property
+    def prompt_tokens(self) -> int | None:
+        delivered = self._reply.delivered
+        return None if delivered is None else delivered.prompt_tokens
+
+    @property
+    def max_tokens(self) -> int | None:
+        delivered = self._reply.delivered
+        return None if delivered is None else delivered.max_tokens
+
+    @property
     def output_tokens(self) -> int | None:
         delivered = self._reply.delivered
         if delivered is None:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from time import perf_counter
 
 import msgspec
 
 from enginehouse.config.schema import HostSettings
-from enginehouse.domain.instance import ClusterView, InstanceAddress, InstanceView
+from enginehouse.domain.instance import ClusterView, InstanceAddress, InstanceStatus, InstanceView, RequestView
 from enginehouse.domain.replica import Health, ReplicaState
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.probing.status_puller import InstanceReport, Reports
 from enginehouse.fleet.backend_info import BackendStatus
 from enginehouse.rescheduling.clocks import REAL_CLOCKS, Clocks
-from enginehouse.rescheduling.live_figures import LiveAccount, LiveFigures, in_flight
+from enginehouse.rescheduling.live_figures import LiveAccount, LiveFigures, in_flight, waiting_at
 from enginehouse.rescheduling.reservations import NONE_RESERVED, reserve
 
 _SLICE = 50
 """Instances between two turns of the event loop: about 1 ms of work."""
+_READING_S = 0.001
+"""The time between two turns while streams are read; how much is to be read of each differs widely."""
 
 
 class Cluster:
@@ -37,16 +40,21 @@ class Cluster:
         self._reports = reports
         self._reserved = NONE_RESERVED
 
-    async def view(self, *, with_streams: bool = False) -> ClusterView:
-        """The cluster now. Other work of the event loop is done meanwhile. ``with_streams``: read streams' tokens."""
-        live, context = await self._live.by_instance(with_streams=with_streams), self._context()
+    async def view(self, reads_streams: Callable[[InstanceView], bool]) -> ClusterView:
+        """The cluster now. Other work of the event loop is done meanwhile.
+
+        ``reads_streams``: whether the streams of an instance are read, for the tokens of its requests.
+        """
+        live, context = await self._live.by_instance(), self._context()
         await asyncio.sleep(0)
         now, now_ms = self._clocks.seconds(), self._clocks.epoch_ms()
         instances: list[InstanceView] = []
         for place, backend in enumerate(context.fleet.backends(), start=1):
             if (report := self._reports.get(backend.name)) is not None:
                 host = context.config.hosts.get(backend.host, HostSettings())
-                instances.append(instance_view(backend, host, report, live.get(backend.name, ()), now))
+                figures = live.get(backend.name, ())
+                instance = instance_view(backend, host, report, figures, now)
+                instances.append(await _with_streams(instance, figures) if reads_streams(instance) else instance)
             if place % _SLICE == 0:
                 await asyncio.sleep(0)
         if context.config.rescheduling.adaptive_pd:
@@ -77,6 +85,26 @@ def instance_view(
         max_num_batched_tokens=metadata.max_num_batched_tokens,
         status=msgspec.structs.replace(status, schedulable=takes_requests),
         inflight=in_flight(live, backend.role, status, report.asked_at, now),
-        requests=tuple(each.request for each in live),
+        requests=_placed([each.request for each in live], status),
         address=InstanceAddress(ip=metadata.ip, llumlet_port=metadata.llumlet_port, kvt_port=metadata.kvt_port),
     )
+
+
+async def _with_streams(instance: InstanceView, live: Sequence[LiveFigures]) -> InstanceView:
+    """The instance with what the streams of its requests tell."""
+    requests: list[RequestView] = []
+    began = perf_counter()
+    for each in live:
+        requests.append(each.read())
+        if perf_counter() - began > _READING_S:
+            await asyncio.sleep(0)
+            began = perf_counter()
+    return msgspec.structs.replace(instance, requests=_placed(requests, instance.status))
+
+
+def _placed(requests: Sequence[RequestView], status: InstanceStatus) -> tuple[RequestView, ...]:
+    """The requests, of which those wait that the engine says so of."""
+    waiting = waiting_at(status)
+    if not waiting:
+        return tuple(requests)
+    return tuple(msgspec.structs.replace(each, running=False) if each.id in waiting else each for each in requests)

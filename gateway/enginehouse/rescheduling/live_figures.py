@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from time import perf_counter, time
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from enginehouse.domain.instance import InFlight, InstanceStatus, RequestView
 from enginehouse.domain.replica import Role
@@ -13,7 +16,7 @@ from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.live_request import LiveRequest
 from enginehouse.relay.relay import Relay
-from enginehouse.rescheduling.request_ids import gateway_request_id
+from enginehouse.rescheduling.request_ids import gateway_request_ids
 
 _FORGOTTEN_S = 10.0
 """After this, a request that no status shows counts as known to the engine, as in Llumnix."""
@@ -22,20 +25,21 @@ _SLICE = 100
 
 
 class LiveFigures(NamedTuple):
-    """A live request at an instance. ``sent_at``: when it was whole, in ``perf_counter`` seconds."""
+    """A live request at an instance. ``sent_at``: when it was whole, in ``perf_counter`` seconds.
+
+    ``read``: the request with what its stream tells: tokens, and why it stays.
+    """
 
     request: RequestView
     sent_at: float
+    read: Callable[[], RequestView]
 
 
 class LiveAccount(Protocol):
     """A gateway's account of its live requests."""
 
-    def at(self, instance: str) -> Sequence[LiveFigures]:
-        """The live requests at one instance, oldest first, with what their streams tell: tokens, and why one stays."""
-
-    async def by_instance(self, *, with_streams: bool = False) -> Mapping[str, Sequence[LiveFigures]]:
-        """All of them. Other work of the event loop is done meanwhile. ``with_streams``: as ``at`` does."""
+    async def by_instance(self) -> Mapping[str, Sequence[LiveFigures]]:
+        """The live requests of each instance, oldest first. Other work of the event loop is done meanwhile."""
 
 
 class LiveRequests:
@@ -51,16 +55,16 @@ class LiveRequests:
             if live.route is not None:
                 self._moved[request] = (live.route, destination)
 
-    def at(self, instance: str) -> Sequence[LiveFigures]:
-        placed = self._placed(self._oldest_first(), with_streams=True)
-        return [figures for backend, figures in placed if backend == instance]
+    def at(self, instance: str) -> Sequence[RequestView]:
+        """The live requests of one instance, oldest first, with what their streams tell."""
+        return [figures.read() for backend, figures in self._placed(self._oldest_first()) if backend == instance]
 
-    async def by_instance(self, *, with_streams: bool = False) -> Mapping[str, Sequence[LiveFigures]]:
+    async def by_instance(self) -> Mapping[str, Sequence[LiveFigures]]:
         found: dict[str, list[LiveFigures]] = {}
         live = self._oldest_first()
         await asyncio.sleep(0)
         for start in range(0, len(live), _SLICE):
-            for backend, figures in self._placed(live[start : start + _SLICE], with_streams=with_streams):
+            for backend, figures in self._placed(live[start : start + _SLICE]):
                 found.setdefault(backend, []).append(figures)
             await asyncio.sleep(0)
         known = {each.request.id for figures in found.values() for each in figures}
@@ -70,10 +74,8 @@ class LiveRequests:
     def _oldest_first(self) -> Sequence[LiveRequest]:
         return sorted(self._relay.live, key=lambda live: live.began)
 
-    def _placed(
-        self, requests: Iterable[LiveRequest], *, with_streams: bool = False
-    ) -> Iterator[tuple[str, LiveFigures]]:
-        """Each request that an engine has, with the backend. ``with_streams``: read what has passed of each stream."""
+    def _placed(self, requests: Iterable[LiveRequest]) -> Iterator[tuple[str, LiveFigures]]:
+        """Each request that an engine has, with the backend."""
         now, now_ms = perf_counter(), int(time() * 1000)
         for live in requests:
             route, needs = live.route, live.requirements
@@ -84,11 +86,27 @@ class LiveRequests:
                 model=route.chosen.model,
                 arrived_ms=now_ms - round((now - live.began) * 1000),
                 prompt_tokens=needs.estimated_tokens,
-                output_tokens=(live.output_tokens or 0) if with_streams else 0,
-                stays=live.stays if with_streams else None,
             )
             moved_from, destination = self._moved.get(view.id, (route, route.chosen.backend))
-            yield destination if moved_from is route else route.chosen.backend, LiveFigures(view, live.began)
+            figures = LiveFigures(view, live.began, partial(_read, live, view))
+            yield destination if moved_from is route else route.chosen.backend, figures
+
+
+def _read(live: LiveRequest, view: RequestView) -> RequestView:
+    """``view`` with what has passed of its stream."""
+    output = live.output_tokens
+    return msgspec.structs.replace(
+        view,
+        prompt_tokens=live.prompt_tokens or view.prompt_tokens,
+        output_tokens=output or 0,
+        max_tokens=live.max_tokens,
+        stays=live.stays,
+    )
+
+
+def waiting_at(status: InstanceStatus) -> frozenset[str]:
+    """The gateway's ids of the requests that wait at an engine, if it names them."""
+    return frozenset(id for each in status.waiting_requests for id in gateway_request_ids(each))
 
 
 def in_flight(
@@ -111,7 +129,8 @@ def _unseen(
     figures: Sequence[LiveFigures], status: InstanceStatus, asked_at: float, now: float
 ) -> Iterator[RequestView]:
     """As in Llumnix, by the ids of the status. Of an engine that names none, those sent after it was asked."""
-    seen = {gateway_request_id(each) for each in (*status.recent_waiting_requests, *status.waiting_requests)}
+    named = (*status.recent_waiting_requests, *status.waiting_requests)
+    seen = {id for each in named for id in gateway_request_ids(each)}
     for each in figures:
         unnamed = each.request.id not in seen and now - each.sent_at < _FORGOTTEN_S
         if unnamed if seen else each.sent_at > asked_at:

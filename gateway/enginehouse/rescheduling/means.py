@@ -26,7 +26,7 @@ class GatewayMeans:
         self._reports = reports
 
     def live(self, instance: str) -> Sequence[RequestView]:
-        return [each.request for each in self._live.at(instance)]
+        return self._live.at(instance)
 
     async def move(self, request: str, destination: str) -> None:
         await self._relay.move(request, destination)

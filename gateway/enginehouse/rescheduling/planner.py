@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from enginehouse.domain.errors import RequestError
-from enginehouse.domain.instance import ClusterView
+from enginehouse.domain.instance import ClusterView, InstanceView
 from enginehouse.domain.migration import DroppedPair, Migration, Plan
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.rescheduling import ReschedulingPolicy
@@ -28,6 +29,10 @@ class Planner:
     def __init__(self, policies: Sequence[PreparedPolicy]) -> None:
         self._policies = policies
 
+    def reads_streams(self, instance: InstanceView) -> bool:
+        """Whether a policy reads the tokens of the instance's requests. The log tells of one that fails."""
+        return any(_reads_streams(prepared, instance) for prepared in self._policies)
+
     def plan(self, view: ClusterView, recent: RecentMoves) -> Plan:
         """The migrations to carry out together. ``recent``: what the last migrations moved.
 
@@ -46,6 +51,12 @@ class Planner:
                 else:
                     migrations.append(kept)
         return Plan(migrations=tuple(migrations), dropped=tuple(dropped))
+
+
+def _reads_streams(prepared: PreparedPolicy, instance: InstanceView) -> bool:
+    with suppress(RequestError), plugin_errors(prepared.plugin):
+        return prepared.policy.reads_streams(instance)
+    return False
 
 
 def _run(prepared: PreparedPolicy, view: ClusterView) -> Plan:

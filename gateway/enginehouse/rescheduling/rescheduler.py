@@ -80,7 +80,7 @@ class Rescheduler:
         """The cluster now."""
         if not self._settings.enabled:
             await self._puller.pull()
-        return await self._cluster.view(with_streams=True)
+        return await self._cluster.view(lambda instance: True)
 
     def records(self) -> Sequence[MigrationRecord]:
         """The last migrations, oldest first."""
@@ -88,7 +88,7 @@ class Rescheduler:
 
     async def round(self) -> None:
         """Look, plan and move once."""
-        view = await self._cluster.view()
+        view = await self._cluster.view(self._planner.reads_streams)
         self._on_view(view, self._settings)
         if self._in_thread:
             plan = await asyncio.to_thread(self._planner.plan, view, self._recent)

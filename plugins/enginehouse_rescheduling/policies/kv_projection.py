@@ -46,6 +46,9 @@ class KvProjection(ReschedulingPolicy):
     def prepare(self, settings: ReschedulingSettings) -> None:
         self._settings = settings
 
+    def reads_streams(self, instance: InstanceView) -> bool:
+        return _has_blocks(instance) and _used_share(instance) >= self._config.ratio
+
     def plan(self, view: ClusterView) -> Plan:
         failed = failed_domain(view, self._settings.failover_domain, self._settings.instance_staleness)
         instances = [each for each in view.instances if each.id not in failed and _has_blocks(each)]

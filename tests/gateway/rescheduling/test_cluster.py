@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import pytest
@@ -13,12 +13,13 @@ from enginehouse import (
     ReplicaState,
     RequestView,
     Role,
-    gateway_request_id,
+    gateway_request_ids,
 )
-from enginehouse.config.schema import HostSettings
+from enginehouse.config.schema import Config, HostSettings
+from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.probing.status_puller import InstanceReport
 from enginehouse.fleet.backend_info import BackendStatus
-from enginehouse.rescheduling.cluster import instance_view
+from enginehouse.rescheduling.cluster import Cluster, instance_view
 from enginehouse.rescheduling.live_figures import LiveFigures, in_flight
 from enginehouse.rescheduling.reservations import NONE_RESERVED, Reservations, reserve
 from tests.support.cluster_views import instance
@@ -48,7 +49,8 @@ REPORT = InstanceReport(
 
 
 def live(name: str, age: float = 0.5, tokens: int = 10) -> LiveFigures:
-    return LiveFigures(RequestView(id=name, prompt_tokens=tokens), NOW - age)
+    view = RequestView(id=name, prompt_tokens=tokens)
+    return LiveFigures(view, NOW - age, lambda: msgspec.structs.replace(view, output_tokens=5))
 
 
 def count(figures: list[LiveFigures], role: Role = Role.NEUTRAL, **status: Any) -> InFlight:
@@ -64,6 +66,43 @@ def test_an_instance_has_labels_figures_and_requests() -> None:
     assert view.status.num_running_requests == 2
     assert [each.id for each in view.requests] == ["r"]
     assert view.inflight.num_inflight_dispatch_decode_requests == 1
+
+
+def test_a_request_waits_if_the_engine_says_so() -> None:
+    report = REPORT._replace(status=InstanceStatus(waiting_requests=("chatcmpl-w", "cmpl-x-0")))
+    view = instance_view(BACKEND, HostSettings(), report, [live("r"), live("w"), live("x")], NOW)
+
+    assert [each.running for each in view.requests] == [True, False, False]
+
+
+class Surroundings(NamedTuple):
+    """The fleet, the configuration and the live requests of a gateway with the instances ``a`` and ``b``."""
+
+    config: Config = Config()
+
+    @property
+    def fleet(self) -> Surroundings:
+        return self
+
+    def backends(self) -> list[BackendStatus]:
+        return [msgspec.structs.replace(BACKEND, name=name) for name in "ab"]
+
+    async def by_instance(self) -> dict[str, list[LiveFigures]]:
+        return {name: [live(f"{name}-{number}") for number in range(2)] for name in "ab"}
+
+
+async def test_streams_are_read_where_that_is_wanted() -> None:
+    around, report = Surroundings(), REPORT._replace(status=InstanceStatus(waiting_requests=("cmpl-b-1",)))
+    cluster = Cluster(lambda: cast(HostContext, around), around, {"a": REPORT, "b": report})
+    view = await cluster.view(lambda instance: instance.id == "b")
+
+    requests = [each for instance in view.instances for each in instance.requests]
+    assert [(each.id, each.output_tokens, each.running) for each in requests] == [
+        ("a-0", 0, True),
+        ("a-1", 0, True),
+        ("b-0", 5, True),
+        ("b-1", 5, False),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -122,10 +161,17 @@ def test_a_request_counts_by_the_role_of_its_instance(role: Role, prefill: int, 
 
 
 @pytest.mark.parametrize(
-    ("engine_id", "id"), [("cmpl-a", "a"), ("chatcmpl-a-1", "a-1"), ("a", "a"), ("resp_a", "resp_a")]
+    ("engine_id", "ids"),
+    [
+        ("cmpl-a", ["a"]),
+        ("cmpl-a-0", ["a-0", "a"]),
+        ("chatcmpl-a-b-1f", ["a-b-1f", "a-b", "a"]),
+        ("a+2", ["a+2", "a"]),
+        ("resp_a", ["resp_a"]),
+    ],
 )
-def test_the_gateways_id_of_an_engines_request(engine_id: str, id: str) -> None:
-    assert gateway_request_id(engine_id) == id
+def test_the_gateways_id_of_an_engines_request(engine_id: str, ids: list[str]) -> None:
+    assert gateway_request_ids(engine_id) == ids
 
 
 def busy(name: str, prompts: int, decodes: int) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse import ClusterView, DroppedPair, Migrated, Migration, Plan, ReschedulingPolicy, Role
+from enginehouse import ClusterView, DroppedPair, InstanceView, Migrated, Migration, Plan, ReschedulingPolicy, Role
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.rescheduling.planner import Planner, PreparedPolicy
 from enginehouse.rescheduling.recent_moves import RecentMoves
@@ -170,6 +170,42 @@ def test_an_instance_takes_as_many_tokens_as_it_says() -> None:
 @pytest.mark.parametrize("wrong", [None, RuntimeError("broken"), Plan(migrations=("ab",))])  # type: ignore[arg-type]
 def test_a_policy_that_fails_stops_no_other(wrong: Any) -> None:
     assert planned(wrong, [move("ab")]) == ([("a", "b")], [])
+
+
+class Reader(Scripted):
+    """Reads the streams of the instance that it is told, or fails."""
+
+    def reads_streams(self, instance: InstanceView) -> bool:
+        if isinstance(self._plan, Exception):
+            raise self._plan
+        return bool(instance.id == self._plan)
+
+
+def test_streams_are_read_if_a_policy_wants_to() -> None:
+    policies = [Reader(RuntimeError("broken")), Reader("a"), Reader("b")]
+    planner = Planner([PreparedPolicy(PluginId("rescheduling_policy", "p", "test"), each) for each in policies])
+    assert [planner.reads_streams(each) for each in ABC] == [True, True, False]
+
+
+class Witness(Scripted):
+    """Notes the views that it is given."""
+
+    def __init__(self) -> None:
+        super().__init__(Plan())
+        self.seen: list[ClusterView] = []
+
+    def plan(self, view: ClusterView) -> Plan:
+        self.seen.append(view)
+        return super().plan(view)
+
+
+def test_all_policies_of_a_round_see_the_same_figures() -> None:
+    policies = [Witness(), Witness()]
+    prepared = [PreparedPolicy(PluginId("rescheduling_policy", "p", "test"), each) for each in policies]
+    given = view(*ABC)
+    Planner(prepared).plan(given, RecentMoves(2))
+    assert all(seen is given for each in policies for seen in each.seen)
+    assert [len(each.seen) for each in policies] == [1, 1]
 
 
 def test_roles_are_the_policies_affair() -> None:

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
-from enginehouse import ClusterView, Migration, Plan, RequestView, ReschedulingSettings
+from enginehouse import ClusterView, InstanceView, Migration, Plan, RequestView, ReschedulingSettings
 from enginehouse.rescheduling.clocks import REAL_CLOCKS, Clocks
 from enginehouse.rescheduling.cluster import Cluster
 from enginehouse.rescheduling.dispatcher import MigrationDispatcher
@@ -28,12 +29,17 @@ class Recorder:
         self.notes: list[tuple[str, Any]] = []
         self.planned_in: threading.Thread | None = None
         self.pulled = 0
+        self.read: list[str] = []
 
     async def pull(self) -> None:
         self.pulled += 1
 
-    async def view(self, *, with_streams: bool = False) -> ClusterView:
+    async def view(self, reads_streams: Callable[[InstanceView], bool]) -> ClusterView:
+        self.read = [each.id for each in VIEW.instances if reads_streams(each)]
         return VIEW
+
+    def reads_streams(self, instance: InstanceView) -> bool:
+        return instance.id == "a"
 
     def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
         self.notes.append(("view", view))
@@ -72,6 +78,7 @@ async def test_a_round_looks_plans_in_a_thread_and_moves_what_is_live() -> None:
 
     assert parts.notes == [("view", VIEW), ("plan", VIEW), ("carry_out", (PLAN, VIEW))]
     assert parts.planned_in is not threading.main_thread()
+    assert parts.read == ["a"], "streams of an instance are read if a policy asks for it"
 
 
 async def test_engines_are_asked_for_a_view_only_while_nothing_asks_them_anyway() -> None:

@@ -46,6 +46,12 @@ def test_below_the_ratio_nothing_is_projected() -> None:
     assert plan(engine("a", 79, request("a", 79, left=1000)), engine("idle", 0)) == Plan()
 
 
+@pytest.mark.parametrize(("used", "reads"), [(79, False), (80, True)])
+def test_streams_are_read_from_the_ratio_on(used: int, reads: bool) -> None:
+    assert policy("kv_projection").reads_streams(engine("a", used)) is reads
+    assert not policy("neutral_load").reads_streams(engine("a", used))
+
+
 def test_blocks_of_other_requests_count() -> None:
     """Nine blocks are in use; the gateway knows of three of them."""
     full = engine("full", 90, request("a", 30))

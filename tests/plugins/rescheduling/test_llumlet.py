@@ -29,6 +29,8 @@ class Means:
     async def join(self, request: str, destination: str, engine_request: str) -> None:
         if request == "plain":
             raise CannotContinue("The engine cannot be asked")
+        if request != "r1":
+            raise NotFound(f"There is no live request '{request}'")
         self.joined.append((request, destination, engine_request))
 
     def moved_by_engine(self, request: str, destination: str) -> None:
@@ -60,7 +62,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, str]]:
         commands.append((command, address))
         if command.migration_type == "RATIO":
             return MigrateResponse(success=False, message="No request could be moved.")
-        return MigrateResponse(success=True, request_ids=["chatcmpl-r1", "cmpl-plain"])
+        return MigrateResponse(success=True, request_ids=["chatcmpl-r1-0-9f", "cmpl-plain", "other"])
 
     monkeypatch.setattr(migrator, "_send", send)
     return commands
@@ -71,8 +73,8 @@ async def test_the_destination_serves_the_rest_if_it_can_be_asked(sent: list[tup
     llumlet.prepare(means)
     migrated = await llumlet.migrate(ORDER)
 
-    assert migrated.moved == ("r1", "plain")
-    assert means.joined == [("r1", "b", "chatcmpl-r1")]
+    assert migrated.moved == ("r1", "plain", "other")
+    assert means.joined == [("r1", "b", "chatcmpl-r1-0-9f")]
     assert means.noted == [("plain", "b")], "its stream still comes through the source"
     [(command, address)] = sent
     assert address == "10.0.0.1:1"

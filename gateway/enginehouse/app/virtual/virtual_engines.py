@@ -56,6 +56,10 @@ class VirtualEngines(ABC):
         """How many tokens a live request has so far."""
         return 0
 
+    def max_tokens(self, request: VirtualRequest) -> int | None:
+        """The most tokens that it may have; ``None`` if only the context limits it."""
+        return None
+
     async def move(self, request: VirtualRequest, destination: str) -> None:
         """Have ``destination`` go on with a live request, as the migrator ``replay`` does; return when it is there.
 

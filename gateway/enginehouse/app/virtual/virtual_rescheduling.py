@@ -79,10 +79,11 @@ class VirtualAccount:
     def __init__(self, gateway: VirtualGateway) -> None:
         self._gateway = gateway
 
-    def at(self, instance: str) -> Sequence[LiveFigures]:
-        return self._by_instance().get(instance, ())
+    def at(self, instance: str) -> Sequence[RequestView]:
+        """The live requests of one instance, oldest first."""
+        return [each.request for each in self._by_instance().get(instance, ())]
 
-    async def by_instance(self, *, with_streams: bool = False) -> Mapping[str, Sequence[LiveFigures]]:
+    async def by_instance(self) -> Mapping[str, Sequence[LiveFigures]]:
         return self._by_instance()
 
     def _by_instance(self) -> Mapping[str, Sequence[LiveFigures]]:
@@ -100,8 +101,9 @@ class VirtualAccount:
             arrived_ms=int(request.began * 1000),
             prompt_tokens=request.requirements.estimated_tokens,
             output_tokens=self._gateway.engines.output_tokens(request),
+            max_tokens=self._gateway.engines.max_tokens(request),
         )
-        return LiveFigures(view, request.began)
+        return LiveFigures(view, request.began, lambda: view)
 
 
 class VirtualMeans:
@@ -114,7 +116,7 @@ class VirtualMeans:
         self._moving: set[str] = set()
 
     def live(self, instance: str) -> Sequence[RequestView]:
-        return [each.request for each in self._account.at(instance)]
+        return self._account.at(instance)
 
     async def move(self, request: str, destination: str) -> None:
         found = self._request(request)

@@ -16,7 +16,7 @@ from enginehouse import (
     NotFound,
     RequestError,
     UpstreamError,
-    gateway_request_id,
+    gateway_request_ids,
 )
 from enginehouse_rescheduling.migrators.instance_index import InstanceIndex
 
@@ -64,12 +64,16 @@ class Llumlet(Migrator):
 
     async def _join(self, engine_request: str, destination: str) -> str:
         """Get the rest of a stream from the destination, or if that cannot be, go on through the source."""
-        request = gateway_request_id(engine_request)
-        try:
-            await self._means.join(request, destination, engine_request)
-        except RequestError:
-            self._means.moved_by_engine(request, destination)
-        return request
+        whole, *others = gateway_request_ids(engine_request)
+        for request in (whole, *others):
+            try:
+                await self._means.join(request, destination, engine_request)
+            except NotFound:
+                continue
+            except RequestError:
+                self._means.moved_by_engine(request, destination)
+            return request
+        return whole
 
 
 def _no_llumlet(source: InstanceView) -> str:

@@ -236,6 +236,10 @@ class GatewayReplay(VirtualEngines, EngineOwner):
             return 0
         return asked.engine.output_tokens(asked.record)
 
+    def max_tokens(self, request: VirtualRequest) -> int:
+        most: int = max(1, request.subject.trace.output_length)
+        return most
+
     async def move(self, request: VirtualRequest, destination: str) -> None:
         await self._moves.replay(request.subject, self._engines[destination])
 
