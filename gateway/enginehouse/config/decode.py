@@ -96,7 +96,7 @@ class Decoder:
             if shape.hidden and isinstance(value, str):
                 refuse_mask(value, 'put the value itself here, or "${env:NAME}"')
             if shape.unit and _is_measure(shape, value):
-                return _MEASURES[shape.unit](str(value))
+                return _measure(shape, str(value))
         except ValueError as error:
             self.problems.append(Problem(path, str(error), getattr(error, "remedy", "")))
             return None
@@ -113,6 +113,15 @@ def _in_a_table(name: str, kind: StructType) -> str:
             if isinstance(inner, StructType) and name in (each.encode_name for each in inner.fields):
                 return f"write it below [{field.encode_name}]"
     return ""
+
+
+def _measure(shape: Shape, text: str) -> float:
+    """The number that ``text`` with a unit means. Raises ``ValueError`` if it is none, or too small."""
+    number = _MEASURES[shape.unit](text)
+    least = min((kind.ge or 0 for kind in shape.kinds if isinstance(kind, IntType | FloatType)), default=0)
+    if number < least:
+        raise ValueError(f"expected {least * 1000:g} ms or more, got {json.dumps(text)}")
+    return number
 
 
 def _is_measure(shape: Shape, value: Any) -> bool:

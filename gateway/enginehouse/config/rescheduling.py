@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from enginehouse.config.section import Duration, Positive, Section
+from enginehouse.config.section import Duration, Period, Positive, Section
 
 
 class ReschedulingSettings(Section, frozen=True):
@@ -16,7 +16,7 @@ class ReschedulingSettings(Section, frozen=True):
     mode: Annotated[
         Literal["colocated", "standalone"], Meta(description="run in the gateway, or in a process of its own")
     ] = "colocated"
-    interval: Annotated[Duration, Meta(description="time between two rounds")] = 0.5
+    interval: Annotated[Period, Meta(description="time between two rounds")] = 0.5
     policies: Annotated[list[str], Meta(description="policies to run, in order")] = field(
         default_factory=lambda: ["decode_load", "prefill_failover", "decode_failover", "neutral_failover"]
     )

@@ -15,6 +15,7 @@ from enginehouse.config.section import (
     Count,
     Duration,
     HiddenText,
+    Period,
     Port,
     Positive,
     ProgressForm,
@@ -81,7 +82,7 @@ class AuthSettings(Section, frozen=True):
 class CheckSettings(Section, frozen=True):
     """Health probes. Live requests count as well."""
 
-    interval: Annotated[Duration, Meta(description="time between two probes of one backend")] = 5
+    interval: Annotated[Period, Meta(description="time between two probes of one backend")] = 5
     timeout: Annotated[Duration, Meta(description="longest duration of one probe")] = 5
     failures: Annotated[Positive, Meta(description="consecutive failures that make a backend unhealthy")] = 3
     successes: Annotated[Positive, Meta(description="consecutive successes that make it healthy again")] = 2

@@ -9,6 +9,8 @@ from msgspec import Meta
 
 Duration = Annotated[float, Meta(ge=0, extra={"unit": "duration"})]
 """Seconds as a number; text with a unit in the file (``"30s"``)."""
+Period = Annotated[float, Meta(ge=0.001, extra={"unit": "duration"})]
+"""A duration between two actions: a millisecond at least."""
 ByteSize = Annotated[int, Meta(ge=0, extra={"unit": "size"})]
 """Bytes as a number; text with a unit in the file (``"24GiB"``)."""
 SecretText = Annotated[str, Meta(extra={"secret": True})]

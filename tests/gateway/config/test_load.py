@@ -29,6 +29,13 @@ def test_a_plain_number_is_a_size_in_bytes(load: Load) -> None:
     assert load("[server]\nmax_body = 4096").config.server.max_body == 4096
 
 
+@pytest.mark.parametrize("key", ["checks", "rescheduling"])
+@pytest.mark.parametrize(("value", "shown"), [("0", '"0"'), ('"0.5ms"', '"0.5ms"')])
+def test_what_is_repeated_needs_an_interval(refuse: Refuse, key: str, value: str, shown: str) -> None:
+    error = refuse(f"[{key}]\ninterval = {value}")
+    assert (error.key, error.problem) == (f"{key}.interval", f"expected 1 ms or more, got {shown}")
+
+
 def test_zero_is_a_duration_without_a_unit(load: Load) -> None:
     assert load("[timeouts]\nconnect = 0").config.timeouts.connect == 0
 
