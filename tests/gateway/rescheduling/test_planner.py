@@ -58,6 +58,11 @@ def test_the_exact_reverse_of_an_earlier_pair_is_dropped() -> None:
     )
 
 
+def test_pairs_with_one_end_in_common_are_kept() -> None:
+    """One source to two destinations, two sources to one, and chains, as in Llumnix."""
+    assert planned([move("ab"), move("ac"), move("cb")]) == ([("a", "b"), ("a", "c"), ("c", "b")], [])
+
+
 def test_a_pair_is_planned_once() -> None:
     assert planned([move("ab", "first")], [move("ab", "second")]) == ([("a", "b")], ["first moves the same way"])
 

@@ -89,6 +89,28 @@ async def test_engines_are_asked_for_a_view_only_while_nothing_asks_them_anyway(
     assert parts.pulled == 1
 
 
+@pytest.mark.parametrize(
+    ("settings", "notes"),
+    [
+        ({"enabled": True, "mode": "standalone"}, [("asked every", 0.5)]),
+        ({"mode": "standalone"}, []),
+        ({"mode": "colocated"}, []),
+    ],
+)
+def test_engines_are_asked_for_a_process_that_plans_elsewhere(settings: dict[str, Any], notes: list[Any]) -> None:
+    loop, parts = VirtualLoop(), Recorder()
+
+    async def run() -> None:
+        parts.rescheduler(ReschedulingSettings(**settings), Clocks(loop.time, loop.time)).start()
+        await asyncio.sleep(5)
+
+    try:
+        loop.run_until_complete(run())
+    finally:
+        loop.close()
+    assert parts.notes == notes
+
+
 def test_rounds_begin_after_each_interval_and_never_overlap() -> None:
     loop = VirtualLoop()
     parts, began = Recorder(), list[float]()

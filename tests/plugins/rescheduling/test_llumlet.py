@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from enginehouse import CannotContinue, EngineClient, InstanceAddress, Migration, NotFound, RequestView
+from enginehouse import CannotContinue, EngineClient, InstanceAddress, Migration, NotFound, RequestView, UpstreamError
 from enginehouse_rescheduling.migrators.llumlet import migrator
 from enginehouse_rescheduling.migrators.llumlet.llumlet_pb2 import MigrateResponse
 from tests.support.cluster_views import instance, view
@@ -89,6 +90,30 @@ async def test_a_source_that_moves_nothing_is_an_error(sent: list[tuple[Any, str
     with pytest.raises(NotFound, match="moved nothing: No request could be moved"):
         await llumlet.migrate(ratio)
     assert sent[0][0].kv_cache_usage_ratio == 0.5
+
+
+async def test_a_llumlet_that_is_gone_is_an_error_with_its_code() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # listens, and closes at once
+        port = taken.getsockname()[1]
+    with pytest.raises(UpstreamError, match=f"The llumlet at 127.0.0.1:{port} failed: UNAVAILABLE: "):
+        await migrator._send(migrator._command(ORDER, ADDRESSES["b"]), f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize(
+    ("rule", "value", "field", "sent"),
+    [
+        ("NUM_REQ", -1, "num_reqs", -1),
+        ("TOKEN", 1024.9, "num_tokens", 1024),
+        ("RATIO", 0.25, "kv_cache_usage_ratio", 0.25),
+    ],
+)
+def test_a_command_names_both_ends_and_one_value(rule: str, value: float, field: str, sent: float) -> None:
+    order = Migration(policy="p", source="a", destination="b", rule=rule, order="LR", value=value, requests=("r",))
+    command = migrator._command(order, ADDRESSES["b"])
+    assert (command.src_engine_id, command.dst_engine_id) == ("a", "b")
+    assert command.WhichOneof("migration_value") == field
+    assert getattr(command, field) == sent
+    assert list(command.request_ids) == ["r"]
 
 
 def test_both_instances_need_addresses() -> None:

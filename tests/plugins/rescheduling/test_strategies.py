@@ -183,3 +183,23 @@ def test_with_adaptive_pd_reserved_instances_keep_to_their_part(tmp_path: Path) 
     )
 
     assert both(made) == ("a", "b")
+
+
+def test_with_adaptive_pd_the_reserved_of_equals_reads(tmp_path: Path) -> None:
+    made = adaptive(tmp_path, prompts("a", 0), prompts("b", 0, reserved=Role.PREFILL), prompts("c", 0))
+
+    assert both(made)[0] == "b"
+
+
+def test_with_adaptive_pd_an_instance_with_prompts_to_read_does_not_answer(tmp_path: Path) -> None:
+    """The target of 42.5 ms per token also limits how long its prompts may take."""
+    behind = decodes("b", 59, 5900, num_uncomputed_tokens_all_waiting_prefills=50)
+    made = adaptive(tmp_path, prompts("a", 0), behind, decodes("c", 39, 3900))
+
+    assert both(made) == ("a", "c")
+
+
+def test_with_adaptive_pd_the_instance_reserved_for_decode_answers_before_fuller_ones(tmp_path: Path) -> None:
+    reserved = decodes("c", 9, 900, reserved=Role.DECODE)
+
+    assert both(adaptive(tmp_path, prompts("a", 0), decodes("b", 59, 5900), reserved)) == ("a", "c")

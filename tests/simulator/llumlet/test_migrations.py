@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -165,6 +166,19 @@ def test_a_command_that_makes_no_sense(instance: Start, rule: str, order: str, v
     with pytest.raises(grpc.RpcError) as error:
         source.migrate(source, rule, order, **value)
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_one_command_at_a_time(instance: Start, stream: Open) -> None:
+    """The second one comes while the first one copies a cache over a slow link."""
+    source, destination = instance(kv_bandwidth=1e8), instance()
+    reader = stream(source, 2000)
+    reader.until(pieces=20)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(source.migrate, destination)
+        until(lambda: source.status()["num_migrate_out_reqs"] == 1)
+        second = source.migrate(destination)
+        assert (second.success, second.message) == (False, "Another migration is under way.")
+        assert first.result().success
 
 
 def test_nothing_to_move(instance: Start) -> None:
