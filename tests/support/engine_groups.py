@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import signal
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ import psutil
 
 from enginehouse.testing.gateway import RunningGateway
 from enginehouse_local.launcher import ENGINE
+
+_RUN_S, _PAUSE_S = 0.001, 0.049
 
 
 class EngineGroup:
@@ -62,22 +64,30 @@ def held_still(*groups: EngineGroup) -> Iterator[None]:
                 group.go_on()
 
 
-@asynccontextmanager
-async def slow_motion(*groups: EngineGroup) -> AsyncIterator[None]:
-    """Let engines run only 2 of every 20 ms, so that an answer takes long enough for the test's next steps."""
+@contextmanager
+def slow_motion(*groups: EngineGroup) -> Iterator[None]:
+    """Let engines run only 1 of every 50 ms, so that an answer takes long enough for the test's next steps.
 
-    async def toggle() -> None:
-        while True:
-            with held_still(*groups):
-                await asyncio.sleep(0.018)
-            await asyncio.sleep(0.002)
+    A thread of its own counts the time, because the event loop is late where the machine is busy.
+    """
+    over = threading.Event()
 
-    toggling = asyncio.ensure_future(toggle())
+    def toggle() -> None:
+        with held_still(*groups):
+            while not over.wait(_PAUSE_S):
+                for group in groups:
+                    group.go_on()
+                over.wait(_RUN_S)
+                for group in groups:
+                    group.stand_still()
+
+    toggling = threading.Thread(target=toggle)
+    toggling.start()
     try:
         yield
     finally:
-        toggling.cancel()
-        await asyncio.wait([toggling])
+        over.set()
+        toggling.join()
 
 
 async def live(http: httpx.AsyncClient, gateway: RunningGateway) -> dict[str, Any]:

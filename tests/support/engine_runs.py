@@ -49,10 +49,10 @@ async def drains(gateway: RunningGateway, backend: str, model: str, tokens: int)
     assert (refused.status_code, served.status_code) == (503, 200)
 
 
-def embeds(gateway: RunningGateway, model: str) -> None:
+def embeds(gateway: RunningGateway, model: str, timeout: float = 60) -> None:
     """Two texts have two vectors of the same size, and the same text has the same one."""
     body = {"model": model, "input": ["hello world", "a story", "hello world"]}
-    answer = post(f"{gateway.url}/v1/embeddings", json=body, timeout=60)
+    answer = post(f"{gateway.url}/v1/embeddings", json=body, timeout=timeout)
     assert answer.status_code == 200, answer.text
     first, other, again = (each["embedding"] for each in answer.json()["data"])
     assert len(first) == len(other) > 1

@@ -17,7 +17,7 @@ from enginehouse.testing import check_driver
 from enginehouse.testing.gateway import RunningGateway
 from enginehouse_llamacpp import LlamaCppRouterDriver
 from tests.support.plain_httpx import get, post
-from tests.support.real_engines import find_llama_server
+from tests.support.real_gateways import llama_server
 
 pytestmark = pytest.mark.engine
 
@@ -25,9 +25,7 @@ pytestmark = pytest.mark.engine
 @pytest.fixture(scope="module")
 def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a router with the models ``a``, ``b`` and ``broken``, none of them loaded."""
-    engine = find_llama_server()
-    if engine is None:
-        pytest.skip("no llama-server is installed: run `make engines`")
+    engine = llama_server()
     folder = tmp_path_factory.mktemp("models")
     for name in "ab":
         shutil.copy(engine.model, folder / f"{name}.gguf")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import openai
@@ -13,7 +12,7 @@ from enginehouse.testing import check_driver
 from enginehouse.testing.gateway import RunningGateway
 from enginehouse_llamacpp import LlamaCppDriver
 from tests.support.engine_runs import drains, embeds, shows_metrics, stops_for_a_client_that_leaves
-from tests.support.real_engines import find_llama_server
+from tests.support.real_gateways import llama_server, llama_table, ready_gateway
 
 pytestmark = pytest.mark.engine
 
@@ -22,32 +21,17 @@ HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello wo
 
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[RunningGateway]:
-    engine = find_llama_server()
-    if engine is None:
-        pytest.skip("no llama-server is installed: run `make engines`")
+    engine = llama_server()
     config = f"""
-[models."tiny:1m"]
-driver = "llamacpp"
-path = "{engine.model}"
-args = ["-t", "1", "--no-warmup"]
-context_length = 2048
-preload = true
-
-[models.vectors]
-driver = "llamacpp"
-path = "{engine.model}"
-args = ["-t", "1", "--no-warmup"]
-options = {{ embedding = true, pooling = "mean" }}
-
+{llama_table("tiny:1m", engine, context_length="2048", preload="true")}
+{llama_table("vectors", engine, options='{ embedding = true, pooling = "mean" }')}
 [scheduling]
 swapper = "memory"
 
 [routing.aliases]
 "gpt-4" = "tiny:1m"
 """
-    path = f"{engine.program.parent}{os.pathsep}{os.environ['PATH']}"
-    with RunningGateway(config, {"PATH": path}) as gateway:
-        gateway.until(lambda status: "ready" in {each["state"] for each in status["replicas"]})
+    with ready_gateway(engine, config, "tiny:1m") as gateway:
         yield gateway
 
 

@@ -7,9 +7,9 @@ other ids would differ.
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+import httpx
 import pytest
 
 from enginehouse.testing.gateway import RunningGateway
@@ -17,7 +17,7 @@ from tests.support.clear_prompts import ClearAnswer, clear_answers
 from tests.support.engine_groups import backend, engine_groups, held_still, live, slow_motion
 from tests.support.plain_httpx import post
 from tests.support.read_streams import StreamReader, gaps, many_streams, start
-from tests.support.real_engines import find_llama_server
+from tests.support.real_gateways import llama_server, llama_table, ready_gateway
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.engine
@@ -27,26 +27,14 @@ STREAMS = 20
 FEW = 3
 TRIES = 20
 """On a busy machine, a stream may be over before the test can stop its engine."""
-READY = {"ready"}
 
 
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[RunningGateway]:
     """A gateway with two llama-servers of the model ``tiny``."""
-    engine = find_llama_server()
-    if engine is None:
-        pytest.skip("no llama-server is installed: run `make engines`")
-    config = f"""
-[models.tiny]
-driver = "llamacpp"
-path = "{engine.model}"
-replicas = 2
-preload = true
-args = ["-t", "1", "--no-warmup", "-np", "{STREAMS}", "-c", "{STREAMS * 512}"]
-"""
-    path = f"{engine.program.parent}{os.pathsep}{os.environ['PATH']}"
-    with RunningGateway(config, {"PATH": path}) as gateway:
-        gateway.until(lambda status: {each["state"] for each in status["replicas"]} == READY)
+    engine = llama_server()
+    slots = ("-np", f"{STREAMS}", "-c", f"{STREAMS * 512}")
+    with ready_gateway(engine, llama_table("tiny", engine, *slots, replicas="2", preload="true"), "tiny") as gateway:
         yield gateway
 
 
@@ -70,22 +58,24 @@ async def test_a_stream_moves_there_and_back_and_stays_the_same(
 async def moved_twice(gateway: RunningGateway, answer: ClearAnswer) -> list[float]:
     """Move a stream there and back, unless it ends before; the gaps. Its client must not notice."""
     groups, reader = engine_groups(gateway), StreamReader("r", "tiny", answer.prompt, TOKENS)
-    gaps_ms: list[float] = []
-    async with many_streams() as http, slow_motion(*groups.values()):
-        [reading] = start([reader], http, gateway.url)
-        await until(lambda: reader.events)
-        for _ in range(2):
-            row = (await live(http, gateway)).get("r")
-            if row is None:
-                break
-            other = next(name for name in groups if name != backend(row))
-            moved = await http.post(f"{gateway.url}/api/requests/r/move", json={"to": other})
-            if moved.status_code != 200:  # all that was left of it has come already
-                break
-            gaps_ms.append(moved.json()["gap_ms"])
-        seen = await reading
+    async with many_streams() as http:
+        with slow_motion(*groups.values()):
+            [reading] = start([reader], http, gateway.url)
+            await until(lambda: reader.events)
+            gaps_ms = [await moved(http, gateway, groups) for _ in range(2)]
+            seen = await reading
     assert (seen.text, seen.finish, seen.counts["completion_tokens"]) == (answer.text, "length", TOKENS)
-    return gaps_ms
+    return [gap for gap in gaps_ms if gap is not None]
+
+
+async def moved(http: httpx.AsyncClient, gateway: RunningGateway, backends: Iterable[str]) -> float | None:
+    """Move the stream to the other backend, and return the gap in ms; ``None`` if all that was left of it has come."""
+    row = (await live(http, gateway)).get("r")
+    if row is None:
+        return None
+    other = next(name for name in backends if name != backend(row))
+    answer = await http.post(f"{gateway.url}/api/requests/r/move", json={"to": other})
+    return float(answer.json()["gap_ms"]) if answer.status_code == 200 else None
 
 
 def test_to_go_on_from_text_is_not_exact(gateway: RunningGateway, answers: list[ClearAnswer]) -> None:

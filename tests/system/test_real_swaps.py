@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import statistics
 import subprocess
@@ -16,29 +15,24 @@ import psutil
 import pytest
 
 from enginehouse.testing.gateway import RunningGateway
-from tests.support.real_engines import RealEngine, find_llama_server
+from tests.support.real_engines import RealEngine
+from tests.support.real_gateways import gateway_for, llama_server, llama_table
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 ROUNDS = 7
-ARGS = ["-t", "1", "--no-warmup", "-c", "2048", "-np", "1"]
+ARGS = ["-c", "2048", "-np", "1"]
 
 
 @pytest.fixture
 def engine() -> RealEngine:
-    engine = find_llama_server()
-    if engine is None:
-        pytest.skip("no llama-server is installed: run `make engines`")
-    return engine
+    return llama_server()
 
 
 @pytest.fixture
 def gateway(engine: RealEngine) -> Iterator[RunningGateway]:
     """A gateway that runs either ``a`` or ``b``."""
-    args = ", ".join(f'"{each}"' for each in ARGS)
-    table = f'driver = "llamacpp"\npath = "{engine.model}"\nargs = [{args}]\n'
-    path = f"{engine.program.parent}{os.pathsep}{os.environ['PATH']}"
-    with RunningGateway(f"[models.a]\n{table}\n[models.b]\n{table}", {"PATH": path}) as gateway:
+    with gateway_for(engine, "".join(llama_table(name, engine, *ARGS) for name in "ab")) as gateway:
         yield gateway
 
 
@@ -55,7 +49,8 @@ class ByHand:
 
     def __init__(self, program: Path, model: Path, port: int) -> None:
         self._url = f"http://127.0.0.1:{port}"
-        self._command = [str(program), "-m", str(model), "--host", "127.0.0.1", "--port", str(port), "--metrics", *ARGS]
+        self._command = [str(program), "-m", str(model), "--host", "127.0.0.1", "--port", str(port), "--metrics"]
+        self._command += ["-t", "1", "--no-warmup", *ARGS]
         self._process: subprocess.Popen[bytes] | None = None
 
     def swap(self) -> None:

@@ -6,55 +6,44 @@ What is compared: the text and the number of tokens with those of ids that lead 
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
+import httpx
 import pytest
 
 from enginehouse.testing.gateway import RunningGateway
 from tests.support.clear_prompts import ClearAnswer, clear_answers
-from tests.support.engine_groups import backend, engine_groups, held_still, live
-from tests.support.paths import ROOT
+from tests.support.engine_groups import EngineGroup, backend, engine_groups, held_still, live, slow_motion
 from tests.support.plain_httpx import post
 from tests.support.read_streams import StreamReader, gaps, many_streams, start
-from tests.support.real_engines import find_llama_server, find_vllm
+from tests.support.real_gateways import VLLM_START_S, llama_server, llama_table, ready_gateway, vllm, vllm_table
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 TOKENS = 120
 STREAMS = 20
 WORDS = "one two three"
+TRIES = 20
+"""A stream may be over before it can be moved."""
 
 
 @pytest.fixture(scope="module")
 def llama() -> Iterator[RunningGateway]:
     """A gateway of its own for a llama-server with the model ``tiny``."""
-    engine = find_llama_server()
-    if engine is None:
-        pytest.skip("no llama-server is installed: run `make engines`")
-    config = f"""
-[models.tiny]
-driver = "llamacpp"
-path = "{engine.model}"
-args = ["-t", "1", "--no-warmup", "-np", "{STREAMS}", "-c", "{STREAMS * 512}", "-ctk", "f32", "-ctv", "f32"]
-preload = true
-"""
-    with RunningGateway(config, {"PATH": f"{engine.program.parent}{os.pathsep}{os.environ['PATH']}"}) as gateway:
-        gateway.until(lambda status: status["replicas"][0]["state"] == "ready")
+    engine = llama_server()
+    args = ("-np", f"{STREAMS}", "-c", f"{STREAMS * 512}", "-ctk", "f32", "-ctv", "f32")
+    with ready_gateway(engine, llama_table("tiny", engine, *args, preload="true"), "tiny") as gateway:
         yield gateway
 
 
 @pytest.fixture(scope="module")
 def gateway(llama: RunningGateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     """A gateway with two vLLMs of the model ``tiny``, which it prefers, and the llama-server."""
-    python = find_vllm()
-    if python is None:
-        pytest.skip("no vLLM is installed: run `make engines ENGINES=vllm`")
-    folder = tmp_path_factory.mktemp("tiny-hf")
-    subprocess.run([python, "-m", "tests.support.tiny_hf", folder], check=True, cwd=ROOT)
+    engine = vllm(tmp_path_factory.mktemp("tiny-hf"))
     config = f"""
+{vllm_table("tiny", engine, options=f"max_num_seqs = {STREAMS}", replicas="2", preload="true")}
+
 [routing]
 strategy = "priority_only"
 
@@ -63,25 +52,8 @@ driver = "llamacpp"
 url = "{llama.url}/upstream/tiny"
 models = ["tiny"]
 priority = 9
-
-[models.tiny]
-driver = "vllm"
-path = "{folder}"
-replicas = 2
-context_length = 2048
-options = {{ dtype = "float32", enforce_eager = true, max_num_seqs = {STREAMS}, block_size = 32 }}
-start_timeout = "8m"
-preload = true
-
-[models.tiny.env]
-HF_HUB_OFFLINE = "1"
-VLLM_NO_USAGE_STATS = "1"
-VLLM_CPU_KVCACHE_SPACE = "1"
-OMP_NUM_THREADS = "1"
 """
-    with RunningGateway(config, {"PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}) as gateway:
-        gateway.until(lambda s: all(each["state"] in ("ready", "failed") for each in s["replicas"]), timeout=800)
-        assert {each["state"] for each in gateway.status()["replicas"]} == {"ready"}, gateway.log
+    with ready_gateway(engine, config, "tiny", timeout=2 * VLLM_START_S) as gateway:
         gateway.until_health(llama="healthy")
         for _ in range(4):  # the first answers compile
             post(f"{gateway.url}/v1/completions", json={"model": "tiny", "prompt": WORDS, "max_tokens": 8}, timeout=120)
@@ -93,21 +65,59 @@ def answers(llama: RunningGateway) -> list[ClearAnswer]:
     return clear_answers(llama.url, "tiny", TOKENS, STREAMS, lead=0.03)
 
 
-async def test_a_stream_moves_from_one_kind_to_the_other(gateway: RunningGateway, answers: list[ClearAnswer]) -> None:
-    answer, groups = answers[0], engine_groups(gateway)
+async def test_a_stream_moves_from_vllm_to_llama_server(gateway: RunningGateway, answers: list[ClearAnswer]) -> None:
+    vllms = engine_groups(gateway)
+    gap = await moved(gateway, answers[0], vllms, "llama")
+    print(f"vLLM to llama.cpp, gap {gap:.0f} ms")
+
+
+async def test_a_stream_moves_from_llama_server_to_vllm(
+    gateway: RunningGateway, llama: RunningGateway, answers: list[ClearAnswer]
+) -> None:
+    vllms = list(engine_groups(gateway))
+    gap = await moved(gateway, answers[1], engine_groups(llama), vllms[0], drained=vllms)
+    print(f"llama.cpp to vLLM, gap {gap:.0f} ms")
+
+
+async def moved(
+    gateway: RunningGateway,
+    answer: ClearAnswer,
+    sources: Mapping[str, EngineGroup],
+    to: str,
+    drained: Sequence[str] = (),
+) -> float:
+    """Move a stream from ``sources``, which are slow meanwhile, and return the gap in ms. Its client must not notice.
+
+    It begins while the backends ``drained`` are drained.
+    """
+    for _ in range(TRIES):
+        gap = await moved_once(gateway, answer, sources, to, drained)
+        if gap is not None:
+            return gap
+    raise AssertionError("the stream always ended before it could be moved")
+
+
+async def moved_once(
+    gateway: RunningGateway, answer: ClearAnswer, sources: Mapping[str, EngineGroup], to: str, drained: Sequence[str]
+) -> float | None:
+    """As ``moved``; ``None`` if the stream ended before."""
     reader = StreamReader("r", "tiny", answer.prompt, TOKENS)
-    moves = []
     async with many_streams() as http:
-        [reading] = start([reader], http, gateway.url)
-        await until(lambda: reader.events)
-        with held_still(*groups.values()):
-            source = backend((await live(http, gateway))["r"])
-            moves.append((await http.post(f"{gateway.url}/api/requests/r/move", json={"to": "llama"})).json())
-        seen = await reading
-    assert source in groups
-    assert all("gap_ms" in move for move in moves), moves
+        with slow_motion(*sources.values()):
+            await each_is(http, gateway, drained, "drain")
+            [reading] = start([reader], http, gateway.url)
+            await until(lambda: reader.events)
+            await each_is(http, gateway, drained, "undrain")
+            move = await http.post(f"{gateway.url}/api/requests/r/move", json={"to": to})
+            seen = await reading
     assert (seen.text, seen.finish, seen.counts["completion_tokens"]) == (answer.text, "length", TOKENS)
-    print(f"vLLM to llama.cpp, gap {[round(move['gap_ms']) for move in moves]} ms")
+    return float(move.json()["gap_ms"]) if move.status_code == 200 else None
+
+
+async def each_is(http: httpx.AsyncClient, gateway: RunningGateway, backends: Sequence[str], what: str) -> None:
+    """Drain or undrain backends."""
+    for name in backends:
+        assert (await http.post(f"{gateway.url}/api/backends/{name}/{what}")).status_code == 200
 
 
 async def test_no_client_notices_that_one_of_two_vllms_is_killed(

@@ -1,9 +1,7 @@
-"""A real vLLM behind the gateway, launched by it."""
+"""A real vLLM behind the gateway, launched by it, and swapped for another one that embeds."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -11,40 +9,24 @@ import pytest
 from enginehouse.testing import check_driver
 from enginehouse.testing.gateway import RunningGateway
 from enginehouse_vllm import VllmDriver
-from tests.support.engine_runs import drains, shows_metrics, stops_for_a_client_that_leaves
-from tests.support.paths import ROOT
+from tests.support.engine_runs import drains, embeds, shows_metrics, stops_for_a_client_that_leaves
 from tests.support.plain_httpx import get, post
-from tests.support.real_engines import find_vllm
+from tests.support.real_gateways import VLLM_START_S, ready_gateway, vllm, vllm_table
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(VLLM_START_S)]
+
+DOCUMENTS = ["a story of two words", "hello world"]
 
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
-    """A gateway with the model ``tiny``, which is ready: vLLM takes up to two minutes to start."""
-    python = find_vllm()
-    if python is None:
-        pytest.skip("no vLLM is installed: run `make engines ENGINES=vllm`")
-    folder = tmp_path_factory.mktemp("tiny-hf")
-    subprocess.run([python, "-m", "tests.support.tiny_hf", folder], check=True, cwd=ROOT)
-    config = f"""
-[models.tiny]
-driver = "vllm"
-path = "{folder}"
-context_length = 2048
-options = {{ dtype = "float32", enforce_eager = true, max_num_seqs = 4, block_size = 32 }}
-start_timeout = "5m"
-preload = true
-
-[models.tiny.env]
-HF_HUB_OFFLINE = "1"
-VLLM_NO_USAGE_STATS = "1"
-VLLM_CPU_KVCACHE_SPACE = "1"
-OMP_NUM_THREADS = "1"
-"""
-    with RunningGateway(config, {"PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}) as gateway:
-        gateway.until(lambda status: status["replicas"][0]["state"] in ("ready", "failed"), timeout=300)
-        assert gateway.status()["replicas"][0]["state"] == "ready", gateway.log
+    """A gateway that runs the model ``tiny``, which is ready, or ``vectors``."""
+    engine = vllm(tmp_path_factory.mktemp("tiny-hf"))
+    tables = [
+        vllm_table("tiny", engine, options="max_num_seqs = 4", preload="true"),
+        vllm_table("vectors", engine, options='max_num_seqs = 4, runner = "pooling"'),
+    ]
+    with ready_gateway(engine, "\n".join(tables), "tiny", timeout=VLLM_START_S) as gateway:
         yield gateway
 
 
@@ -73,3 +55,28 @@ async def test_it_stops_for_a_client_that_leaves(gateway: RunningGateway) -> Non
 
 async def test_it_drains(gateway: RunningGateway) -> None:
     await drains(gateway, "tiny", "tiny", 300)
+
+
+class TestASwapOfTwo:
+    """The gateway stops the one and starts the other: the last tests, because that takes minutes."""
+
+    def test_a_model_made_for_it_embeds(self, gateway: RunningGateway) -> None:
+        embeds(gateway, "vectors", timeout=VLLM_START_S)
+        assert {each["model"]: each["state"] for each in gateway.status()["replicas"]} == {
+            "tiny": "stopped",
+            "vectors": "ready",
+        }
+
+    def test_texts_are_scored_and_documents_ranked(self, gateway: RunningGateway) -> None:
+        body = {"model": "vectors", "text_1": "hello world", "text_2": DOCUMENTS}
+        scored = post(f"{gateway.url}/v1/score", json=body, timeout=60)
+        assert scored.status_code == 200, scored.text
+        scores = [each["score"] for each in scored.json()["data"]]
+        assert scores[1] == max(scores) == pytest.approx(1, abs=1e-3)
+        ranked = post(
+            f"{gateway.url}/rerank",
+            json={"model": "vectors", "query": "hello world", "documents": DOCUMENTS},
+            timeout=60,
+        )
+        assert ranked.status_code == 200, ranked.text
+        assert [each["index"] for each in ranked.json()["results"]] == [1, 0]
