@@ -82,6 +82,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.filters import Filter
     from enginehouse.interfaces.launch_options import option_arguments
     from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
+    from enginehouse.interfaces.loading_driver import LoadingDriver
     from enginehouse.interfaces.migrators import MigrationMeans, Migrator
     from enginehouse.interfaces.model_folder import find_model_folders, missing_folder, read_model_folder
     from enginehouse.interfaces.observers import Observer
@@ -166,6 +167,7 @@ __all__ = [
     "Load",
     "LoadFailed",
     "LoadedModel",
+    "LoadingDriver",
     "MatrixSettings",
     "Message",
     "MetricSample",

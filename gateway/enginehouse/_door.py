@@ -140,6 +140,7 @@ _NAMES = {
         "Launcher",
         "LaunchLine",
     ),
+    "enginehouse.interfaces.loading_driver": ("LoadingDriver",),
     "enginehouse.interfaces.migrators": (
         "MigrationMeans",
         "Migrator",

@@ -10,11 +10,10 @@ import msgspec
 from enginehouse import (
     Capabilities,
     EngineClient,
-    InstanceStatus,
     LoadedModel,
     LoadFailed,
+    LoadingDriver,
     NotEnoughMemory,
-    OpenAICompatibleDriver,
     ServedModel,
     read_json,
     read_model_list,
@@ -25,14 +24,14 @@ _KILLED = (9, -9, 137)
 """The exit codes of a model that the kernel killed for its memory."""
 
 
-class LlamaCppRouterDriver(OpenAICompatibleDriver):
+class LlamaCppRouterDriver(LoadingDriver):
     """llama.cpp's ``llama-server`` without a model of its own. The gateway loads and unloads its models.
 
     Start it with ``--no-models-autoload`` and ``--models-max 0``, so that it decides nothing itself. Its API:
     https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
     """
 
-    loads_models = True
+    server = "The router"
     health_path = "/health"
 
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
@@ -50,25 +49,28 @@ class LlamaCppRouterDriver(OpenAICompatibleDriver):
 
     async def load(self, engine: EngineClient, model: str) -> None:
         """Load a model and wait until the router says that it is loaded, or has failed."""
-        answer = await _post(engine, "/models/load", model)
-        if answer and "already running" not in answer:
-            raise LoadFailed(f"Model '{model}' did not load: the router says: {answer}")
+        refusal = await self.ask(engine, "/models/load", {"model": model})
+        if refusal and "already running" not in refusal:
+            raise self.load_failed(model, refusal)
         pause = _FIRST_PAUSE_S
-        while (status := await _status(engine, model)).value != "loaded":
+        while (status := await self._status_of(engine, model)).value != "loaded":
             if status.failed:
                 kind = NotEnoughMemory if status.exit_code in _KILLED else LoadFailed
-                raise kind(f"Model '{model}' did not load: its process ended with status {status.exit_code}")
+                raise kind(f"The router did not load '{model}': its process ended with status {status.exit_code}")
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def unload(self, engine: EngineClient, model: str) -> None:
-        answer = await _post(engine, "/models/unload", model)
-        if answer and "not running" not in answer:
-            raise LoadFailed(f"Model '{model}' did not unload: the router says: {answer}")
+        refusal = await self.ask(engine, "/models/unload", {"model": model})
+        if refusal and "not running" not in refusal:
+            raise self.unload_failed(model, refusal)
 
-    async def status(self, engine: EngineClient) -> InstanceStatus | None:
-        """None: a router has figures of single models only."""
-        return None
+    async def _status_of(self, engine: EngineClient, model: str) -> _Status:
+        listed = read_json(await engine.request("GET", "/models"), _ModelList).data
+        found = next((each.status for each in listed if each.id == model), None)
+        if found is None:
+            raise self.load_failed(model, "it is no longer listed")
+        return found
 
 
 class _Status(msgspec.Struct):
@@ -96,30 +98,3 @@ class _Model(msgspec.Struct):
 
 class _ModelList(msgspec.Struct):
     data: list[_Model]
-
-
-class _Error(msgspec.Struct):
-    message: str = ""
-
-
-class _Failure(msgspec.Struct):
-    error: _Error = msgspec.field(default_factory=_Error)
-
-
-async def _post(engine: EngineClient, path: str, model: str) -> str:
-    """What the router has against it; empty if it agrees."""
-    response = await engine.request("POST", path, msgspec.json.encode({"model": model}))
-    if response.status == 200:
-        return ""
-    try:
-        return msgspec.json.decode(response.body, type=_Failure).error.message or f"status {response.status}"
-    except msgspec.DecodeError:
-        return f"status {response.status}"
-
-
-async def _status(engine: EngineClient, model: str) -> _Status:
-    listed = read_json(await engine.request("GET", "/models"), _ModelList).data
-    found = next((each.status for each in listed if each.id == model), None)
-    if found is None:
-        raise LoadFailed(f"Model '{model}' did not load: the router no longer lists it")
-    return found

@@ -102,7 +102,7 @@ def test_an_idle_model_is_unloaded(gateway: RunningGateway) -> None:
 def test_a_model_that_cannot_be_loaded_says_so(gateway: RunningGateway) -> None:
     status, text = ask(gateway, "broken")
     assert status == 503
-    assert "Model 'broken' did not load: its process ended with status" in text
+    assert "The router did not load 'broken': its process ended with status" in text
 
 
 def test_what_its_owner_loads_by_hand_is_ready(gateway: RunningGateway, router: str) -> None:

@@ -2,7 +2,11 @@
 
 - https://lmstudio.ai/docs/developer/rest/list: ``GET /api/v1/models``;
 - https://lmstudio.ai/docs/developer/rest/load: ``POST /api/v1/models/load`` answers when the model is loaded;
-- https://lmstudio.ai/docs/developer/rest/unload: ``POST /api/v1/models/unload`` takes an ``instance_id``.
+- https://lmstudio.ai/docs/developer/rest/unload: ``POST /api/v1/models/unload`` takes an ``instance_id``;
+- https://lmstudio.ai/docs/developer/rest/streaming-events, "error": the form of errors. The documentation has no
+  text for too little memory; this one is what users report: https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues.
+
+The older ``/api/v0/models`` can neither load nor unload, so nothing asks it.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ class FakeLMStudio(PlayedServer):
 
     def get(self, path: str) -> tuple[int, Any]:
         if path == "/api/v1/models":
-            return 200, {"models": [self._entry(key) for key in self.models]}
+            return 200, {"models": [self._entry(key, kind) for key, kind in self.models.items()]}
         if path == "/v1/models":
             return 200, {"object": "list", "data": [{"id": key, "object": "model"} for key in self.models]}
         return 404, {"error": f"Unexpected endpoint or method. (GET {path})"}
@@ -50,7 +54,7 @@ class FakeLMStudio(PlayedServer):
                 if body["instance_id"] in instances:
                     instances.remove(body["instance_id"])
                     return 200, {"instance_id": body["instance_id"]}
-            return 404, {"error": {"type": "model_not_found", "message": "No such instance"}}
+            return 404, _error("model_not_found", f"No instance '{body['instance_id']}' is loaded")
         if path == "/v1/chat/completions":
             message = {"role": "assistant", "content": "Hi"}
             return 200, {"id": "1", "model": body["model"], "choices": [{"index": 0, "message": message}]}
@@ -58,29 +62,47 @@ class FakeLMStudio(PlayedServer):
 
     def _load(self, key: str) -> tuple[int, Any]:
         if key not in self.models:
-            return 404, {"error": {"type": "model_not_found", "message": f"Model '{key}' not found"}}
+            return 404, _error("model_not_found", f"Model '{key}' not found")
         self.loads.append(key)
         self.open.wait(30)
         if len(self.running()) >= self.room:
-            text = "Model loading was stopped due to insufficient system resources."
-            return 500, {"error": {"type": "model_load_failed", "message": text}}
+            why = "Model loading was stopped due to insufficient system resources."
+            return 500, _error("internal_error", f'Failed to load model "{key}". Error: {why}')
         name = key if not self.instances[key] else f"{key}:{len(self.instances[key]) + 1}"
         self.instances[key].append(name)
-        return 200, {"type": self.models[key], "instance_id": name, "load_time_seconds": 9.1, "status": "loaded"}
+        return 200, {"type": self.models[key], "instance_id": name, "load_time_seconds": 9.099, "status": "loaded"}
 
-    def _entry(self, key: str) -> dict[str, Any]:
-        loaded = [{"id": name, "config": {"context_length": 8192}} for name in self.instances[key]]
+    def _entry(self, key: str, kind: str) -> dict[str, Any]:
+        llm = kind == "llm"
+        config = {"context_length": 8192} | (_LLM_CONFIG if llm else {})
         entry = {
-            "type": self.models[key],
+            "type": kind,
             "publisher": "lmstudio-community",
             "key": key,
             "display_name": key,
             "quantization": {"name": "Q4_K_M", "bits_per_weight": 4},
             "size_bytes": 5_000_000_000,
-            "loaded_instances": loaded,
+            "params_string": "8B" if llm else None,
+            "loaded_instances": [{"id": name, "config": config} for name in self.instances[key]],
             "max_context_length": 131072,
             "format": "gguf",
         }
-        return entry | (
-            {"capabilities": {"vision": False, "trained_for_tool_use": True}} if entry["type"] == "llm" else {}
-        )
+        return entry | (_OF_LLMS if llm else {})
+
+
+def _error(kind: str, message: str) -> dict[str, Any]:
+    return {"error": {"type": kind, "message": message}}
+
+
+_LLM_CONFIG = {
+    "eval_batch_size": 512,
+    "parallel": 4,
+    "flash_attention": True,
+    "num_experts": 0,
+    "offload_kv_cache_to_gpu": True,
+}
+_OF_LLMS = {
+    "architecture": "llama",
+    "capabilities": {"vision": False, "trained_for_tool_use": True},
+    "description": None,
+}

@@ -1,24 +1,28 @@
 """An Ollama server, played by a thread. Its answers are those of https://github.com/ollama/ollama/blob/main/docs/api.md.
 
-- "List Local Models", "List Running Models", "Show Model Information", "Pull a Model", "Version";
-- "Load a model" and "Unload a model" below "Generate a completion": an empty prompt loads, ``keep_alive: 0`` unloads;
-- errors are ``{"error": "..."}``.
+- "List Local Models", "Show Model Information", "Version", "Pull a Model";
+- "List Running Models", with ``context_length`` as in ``docs/openapi.yaml`` beside it;
+- "Load a model" and "Unload a model" below "Generate a completion", "Generate Embeddings" for models that only embed.
+
+``docs/api/errors.mdx`` has the form of errors. Their texts, and that ``/api/generate`` unloads every kind of
+model, are those of ``server/routes.go``. Too little memory reads as in versions up to 0.12.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from enginehouse.testing import PlayedServer
 
-GIB = 1024**3
+SIZE = 5_137_025_024
 
 
 class FakeOllama(PlayedServer):
     """``models``: name -> capabilities. ``room``: how many fit. ``loads``: those loaded so far."""
 
-    def __init__(self, **models: list[str]) -> None:
+    def __init__(self, models: Mapping[str, Sequence[str]]) -> None:
         super().__init__()
         self.models = models
         self.running: list[str] = []
@@ -29,50 +33,81 @@ class FakeOllama(PlayedServer):
         if path == "/api/version":
             return 200, {"version": "0.12.6"}
         if path == "/api/tags":
-            return 200, {"models": [self._entry(name) for name in self.models]}
+            pulled = {"modified_at": "2025-05-10T08:06:48.639712648-07:00"}
+            return 200, {"models": [_entry(name) | pulled for name in self.models]}
         if path == "/api/ps":
-            more = {"expires_at": "2318-10-20T12:00:00Z", "size_vram": GIB, "context_length": 4096}
-            return 200, {"models": [self._entry(name) | more for name in self.running]}
-        return 404, {"error": "not found"}
+            more = {"expires_at": "2318-06-04T14:38:31.83753-07:00", "size_vram": SIZE, "context_length": 4096}
+            return 200, {"models": [_entry(name) | more for name in self.running]}
+        return 404, b"404 page not found"
 
     def post(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
-        name = body["model"]
         if path == "/api/pull":
-            lines = PULL if name != "nosuch" else [{"error": "pull model manifest: file does not exist"}]
+            lines = PULL if body["model"] != "nosuch" else [{"error": "pull model manifest: file does not exist"}]
             return 200, b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+        name = body["model"] if ":" in body["model"] else f"{body['model']}:latest"
         if name not in self.models:
-            return 404, {"error": f"model '{name}' not found"}
+            return 404, {"error": f"model '{body['model']}' not found"}
         if path == "/api/show":
-            info = {"general.architecture": "llama", "llama.context_length": 131072}
-            return 200, {"details": {"format": "gguf"}, "model_info": info, "capabilities": self.models[name]}
-        if path == "/api/generate" and "embedding" in self.models[name]:
-            return 400, {"error": f'"{name}" does not support generate'}
-        if path in ("/api/generate", "/api/embed"):
-            return self._keep(name, body["keep_alive"])
+            return 200, _shown(self.models[name])
+        if path == "/api/generate":
+            return self._generate(name, body)
+        if path == "/api/embed":
+            refused = self._load(name)
+            return refused or (200, {"model": body["model"], "embeddings": []})
         if path == "/v1/chat/completions":
             message = {"role": "assistant", "content": "Hi"}
-            return 200, {"id": "1", "model": name, "choices": [{"index": 0, "message": message}]}
-        return 404, {"error": "not found"}
+            return 200, {"id": "1", "model": body["model"], "choices": [{"index": 0, "message": message}]}
+        return 404, b"404 page not found"
 
-    def _keep(self, name: str, keep_alive: int) -> tuple[int, Any]:
-        done: dict[str, Any] = {"model": name, "created_at": "2026-01-01T00:00:00Z", "response": "", "done": True}
-        if keep_alive == 0:
+    def _generate(self, name: str, body: dict[str, Any]) -> tuple[int, Any]:
+        done = {"model": body["model"], "created_at": "2024-09-12T03:54:03.516566Z", "response": "", "done": True}
+        if body["keep_alive"] == 0:
             self.running = [each for each in self.running if each != name]
             return 200, done | {"done_reason": "unload"}
+        if "completion" not in self.models[name]:
+            return 400, {"error": f'"{body["model"]}" does not support generate'}
+        return self._load(name) or (200, done | {"done_reason": "load"})
+
+    def _load(self, name: str) -> tuple[int, Any] | None:
+        """Load a model, or refuse."""
         self.loads.append(name)
         if name not in self.running and len(self.running) >= self.room:
             return 500, {"error": "model requires more system memory (5.6 GiB) than is available (4.2 GiB)"}
         self.running = [each for each in self.running if each != name] + [name]
-        return 200, done | {"done_reason": "load"}
-
-    def _entry(self, name: str) -> dict[str, Any]:
-        return {"name": name, "model": name, "size": 5 * GIB, "digest": "6a0746a1ec1a", "details": {"family": "llama"}}
+        return None
 
 
+def _entry(name: str) -> dict[str, Any]:
+    digest = "2ae6f6dd7a3dd734790bbbf58b8909a606e0e7e97e94b7604e0aa7ae4490e6d8"
+    return {"name": name, "model": name, "size": SIZE, "digest": digest, "details": DETAILS}
+
+
+def _shown(capabilities: Sequence[str]) -> dict[str, Any]:
+    return {
+        "modelfile": '# Modelfile generated by "ollama show"\n',
+        "parameters": 'stop                           "<|eot_id|>"',
+        "template": "{{ .Prompt }}",
+        "details": DETAILS,
+        "model_info": {"general.architecture": "llama", "llama.context_length": 8192},
+        "capabilities": list(capabilities),
+    }
+
+
+DETAILS = {
+    "parent_model": "",
+    "format": "gguf",
+    "family": "llama",
+    "families": ["llama"],
+    "parameter_size": "7.2B",
+    "quantization_level": "Q4_0",
+}
 PULL = [
     {"status": "pulling manifest"},
-    {"status": "pulling 6a0746a1ec1a", "digest": "sha256:6a07", "total": 2142590208, "completed": 241970},
-    {"status": "pulling 6a0746a1ec1a", "digest": "sha256:6a07", "total": 2142590208, "completed": 2142590208},
+    {"status": "pulling digestname", "digest": "digestname", "total": 2142590208},
+    {"status": "pulling digestname", "digest": "digestname", "total": 2142590208, "completed": 241970},
+    {"status": "pulling digestname", "digest": "digestname", "total": 2142590208, "completed": 2142590208},
     {"status": "verifying sha256 digest"},
+    {"status": "writing manifest"},
+    {"status": "removing any unused layers"},
     {"status": "success"},
 ]

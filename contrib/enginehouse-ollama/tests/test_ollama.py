@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from enginehouse_ollama import OllamaDriver
 from enginehouse_ollama.pull import ollama
-from fake_ollama import GIB, FakeOllama
+from fake_ollama import SIZE, FakeOllama
 
 from enginehouse import Capabilities, LoadedModel, LoadFailed, NotEnoughMemory
 from enginehouse.testing import HttpEngineClient, check_driver
@@ -18,6 +18,8 @@ from enginehouse.testing.gateway import RunningGateway
 
 REAL = "ENGINEHOUSE_TEST_OLLAMA"
 """The address of a real server, which has at least one model."""
+LLAMA, LLAVA, MINILM = "llama3.2:latest", "llava:7b", "all-minilm:latest"
+MODELS = {LLAMA: ["completion", "tools"], LLAVA: ["completion", "vision"], MINILM: ["embedding"]}
 
 
 def ask(url: str, question: str, *more: str) -> Any:
@@ -27,7 +29,7 @@ def ask(url: str, question: str, *more: str) -> Any:
 
 @pytest.fixture
 def server() -> Iterator[FakeOllama]:
-    with FakeOllama(llama=["completion", "tools"], llava=["completion", "vision"], nomic=["embedding"]) as server:
+    with FakeOllama(MODELS) as server:
         yield server
 
 
@@ -39,25 +41,25 @@ def test_pulled_models_are_listed_with_what_they_can_do(server: FakeOllama) -> N
     url = server.url
     assert ask(url, "healthy")
     served = {model.name: model for model in ask(url, "models")}
-    assert served["llama"].capabilities == Capabilities(vision=False, tools=True, embeddings=False)
-    assert served["llava"].capabilities.vision
-    assert served["nomic"].capabilities.embeddings
-    assert served["llama"].memory == 5 * GIB
+    assert served[LLAMA].capabilities == Capabilities(vision=False, tools=True, embeddings=False)
+    assert served[LLAVA].capabilities.vision
+    assert served[MINILM].capabilities.embeddings
+    assert served[LLAMA].memory == SIZE
 
 
 def test_the_context_of_a_loaded_model_is_known(server: FakeOllama) -> None:
     url = server.url
-    ask(url, "load", "llama")
-    [llama] = [model for model in ask(url, "models") if model.name == "llama"]
+    ask(url, "load", LLAMA)
+    [llama] = [model for model in ask(url, "models") if model.name == LLAMA]
     assert llama.capabilities.context_length == 4096
 
 
-@pytest.mark.parametrize("model", ["llama", "nomic"])
+@pytest.mark.parametrize("model", [LLAMA, MINILM])
 def test_models_are_loaded_and_unloaded(server: FakeOllama, model: str) -> None:
     url = server.url
     assert list(ask(url, "loaded")) == []
     ask(url, "load", model)
-    assert list(ask(url, "loaded")) == [LoadedModel(model, 5 * GIB)]
+    assert list(ask(url, "loaded")) == [LoadedModel(model, SIZE)]
     ask(url, "unload", model)
     assert list(ask(url, "loaded")) == []
     ask(url, "unload", model)  # nothing is left to do
@@ -66,7 +68,7 @@ def test_models_are_loaded_and_unloaded(server: FakeOllama, model: str) -> None:
 def test_failures_tell_their_reason(server: FakeOllama) -> None:
     server.room = 0
     with pytest.raises(NotEnoughMemory, match="requires more system memory"):
-        ask(server.url, "load", "llama")
+        ask(server.url, "load", LLAMA)
     with pytest.raises(LoadFailed, match="model 'gone' not found"):
         ask(server.url, "load", "gone")
 
@@ -86,24 +88,24 @@ host = "ollama"
     server.room = 1
     with RunningGateway(config) as gateway:
         gateway.until(lambda status: len(status["replicas"]) == 3)
-        for model in ("llama", "llava"):
+        for model in (LLAMA, LLAVA):
             body = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
             answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body, trust_env=False, timeout=30)
             assert answer.status_code == 200, answer.text
             assert server.running == [model]
-        assert server.loads == ["llama", "llava", "llava"], (
-            "without room it is tried once more, with the other unloaded"
-        )
+        assert server.loads == [LLAMA, LLAVA, LLAVA], "without room it is tried once more, with the other unloaded"
 
 
 def test_pulling_shows_the_progress(server: FakeOllama) -> None:
-    done = CliRunner().invoke(ollama, ["pull", "llama", "--url", server.url])
+    done = CliRunner().invoke(ollama, ["pull", LLAMA, "--url", server.url])
     assert done.exit_code == 0
     assert done.output.splitlines() == [
         "pulling manifest",
-        "pulling 6a0746a1ec1a 0 %",
-        "pulling 6a0746a1ec1a 100 %",
+        "pulling digestname 0 %",
+        "pulling digestname 100 %",
         "verifying sha256 digest",
+        "writing manifest",
+        "removing any unused layers",
         "success",
     ]
     failed = CliRunner().invoke(ollama, ["pull", "nosuch", "--url", server.url])

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
-from enginehouse import (
-    Capabilities,
-    EngineClient,
-    EngineResponse,
-    InstanceStatus,
-    LoadedModel,
-    LoadFailed,
-    NotEnoughMemory,
-    OpenAICompatibleDriver,
-    ServedModel,
-    read_json,
-)
-
-_NO_MEMORY = re.compile(r"insufficient system resources|out of memory|not enough memory|insufficient memory", re.I)
+from enginehouse import Capabilities, EngineClient, LoadedModel, LoadingDriver, ServedModel, read_json
 
 
-class LMStudioDriver(OpenAICompatibleDriver):
+class LMStudioDriver(LoadingDriver):
     """LM Studio 0.4 or later, whose API can load and unload. Switch its own just-in-time loading off."""
 
-    loads_models = True
+    server = "LM Studio"
 
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
         """All downloaded models, by their ``key``."""
@@ -39,23 +24,15 @@ class LMStudioDriver(OpenAICompatibleDriver):
 
     async def load(self, engine: EngineClient, model: str) -> None:
         """``POST /api/v1/models/load``, which answers when the model is loaded."""
-        response = await _ask(engine, "/api/v1/models/load", {"model": model})
-        if response.status != 200:
-            why = _error(response)
-            kind = NotEnoughMemory if _NO_MEMORY.search(why) else LoadFailed
-            raise kind(f"LM Studio did not load '{model}': {why}")
+        if refusal := await self.ask(engine, "/api/v1/models/load", {"model": model}):
+            raise self.load_failed(model, refusal)
 
     async def unload(self, engine: EngineClient, model: str) -> None:
         """Unload every instance of the model."""
         for each in await _list(engine):
             for instance in each.loaded_instances if each.key == model else ():
-                response = await _ask(engine, "/api/v1/models/unload", {"instance_id": instance.id})
-                if response.status != 200:
-                    raise LoadFailed(f"LM Studio did not unload '{model}': {_error(response)}")
-
-    async def status(self, engine: EngineClient) -> InstanceStatus | None:
-        """None: LM Studio does not report its load."""
-        return None
+                if refusal := await self.ask(engine, "/api/v1/models/unload", {"instance_id": instance.id}):
+                    raise self.unload_failed(model, refusal)
 
 
 class _InstanceConfig(msgspec.Struct):
@@ -98,17 +75,3 @@ class _ModelList(msgspec.Struct):
 
 async def _list(engine: EngineClient) -> list[_Model]:
     return read_json(await engine.request("GET", "/api/v1/models"), _ModelList).models
-
-
-async def _ask(engine: EngineClient, path: str, body: dict[str, Any]) -> EngineResponse:
-    return await engine.request("POST", path, msgspec.json.encode(body))
-
-
-def _error(response: EngineResponse) -> str:
-    """The message of an error, which is a text or an object with one."""
-    try:
-        error = msgspec.json.decode(response.body, type=dict[str, Any]).get("error")
-    except msgspec.DecodeError:
-        error = None
-    text = error.get("message") if isinstance(error, dict) else error
-    return str(text) if text else f"status {response.status}"

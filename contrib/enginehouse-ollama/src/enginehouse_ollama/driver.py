@@ -4,32 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
-from enginehouse import (
-    Capabilities,
-    EngineClient,
-    EngineResponse,
-    InstanceStatus,
-    LoadedModel,
-    LoadFailed,
-    NotEnoughMemory,
-    OpenAICompatibleDriver,
-    ServedModel,
-    read_json,
-)
+from enginehouse import Capabilities, EngineClient, LoadedModel, LoadingDriver, ServedModel, read_json
 
 _FOR_EVER = -1
 """As ``keep_alive``: the gateway unloads the model, not Ollama."""
-_NO_MEMORY = ("requires more system memory", "out of memory", "unable to allocate", "insufficient memory")
+_ONLY_EMBEDS = "does not support generate"
 
 
-class OllamaDriver(OpenAICompatibleDriver):
+class OllamaDriver(LoadingDriver):
     """Ollama. The gateway loads its models with an empty request, and unloads them."""
 
-    loads_models = True
+    server = "Ollama"
     health_path = "/api/version"
 
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
@@ -48,24 +36,16 @@ class OllamaDriver(OpenAICompatibleDriver):
 
     async def load(self, engine: EngineClient, model: str) -> None:
         """Ask for an empty completion, or for an empty embedding of a model that only embeds."""
-        response = await _ask(engine, "/api/generate", {"model": model, "keep_alive": _FOR_EVER, "stream": False})
-        if "does not support generate" in _error(response):
-            response = await _ask(engine, "/api/embed", {"model": model, "input": "", "keep_alive": _FOR_EVER})
-        if response.status != 200:
-            why = _error(response)
-            kind = NotEnoughMemory if any(sign in why for sign in _NO_MEMORY) else LoadFailed
-            raise kind(f"Ollama did not load '{model}': {why}")
+        refusal = await self.ask(engine, "/api/generate", {"model": model, "keep_alive": _FOR_EVER, "stream": False})
+        if _ONLY_EMBEDS in refusal:
+            refusal = await self.ask(engine, "/api/embed", {"model": model, "input": "", "keep_alive": _FOR_EVER})
+        if refusal:
+            raise self.load_failed(model, refusal)
 
     async def unload(self, engine: EngineClient, model: str) -> None:
-        response = await _ask(engine, "/api/generate", {"model": model, "keep_alive": 0, "stream": False})
-        if "does not support generate" in _error(response):
-            response = await _ask(engine, "/api/embed", {"model": model, "input": "", "keep_alive": 0})
-        if response.status != 200:
-            raise LoadFailed(f"Ollama did not unload '{model}': {_error(response)}")
-
-    async def status(self, engine: EngineClient) -> InstanceStatus | None:
-        """None: Ollama does not report its load."""
-        return None
+        """Ask for an empty completion that keeps the model no longer: also of a model that only embeds."""
+        if refusal := await self.ask(engine, "/api/generate", {"model": model, "keep_alive": 0, "stream": False}):
+            raise self.unload_failed(model, refusal)
 
 
 class _Pulled(msgspec.Struct):
@@ -91,17 +71,13 @@ class _Shown(msgspec.Struct):
     capabilities: list[str] | None = None
 
 
-class _Failure(msgspec.Struct):
-    error: str = ""
-
-
 async def _running(engine: EngineClient) -> list[_Running]:
     return read_json(await engine.request("GET", "/api/ps"), _Processes).models
 
 
 async def _abilities(engine: EngineClient, model: str) -> list[str] | None:
     """What the model can do; ``None`` if the server does not say, as versions before 0.6.4."""
-    response = await _ask(engine, "/api/show", {"model": model})
+    response = await engine.request("POST", "/api/show", msgspec.json.encode({"model": model}))
     return read_json(response, _Shown).capabilities if response.status == 200 else None
 
 
@@ -111,16 +87,3 @@ def _capabilities(able: list[str] | None, context_length: int | None) -> Capabil
     return Capabilities(
         context_length=context_length, vision="vision" in able, tools="tools" in able, embeddings="embedding" in able
     )
-
-
-async def _ask(engine: EngineClient, path: str, body: dict[str, Any]) -> EngineResponse:
-    return await engine.request("POST", path, msgspec.json.encode(body))
-
-
-def _error(response: EngineResponse) -> str:
-    if response.status == 200:
-        return ""
-    try:
-        return msgspec.json.decode(response.body, type=_Failure).error or f"status {response.status}"
-    except msgspec.DecodeError:
-        return f"status {response.status}"

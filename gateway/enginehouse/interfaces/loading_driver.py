@@ -1,0 +1,64 @@
+"""A base class for drivers of servers that load models themselves."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from enginehouse.domain.errors import LoadFailed, NotEnoughMemory
+from enginehouse.domain.instance import InstanceStatus
+from enginehouse.interfaces.drivers import EngineClient, EngineResponse
+from enginehouse.interfaces.openai_driver import OpenAICompatibleDriver
+from enginehouse.interfaces.too_little_memory import tells_of_too_little_memory
+
+
+class LoadingDriver(OpenAICompatibleDriver):
+    """Sends requests that load and unload models. A subclass says which, in ``load``, ``unload`` and ``loaded``.
+
+    ::
+
+        class SomeDriver(LoadingDriver):
+            server = "Some server"
+
+            async def load(self, engine: EngineClient, model: str) -> None:
+                if refusal := await self.ask(engine, "/models/load", {"name": model}):
+                    raise self.load_failed(model, refusal)
+    """
+
+    loads_models = True
+    server: ClassVar[str] = "The server"
+    """What messages call it."""
+
+    async def status(self, engine: EngineClient) -> InstanceStatus | None:
+        """``None``: such a server reports no load of all its models together."""
+        return None
+
+    async def ask(self, engine: EngineClient, path: str, body: Any) -> str:
+        """Post ``body`` as JSON. Returns why the server refuses; empty if it answers 200."""
+        return _refusal(await engine.request("POST", path, msgspec.json.encode(body)))
+
+    def load_failed(self, model: str, why: str) -> LoadFailed:
+        """The error of a load; ``NotEnoughMemory`` if ``why`` tells of that."""
+        kind = NotEnoughMemory if tells_of_too_little_memory(why) else LoadFailed
+        return kind(f"{self.server} did not load '{model}': {why}")
+
+    def unload_failed(self, model: str, why: str) -> LoadFailed:
+        """The error of an unload."""
+        return LoadFailed(f"{self.server} did not unload '{model}': {why}")
+
+
+class _Refusal(msgspec.Struct):
+    error: Any = None
+
+
+def _refusal(response: EngineResponse) -> str:
+    """The ``error`` of an answer, which is a text, or an object with a ``message``."""
+    if response.status == 200:
+        return ""
+    try:
+        error = msgspec.json.decode(response.body, type=_Refusal).error
+    except msgspec.DecodeError:
+        error = None
+    text = error.get("message") if isinstance(error, dict) else error
+    return str(text) if text else f"status {response.status}"
