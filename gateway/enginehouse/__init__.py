@@ -93,6 +93,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.scorers import Scorer, WeightedScorer
     from enginehouse.interfaces.strategies import Strategy
     from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper, SwapPlan
+    from enginehouse.interfaces.tokenizing import fill_in_tokens
     from enginehouse.rescheduling.offload import OFFLOAD_ORDERS, OffloadCandidate, OffloadPlan, plan_offload
     from enginehouse.rescheduling.projection import (
         ProjectionParams,
@@ -250,6 +251,7 @@ __all__ = [
     "continue_ids",
     "continue_text",
     "did_you_mean",
+    "fill_in_tokens",
     "find_model_folders",
     "gateway_request_ids",
     "guarded",

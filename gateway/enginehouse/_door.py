@@ -175,6 +175,7 @@ _NAMES = {
         "Swapper",
         "SwapPlan",
     ),
+    "enginehouse.interfaces.tokenizing": ("fill_in_tokens",),
     "enginehouse.rescheduling.offload": (
         "OFFLOAD_ORDERS",
         "OffloadCandidate",

@@ -27,6 +27,7 @@ from enginehouse import (
     continue_answer,
     continue_ids,
     continue_text,
+    fill_in_tokens,
     find_model_folders,
     missing_folder,
     option_arguments,
@@ -120,12 +121,8 @@ class SglangDriver(OpenAICompatibleDriver):
         return body if path == _CHAT else add_field(body, "return_token_ids", b"true")
 
     async def fill_in(self, engine: EngineClient, answer: PartialAnswer) -> PartialAnswer:
-        """Have the engine count the tokens of a text that came without them."""
-        if answer.tokens is not None:
-            return answer
-        question = msgspec.json.encode({"prompt": answer.text, "add_special_tokens": False})
-        counted = read_json(await engine.request("POST", "/tokenize", question), _Tokenized)
-        return msgspec.structs.replace(answer, tokens=counted.count)
+        """Have the engine count the tokens of a text that came without them, and tokenize the prompt."""
+        return await fill_in_tokens(engine, answer)
 
     def continuation(self, answer: PartialAnswer) -> Continuation:
         """By token ids if the whole answer has a limit, which ``/v1/completions`` needs; else by text."""
@@ -146,10 +143,6 @@ async def _first(engine: EngineClient, *paths: str) -> EngineResponse:
         if response.status == 200:
             break
     return response
-
-
-class _Tokenized(msgspec.Struct):
-    count: int
 
 
 class _InternalState(msgspec.Struct, rename={"limit": "effective_max_running_requests_per_dp"}):

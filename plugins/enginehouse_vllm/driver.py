@@ -19,6 +19,7 @@ from enginehouse import (
     StreamTraits,
     add_field,
     continue_answer,
+    fill_in_tokens,
     find_model_folders,
     missing_folder,
     option_arguments,
@@ -98,6 +99,10 @@ class VllmDriver(OpenAICompatibleDriver):
 
     def continuable(self, path: str, body: bytes) -> bytes:
         return add_field(body, "return_token_ids", b"true")
+
+    async def fill_in(self, engine: EngineClient, answer: PartialAnswer) -> PartialAnswer:
+        """Have the engine tokenize the prompt of a stream that began at an engine of another kind."""
+        return await fill_in_tokens(engine, answer)
 
     def continuation(self, answer: PartialAnswer) -> Continuation:
         """By token ids, chats too; without them by text."""

@@ -21,14 +21,20 @@ from enginehouse import (
 
 
 class FakeClient:
-    """An engine that answers from a table: a path has JSON (status 200), a status, or an exception."""
+    """An engine that answers from a table: a path has JSON (status 200), a status, or an exception.
+
+    ``asked``: the paths of requests; ``bodies``: those that they had.
+    """
 
     def __init__(self, pages: Mapping[str, Any]) -> None:
         self.pages = dict(pages)
         self.asked: list[str] = []
+        self.bodies: list[Any] = []
 
     async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
         self.asked.append(path)
+        if body:
+            self.bodies.append(msgspec.json.decode(body))
         page = self.pages.get(path, 404)
         if isinstance(page, Exception):
             raise page

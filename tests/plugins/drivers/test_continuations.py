@@ -156,6 +156,29 @@ class TestLlamaCpp:
         assert self.driver.continuation(partial(COMPLETIONS, completion())).skip == 0
 
 
-async def test_sglang_counts_a_text_without_tokens() -> None:
-    answer = await SglangDriver().fill_in(FakeClient({"/tokenize": {"count": 4}}), partial(CHAT, chat(), tokens=None))
-    assert answer.tokens == 4
+@pytest.mark.parametrize("driver", [VllmDriver(), SglangDriver()])
+class TestEnginesThatTokenize:
+    async def test_the_engine_counts_a_text_without_tokens(self, driver: Driver) -> None:
+        engine = FakeClient({"/tokenize": {"tokens": [1, 2, 3, 4], "count": 4}})
+        answer = await driver.fill_in(engine, partial(CHAT, chat(), tokens=None))
+        assert (answer.tokens, answer.prompt_ids) == (4, None)
+
+    @pytest.mark.parametrize(("path", "body"), [(CHAT, chat()), (COMPLETIONS, completion(max_tokens=9))])
+    async def test_the_engine_tokenizes_the_prompt_that_another_kind_answered(
+        self, driver: Driver, path: str, body: bytes
+    ) -> None:
+        engine = FakeClient({"/tokenize": {"tokens": [7, 8], "count": 2}})
+        answer = await driver.fill_in(engine, partial(path, body, ids=[1, 2, 3]))
+        assert asked(driver, answer)[1]["prompt"] == [7, 8, 1, 2, 3]
+        kept = {"messages": [{"role": "user", "content": "Tell"}]} if path == CHAT else {"prompt": "Tell"}
+        assert engine.bodies == [{"model": "m", **kept}]
+
+    async def test_known_tokens_are_not_asked_for(self, driver: Driver) -> None:
+        engine = FakeClient({})
+        known = partial(CHAT, chat(), ids=[1, 2, 3], prompt_ids=PROMPT)
+        assert await driver.fill_in(engine, known) == known
+        assert engine.asked == []
+
+    async def test_a_prompt_that_the_engine_does_not_tokenize_is_continued_by_text(self, driver: Driver) -> None:
+        answer = await driver.fill_in(FakeClient({}), partial(CHAT, chat(), ids=[1, 2, 3]))
+        assert asked(driver, answer)[1]["messages"][-1] == {"role": "assistant", "content": SAID}

@@ -1,0 +1,46 @@
+"""Has an engine tell the tokens that a continuation needs, for drivers of engines with vLLM's ``/tokenize``."""
+
+from __future__ import annotations
+
+import msgspec
+
+from enginehouse.domain.continuation import PartialAnswer
+from enginehouse.interfaces.drivers import EngineClient
+from enginehouse.interfaces.openai_driver import read_json
+
+_OF_CHATS = (
+    *("model", "messages", "tools", "chat_template", "chat_template_kwargs"),
+    *("add_generation_prompt", "continue_final_message", "add_special_tokens"),
+)
+_OF_COMPLETIONS = ("model", "prompt", "add_special_tokens")
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class _Tokenized(msgspec.Struct):
+    tokens: msgspec.Raw = msgspec.Raw(b"[]")
+    count: int = 0
+
+
+async def fill_in_tokens(engine: EngineClient, answer: PartialAnswer) -> PartialAnswer:
+    """``answer`` with the number of its tokens, and with the tokens of its prompt if those of its text are known.
+
+    What is known already is not asked for. Raises ``UpstreamError`` if the engine cannot count; an engine that does not
+    tokenize such a prompt leaves it as it is.
+    """
+    if answer.tokens is None:
+        question = msgspec.json.encode({"prompt": answer.text, "add_special_tokens": False})
+        counted = read_json(await engine.request("POST", "/tokenize", question), _Tokenized)
+        answer = msgspec.structs.replace(answer, tokens=counted.count)
+    if answer.ids is None or answer.prompt_ids is not None:
+        return answer
+    response = await engine.request("POST", "/tokenize", _prompt(answer))
+    if response.status != 200:
+        return answer
+    return msgspec.structs.replace(answer, prompt_ids=read_json(response, _Tokenized).tokens)
+
+
+def _prompt(answer: PartialAnswer) -> bytes:
+    """The request for the tokens of the prompt: what of the client's request makes it."""
+    fields = _fields(answer.body)
+    names = _OF_CHATS if "messages" in fields else _OF_COMPLETIONS
+    return msgspec.json.encode({name: fields[name] for name in names if name in fields})
