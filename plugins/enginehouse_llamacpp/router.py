@@ -33,6 +33,7 @@ class LlamaCppRouterDriver(LoadingDriver):
 
     server = "The router"
     health_path = "/health"
+    metrics_path = "/metrics?model={model}"
 
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
         """All models of the folder, with what the router tells of each; more of those that are loaded."""

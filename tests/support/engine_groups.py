@@ -38,6 +38,14 @@ class EngineGroup:
     def kill_leader(self) -> None:
         os.kill(self._leader, signal.SIGKILL)
 
+    def is_gone(self) -> bool:
+        """Whether no process is left."""
+        try:
+            os.killpg(self._leader, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
 
 def engine_groups(gateway: RunningGateway) -> dict[str, EngineGroup]:
     """Each launched backend's engine, found by the name of its log, which is in its environment."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from enginehouse.testing.gateway import RunningGateway
-from tests.support.engine_groups import live
+from tests.support.engine_groups import engine_groups, live
 from tests.support.plain_httpx import get, post
 from tests.support.read_streams import StreamReader, many_streams, start
 from tests.support.waiting import until
@@ -58,3 +58,12 @@ def embeds(gateway: RunningGateway, model: str, timeout: float = 60) -> None:
     assert len(first) == len(other) > 1
     assert first != other
     assert max(abs(a - b) for a, b in zip(first, again, strict=True)) < 1e-3
+
+
+def embeds_again_after_a_kill(gateway: RunningGateway, model: str, timeout: float = 60) -> None:
+    """A killed engine is launched again for the next request. None of its processes is left."""
+    killed = engine_groups(gateway)[model]
+    killed.kill_leader()
+    gateway.until(lambda status: {each["model"]: each["state"] for each in status["replicas"]}[model] != "ready")
+    embeds(gateway, model, timeout)
+    assert killed.is_gone()

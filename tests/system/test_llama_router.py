@@ -33,7 +33,7 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    own = ["--models-dir", str(folder), "--models-max", "0", "--no-models-autoload", "--offline"]
+    own = ["--models-dir", str(folder), "--models-max", "0", "--no-models-autoload", "--offline", "--metrics"]
     shared = ["--host", "127.0.0.1", "--port", str(port), "-t", "1", "-c", "2048", "--no-warmup"]
     process = subprocess.Popen([engine.program, *own, *shared], stderr=subprocess.DEVNULL, start_new_session=True)
     try:
@@ -97,6 +97,14 @@ def test_models_are_loaded_and_unloaded_in_turn(gateway: RunningGateway, router:
 def test_an_idle_model_is_unloaded(gateway: RunningGateway) -> None:
     assert ask(gateway, "b")[0] == 200
     gateway.until(lambda _: states(gateway)["b"] == "stopped", timeout=30)
+
+
+def test_loaded_models_show_their_metrics(gateway: RunningGateway) -> None:
+    """The router asks for a name: ``/metrics?model=a``."""
+    assert ask(gateway, "a")[0] == 200
+    page = get(f"{gateway.url}/metrics/engines").text
+    assert 'llamacpp:requests_processing{backend="router",model="a"}' in page
+    assert 'model="broken"' not in page
 
 
 def test_a_model_that_cannot_be_loaded_says_so(gateway: RunningGateway) -> None:

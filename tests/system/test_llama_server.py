@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import openai
 import pytest
@@ -11,7 +12,14 @@ from openai.types.chat import ChatCompletionMessageParam
 from enginehouse.testing import check_driver
 from enginehouse.testing.gateway import RunningGateway
 from enginehouse_llamacpp import LlamaCppDriver
-from tests.support.engine_runs import drains, embeds, shows_metrics, stops_for_a_client_that_leaves
+from tests.support.engine_runs import (
+    drains,
+    embeds,
+    embeds_again_after_a_kill,
+    shows_metrics,
+    stops_for_a_client_that_leaves,
+)
+from tests.support.plain_httpx import get, post
 from tests.support.real_gateways import llama_server, llama_table, ready_gateway
 
 pytestmark = pytest.mark.engine
@@ -25,6 +33,7 @@ def gateway() -> Iterator[RunningGateway]:
     config = f"""
 {llama_table("tiny:1m", engine, context_length="2048", preload="true")}
 {llama_table("vectors", engine, options='{ embedding = true, pooling = "mean" }')}
+{llama_table("ranks", engine, options="{ reranking = true }")}
 [scheduling]
 swapper = "memory"
 
@@ -90,5 +99,55 @@ async def test_it_drains(gateway: RunningGateway) -> None:
     await drains(gateway, "tiny:1m", "tiny:1m", 1000)
 
 
+TEXT = {"content": "hello world"}
+CHAT = {"messages": [{"role": "user", "content": "hello world"}], "max_tokens": 4}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/completion", {"prompt": "hello", "n_predict": 4}, "content"),
+        ("/tokenize", TEXT, "tokens"),
+        ("/detokenize", {"tokens": [1408, 1496]}, "content"),
+        ("/apply-template", CHAT, "prompt"),
+        ("/v1/messages", CHAT, "content"),
+        ("/v1/messages/count_tokens", CHAT, "input_tokens"),
+        ("/v1/responses", {"input": "hello", "max_output_tokens": 4}, "output"),
+    ],
+)
+def test_its_own_endpoints_are_at_the_gateways_door(
+    gateway: RunningGateway, path: str, body: dict[str, Any], field: str
+) -> None:
+    answer = post(f"{gateway.url}{path}", json={"model": "tiny:1m", **body}, timeout=60)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()[field]
+
+
+def test_it_says_itself_that_the_model_cannot_infill(gateway: RunningGateway) -> None:
+    body = {"model": "tiny:1m", "input_prefix": "a", "input_suffix": "b", "n_predict": 4}
+    answer = post(f"{gateway.url}/infill", json=body)
+    assert (answer.status_code, "Infill is not supported" in answer.text) == (501, True), answer.text
+
+
+@pytest.mark.parametrize(("page", "field"), [("/props", "total_slots"), ("/slots", "n_ctx")])
+def test_its_pages_are_at_the_gateways_door(gateway: RunningGateway, page: str, field: str) -> None:
+    answer = get(f"{gateway.url}{page}?model=tiny:1m")
+    assert answer.status_code == 200, answer.text
+    assert f'"{field}"' in answer.text
+
+
+@pytest.mark.parametrize("path", ["/v1/rerank", "/rerank", "/reranking"])
+def test_a_model_made_for_it_ranks(gateway: RunningGateway, path: str) -> None:
+    body = {"model": "ranks", "query": "hello world", "documents": ["a story", "hello world"]}
+    answer = post(f"{gateway.url}{path}", json=body, timeout=60)
+    assert answer.status_code == 200, answer.text
+    assert sorted(each["index"] for each in answer.json()["results"]) == [0, 1]
+
+
 def test_a_model_made_for_it_embeds(gateway: RunningGateway) -> None:
     embeds(gateway, "vectors")
+
+
+def test_a_killed_engine_is_launched_again(gateway: RunningGateway) -> None:
+    embeds(gateway, "vectors")
+    embeds_again_after_a_kill(gateway, "vectors")

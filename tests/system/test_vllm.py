@@ -9,7 +9,13 @@ import pytest
 from enginehouse.testing import check_driver
 from enginehouse.testing.gateway import RunningGateway
 from enginehouse_vllm import VllmDriver
-from tests.support.engine_runs import drains, embeds, shows_metrics, stops_for_a_client_that_leaves
+from tests.support.engine_runs import (
+    drains,
+    embeds,
+    embeds_again_after_a_kill,
+    shows_metrics,
+    stops_for_a_client_that_leaves,
+)
 from tests.support.plain_httpx import get, post
 from tests.support.real_gateways import VLLM_START_S, ready_gateway, vllm, vllm_table
 
@@ -46,7 +52,8 @@ def test_tokens_are_counted_at_the_gateways_own_door(gateway: RunningGateway) ->
 
 
 def test_its_figures_are_on_the_gateways_page(gateway: RunningGateway) -> None:
-    shows_metrics(gateway, "tiny", "vllm:")
+    shows_metrics(gateway, "tiny", "vllm:num_requests_running")
+    shows_metrics(gateway, "tiny", "vllm:prefix_cache_hits")
 
 
 async def test_it_stops_for_a_client_that_leaves(gateway: RunningGateway) -> None:
@@ -80,3 +87,6 @@ class TestASwapOfTwo:
         )
         assert ranked.status_code == 200, ranked.text
         assert [each["index"] for each in ranked.json()["results"]] == [1, 0]
+
+    def test_a_killed_engine_is_launched_again(self, gateway: RunningGateway) -> None:
+        embeds_again_after_a_kill(gateway, "vectors", timeout=VLLM_START_S)

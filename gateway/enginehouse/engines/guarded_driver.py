@@ -35,6 +35,7 @@ class GuardedDriver(Driver):
     def __init__(self, plugin: PluginId, driver: Driver) -> None:
         self.driver = driver
         self.streams = driver.streams
+        self.metrics_path = driver.metrics_path
         self.hands_over = driver.hands_over
         self.Options = driver.Options
         self.loads_models = driver.loads_models

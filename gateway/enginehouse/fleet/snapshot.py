@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 import msgspec
 
-from enginehouse.domain.replica import Candidate
+from enginehouse.domain.replica import Candidate, ReplicaState
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -31,6 +31,12 @@ class Snapshot(msgspec.Struct, frozen=True):
     def candidates(self, model: str) -> tuple[Candidate, ...]:
         """The replicas that serve ``model``, healthy or not. Empty for an unknown model."""
         return self.models.get(model, ())
+
+    def ready_on(self, backend: str) -> Iterator[str]:
+        """The models that ``backend`` has ready."""
+        for model, row in self.models.items():
+            if any(each.backend == backend and each.state is ReplicaState.READY for each in row):
+                yield model
 
     def replacing(
         self, before: Mapping[str, Candidate], after: Mapping[str, Candidate], places: Mapping[str, int]

@@ -114,6 +114,8 @@ class Driver(ABC):
     """How to get the engine's program, for people who lack it: ``brew install llama.cpp``."""
     streams: StreamTraits = StreamTraits()
     """How the engine's streams are made."""
+    metrics_path: str = "/metrics"
+    """Where the engine shows its own metrics. With ``{model}`` in it, each loaded model has a page of its own."""
     hands_over: bool = False
     """Whether one engine can read a prompt and hand its KV cache over to another one, with vLLM's
     ``kv_transfer_params``."""

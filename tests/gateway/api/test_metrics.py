@@ -8,7 +8,7 @@ from opentelemetry.sdk.metrics.export import Sum
 from opentelemetry.sdk.resources import Resource
 from prometheus_client.parser import text_string_to_metric_families
 
-from enginehouse.api.pages.metrics.engines import merged
+from enginehouse.api.pages.metrics.engines import MetricsPage, merged
 from enginehouse.api.pages.metrics.families import histograms, numbers
 from enginehouse.api.pages.metrics.push import as_record
 from enginehouse.domain.replica import Candidate
@@ -60,7 +60,13 @@ def test_models_beyond_the_most_series_count_as_other() -> None:
 
 def test_engines_pages_become_one_with_a_label() -> None:
     page = "# HELP n What.\n# TYPE n gauge\nn{%s} %d\n"
-    text = merged({"a": page % ('x="1"', 5), "b": page % ('backend="mine"', 7), "c": "<html>", "d": "# nothing"})
+    pages = {
+        MetricsPage("a", "/metrics"): page % ('x="1"', 5),
+        MetricsPage("b", "/metrics"): page % ('backend="mine"', 7),
+        MetricsPage("c", "/metrics"): "<html>",
+        MetricsPage("d", "/metrics"): "# nothing",
+    }
+    text = merged(pages)
     (family,) = text_string_to_metric_families(text.decode())
     assert (family.name, family.documentation) == ("n", "What.")
     assert [(sample.labels, sample.value) for sample in family.samples] == [
@@ -69,9 +75,16 @@ def test_engines_pages_become_one_with_a_label() -> None:
     ]
 
 
+def test_a_models_own_page_also_gets_a_label_for_the_model() -> None:
+    pages = {MetricsPage("a", f"/metrics?model={model}", model): f"# TYPE n gauge\nn {model}\n" for model in "12"}
+    shown = merged(pages).decode()
+    assert 'n{backend="a",model="1"} 1.0' in shown
+    assert 'n{backend="a",model="2"} 2.0' in shown
+
+
 def test_engines_counters_and_histograms_keep_their_names() -> None:
     text = '# TYPE t counter\nt_total 3\n# TYPE h histogram\nh_bucket{le="+Inf"} 1\nh_sum 2\nh_count 1\n'
-    shown = merged({"a": text}).decode()
+    shown = merged({MetricsPage("a", "/metrics"): text}).decode()
     assert 't_total{backend="a"} 3.0' in shown
     assert 'h_bucket{backend="a",le="+Inf"} 1.0' in shown
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse import Candidate
+from enginehouse import Candidate, ReplicaState
 from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.testing import candidate
 
@@ -31,6 +31,13 @@ def test_a_snapshot_cannot_be_changed() -> None:
         snapshot.candidates("m")[0].draining = True  # type: ignore[misc]
     assert isinstance(snapshot.candidates("m"), tuple)
     assert isinstance(snapshot.models, MappingProxyType)
+
+
+def test_the_ready_models_of_a_backend() -> None:
+    first = offers("b0", "m", "n") | {"cold": candidate("b0", "cold", state=ReplicaState.STOPPED)}
+    snapshot = Snapshot().replacing({}, first, PLACES).replacing({}, offers("b1", "m", "cold"), PLACES)
+    assert list(snapshot.ready_on("b0")) == ["m", "n"]
+    assert list(snapshot.ready_on("gone")) == []
 
 
 def test_an_older_snapshot_stays_as_it_was() -> None:

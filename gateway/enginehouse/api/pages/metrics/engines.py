@@ -1,9 +1,14 @@
-"""``GET /metrics/engines``: the metrics of all engines as one page, with a label ``backend``."""
+"""``GET /metrics/engines``: the metrics of all engines as one page, with a label ``backend``.
+
+The metrics of a model that has a page of its own at its engine also get a label ``model``.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+from urllib.parse import quote
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
@@ -18,9 +23,22 @@ from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
 
 _TIMEOUT_S = 5.0
-_LABEL = "backend"
-_THEIRS = "exported_backend"
-"""The name of an engine's own label ``backend``, as Prometheus renames such labels."""
+_OF_MODEL = "{model}"
+_THEIRS = "exported_{}"
+"""The name of an engine's own label that the gateway sets too, as Prometheus renames such labels."""
+
+
+class MetricsPage(NamedTuple):
+    """A page of an engine's metrics; ``model`` is empty if it is about all of its models."""
+
+    backend: str
+    path: str
+    model: str = ""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels that the gateway adds."""
+        return {"backend": self.backend} | ({"model": self.model} if self.model else {})
 
 
 class EngineMetrics:
@@ -43,29 +61,40 @@ class EngineMetrics:
         self._asking = None
 
     async def _ask_all(self) -> bytes:
-        upstreams = [upstream for upstream in self._context.upstreams.values() if upstream.pool.origin.host]
-        pages = await asyncio.gather(*map(_ask, upstreams))
-        texts = {upstream.name: page for upstream, page in zip(upstreams, pages, strict=True) if page}
-        return await asyncio.to_thread(merged, texts)  # engines have thousands of lines
+        pages = list(self._pages())
+        texts = await asyncio.gather(*(_ask(upstream, page.path) for upstream, page in pages))
+        found = {page: text for (_, page), text in zip(pages, texts, strict=True) if text}
+        return await asyncio.to_thread(merged, found)  # engines have thousands of lines
+
+    def _pages(self) -> Iterator[tuple[Upstream, MetricsPage]]:
+        context = self._context
+        for backend, upstream in context.upstreams.items():
+            path = context.continuation.drivers[backend].metrics_path
+            if _OF_MODEL in path:
+                for model in context.fleet.snapshot.ready_on(backend):
+                    yield upstream, MetricsPage(backend, path.replace(_OF_MODEL, quote(model, safe="")), model)
+            elif upstream.pool.origin.host:
+                yield upstream, MetricsPage(backend, path)
 
 
-async def _ask(upstream: Upstream) -> str:
+async def _ask(upstream: Upstream, path: str) -> str:
     try:
-        answer = await Client(upstream, _TIMEOUT_S).request("GET", "/metrics")
+        answer = await Client(upstream, _TIMEOUT_S).request("GET", path)
     except RequestError:
         return ""
     return answer.body.decode(errors="replace") if answer.status == 200 else ""
 
 
-def merged(texts: Mapping[str, str]) -> bytes:
-    """One page of the pages of several engines, by backend. A page that is none is left out."""
+def merged(texts: Mapping[MetricsPage, str]) -> bytes:
+    """One page of several. A page that cannot be read is left out."""
     families: dict[str, Metric] = {}
-    for backend, text in texts.items():
+    for page, text in texts.items():
+        ours = page.labels
         for family in _families(text):
             all_of_it = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
             for sample in family.samples:
-                labels = {_THEIRS if name == _LABEL else name: value for name, value in sample.labels.items()}
-                all_of_it.samples.append(sample._replace(labels={_LABEL: backend, **labels}))
+                theirs = {_THEIRS.format(key) if key in ours else key: value for key, value in sample.labels.items()}
+                all_of_it.samples.append(sample._replace(labels=ours | theirs))
     registry = CollectorRegistry()
     registry.register(_Families(families))
     return generate_latest(registry)
