@@ -1,4 +1,4 @@
-"""Requests of clients, as bytes on the wire, and what becomes of them."""
+"""Requests of clients, as bytes on the wire, and their outcomes."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class VirtualProcess(EngineProcess):
             loop.call_later(soon + self._rng.uniform(0, 1), self.end, -9, b"")
 
     def outlive(self, bench: LaunchBench, output: EngineOutput) -> None:
-        """Go on in the event loop of another gateway, which was started after the first one was killed."""
+        """Continue in the event loop of another gateway, which was started after the first one was killed."""
         self._bench, self._output = bench, output
         self._gone = asyncio.get_running_loop().create_future()
         if self._engine is not None or self._rng.random() < 0.8:

@@ -45,7 +45,7 @@ class Listener:
 class Network:
     """All connections between clients, the gateway and engines.
 
-    ``connect_fault`` says what becomes of the gateway's connection to an address: "" for nothing bad.
+    ``connect_fault`` says how the gateway's connection to an address fails; "" if it does not.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class Operators:
             self._world.spawn(self._delete_one())
 
     def do(self, method: str, target: str) -> None:
-        """Send a request, and go on."""
+        """Send a request without waiting for its answer."""
         self._world.spawn(self._do(method, target))
 
     async def undrain_all(self) -> None:

@@ -32,7 +32,7 @@ class CpuTime(NamedTuple):
 class Contender(msgspec.Struct, frozen=True):
     """A server to send requests to. ``pid``: of the process whose time is counted; ``None`` if it runs elsewhere.
 
-    ``may_pause``: it serves nobody else.
+    ``may_pause``: it serves no one else.
     """
 
     name: str

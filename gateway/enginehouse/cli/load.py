@@ -22,7 +22,7 @@ class _StateOf(msgspec.Struct):
 
 
 class _ModelState(msgspec.Struct):
-    """The part of ``GET /v1/models/{id}`` that is told while one waits."""
+    """The part of ``GET /v1/models/{id}`` that the command shows while it waits."""
 
     status: _StateOf
 

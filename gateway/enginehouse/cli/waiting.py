@@ -28,7 +28,7 @@ def wait_for(ask: Callable[[], bytes], look: Callable[[], str]) -> bytes:
         now = time.monotonic()
         try:
             said = look()
-        except GatewayError:  # the answer will tell
+        except GatewayError:  # the answer will say why
             continue
         if said != told or now - told_at >= _REPEAT_AFTER_S:
             told, told_at = said, now

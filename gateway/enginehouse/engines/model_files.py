@@ -62,7 +62,7 @@ class ModelFiles:
                     return
                 facts = await asyncio.to_thread(managed.driver.inspect, spec)
             except Exception as error:
-                _log.warning("The files of model '%s' tell nothing: %s", managed.model_name, error or repr(error))
+                _log.warning("The files of model '%s' cannot be read: %s", managed.model_name, error or repr(error))
                 return
         if self._wanted.get(replica) is managed:
             self.estimated.pop(replica, None)

@@ -1,4 +1,4 @@
-"""The tokens that an engine counted, as its answers tell them."""
+"""The tokens that an engine counted, as its answers report them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _decode = msgspec.json.Decoder(_Counted).decode
 
 
 def decoded_usage(text: bytes) -> Usage | None:
-    """The counts that an answer tells; ``None`` if ``text`` is no JSON object that tells them."""
+    """The counts in an answer; ``None`` if ``text`` is no JSON object that has them."""
     try:
         return _decode(text).usage
     except (ValueError, RecursionError):

@@ -62,7 +62,7 @@ async def test_a_file_that_cannot_be_read_is_logged(caplog: pytest.LogCaptureFix
     files, driver = ModelFiles(told.__setitem__), Inspector()
     driver.facts = OSError("no such file")
     files.put("m@m", _managed(driver))
-    await until(lambda: "The files of model 'm' tell nothing: no such file" in caplog.text)
+    await until(lambda: "The files of model 'm' cannot be read: no such file" in caplog.text)
     assert told == {}
 
 

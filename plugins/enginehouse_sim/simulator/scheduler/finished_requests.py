@@ -22,7 +22,7 @@ class FinishedRequests:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether the model runner has not been told of some request."""
+        """Whether the model runner does not know yet that some request has finished."""
         return bool(self._for_runner)
 
     def take_for_runner(self) -> tuple[str, ...]:

@@ -136,7 +136,7 @@ class BatchScheduler:
         return RequestCounts(len(state.running), len(state.staging), len(state.paused))
 
     def has_finished_requests(self) -> bool:
-        """Whether requests finished of which no step has told the model runner."""
+        """Whether requests finished that the model runner does not know of yet."""
         return self.state.finished.has_unsent
 
     def reset_prefix_cache(self) -> bool:

@@ -48,7 +48,7 @@ async def pause(simulation: Simulation, call: Call) -> None:
 
 
 async def resume(simulation: Simulation, call: Call) -> None:
-    """Go on with the requests kept, and begin those held back."""
+    """Continue the requests kept, and begin those held back."""
     simulation.engine.resume()
     await call.json({"status": "resumed"})
 
