@@ -23,6 +23,7 @@ from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.decisions import Decisions
+from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.observers import Observers, notify
 from enginehouse.telemetry.record import Ending
 from enginehouse.telemetry.tracer import Tracer
@@ -117,9 +118,20 @@ class RelayContext:
             self.tracer.add(request_record(job, trace, attempts, ended, ending))
         if self.access_log is not None:
             model = job.requirements.model if job.requirements is not None else ""
-            trace_id = job.trace.trace_id if job.trace is not None else b""
-            entry = (time(), job.request_id, trace_id, job.method, job.path, model, job.began, ended, attempts, ending)
+            entry = (
+                time(),
+                job.request_id,
+                job.trace_id,
+                job.method,
+                job.path,
+                model,
+                job.began,
+                ended,
+                attempts,
+                ending,
+            )
             self.access_log.add(entry)
         if self._on_finished:
             replica = last.route.chosen.replica if last is not None else ""
-            notify(self._on_finished, request.request_id.decode(), replica, status, duration * 1000)
+            with log_context.named(job.request_id, job.trace_id):
+                notify(self._on_finished, request.request_id.decode(), replica, status, duration * 1000)

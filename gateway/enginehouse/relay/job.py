@@ -15,6 +15,7 @@ from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.door import Caller
 from enginehouse.relay.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.telemetry.log_context import log_context
 
 
 class Job(ABC):
@@ -90,11 +91,17 @@ class Job(ABC):
             caller.admit(requirements)
             self.caller = caller
 
+    @property
+    def trace_id(self) -> bytes:
+        """Empty if the request is not traced."""
+        return self.trace.trace_id if self.trace is not None else b""
+
     def find_route(self, failed: tuple[str, ...]) -> tuple[Route, bytes] | None:
         """Another route and the body for it, or ``None`` if there is none."""
         try:
-            route = self.route(failed)
-            return route, self.body_for(route)
+            with log_context.named(self.request_id, self.trace_id):
+                route = self.route(failed)
+                return route, self.body_for(route)
         except RequestError:
             return None
 

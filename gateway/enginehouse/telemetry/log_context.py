@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 
@@ -35,6 +37,16 @@ class LogContext:
     def leave(self) -> None:
         """Name no request."""
         self._request_id = b""
+
+    @contextmanager
+    def named(self, request_id: bytes, trace_id: bytes) -> Iterator[None]:
+        """Name this request meanwhile, and then what was named before."""
+        before = self._request_id, self._trace_id, self._owner
+        self.enter(request_id, trace_id)
+        try:
+            yield
+        finally:
+            self._request_id, self._trace_id, self._owner = before
 
     def request(self, thread: int | None) -> LoggedRequest | None:
         """The request that ``thread`` works for."""

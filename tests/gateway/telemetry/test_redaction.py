@@ -55,6 +55,18 @@ def test_lines_of_a_request_name_it_and_its_trace() -> None:
     assert "request_id" not in text.format(record()) + json.format(record())
 
 
+def test_what_was_named_before_is_named_again() -> None:
+    context, here = LogContext(), threading.get_ident()
+    context.enter(b"outer", b"t")
+    with context.named(b"inner", b""):
+        assert context.request(here) == ("inner", "")
+    assert context.request(here) == ("outer", "t")
+    context.leave()
+    with context.named(b"inner", b""):
+        pass
+    assert context.request(here) is None
+
+
 def test_lines_of_another_thread_name_no_request() -> None:
     context = LogContext()
     context.enter(b"req-1", b"")
