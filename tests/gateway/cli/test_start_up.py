@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,19 @@ from enginehouse.cli import enginehouse
 from enginehouse.cli.lazy_commands import LazyCommands
 
 HEAVY = ("enginehouse.app", "enginehouse.config.schema", "enginehouse.relay", "msgspec", "starlette", "uvicorn")
+NOT_OF_THE_GATEWAY = {
+    "google",
+    "grpc",
+    "httpx",
+    "matplotlib",
+    "opentelemetry",
+    "rich",
+    "enginehouse.bench",
+    "enginehouse.importers",
+    "enginehouse.telemetry.exporter.spans",
+    "enginehouse.testing",
+    "enginehouse_sim.simulator",
+}
 NAMED = "import sys; from enginehouse.cli import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
 
 
@@ -40,6 +54,16 @@ def test_commands_are_completed_without_the_gateway() -> None:
     printed, imported = modules(**words)
     assert printed.split() == ["plain,undrain", "plain,unload"]
     assert imported.isdisjoint(HEAVY)
+
+
+def test_a_gateway_is_built_without_what_only_others_need(tmp_path: Path) -> None:
+    """``check`` builds what ``serve`` builds. Spans are the exporter's business."""
+    config = tmp_path / "enginehouse.toml"
+    config.write_text('[telemetry]\ntraces = "otlp"\n[backends.a]\nurl = "http://127.0.0.1:9"\nmodels = ["m"]\n')
+    printed, imported = modules("check", "--config", str(config))
+    assert "has no errors" in printed
+    assert "enginehouse.app.gateway" in imported
+    assert imported.isdisjoint(NOT_OF_THE_GATEWAY)
 
 
 def test_every_command_is_where_it_is_said_to_be() -> None:
