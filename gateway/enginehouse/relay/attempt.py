@@ -184,8 +184,8 @@ class Attempt:
 
     def _send_on(self, connection: Connection, receiver: Receiver, request: bytes) -> None:
         self.connection = connection
+        self.sent_at = now = perf_counter()  # before: the engine's own span may begin while this process waits
         connection.send(receiver, request)
-        self.sent_at = now = perf_counter()
         self._limit = limit = self.upstream.timeouts.first_byte
         self._awaited = "did not begin to answer"
         self.deadline = now + limit if limit else NEVER
