@@ -1,11 +1,12 @@
 """Whether the gateway's memory grows: requests of which a third is refused, streams, and reloads of the configuration.
 
-``python benchmarks/soak.py [--requests 200000] [--streams 10000] [--reloads 2000] [--traced]`` runs a gateway process
-before an engine that costs almost nothing. Each of the three parts first runs a tenth of its work unmeasured, because
-tables, rings and the allocator fill up. Then the resident memory is read 40 times. Slopes are those of the least
-squares, of each half by itself: what levels off has a smaller one in the second half, and a leak the same in both.
+``python benchmarks/soak.py [--requests 200000] [--streams 10000] [--reloads 2000] [--traced [away]]`` runs a gateway
+process before an engine that costs almost nothing. Each of the three parts first runs a tenth of its work unmeasured,
+because tables, rings and the allocator fill up. Then the resident memory is read 40 times. Slopes are those of the
+least squares, of each half by itself: what levels off has a smaller one in the second half, a leak the same in both.
 
-``--traced`` traces every request, and shows the memory of the exporter as well.
+``--traced`` traces every request, and shows the memory of the exporter as well. With ``--traced away`` its collector
+takes nothing.
 """
 
 from __future__ import annotations
@@ -42,10 +43,12 @@ priority = {priority}
 TRACED = """
 [telemetry]
 traces = "otlp"
-endpoint = "http://127.0.0.1:{port}"
+endpoint = "http://127.0.0.1:COLLECTOR"
 sample_ratio = 1.0
 """
 """The engine is the collector too: it answers whatever is posted."""
+AWAY = "9"
+"""A port that nothing listens on."""
 TRACE_COUNTERS = ("enginehouse_spans_total", "enginehouse_traces_dropped_total", "enginehouse_exporter_restarts_total")
 Work = Callable[[int], Awaitable[None]]
 
@@ -171,9 +174,10 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=200_000)
     parser.add_argument("--streams", type=int, default=10_000)
     parser.add_argument("--reloads", type=int, default=2_000)
-    parser.add_argument("--traced", action="store_true", help="trace every request")
+    parser.add_argument("--traced", nargs="?", const="here", choices=("here", "away"), help="trace every request")
     counts = vars(parser.parse_args())
-    config = CONFIG + TRACED if counts.pop("traced") else CONFIG
+    collector = {"here": "{port}", "away": AWAY}.get(counts.pop("traced"))
+    config = CONFIG + TRACED.replace("COLLECTOR", collector) if collector else CONFIG
     port = free_port()
     program = [sys.executable, "-m", "enginehouse.bench.engine", str(port), str(TOKENS), str(PACE_S)]
     engine = subprocess.Popen(program, stdout=subprocess.DEVNULL)
