@@ -17,6 +17,7 @@
     launch_line         from configuration, driver and port to a command
     ports               the loopback ports of engines
     state_file          the running engines, for the next gateway
+    sleepers            which of them may be asleep
     recording_launcher  a launcher that keeps the state file up to date
     probing             the health and the models of every backend
 """

@@ -260,6 +260,7 @@ class EnginePool(EngineControl):
     def _note_state(self, replica: str, state: ReplicaState) -> None:
         self._pauses.note(replica, state)
         before, was_retired = self._states[replica], replica in self._retired
+        self._note_sleep(self.supervisors[replica], state)
         if state is not ReplicaState.SLEEPING:
             self._meter.woken(replica)
         if state in AT_REST:
@@ -272,6 +273,12 @@ class EnginePool(EngineControl):
         was_up = before in (ReplicaState.READY, ReplicaState.SLEEPING)
         if (state in AT_REST and was_up) or (state is ReplicaState.FAILED and was_retired):
             self._on_exited(replica)
+
+    def _note_sleep(self, supervisor: Supervisor, state: ReplicaState) -> None:
+        if state is ReplicaState.READY or state in AT_REST:
+            self._state_file.sleepers.note(supervisor.name, asleep=False)
+        elif state is ReplicaState.STOPPING and supervisor.may_sleep:  # it is asked next
+            self._state_file.sleepers.note(supervisor.name, asleep=True)
 
     def _running(self) -> Sequence[str]:
         return [replica for replica, state in self._states.items() if state not in AT_REST]
@@ -303,7 +310,7 @@ class EnginePool(EngineControl):
     async def _adopt(self, replica: str, process: EngineProcess, port: int) -> None:
         supervisor = self.supervisors[replica]
         try:
-            await supervisor.adopt(process, port)
+            await supervisor.adopt(process, port, asleep=supervisor.name in self._state_file.sleepers)
             await self._examine(replica, supervisor)
         except EnginehouseError:  # the supervisor has logged it
             if supervisor.state is ReplicaState.FAILED:

@@ -17,6 +17,7 @@ from platformdirs import user_state_path
 
 from enginehouse.config.environment import STATE_DIR
 from enginehouse.engines.footprints import Footprints
+from enginehouse.engines.sleepers import Sleepers
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ def state_folder(name: str, environ: Mapping[str, str] = os.environ) -> Path:
 class StateFile:
     """The engines of one gateway, by name, in a folder of its own. ``logs`` is the folder for their output.
 
-    ``footprints``: how much memory models have taken.
+    ``footprints``: how much memory models have taken. ``sleepers``: which engines may be asleep.
 
     If another gateway uses the folder, or it is not writable, a temporary folder takes its place and a warning is
     logged: the gateway works, but the next one will not adopt its engines.
@@ -69,6 +70,7 @@ class StateFile:
         self._path = self.folder / "engines.json"
         self._records = self._read()
         self.footprints = Footprints(self.folder)
+        self.sleepers = Sleepers(self.folder)
 
     @property
     def records(self) -> Mapping[str, EngineRecord]:

@@ -91,11 +91,11 @@ class Supervisor:
         sleeper = self._engine if self.state is ReplicaState.SLEEPING else None
         await self._bring_up(self._wake(sleeper) if sleeper else self._launch())
 
-    async def adopt(self, process: EngineProcess, port: int) -> None:
-        """Take over an engine of an earlier gateway, instead of ``start``."""
+    async def adopt(self, process: EngineProcess, port: int, *, asleep: bool = False) -> None:
+        """Take over an engine of an earlier gateway, instead of ``start``. Wake it if it may be ``asleep``."""
         self._ports.claim(port)
         self._engine = engine = _Engine(process, port, self.log.written)
-        await self._bring_up(self._take_over(engine))
+        await self._bring_up(self._take_over(engine, asleep))
 
     async def stop(self, timeout: float | None = None) -> None:
         """Stop the engine, also while it starts. Kill it after ``timeout`` seconds, by default ``stop_timeout``.
@@ -130,6 +130,11 @@ class Supervisor:
     async def processes(self) -> Collection[int]:
         """The ids of the engine's processes; empty if it does not run on this machine, or does not run."""
         return await self._engine.process.processes() if self._engine else ()
+
+    @property
+    def may_sleep(self) -> bool:
+        """Whether the engine is put to sleep when it is idle or evicted."""
+        return self._model.sleeps
 
     @property
     def is_asleep(self) -> bool:
@@ -206,8 +211,8 @@ class Supervisor:
             self._engine = engine
         return engine
 
-    async def _take_over(self, engine: _Engine) -> None:
-        if self._model.sleeps:  # it may sleep, and not every engine shows that in its health
+    async def _take_over(self, engine: _Engine, asleep: bool) -> None:
+        if asleep:
             await self._driver.wake(engine.process.address, engine.port)
         await self._until_ready(engine, self._deadline())
 

@@ -13,6 +13,7 @@ from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.ports import Ports
+from enginehouse.engines.sleepers import Sleepers
 from enginehouse.engines.state_file import StateFile
 from enginehouse.scheduling.collaborators import EngineControl
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
@@ -44,7 +45,8 @@ class Stage:
         before, self.folder = self.folder, self.folder / "next"
         self.folder.mkdir()
         if self.files:
-            shutil.copy(before / "engines.json", self.folder)
+            for file in before.glob("*.json"):
+                shutil.copy(file, self.folder)
         self.files.append(StateFile(self.folder))
         states = self.states = []
         exited = self.exited = []
@@ -415,14 +417,15 @@ def test_a_sleeping_engine_that_ends_is_reported(in_virtual_time: Run, stage: St
 # --- adoption
 
 
-def killed(stage: Stage, *replicas: str) -> Coroutine[Any, Any, None]:
+def killed(stage: Stage, *replicas: str) -> Coroutine[Any, Any, EnginePool]:
     """A gateway starts engines and is killed: they run on."""
 
-    async def gateway() -> None:
+    async def gateway() -> EnginePool:
         engines = stage.gateway()
         for replica in replicas:
             await engines.start(replica)
         stage.launcher.running = {process.address: process for process in stage.launcher.launched}
+        return engines
 
     return gateway()
 
@@ -551,15 +554,44 @@ def test_the_record_of_an_engine_that_exited_is_removed(in_virtual_time: Run, st
     in_virtual_time(scenario())
 
 
-def test_an_adopted_engine_that_may_sleep_is_woken(in_virtual_time: Run, stage: Stage) -> None:
+def test_an_adopted_engine_that_sleeps_is_woken(in_virtual_time: Run, stage: Stage) -> None:
+    stage.driver.sleeps = stage.driver.wakes = True
+
+    async def scenario() -> None:
+        engines = await killed(stage, "b@b")
+        engines.sleep_or_stop("b@b")
+        await asyncio.sleep(1)
+        engines = stage.gateway()
+        await engines.open()
+        assert stage.driver.asked == ["sleep", "wake"]
+        assert engines.states()["b@b"] is READY
+        engines = stage.gateway()
+        await engines.open()
+        assert stage.driver.asked == ["sleep", "wake"], "it is awake now"
+
+    in_virtual_time(scenario())
+
+
+def test_an_adopted_engine_that_is_awake_is_left_alone(in_virtual_time: Run, stage: Stage) -> None:
+    """SGLang crashes if it is woken while it is awake."""
+
     async def scenario() -> None:
         await killed(stage, "b@b")
         engines = stage.gateway()
         await engines.open()
-        assert stage.driver.asked == ["wake"]
+        assert stage.driver.asked == []
         assert engines.states()["b@b"] is READY
 
     in_virtual_time(scenario())
+
+
+@pytest.mark.parametrize("content", ["[1]", "nonsense"])
+def test_a_list_of_sleepers_that_cannot_be_read_is_begun_anew(tmp_path: Path, content: str) -> None:
+    (tmp_path / "asleep.json").write_text(content)
+    sleepers = Sleepers(tmp_path)
+    assert "b" not in sleepers
+    sleepers.note("b", asleep=True)
+    assert "b" in Sleepers(tmp_path)
 
 
 def test_closing_stops_every_engine_whatever_it_does(in_virtual_time: Run, stage: Stage) -> None:
