@@ -194,6 +194,14 @@ def test_what_is_generated_is_of_the_schema(schema: dict[str, Any], seed: int) -
     assert encode(text_of(made)) == made[:-1]
 
 
+@pytest.mark.parametrize("length", [5, 7, 11])
+def test_the_last_letters_of_a_string_of_one_length_do_not_merge_with_the_word_before(length: int) -> None:
+    grammar = Grammar(json.dumps({"type": "string", "minLength": length, "maxLength": length}))
+    for seed in range(20):
+        made = generated(grammar, seed, 2000)
+        assert encode(text_of(made)) == made[:-1]
+
+
 @unhurried
 @given(schemas, values)
 def test_what_is_read_is_of_the_schema(schema: dict[str, Any], value: Any) -> None:

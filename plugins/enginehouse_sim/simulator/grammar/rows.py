@@ -11,6 +11,9 @@ from enginehouse_sim.simulator.model.text import EOS, count_tokens, encode, toke
 
 Row = frozenset[int]
 
+_MARKS = ".-/"
+"""Characters that begin an ending where a letter would merge with the word before."""
+
 
 class Rows:
     """The rows of one automaton, each computed once.
@@ -23,16 +26,29 @@ class Rows:
         self._automaton = automaton
         self._choices = lru_cache(maxsize=4096)(self._find_choices)
         self._row = lru_cache(maxsize=4096)(self._first_choices)
+        self._way_out = lru_cache(maxsize=4096)(self._first_of_ending)
 
     def row(self, state: State, last: str, remaining: int) -> Row:
         """The tokens to choose from in ``state``, after the token ``last``, with ``remaining`` more to generate."""
         state = without_merge(state, last) or state  # the latter after tokens from elsewhere
-        return self._row(state, bisect_right(self._choices(state), remaining, key=itemgetter(0)))
+        count = bisect_right(self._choices(state), remaining, key=itemgetter(0))
+        return self._row(state, count) if count else self._way_out(state, last)
 
     def _first_choices(self, state: State, count: int) -> Row:
-        if count:
-            return frozenset(token for _, token in self._choices(state)[:count])
-        return frozenset(encode(self._automaton.shortest_ending(state))[:1] or [EOS])
+        return frozenset(token for _, token in self._choices(state)[:count])
+
+    def _first_of_ending(self, state: State, last: str) -> Row:
+        return frozenset(encode(self._ending(state, last))[:1] or [EOS])
+
+    def _ending(self, state: State, last: str) -> str:
+        """A short ending that does not merge with the token ``last``, if there is one."""
+        ending = self._automaton.shortest_ending(state)
+        if not last or not ending or count_tokens(last + ending[0]) > 1:
+            return ending
+        for mark in _MARKS:
+            if after := self._automaton.advance(state, mark):
+                return mark + self._automaton.shortest_ending(after)
+        return ending
 
     def _find_choices(self, state: State) -> list[tuple[int, int]]:
         """Each possible token, with the number of tokens to the end of the answer, itself and ``EOS`` included."""
@@ -40,5 +56,5 @@ class Rows:
         for suggestion in suggestions(state):
             after = without_merge(self._automaton.advance(state, suggestion), suggestion)
             if after:
-                found.append((2 + count_tokens(self._automaton.shortest_ending(after)), token_id(suggestion)))
+                found.append((2 + count_tokens(self._ending(after, suggestion)), token_id(suggestion)))
         return sorted(found)
