@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import httpx
 import pytest
@@ -29,12 +30,25 @@ TRIES = 20
 """On a busy machine, a stream may be over before the test can stop its engine."""
 
 
-@pytest.fixture(scope="module")
-def gateway() -> Iterator[RunningGateway]:
+@contextmanager
+def two_engines() -> Iterator[RunningGateway]:
     """A gateway with two llama-servers of the model ``tiny``."""
     engine = llama_server()
     slots = ("-np", f"{STREAMS}", "-c", f"{STREAMS * 512}")
     with ready_gateway(engine, llama_table("tiny", engine, *slots, replicas="2", preload="true"), "tiny") as gateway:
+        yield gateway
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[RunningGateway]:
+    with two_engines() as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def short_lived() -> Iterator[RunningGateway]:
+    """A gateway of its own, for a test that leaves one engine only."""
+    with two_engines() as gateway:
         yield gateway
 
 
@@ -108,10 +122,12 @@ def continued(gateway: RunningGateway, prompt: str | list[int], tokens: int) -> 
     return [step["id"] for step in choice["logprobs"]["content"]]
 
 
-async def test_no_client_notices_that_one_of_two_is_killed(gateway: RunningGateway, answers: list[ClearAnswer]) -> None:
+async def test_no_client_notices_that_one_of_two_is_killed(
+    short_lived: RunningGateway, answers: list[ClearAnswer]
+) -> None:
     hit: list[StreamReader] = []
     for _ in range(TRIES):
-        hit = await hit_by_a_kill(gateway, answers)
+        hit = await hit_by_a_kill(short_lived, answers)
         if hit:
             break
     assert hit, "the streams always ended before their engine could be killed"

@@ -17,7 +17,7 @@ from tests.simulator.differential.vllm_process import VllmProcess
 from tests.simulator.differential.workload import StepRecord
 from tests.support.real_engines import find_vllm
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]  # importing vLLM takes long on a busy machine
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]  # importing vLLM takes long on a busy machine
 
 FEW = range(8)
 MANY = range(8, 500)

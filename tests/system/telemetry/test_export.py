@@ -86,7 +86,7 @@ def test_the_metrics_of_all_engines_are_one_page(traced: Traced) -> None:
 
 def test_spans_that_wait_when_the_gateway_stops_are_sent(engine: SimEngine) -> None:
     with HttpCollector() as collector:
-        with RunningGateway(settings(collector.url) + backend("a", engine, "m")) as gateway:
+        with RunningGateway(settings(collector.url, 'flush_timeout = "30s"') + backend("a", engine, "m")) as gateway:
             gateway.until_health(a="healthy")
             ask(gateway, "m", trace="6af7651916cd43dd8448eb211c80319c")
         assert {"chat m", "upstream"} <= {span.name for span in collector.spans}
