@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
+from enginehouse import PartialAnswer
 from enginehouse.testing import check_driver
 from enginehouse.testing.gateway import RunningGateway
 from enginehouse_vllm import VllmDriver
@@ -21,6 +23,7 @@ from tests.support.real_gateways import VLLM_START_S, ready_gateway, vllm, vllm_
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(VLLM_START_S)]
 
+HELLO = [{"role": "user", "content": "hello world"}]
 DOCUMENTS = ["a story of two words", "hello world"]
 
 
@@ -49,6 +52,22 @@ def test_tokens_are_counted_at_the_gateways_own_door(gateway: RunningGateway) ->
     answer = post(f"{gateway.url}/tokenize", json={"model": "tiny", "prompt": "hello world"})
     assert answer.status_code == 200
     assert answer.json()["count"] == len(answer.json()["tokens"]) > 0
+
+
+@pytest.mark.parametrize(("ending", "more"), [(" ", 1), ("\n\n", 2)])
+def test_blanks_at_the_end_of_a_text_that_is_continued_stay(gateway: RunningGateway, ending: str, more: int) -> None:
+    """As long as the chat template does not strip them: that of the tiny model does not."""
+
+    def prompt_tokens(text: str) -> int:
+        body = msgspec.json.encode({"model": "tiny", "messages": HELLO, "stream": True, "max_tokens": 9})
+        answer = PartialAnswer(path="/v1/chat/completions", body=body, text=text, tokens=1)
+        made = VllmDriver().continuation(answer)
+        fields = msgspec.json.decode(made.body) | {"stream": False}
+        reply = post(f"{gateway.url}{made.path}", json=fields, timeout=60)
+        assert reply.status_code == 200, reply.text
+        return int(reply.json()["usage"]["prompt_tokens"])
+
+    assert prompt_tokens(f"hello{ending}") == prompt_tokens("hello") + more
 
 
 def test_its_figures_are_on_the_gateways_page(gateway: RunningGateway) -> None:

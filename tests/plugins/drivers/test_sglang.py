@@ -112,7 +112,7 @@ def test_a_chat_that_comes_from_another_engine_goes_on(limit: dict[str, int], pa
 
 
 def test_prefill_and_decode_servers_are_told_apart_by_options() -> None:
-    """https://docs.sglang.io/advanced_features/pd_disaggregation.html."""
+    """https://docs.sglang.io/advanced_features/pd_disaggregation.html, and ``arg_groups/fields/disagg.py``."""
     names = SglangOptions.__struct_fields__
     assert [name for name in names if name.startswith("disaggregation")] == [
         "disaggregation_mode",
