@@ -9,9 +9,11 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
+from enginehouse import Driver
 from enginehouse.testing import check_driver
 from enginehouse.testing.gateway import RunningGateway
 from enginehouse_llamacpp import LlamaCppDriver
+from enginehouse_openai import OpenAIDriver
 from tests.support.engine_runs import (
     drains,
     embeds,
@@ -83,8 +85,9 @@ def test_a_conversation_that_does_not_fit_is_refused_before_the_engine_sees_it(c
         client.chat.completions.create(model="tiny:1m", messages=[{"role": "user", "content": "word " * 2000}])
 
 
-def test_its_driver_passes_the_check_on_it(gateway: RunningGateway) -> None:
-    check_driver(LlamaCppDriver, f"{gateway.url}/upstream/tiny:1m", "tiny:1m")
+@pytest.mark.parametrize("driver", [LlamaCppDriver, OpenAIDriver])
+def test_its_drivers_pass_the_check_on_it(driver: type[Driver], gateway: RunningGateway) -> None:
+    check_driver(driver, f"{gateway.url}/upstream/tiny:1m", "tiny:1m")
 
 
 def test_its_figures_are_on_the_gateways_page(gateway: RunningGateway) -> None:

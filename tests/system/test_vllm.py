@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import msgspec
 import pytest
 
-from enginehouse import PartialAnswer
+from enginehouse import Driver, PartialAnswer
 from enginehouse.testing import check_driver
 from enginehouse.testing.gateway import RunningGateway
+from enginehouse_openai import OpenAIConfig, OpenAIDriver
 from enginehouse_vllm import VllmDriver
 from tests.support.engine_runs import (
     drains,
@@ -39,8 +41,9 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway
         yield gateway
 
 
-def test_its_driver_passes_the_check_on_it(gateway: RunningGateway) -> None:
-    check_driver(VllmDriver, f"{gateway.url}/upstream/tiny", "tiny")
+@pytest.mark.parametrize("driver", [VllmDriver, partial(OpenAIDriver, OpenAIConfig(continues="ids"))])
+def test_its_drivers_pass_the_check_on_it(driver: Callable[[], Driver], gateway: RunningGateway) -> None:
+    check_driver(driver, f"{gateway.url}/upstream/tiny", "tiny")
 
 
 def test_the_model_is_listed_with_its_context(gateway: RunningGateway) -> None:
