@@ -32,6 +32,8 @@ CONNECTIONS, AT_ONCE = 32, 200
 SAMPLES = 40
 TOKENS, PACE_S = 20, 0.002
 CONFIG = """
+[timeouts]
+connect = "1m"  # the machine may be busy
 [routing]
 max_retries = {retries}
 [backends.engine]
