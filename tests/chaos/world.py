@@ -192,8 +192,9 @@ class World:
         if late:
             self.violated(f"the gateway did not stop within {_STOP_S} s")
             serving.cancel()
-        elif not serving.cancelled():
-            serving.result()
+        elif not serving.cancelled() and (error := serving.exception()) is not None:
+            self.violated(f"the gateway stopped with {error!r}")
+            self.taps.traceback(error)
 
     def _stop(self) -> None:
         self.note("operator", "stops the gateway")

@@ -29,6 +29,7 @@ class Outbound(Door):
         self.exchange: OpenExchange | None = None
         self.aborted = False
         self._messages: deque[Message] = deque()
+        self._begun = False
         self._buffered = 0
         self._paused = False
         self._filled = asyncio.Event()
@@ -54,10 +55,13 @@ class Outbound(Door):
         return self._buffered
 
     def abort(self) -> None:
-        """Stop in the middle, even while the server waits for the client. The server then breaks the connection."""
+        """Stop in the middle, even while the server waits for the client. The server then breaks the connection.
+
+        What is queued is sent first if nothing was: a server that gets nothing answers 500.
+        """
         self.aborted = True
         self._filled.set()
-        if self._sending is not None:
+        if self._sending is not None and self._begun:
             self._sending.cancel()
 
     def start_sending(self, send: Send) -> None:
@@ -81,14 +85,17 @@ class Outbound(Door):
 
     async def _send_all(self, send: Send) -> None:
         more = True
-        while more and not self.aborted:
+        while more:
             await self._filled.wait()
             self._filled.clear()
             while self._messages:
                 message = self._messages.popleft()
+                self._begun = True
                 await send(message)
                 more = message.get("more_body", True)
                 self._sent(len(message.get("body", b"")))
+            if self.aborted:
+                return
 
     def _put(self, message: Message, size: int) -> None:
         self._messages.append(message)
