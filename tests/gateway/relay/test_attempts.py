@@ -6,7 +6,8 @@ import asyncio
 from typing import cast
 
 from enginehouse.domain.errors import LoadFailed
-from enginehouse.telemetry.access_log import AccessEntry, AccessLog
+from enginehouse.telemetry.access_line import AccessEntry
+from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.record import AttemptRecord
 from tests.support.launched_engine import Launch
 from tests.support.scripted_engine import ScriptedEngine, StartEngine

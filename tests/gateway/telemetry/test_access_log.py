@@ -7,7 +7,8 @@ import pytest
 
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.route import Reason, Route
-from enginehouse.telemetry.access_log import Access, AccessLog, json_line, text_line
+from enginehouse.telemetry.access_line import Access, json_line, text_line
+from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.record import AttemptRecord, Ending, Tokens
 
 ROUTE = Route("gpt", Candidate(model="m", backend="a", replica="m@a"), Reason.ALIAS, ("gpt", "m"))
