@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from enginehouse import Extractor, InferenceRequest, Input, Message, Part, Requirements
 from enginehouse_routing.documents import in_documents
 
-LONGEST_TOKENS = "routing.longest_tokens"
+LONGEST_TOKENS: Final = "routing.longest_tokens"
 """Key of ``Requirements.extra``: the tokens of the longest text, where several texts do not share a context."""
 
-_CHARACTERS_PER_TOKEN = 4
-_TEXT = frozenset({"text", "input_text", "output_text"})
-_IMAGE = frozenset({"image_url", "input_image", "image"})
-_JSON = frozenset({"json_object", "json_schema"})
+_CHARACTERS_PER_TOKEN: Final = 4
+_TEXT: Final = frozenset({"text", "input_text", "output_text"})
+_IMAGE: Final = frozenset({"image_url", "input_image", "image"})
+_JSON: Final = frozenset({"json_object", "json_schema"})
 
 
 class TokensExtractor(Extractor):
@@ -69,7 +70,7 @@ class JsonModeExtractor(Extractor):
             requirements.needs_json_mode = wanted.get("type") in _JSON
 
 
-_FOLLOWING = [VisionExtractor, ToolsExtractor, JsonModeExtractor]
+_FOLLOWING: Final = [VisionExtractor, ToolsExtractor, JsonModeExtractor]
 
 
 class EachInTurn(Extractor):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from enginehouse import Candidate, Filter, Health, Requirements
 from enginehouse_routing.extractors import LONGEST_TOKENS
 
-_HEALTHY = Health.HEALTHY
+_HEALTHY: Final = Health.HEALTHY
 
 
 class HealthFilter(Filter):
@@ -66,10 +67,15 @@ class ContextLengthFilter(Filter):
 
 
 class AllFilters(Filter):
-    """Keeps what the three filters of this plugin keep, in one pass if the request needs no capability."""
+    """Keeps what the three filters of this plugin keep, in one pass if the request needs no capability.
+
+    It runs for every request. Candidates never change but for their load, so it remembers of each model's last ones, if
+    all of them may serve, the shortest context among them.
+    """
 
     def __init__(self, filters: Sequence[Filter]) -> None:
         self._filters = filters
+        self._last: dict[str, tuple[tuple[Candidate, ...], float]] = {}
 
     def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         if requirements.needs_vision or requirements.needs_tools or requirements.needs_json_mode:
@@ -77,13 +83,24 @@ class AllFilters(Filter):
                 candidates = filter.keep(requirements, candidates)
             return candidates
         tokens = _tokens(requirements)
-        return [
+        last = self._last.get(requirements.model)
+        if last is not None and last[0] is candidates and tokens <= last[1]:
+            return candidates
+        kept = [
             candidate
             for candidate in candidates
             if candidate.health is _HEALTHY
             and not candidate.draining
             and ((length := candidate.capabilities.context_length) is None or length >= tokens)
         ]
+        if kept and len(kept) == len(candidates) and isinstance(candidates, tuple):
+            self._remember(candidates)
+        return kept
+
+    def _remember(self, candidates: tuple[Candidate, ...]) -> None:
+        lengths = [candidate.capabilities.context_length for candidate in candidates]
+        shortest = min((length for length in lengths if length is not None), default=float("inf"))
+        self._last[candidates[0].model] = candidates, shortest
 
     def why(self, requirements: Requirements, candidate: Candidate) -> str:
         """The reason of the first filter that drops ``candidate``."""

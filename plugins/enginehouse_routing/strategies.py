@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from enginehouse import Candidate, Requirements, Strategy, Verdict, WeightedScorer
 from enginehouse_routing.random_config import RandomConfig
+from enginehouse_routing.smart_choice import best_of
 
 
 class Weighted(Strategy):
@@ -59,10 +60,7 @@ class Weighted(Strategy):
 
 
 class Smart(Weighted):
-    """Picks as ``weighted`` does with the scorers priority, load and latency; the default.
-
-    It runs for every request, so it computes the three scorers' formulas in one pass.
-    """
+    """Picks as ``weighted`` does with the scorers priority, load and latency; the default."""
 
     def use(self, scorers: Sequence[WeightedScorer]) -> None:
         """Receive the three scorers. The gateway makes them from ``routing.weights``."""
@@ -74,18 +72,7 @@ class Smart(Weighted):
         if len(candidates) == 1 or not self._scorers:
             return candidates[0]
         by_priority, by_load, by_latency = self._three
-        weight = self._weight
-        totals = [
-            (
-                by_priority * (100 - priority if (priority := candidate.priority) < 100 else 0)
-                + by_load * (100 - pending if (pending := (load := candidate.load).pending) < 100 else 0)
-                + by_latency
-                * (100 - int(ms) // 10 if (ms := load.avg_latency_ms + 1e3 * candidate.wake_s) < 1000 else 0)
-            )
-            // weight
-            for candidate in candidates
-        ]
-        return candidates[totals.index(max(totals))]
+        return best_of(candidates, by_priority, by_load, by_latency, self._weight)
 
     def score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> float | None:
         """Return the score of ``chosen`` alone: it does not depend on the other candidates."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from enginehouse.config.schema import CheckSettings
 from enginehouse.domain.replica import Health
 
-_LONGEST_PAUSE = 60
+_LONGEST_PAUSE: Final = 60
 """The longest time for which probes cannot make a backend healthy again, in intervals of probes."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from time import perf_counter
+from typing import Final
 
 from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.route import Route
@@ -16,7 +17,7 @@ from enginehouse.relay.upstream.upload_connection import UploadConnection
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.telemetry.record import AttemptRecord
 
-NEVER = float("inf")
+NEVER: Final = float("inf")
 Preparation = Callable[[Route], Awaitable[bytes]]
 """Makes the body of a request that goes along a route. Raises ``RequestError``."""
 

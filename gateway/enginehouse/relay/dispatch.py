@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
+from typing import Final
 
 from enginehouse.domain.errors import Overloaded, RequestError
 from enginehouse.domain.route import Route
@@ -16,8 +17,8 @@ from enginehouse.relay.retries import FailedAttempt, Otherwise, Outcome, RetryDe
 from enginehouse.relay.upstream.connection import Receiver
 from enginehouse.telemetry.record import AttemptRecord
 
-_UNTRIED = RetryState()
-_SPENT = ". It was not sent once more: routing.retry_budget is spent"
+_UNTRIED: Final = RetryState()
+_SPENT: Final = ". It was not sent once more: routing.retry_budget is spent"
 
 
 class Dispatch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 from urllib.parse import quote
 
 from enginehouse.domain.errors import Forbidden
@@ -19,8 +19,8 @@ from enginehouse.relay.mounted_lines import lines_below
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.read import check_model_name
 
-_PATH = "/:@"
-_IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110, 9.2.2
+_PATH: Final = "/:@"
+_IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110, 9.2.2
 
 
 class EngineCall(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from time import perf_counter
+from typing import Final
 
 from enginehouse.domain.errors import Cancelled, RequestError, UpstreamError
 from enginehouse.relay.attempt import Attempt
@@ -25,8 +26,8 @@ from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.record import Ending
 
 _log = logging.getLogger("enginehouse.relay")
-_CLIENT_CLOSED_REQUEST = 499  # nginx's status for its log; the client sees none
-_ADDED = b"%s%sx-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n"
+_CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for its log; the client sees none
+_ADDED: Final = b"%s%sx-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n"
 
 
 class Exchange(MovableExchange):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Final
 from urllib.parse import quote
 
 from enginehouse.domain.request import Headers
-from enginehouse.relay.repeated_headers import RepeatedHeaders, request_id_in
+from enginehouse.relay.repeated_headers import RepeatedHeaders
+from enginehouse.relay.request_id import request_id_in
 
-_PLAIN_CONNECTION = frozenset({b"", b"keep-alive", b"close"})
-_PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+_PLAIN_CONNECTION: Final = frozenset({b"", b"keep-alive", b"close"})
+_PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
-_HOP_BY_HOP = {
+_HOP_BY_HOP: Final = {
     b"connection",
     b"keep-alive",
     b"proxy-authenticate",
@@ -22,7 +24,7 @@ _HOP_BY_HOP = {
     b"transfer-encoding",
     b"upgrade",
 }
-_CREDENTIALS = {
+_CREDENTIALS: Final = {
     b"authorization",
     b"cookie",
     # keys of APIs: Anthropic's, Azure's, Google's and usual names
@@ -33,17 +35,17 @@ _CREDENTIALS = {
     *(b"cf-access-client-secret", b"x-goog-iap-jwt-assertion", b"x-amzn-oidc-data", b"x-amzn-oidc-accesstoken"),
 }
 
-NOT_TO_ENGINE = frozenset(
+NOT_TO_ENGINE: Final = frozenset(
     # Compressed streams cannot be split into events, so engines are asked for none.
     _HOP_BY_HOP | _CREDENTIALS | {b"host", b"content-length", b"expect", b"accept-encoding", b"x-request-id"}
 )
 """The headers of a client's request that do not pass to an engine."""
 # server.cors decides which pages of a browser may read an answer.
-_CORS = {
+_CORS: Final = {
     b"access-control-" + name
     for name in (b"allow-origin", b"allow-credentials", b"allow-methods", b"allow-headers", b"expose-headers")
 }
-FOR_THE_GATEWAY = frozenset(
+FOR_THE_GATEWAY: Final = frozenset(
     _HOP_BY_HOP
     | _CORS
     | {

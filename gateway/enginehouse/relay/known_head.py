@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
-_LENGTH_NAMES = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
-_MOST_DIGITS = 15
-_MOST_MISSES = 8
+_LENGTH_NAMES: Final[tuple[bytes, ...]] = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
+_MOST_DIGITS: Final = 15
+_MOST_MISSES: Final = 8
 """After so many unique heads in a row, the next ``_PAUSE`` heads are not looked at."""
-_PAUSE = 62
+_PAUSE: Final = 62
 
 Meaning = TypeVar("Meaning")
 

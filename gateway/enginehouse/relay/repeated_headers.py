@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from enginehouse.domain.request import Headers
-
-_LONGEST_ID = 128
+from enginehouse.relay.request_id import request_id_in
 
 
 class RepeatedHeaders(list[tuple[bytes, bytes]]):
@@ -31,11 +30,3 @@ class RepeatedHeaders(list[tuple[bytes, bytes]]):
         changed[at] = (b"content-length", digits)
         changed.request_id, changed.passing, changed._length_at = self.request_id, self.passing, at
         return changed
-
-
-def request_id_in(headers: Headers) -> bytes:
-    """The id that the client gave its request; empty if there is none, or none to be used."""
-    for name, value in headers:
-        if name == b"x-request-id" and 0 < len(value) <= _LONGEST_ID and value.isascii():
-            return value
-    return b""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -16,7 +16,7 @@ from enginehouse.relay.upstream.answer_head import AnswerHead
 from enginehouse.telemetry.answer_meter import AnswerMeter, read_tokens
 from enginehouse.telemetry.record import Tokens
 
-_MOST_KEPT = 64 * 1024
+_MOST_KEPT: Final = 64 * 1024
 _ERROR_FIELDS = ("message", "type", "param", "code")
 
 

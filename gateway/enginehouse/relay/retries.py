@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from enginehouse.domain.errors import ReplicaLost, RequestError, UpstreamTimeout
 from enginehouse.domain.route import Route
 
-_MOST_TIMES_SENT_BACK = 10
+_MOST_TIMES_SENT_BACK: Final = 10
 
 
 class Outcome(Enum):

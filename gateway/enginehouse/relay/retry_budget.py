@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
-_CELL_S = 1.0
-_CELLS = 10
-AT_LEAST = 100
+_CELL_S: Final = 1.0
+_CELLS: Final = 10
+AT_LEAST: Final = 100
 """So many requests may be sent once more in ten seconds, however quiet the gateway is: ten a second, as in Finagle."""
 
 

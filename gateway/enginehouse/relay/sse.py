@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-LARGEST_HELD = 1 << 20
+LARGEST_HELD: Final = 1 << 20
 """An event of more bytes passes in pieces."""
-_PAIRS = (b"\n\n", b"\n\r", b"\r\r")
+_PAIRS: Final[tuple[bytes, ...]] = (b"\n\n", b"\n\r", b"\r\r")
 """Every blank line contains one of these, whichever mix of CR, LF and CRLF ends the lines."""
-ENDS = (b"\n\n", b"\n\r\n", b"\r\r", b"\n\r", b"\r\r\n")
+ENDS: Final[tuple[bytes, ...]] = (b"\n\n", b"\n\r\n", b"\r\r", b"\n\r", b"\r\r\n")
 """The ends of a whole event."""
-_BLANK = re.compile(rb"(?:\n\n|\n\r\n?|\r\r\n?)")
-_LINE_END = re.compile(rb"\r\n|\n|\r")
+_BLANK: Final = re.compile(rb"(?:\n\n|\n\r\n?|\r\r\n?)")
+_LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 
 
 class Event(NamedTuple):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from enum import Enum
+from typing import Final
 
 from enginehouse.relay.upstream.upload_connection import UploadConnection
 
-_MOST_HELD = 256 * 1024
+_MOST_HELD: Final = 256 * 1024
 
 
 class UploadTurn(Enum):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from time import perf_counter
+from typing import Final
 
 from enginehouse.relay.live_request import LiveRequest
 from enginehouse.relay.progress_reports import ProgressReports
 
-_EVERY_S = 0.05
+_EVERY_S: Final = 0.05
 
 
 class Watchdog:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from websockets.asyncio.client import ClientConnection
 
@@ -21,8 +21,8 @@ from enginehouse.relay.web_socket_dispatch import WebSocketDispatch
 from enginehouse.relay.web_socket_pipe import WebSocketPipe
 from enginehouse.telemetry.record import AttemptRecord, Ending
 
-_SWITCHING_PROTOCOLS = 101
-_CLIENT_CLOSED_REQUEST = 499  # nginx's status for its log; the client sees none
+_SWITCHING_PROTOCOLS: Final = 101
+_CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for its log; the client sees none
 
 
 class WebSocket(LiveRequest):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from enginehouse.telemetry.record import NO_TOKENS, Tokens
 from enginehouse.telemetry.usage import Usage, decoded_usage
 
-_TAIL = 4096
+_TAIL: Final = 4096
 """How much of the end of an answer is searched for ``usage``, in bytes."""
-_MOST_PIECES = 16
-_KEY = b'"usage"'
-_MOST_TRIES = 4
+_MOST_PIECES: Final = 16
+_KEY: Final = b'"usage"'
+_MOST_TRIES: Final = 4
 """``usage`` may be in an event of a stream, and two objects deep."""
 
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import re
 from random import getrandbits
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from enginehouse.domain.request import Headers
 
-_TRACEPARENT = re.compile(rb"(?!ff)([0-9a-f]{2})-((?!0{32})[0-9a-f]{32})-((?!0{16})[0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
-_OWN_BITS = 48
-_SAMPLED = frozenset(b"13579bdf")
+_TRACEPARENT: Final = re.compile(
+    rb"(?!ff)([0-9a-f]{2})-((?!0{32})[0-9a-f]{32})-((?!0{16})[0-9a-f]{16})-([0-9a-f]{2})(-.*)?"
+)
+_LENGTH: Final = 55
+_DASH: Final = ord("-")
+_DIGITS: Final = b"0123456789abcdef"
+_NO_TRACE: Final = b"0" * 32
+_NO_SPAN: Final = b"0" * 16
+_OWN_BITS: Final = 48
+_SAMPLED: Final = frozenset(b"13579bdf")
 """The last digit of the flags of a sampled trace."""
-SPANS_PER_ATTEMPT = 8
+SPANS_PER_ATTEMPT: Final = 8
 """How many numbers the spans of one attempt may use."""
 MOST_CAPTURED = 256 * 1024
 """The most bytes of a prompt, and of an answer, that a trace may have."""
@@ -28,6 +35,15 @@ class Parent(NamedTuple):
 
 def read_traceparent(value: bytes) -> Parent | None:
     """The client's span; ``None`` if ``value`` is malformed (W3C Trace Context, 3.2)."""
+    if len(value) == _LENGTH and value.startswith(b"00-") and value.translate(None, _DIGITS) == b"---":
+        trace_id, span_id, flags = value[3:35], value[36:52], value[53:]
+        if value[35] == value[52] == _DASH and trace_id != _NO_TRACE and span_id != _NO_SPAN:
+            return Parent(trace_id, span_id, flags[1] in _SAMPLED)
+        return None
+    return _read_other_version(value)
+
+
+def _read_other_version(value: bytes) -> Parent | None:
     match = _TRACEPARENT.fullmatch(value)
     if match is None:
         return None
@@ -74,7 +90,7 @@ class Trace:
         return kept + [(name, value) for name, _, value in own]
 
 
-TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})
+TRACE_HEADERS: Final = frozenset({b"traceparent", b"tracestate"})
 """The headers that tell of a span."""
 ROUTE, SCHEDULE, SWAP, UPSTREAM, BETWEEN = range(5)
 """The places of the spans of one attempt."""

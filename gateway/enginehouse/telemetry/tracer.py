@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import random
+from typing import Final
 
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.request import Headers
 from enginehouse.telemetry.exporter.messages import RawRecord
 from enginehouse.telemetry.trace_context import Parent, Trace, read_traceparent
 
-_FAILED = 500
-_STATE = b"tracestate"
+_FAILED: Final = 500
+_STATE: Final = b"tracestate"
 
 
 class Tracer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.keys import KeyHolder, Keyring
@@ -38,7 +40,7 @@ INFERENCE_PATHS = (
 FORM_PATHS = ("/v1/audio/transcriptions", "/v1/audio/translations", "/v1/images/edits", "/v1/images/variations")
 """The endpoints whose ``POST`` is relayed to an engine: a form with a ``model``."""
 
-_CHECKED = frozenset({b"content-length", b"origin"})
+_CHECKED: Final = frozenset({b"content-length", b"origin"})
 
 
 def is_from_browser(headers: Headers) -> bool:

@@ -6,10 +6,12 @@ request past the proxy's checks (request smuggling: RFC 9112, 11.2). So an ambig
 
 from __future__ import annotations
 
+from typing import Final
+
 from enginehouse.domain.errors import InvalidRequest
 from enginehouse.domain.request import Headers
 
-_FRAMING = frozenset({b"host", b"transfer-encoding"})
+_FRAMING: Final = frozenset({b"host", b"transfer-encoding"})
 
 
 def check_framing(version: str, headers: Headers) -> bool:

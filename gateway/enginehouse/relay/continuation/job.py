@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from time import perf_counter
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -20,7 +20,7 @@ from enginehouse.relay.job import Job
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
 
-_TIMEOUT_S = 5.0
+_TIMEOUT_S: Final = 5.0
 """How long an engine may take to tell what its driver asks."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from enginehouse.relay.continuation.joint import Joint
 from enginehouse.relay.continuation.progress import AnswerDiffers
@@ -10,7 +11,7 @@ from enginehouse.relay.reply import Reply
 from enginehouse.relay.sse import ENDS, whole_events
 from enginehouse.relay.stream_check import BrokenStream, StreamCheck
 
-_DIFFERS = BrokenStream("does not continue where the stream broke off", 0, differs=True)
+_DIFFERS: Final = BrokenStream("does not continue where the stream broke off", 0, differs=True)
 
 
 class JoinedReply(Reply):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -14,8 +14,8 @@ from enginehouse.relay.door import Caller
 from enginehouse.relay.gathering.gathering_door import GatheringDoor
 from enginehouse.relay.inference_job import InferenceJob
 
-_object = msgspec.json.Decoder(dict[str, Any]).decode
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
+_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _TRUE, _WITH_USAGE = msgspec.Raw(b"true"), msgspec.Raw(b'{"include_usage":true}')
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from enginehouse.config.hedge_after import HedgeAfter
 
-_KEPT = 200
-_FEWEST = 20
-_RENEW_EVERY = 20
+_KEPT: Final = 200
+_FEWEST: Final = 20
+_RENEW_EVERY: Final = 20
 
 
 class HedgeDelay:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from time import perf_counter
+from typing import Final
 
 from enginehouse.domain.errors import Overloaded, RequestError
 from enginehouse.domain.replica import ReplicaState
@@ -16,7 +17,7 @@ from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.upstream.answer_head import AnswerHead
 from enginehouse.relay.upstream.connection import Receiver
 
-_OVERTAKEN = "overtaken"
+_OVERTAKEN: Final = "overtaken"
 """The outcome of an attempt whose rival was first to begin."""
 
 

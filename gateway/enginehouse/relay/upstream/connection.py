@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from time import monotonic
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 import httptools
 
@@ -13,10 +13,10 @@ from enginehouse.relay.headers import FOR_THE_GATEWAY, without_named
 from enginehouse.relay.known_head import KnownHead
 from enginehouse.relay.upstream.answer_head import AnswerHead
 
-_LARGEST_HEAD = 64 * 1024
+_LARGEST_HEAD: Final = 64 * 1024
 """In bytes, as for clients. It bounds whatever comes between two pieces of body."""
-_MOST_INFORMATIONAL = 16
-_STALE_WITHIN_S = 1.0
+_MOST_INFORMATIONAL: Final = 16
+_STALE_WITHIN_S: Final = 1.0
 """An engine's end that is closed already answers a request with a reset within one round trip."""
 
 

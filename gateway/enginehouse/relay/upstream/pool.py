@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from enginehouse.domain.errors import UpstreamError
 from enginehouse.relay.upstream.connection import Connection
@@ -15,11 +15,11 @@ from enginehouse.relay.upstream.upload_connection import UploadConnection
 
 _Connection = TypeVar("_Connection", bound=Connection)
 
-_FEW = 4
+_FEW: Final = 4
 """Idle connections that are kept. An engine with a thread for each connection has no more than 8 or so."""
-_GRACE_S = 0.02
+_GRACE_S: Final = 0.02
 """After so long without use, idle connections above ``_FEW`` are closed."""
-_UNUSED_S = 2.0
+_UNUSED_S: Final = 2.0
 """After 2 to 3 s without use, every idle connection is closed: llama-server and vLLM close theirs after 5 s."""
 
 

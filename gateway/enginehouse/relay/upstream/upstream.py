@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from enginehouse.config.schema import BackendSettings, TimeoutSettings
 from enginehouse.domain.request import Headers
 from enginehouse.relay.headers import NOT_TO_ENGINE, passing_lines, read_lines
@@ -9,7 +11,7 @@ from enginehouse.relay.upstream.origin import Origin
 from enginehouse.relay.upstream.pool import Pool
 from enginehouse.telemetry.trace_context import TRACE_HEADERS, Trace
 
-_EXPECT_A_BODY = frozenset({"POST", "PUT", "PATCH"})
+_EXPECT_A_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 _CONNECTING = ("url", "verify_tls", "api_key", "pass_authorization")
 
 

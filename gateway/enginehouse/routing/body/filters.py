@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -11,9 +11,9 @@ from enginehouse.config.schema import BodyFilterSettings, ModelSettings
 from enginehouse.routing.body.read import unreadable
 
 _Object = dict[str, msgspec.Raw]
-_fields = msgspec.json.Decoder(_Object).decode
-_encode = msgspec.json.encode
-_PROTECTED = "model"
+_fields: Final = msgspec.json.Decoder(_Object).decode
+_encode: Final = msgspec.json.encode
+_PROTECTED: Final = "model"
 
 
 class FiltersByName:

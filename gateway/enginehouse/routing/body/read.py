@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Final
 
 import msgspec
 
 from enginehouse.domain.errors import EncodedBody, InvalidRequest, shortened
 from enginehouse.domain.request import Body, Headers, InferenceRequest
 
-_decode = msgspec.json.Decoder(Body).decode
-_LONGEST_MODEL = 1024
-_GZIP = b"\x1f\x8b"
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_WRONG_FIELD = re.compile(r"(?P<what>.*) - at `\$\.(?P<where>(?P<field>[^.\[]+).*)`", re.DOTALL)
+_decode: Final = msgspec.json.Decoder(Body).decode
+_LONGEST_MODEL: Final = 1024
+_GZIP: Final = b"\x1f\x8b"
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_WRONG_FIELD: Final = re.compile(r"(?P<what>.*) - at `\$\.(?P<where>(?P<field>[^.\[]+).*)`", re.DOTALL)
 
 
 def read_request(path: str, headers: Headers, raw: bytes) -> InferenceRequest:

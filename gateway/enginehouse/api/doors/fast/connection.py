@@ -60,6 +60,13 @@ class FastDoor(Turns):
         self.headers = []
         self.expect_100_continue = False
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """As uvicorn's, compiled: it is called for every header."""
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+
     def on_headers_complete(self) -> None:
         """Keep a hot request; pass any other on to the application."""
         self._patience.reset()
@@ -152,7 +159,8 @@ class FastDoor(Turns):
 
     def data_received(self, data: bytes) -> None:
         self.idle_since = NEVER
-        self._unset_keepalive_if_required()
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
         if self._awaits_hot() and (known := self._known_heads.read(data)) is not None:
             self._receive_known(*known)
             return

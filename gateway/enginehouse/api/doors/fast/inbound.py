@@ -7,7 +7,7 @@ import socket
 import struct
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
@@ -19,7 +19,7 @@ from enginehouse.domain.request import Headers
 from enginehouse.relay.door import Caller, Door, OpenExchange
 from enginehouse.relay.repeated_headers import RepeatedHeaders
 
-_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+_STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
 def status_line(status: int) -> bytes:

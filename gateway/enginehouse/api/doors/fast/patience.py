@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-MOST = 64 * 1024
-_A_SECOND = 1024
+from typing import Final
+
+MOST: Final = 64 * 1024
+_A_SECOND: Final = 1024
 
 
 class Patience:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from enginehouse.api.doors.fast.chunk_walk import ChunkWalk
 from enginehouse.domain.errors import InvalidRequest
 
-_EMPTY_LINES = re.compile(rb"[\r\n]*")
+_EMPTY_LINES: Final = re.compile(rb"[\r\n]*")
 
 
 class RequestLines:

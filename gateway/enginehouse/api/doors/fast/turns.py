@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 from enginehouse.api.doors.fast.inbound import Inbound
 from enginehouse.relay.attempt import NEVER
 
-_MOST_WAITING = 16
+_MOST_WAITING: Final = 16
 """Requests that may wait behind the one being answered before reading pauses."""
 
 
