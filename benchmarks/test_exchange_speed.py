@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Iterable
 
 import msgspec
 import pytest
@@ -16,6 +15,8 @@ from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.relay.door import Door
 from enginehouse.relay.upstream.answer_head import AnswerHead
 from enginehouse.relay.upstream.connection import Connection, Receiver
+from enginehouse.relay.upstream.pool import Pool
+from tests.support.wire import Wire
 
 HEADERS = [(b"host", b"gateway"), (b"content-type", b"application/json"), (b"user-agent", b"bench")]
 BODY = b'{"model":"bench","messages":[{"role":"user","content":"Hello, world"}],"max_tokens":16}'
@@ -37,25 +38,35 @@ class Silent(Door):
         return 0
 
 
-class Idle:
-    """An engine's connection; what it answers, the benchmark says."""
+class Engines:
+    """An idle connection to each engine; what they answer, the benchmark says."""
 
-    receiver: Receiver
+    def __init__(self, pools: Iterable[Pool]) -> None:
+        self._connections = [(pool, Connection(pool._keep, pool._remove)) for pool in pools]
+        for pool, connection in self._connections:
+            connection.connection_made(Wire())
+            pool._keep(connection)
 
-    def send(self, receiver: Receiver, request: bytes) -> None:
-        self.receiver = receiver
+    @property
+    def receiver(self) -> Receiver:
+        """Of the request that is under way. Its connection may serve the next one."""
+        for pool, connection in self._connections:
+            receiver, connection._receiver = connection._receiver, None
+            if receiver is not None:
+                pool._keep(connection)
+                return receiver
+        raise LookupError("no request is under way")
 
 
-def in_gateway(run: Callable[[Gateway, Idle], None], driver: str = "openai", **routing: object) -> None:
+def in_gateway(run: Callable[[Gateway, Engines], None], driver: str = "openai", **routing: object) -> None:
     async def main() -> None:
         each = {"url": "http://127.0.0.1:9", "models": ["bench"], "driver": driver}
         config = msgspec.convert({"backends": dict.fromkeys("abc", each), "routing": routing}, Config)
         gateway = Gateway(config, load_plugins(PluginSettings()).registry)
-        connection = Idle()
-        for name, upstream in gateway.relay.context.upstreams.items():
-            upstream.pool.take = lambda: cast(Connection, connection)  # type: ignore[method-assign]
+        upstreams = gateway.relay.context.upstreams
+        for name in upstreams:
             gateway.fleet.succeeded(name)
-        run(gateway, connection)
+        run(gateway, Engines(upstream.pool for upstream in upstreams.values()))
         gateway.relay.close()
 
     asyncio.run(main())
@@ -64,10 +75,10 @@ def in_gateway(run: Callable[[Gateway, Idle], None], driver: str = "openai", **r
 def test_a_plain_request(benchmark: BenchmarkFixture) -> None:
     answer, door = b"x" * 200, Silent()
 
-    def measure(gateway: Gateway, connection: Idle) -> None:
+    def measure(gateway: Gateway, engines: Engines) -> None:
         def request() -> None:
             gateway.relay.open(door, "/v1/chat/completions", HEADERS).begin(BODY)
-            connection.receiver.answer(PLAIN, answer, True)
+            engines.receiver.answer(PLAIN, answer, True)
 
         benchmark(request)
         assert not gateway.relay.live
@@ -78,10 +89,10 @@ def test_a_plain_request(benchmark: BenchmarkFixture) -> None:
 def test_a_stream_of_100_pieces(benchmark: BenchmarkFixture) -> None:
     door = Silent()
 
-    def measure(gateway: Gateway, connection: Idle) -> None:
+    def measure(gateway: Gateway, engines: Engines) -> None:
         def request() -> None:
             gateway.relay.open(door, "/v1/chat/completions", HEADERS).begin(BODY)
-            receiver = connection.receiver
+            receiver = engines.receiver
             receiver.answer(STREAM, b"", False)
             for _ in range(100):
                 receiver.answer(None, EVENT, False)
@@ -98,10 +109,10 @@ def test_an_answer_of_100_pieces_without_a_stream(benchmark: BenchmarkFixture, g
     """With ``routing.gather``, against the same answer from an engine that sends it whole."""
     door = Silent()
 
-    def measure(gateway: Gateway, connection: Idle) -> None:
+    def measure(gateway: Gateway, engines: Engines) -> None:
         def request() -> None:
             gateway.relay.open(door, "/v1/chat/completions", HEADERS).begin(BODY)
-            receiver = connection.receiver
+            receiver = engines.receiver
             if not gather:
                 receiver.answer(PLAIN, WHOLE, True)
                 return

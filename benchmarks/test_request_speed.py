@@ -17,6 +17,7 @@ from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.relay.upstream.connection import Connection
+from tests.support.wire import Wire
 
 BODY = b'{"model":"bench","messages":[{"role":"user","content":"Hello, world"}],"max_tokens":16}'
 REQUEST = (
@@ -26,23 +27,6 @@ REQUEST = (
 ANSWER = (
     b"HTTP/1.1 200 OK\r\nserver: engine\r\ncontent-type: application/json\r\ncontent-length: 200\r\n\r\n" + b"x" * 200
 )
-
-
-class Wire(asyncio.Transport):
-    """Takes everything at once."""
-
-    def write(self, data: bytes) -> None:  # type: ignore[override]
-        self.last = data
-
-    def is_closing(self) -> bool:
-        return False
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-    def close(self) -> None: ...
 
 
 def repeated() -> Iterator[bytes]:

@@ -43,6 +43,7 @@ MODULES = {
         "engine_job",
         "exchange",
         "form_job",
+        "hand_over_job",
         "headers",
         "inference_job",
         "job",
@@ -50,7 +51,9 @@ MODULES = {
         "live_request",
         "movable_exchange",
         "queue_slot",
+        "relay",
         "reply",
+        "request_id",
         "request_record",
         "retries",
         "retry_budget",
@@ -66,8 +69,15 @@ MODULES = {
     "gateway/enginehouse/relay/upstream": ("answer_head", "connection", "pool", "upload_connection", "upstream"),
     "gateway/enginehouse/routing": ("filter_chain", "models_to_try", "router", "strategy_runner"),
     "gateway/enginehouse/routing/body": ("filters", "read"),
-    "gateway/enginehouse/telemetry": ("answer_meter", "counters", "log_context", "trace_context", "tracer"),
-    "plugins/enginehouse_routing": ("extractors", "filters"),
+    "gateway/enginehouse/telemetry": (
+        "access_line",
+        "answer_meter",
+        "counters",
+        "log_context",
+        "trace_context",
+        "tracer",
+    ),
+    "plugins/enginehouse_routing": ("extractors", "filters", "smart_choice"),
 }
 
 

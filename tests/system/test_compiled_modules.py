@@ -1,0 +1,50 @@
+"""Which modules ``make compiled`` compiles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tools.compiled import MODULES, ROOT
+
+COMPILED = {
+    ".".join(Path(package).parts[1:]) + f".{module}": ROOT / package / f"{module}.py"
+    for package, modules in MODULES.items()
+    for module in modules
+}
+_CLASS = re.compile(r"^\s*class (\w+)(?:\(([^)]*)\))?:", re.MULTILINE)
+_IMPORT = re.compile(r"^\s*from (\S+) import ([^(\n]+|\([^)]*\))", re.MULTILINE)
+_WORD = re.compile(r"\w+")
+
+
+def classes(text: str) -> Iterator[tuple[str, set[str]]]:
+    """The classes of a module, each with the names in its list of bases."""
+    return ((found[1], set(_WORD.findall(found[2] or ""))) for found in _CLASS.finditer(text))
+
+
+def imported(text: str) -> set[str]:
+    """The full names of what a module imports with ``from``."""
+    return {f"{found[1]}.{name}" for found in _IMPORT.finditer(text) for name in _WORD.findall(found[2])}
+
+
+def test_every_listed_module_exists() -> None:
+    assert [str(path) for path in COMPILED.values() if not path.is_file()] == []
+
+
+def test_no_interpreted_class_inherits_from_a_compiled_one() -> None:
+    """Python refuses to make such a class, but only where the base is really compiled. Protocols never are."""
+    made = {
+        f"{module}.{name}"
+        for module, path in COMPILED.items()
+        for name, bases in classes(path.read_text())
+        if "Protocol" not in bases
+    }
+    folders = ("gateway", "plugins", "tests", "benchmarks", "contrib", "examples")
+    interpreted = {path for folder in folders for path in (ROOT / folder).rglob("*.py")} - set(COMPILED.values())
+    wrong = []
+    for path in sorted(interpreted):
+        text = path.read_text()
+        seen = {full.rpartition(".")[2] for full in imported(text) & made}
+        wrong += [f"{path.relative_to(ROOT)}: {name}" for name, bases in classes(text) if bases & seen]
+    assert wrong == []
