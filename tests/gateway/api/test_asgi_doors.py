@@ -74,17 +74,37 @@ async def test_an_answer_that_begins_and_breaks_in_one_moment_has_begun() -> Non
     ]
 
 
-async def test_an_answer_that_breaks_while_the_server_waits_for_its_client_waits_no_longer() -> None:
-    never = asyncio.Event()
-    begun = asyncio.Event()
+async def test_an_answer_that_breaks_behind_another_one_that_is_not_read_yet_has_begun() -> None:
+    sent: list[str] = []
+    is_asked, reads = asyncio.Event(), asyncio.Event()
 
     async def send(message: Message) -> None:
-        begun.set()
-        await never.wait()
+        is_asked.set()
+        await reads.wait()
+        sent.append(message["type"])
 
     out = Outbound()
     out.start_sending(send)
     out.start(200, b"", 26)
-    await begun.wait()
+    await is_asked.wait()
+    out.abort()
+    reads.set()
+    await out.sent()
+    assert sent == ["http.response.start"]
+
+
+async def test_an_answer_that_breaks_while_the_server_waits_for_its_client_waits_no_longer() -> None:
+    never, waits = asyncio.Event(), asyncio.Event()
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            waits.set()
+            await never.wait()
+
+    out = Outbound()
+    out.start_sending(send)
+    out.start(200, b"", 26)
+    out.write(b"half")
+    await waits.wait()
     out.abort()
     await asyncio.wait_for(out.sent(), 10)

@@ -57,7 +57,7 @@ class Outbound(Door):
     def abort(self) -> None:
         """Stop in the middle, even while the server waits for the client. The server then breaks the connection.
 
-        What is queued is sent first if nothing was: a server that gets nothing answers 500.
+        An answer whose head the server does not have yet is cut off behind it: without a head the server answers 500.
         """
         self.aborted = True
         self._filled.set()
@@ -90,8 +90,8 @@ class Outbound(Door):
             self._filled.clear()
             while self._messages:
                 message = self._messages.popleft()
-                self._begun = True
                 await send(message)
+                self._begun = True
                 more = message.get("more_body", True)
                 self._sent(len(message.get("body", b"")))
             if self.aborted:
