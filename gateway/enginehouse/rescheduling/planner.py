@@ -28,10 +28,12 @@ class Planner:
 
     def __init__(self, policies: Sequence[PreparedPolicy]) -> None:
         self._policies = policies
+        unread = ReschedulingPolicy.reads_streams
+        self._readers = [each for each in policies if type(each.policy).reads_streams is not unread]
 
     def reads_streams(self, instance: InstanceView) -> bool:
         """Whether a policy reads the tokens of the instance's requests. The log tells of one that fails."""
-        return any(_reads_streams(prepared, instance) for prepared in self._policies)
+        return any(_reads_streams(prepared, instance) for prepared in self._readers)
 
     def plan(self, view: ClusterView, recent: RecentMoves) -> Plan:
         """The migrations to carry out together. ``recent``: what the last migrations moved.
