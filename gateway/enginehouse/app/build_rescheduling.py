@@ -74,24 +74,30 @@ def build_rescheduler(config: Config, registry: Registry, around: Surroundings, 
         recent.note(migration, result, clocks.epoch_ms())
         notify(migrated, migration, result)
 
-    migrators = settings.migrators if settings.enabled else ()
-    dispatcher = MigrationDispatcher(
-        [_prepared_migrator(config, registry, type, around) for type in migrators],
-        timeout=settings.migrate_timeout,
-        counters=around.counters,
-        on_end=ended,
-        clocks=clocks,
-    )
     return Rescheduler(
         settings,
         puller=around.figures,
         cluster=around.cluster,
         planner=build_planner(config, registry) if settings.enabled else Planner(()),
-        dispatcher=dispatcher,
+        dispatcher=_dispatcher(config, registry, around, ended),
         recent=recent,
         on_view=around.on_view,
         clocks=clocks,
         in_thread=around.in_thread,
+    )
+
+
+def _dispatcher(
+    config: Config, registry: Registry, around: Surroundings, on_end: Callable[[Migration, Migrated], None]
+) -> MigrationDispatcher:
+    settings = config.rescheduling
+    migrators = settings.migrators if settings.enabled else ()
+    return MigrationDispatcher(
+        [_prepared_migrator(config, registry, type, around) for type in migrators],
+        timeout=settings.migrate_timeout,
+        counters=around.counters,
+        on_end=on_end,
+        clocks=around.clocks,
     )
 
 

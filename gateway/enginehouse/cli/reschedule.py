@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -40,8 +41,8 @@ def reschedule(config: Path | None, urls: tuple[str, ...], key: str | None, once
         warn(warning)
     settings = loaded.config.rescheduling
     planner = build_planner(loaded.config, load_plugins(loaded.config.plugins).registry)
-    reschedulers = {
-        url: RemoteRescheduler(
+    reschedulers = [
+        RemoteRescheduler(
             GatewayClient(url, key),
             planner,
             RecentMoves(settings.cool_down),
@@ -49,20 +50,25 @@ def reschedule(config: Path | None, urls: tuple[str, ...], key: str | None, once
             on_end=_tell,
         )
         for url in urls
-    }
+    ]
     if not once:
         click.echo(f"watching {', '.join(urls)} every {settings.interval:g} s")
+    _run(reschedulers, None if once else settings.interval)
+
+
+def _run(reschedulers: Sequence[RemoteRescheduler], interval: float | None) -> None:
+    """One round after the other; only one without an ``interval``."""
     with ThreadPoolExecutor(_MOST_AT_ONCE) as executor:
         while True:
             began = time.monotonic()
-            for rescheduler in reschedulers.values():
-                _round(rescheduler, executor, once)
-            if once:
+            for rescheduler in reschedulers:
+                _round(rescheduler, executor, once=interval is None)
+            if interval is None:
                 return
-            time.sleep(max(0.0, settings.interval - (time.monotonic() - began)))
+            time.sleep(max(0.0, interval - (time.monotonic() - began)))
 
 
-def _round(rescheduler: RemoteRescheduler, executor: ThreadPoolExecutor, once: bool) -> None:
+def _round(rescheduler: RemoteRescheduler, executor: ThreadPoolExecutor, *, once: bool) -> None:
     try:
         rescheduler.round(executor)
     except GatewayError as error:

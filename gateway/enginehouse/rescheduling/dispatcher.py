@@ -95,26 +95,15 @@ class MigrationDispatcher:
             error = f"not done within {self._timeout:g} s (rescheduling.migrate_timeout)"
         except EnginehouseError as problem:
             error = str(problem)
-        self._counters.migrations[migration.rule, migration.order] += 1
-        if error is not None or (migrated.refused and not migrated.moved):
-            self._counters.failed_migrations[migration.rule, migration.order] += 1
-        self.records.append(
-            MigrationRecord(
-                time=began_at,
-                policy=migration.policy,
-                source=migration.source,
-                destination=migration.destination,
-                rule=migration.rule,
-                order=migration.order,
-                value=migration.value,
-                migrator=chosen.plugin.type if chosen else None,
-                moved=migrated.moved,
-                refused=dict(migrated.refused),
-                error=error,
-                duration_ms=round((self._clocks.seconds() - began) * 1000, 1),
-            )
-        )
+        self._count(migration, failed=error is not None or (bool(migrated.refused) and not migrated.moved))
+        migrator, seconds = chosen.plugin.type if chosen else None, self._clocks.seconds() - began
+        self.records.append(_record(migration, migrated, migrator, error, began_at, seconds))
         self._on_end(migration, migrated)
+
+    def _count(self, migration: Migration, *, failed: bool) -> None:
+        self._counters.migrations[migration.rule, migration.order] += 1
+        if failed:
+            self._counters.failed_migrations[migration.rule, migration.order] += 1
 
     def _choose(self, migration: Migration, view: ClusterView) -> PreparedMigrator:
         """The first migrator that can. Raises ``NoMigrator`` with the reasons of all."""
@@ -134,6 +123,25 @@ class MigrationDispatcher:
         if not isinstance(migrated, Migrated):
             raise wrong_result(prepared.plugin, f"returned {migrated!r} from migrate, which is no Migrated")
         return migrated
+
+
+def _record(
+    migration: Migration, migrated: Migrated, migrator: str | None, error: str | None, began: float, seconds: float
+) -> MigrationRecord:
+    return MigrationRecord(
+        time=began,
+        policy=migration.policy,
+        source=migration.source,
+        destination=migration.destination,
+        rule=migration.rule,
+        order=migration.order,
+        value=migration.value,
+        migrator=migrator,
+        moved=migrated.moved,
+        refused=dict(migrated.refused),
+        error=error,
+        duration_ms=round(seconds * 1000, 1),
+    )
 
 
 class NoMigrator(EnginehouseError):
