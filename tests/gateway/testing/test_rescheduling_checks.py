@@ -78,6 +78,11 @@ class NeedsTwo(Moves):
         return super().plan(view) if view.instances[0].id else Plan()
 
 
+class ReadsSome(Moves):
+    def reads_streams(self, instance: InstanceView) -> Any:
+        return instance.id
+
+
 class List(Moves):
     def plan(self, view: ClusterView) -> Any:
         return list(super().plan(view).migrations)
@@ -108,6 +113,7 @@ def move(source: InstanceView, destination: InstanceView) -> Migration:
         (ToTheFailing, AssertionError, "must move to a schedulable instance"),
         (DropsSilently, AssertionError, "must say why"),
         (NeedsTwo, IndexError, "out of range"),
+        (ReadsSome, AssertionError, "reads_streams must return True or False"),
         (List, AssertionError, "plan must return a Plan"),
         (Alternates, AssertionError, "same answer"),
     ],

@@ -31,6 +31,9 @@ def check_rescheduling_policy(factory: Callable[[], ReschedulingPolicy]) -> None
     it = _prepared(factory)
     warn_if_slow(f"plan of {_MANY} instances", lambda: it.plan(_large()))
     for view in (*views(), _large()):
+        for instance in view.instances:
+            reads: Any = it.reads_streams(instance)
+            expect(isinstance(reads, bool), f"reads_streams must return True or False, got {reads!r}")
         before = deepcopy(view)
         plan: Any = it.plan(view)
         expect(isinstance(plan, Plan), f"plan must return a Plan, got {plan!r}")
