@@ -131,17 +131,23 @@ class ExporterProcess:
         if not records:
             return
         batch = RawBatch(epoch_ns(), records)
-        if self._process is None:
+        if self._pipe is None:
             self.counters.dropped["died"] += len(records)
         elif self._send(batch):
             self._unreported += len(records)
         else:
             self.counters.dropped["full"] += len(records)
 
+    @property
+    def _pipe(self) -> asyncio.StreamWriter | None:
+        """The pipe to the process; ``None`` if that does not run."""
+        stdin = self._process.stdin if self._process is not None else None
+        return None if stdin is None or stdin.transport.is_closing() else stdin
+
     def _send(self, message: Message | RawBatch) -> bool:
         """Whether the message fits."""
-        stdin = self._process.stdin if self._process is not None else None
-        if stdin is None or stdin.transport.is_closing():
+        stdin = self._pipe
+        if stdin is None:
             return False
         data = frame(message)
         waiting: int = stdin.transport.get_write_buffer_size()

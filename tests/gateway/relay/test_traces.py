@@ -123,6 +123,16 @@ async def test_a_failed_request_is_kept_and_linked_to_its_client(house: OpenGate
     assert "'a' broke off" in str(root.status.description)
 
 
+async def test_a_slow_request_is_kept_and_linked_to_its_client(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine(), telemetry=telemetry(keep_slow=0.000_001))
+    records = Records(gateway)
+    await gateway.ask(gateway.post(None, UNSAMPLED))
+    root, *below = await records.spans()
+    assert [f"{link.context.trace_id:032x}" for link in root.links] == [TRACE]
+    assert {span.name for span in below} == {"route", "upstream"}
+    assert (attribute(root, "enginehouse.backend"), root.status.is_ok) == ("a", True)
+
+
 async def test_a_refused_request_has_a_trace_without_attempts(house: OpenGateway, engine: StartEngine) -> None:
     gateway = await house(await engine(), telemetry=telemetry())
     records = Records(gateway)

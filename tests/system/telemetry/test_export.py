@@ -62,6 +62,7 @@ def test_metrics_reach_the_collector_too(traced: Traced) -> None:
     times = traced.collector.metrics["enginehouse_request_duration_seconds"]
     assert times.unit == "s"
     assert all(sum(point.bucket_counts) == point.count for point in times.histogram.data_points)
+    assert not any(point.HasField("min") or point.HasField("max") for point in times.histogram.data_points)
 
 
 def test_the_page_has_the_listed_metrics_with_their_labels_and_no_others(traced: Traced) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import cast
 
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
@@ -21,6 +22,8 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from enginehouse.telemetry.exporter.messages import MetricBatch, MetricRecord, Point
 
+_UNKNOWN = cast(float, None)
+"""What the messages leave out, although the SDK's types want a number."""
 _TOTAL = AggregationTemporality.CUMULATIVE
 
 
@@ -48,6 +51,6 @@ def _histogram(point: Point, record: MetricRecord, batch: MetricBatch) -> Histog
         sum=point.value,
         bucket_counts=point.buckets,
         explicit_bounds=record.bounds,
-        min=0,
-        max=0,
+        min=_UNKNOWN,
+        max=_UNKNOWN,
     )
