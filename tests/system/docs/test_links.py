@@ -8,7 +8,11 @@ import pytest
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+READMES = [
+    path for folder in ("plugins", "contrib", "examples") for path in sorted((ROOT / folder).glob("*/README.md"))
+]
+PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/chaos/README.md")), *READMES]
+PAGES += sorted(DOCS.rglob("*.md"))
 
 _CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)

@@ -21,7 +21,7 @@ WALKS = ("One request", "One load", "One configuration value", "One plugin")
 MOST_ROOMS = 12
 
 _PATH = re.compile(r"`([\w-]+/[\w./-]*|\w+\.py)`")
-_ROOM = re.compile(r"^( *)([\w.]+(?:/[\w.]+)*/?) +(\d)? *\S", re.MULTILINE)
+_ROOM = re.compile(r"^( {0,2})([\w.]+(?:/[\w.]+)*/?) +(\d)? *\S", re.MULTILINE)
 
 
 def section(title: str) -> str:
@@ -69,6 +69,14 @@ def test_every_room_is_on_the_map() -> None:
     packages = {path.parent for folder in (CORE, ROOT / "plugins") for path in folder.glob("*/__init__.py")}
     shown = {(ROOT / path) for path in rooms()}
     assert packages - shown == set()
+
+
+@pytest.mark.parametrize("room", sorted(path.parent.name for path in CORE.glob("*/__init__.py")))
+def test_the_inner_rooms_are_named_beside_their_room(room: str) -> None:
+    text = re.split(rf"^  {room}/ ", section("The rooms"), flags=re.MULTILINE)[1]
+    line = re.split(r"^ {0,2}\w", text, flags=re.MULTILINE)[0]
+    inner = {path.name for path in (CORE / room).iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert {name for name in inner if f"{name}/" not in line} == set()
 
 
 def test_the_floors_are_those_of_the_import_contract() -> None:
