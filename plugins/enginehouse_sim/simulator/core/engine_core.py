@@ -23,7 +23,7 @@ from enginehouse_sim.simulator.steps.models import StepModel
 IDLE_STEP = 0.001
 """The most seconds of a step in which no request could be scheduled: others may come meanwhile."""
 
-_MOST_FORESEEN = 128
+_MOST_FORESEEN = 64
 """The most steps to foresee: a request that comes meanwhile makes them worthless."""
 
 
@@ -154,7 +154,7 @@ class EngineCore:
         self._ends = ends = [step.ends_at for step in self._launched]
         load, end = self._launched[-1].load, ends[-1]
         for nth in range(1, count + 1):
-            end += self._steps.seconds(_later_load(load, nth))
+            end += self._steps.decode_seconds(_later_load(load, nth))
             ends.append(end)
         return ends[: count + 1]
 

@@ -38,6 +38,7 @@ from enginehouse_sim.simulator.kv.external_store import ExternalStore
 from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
 from enginehouse_sim.simulator.replay.figures.record import Record, RequestRecord
 from enginehouse_sim.simulator.replay.figures.slo import Slo
+from enginehouse_sim.simulator.replay.garbage import rare_collections
 from enginehouse_sim.simulator.replay.moves import Moves, PlayedRequest
 from enginehouse_sim.simulator.replay.played_engine import EngineOwner, Place, PlayedEngine, moment_of
 from enginehouse_sim.simulator.replay.played_llumlet import PlayedLlumlet
@@ -112,7 +113,8 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         began = perf_counter()
         self._loop = loop = VirtualLoop()
         try:
-            loop.run_until_complete(self._run())
+            with rare_collections():
+                loop.run_until_complete(self._run())
         finally:
             loop.close()
         self.record.real_seconds = perf_counter() - began

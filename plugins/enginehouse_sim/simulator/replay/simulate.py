@@ -9,6 +9,7 @@ from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.replay.figures.record import Record, RequestRecord
 from enginehouse_sim.simulator.replay.figures.slo import Slo
+from enginehouse_sim.simulator.replay.garbage import rare_collections
 from enginehouse_sim.simulator.replay.played_engine import EngineOwner, Place, PlayedEngine, moment_of
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
@@ -35,8 +36,9 @@ class Replay(EngineOwner):
 
     def run(self) -> Record:
         """Run the whole trace."""
-        for _ in self._steps(looks_ahead=True):
-            pass
+        with rare_collections():
+            for _ in self._steps(looks_ahead=True):
+                pass
         return self.record
 
     def steps(self) -> Iterator[SchedulerOutput]:
