@@ -1,6 +1,7 @@
 """Measures the simulated engine on its virtual clock: its speed over real time, and the cost of a step by batch size.
 
-``python benchmarks/replay.py``: a made-up trace on one engine, then steady decoding in batches of 1 to 256.
+``python benchmarks/replay.py``: a made-up trace on one engine; then steady decoding in batches of 1 to 256, step by
+step, and the scheduler's part of it, with and without threads in ``update_from_output``.
 ``python benchmarks/replay.py --engines 64 --requests 1000000 --rate 500 --lengths azure-code``: through a gateway.
 
 Times are those of the processor; of several rounds, the fastest.
@@ -8,6 +9,8 @@ Times are those of the processor; of several rounds, the fastest.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterable
 from resource import RUSAGE_SELF, getrusage
 from time import process_time
 
@@ -19,11 +22,15 @@ from enginehouse import VirtualSettings
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
+from enginehouse_sim.simulator.model.timing import TimingRunner
 from enginehouse_sim.simulator.replay.figures.record import Record
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.simulate import Replay
 from enginehouse_sim.simulator.replay.traces.workload import Workload
+from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 
 _STEPS = 200
 _ROUNDS = 5
@@ -54,23 +61,63 @@ def show(record: Record, seconds: float) -> None:
     )
 
 
+def requests_to_decode(batch: int) -> list[RequestState]:
+    """So many requests, each with enough tokens for all rounds."""
+    return [
+        RequestState(
+            request_id=str(number),
+            prompt_token_ids=list(range(number * 1000, number * 1000 + 64)),
+            max_tokens=_STEPS * _ROUNDS * 2,
+        )
+        for number in range(batch)
+    ]
+
+
 def decode_cost(batch: int) -> float:
     """Microseconds of one step in which ``batch`` requests decode."""
     constants = SchedulerConstants(max_num_seqs=batch)
     core = build_core(CoreSettings(constants=constants, profile="polynomial"), makes_text=False)
-    for number in range(batch):
-        prompt = list(range(number * 1000, number * 1000 + 64))
-        core.add_request(RequestState(request_id=str(number), prompt_token_ids=prompt, max_tokens=_STEPS * _ROUNDS * 2))
-    while any(
-        request.num_computed_tokens < request.num_tokens - 1 for request in core.scheduler.state.requests.values()
-    ):
-        core.step()
+    for request in requests_to_decode(batch):
+        core.add_request(request)
+    return fastest(core.step, core.scheduler.state.requests.values())
+
+
+def scheduler_cost(batch: int, update_workers: int) -> float:
+    """Microseconds of ``schedule`` and ``update_from_output`` in such a step."""
+    constants = SchedulerConstants(max_num_seqs=batch)
+    scheduler = BatchScheduler(constants, KvCacheManager(constants), update_workers=update_workers)
+    runner = TimingRunner(constants.token_capacity)
+    for request in requests_to_decode(batch):
+        scheduler.add_request(request)
+    launched = deque[tuple[SchedulerOutput, ModelRunnerOutput]]()
+    in_runner = 0.0
+
+    def step() -> None:
+        nonlocal in_runner
+        planned = scheduler.schedule()
+        began = process_time()
+        launched.append((planned, runner.execute(planned)))
+        in_runner += process_time() - began
+        if len(launched) > 1:
+            scheduler.update_from_output(*launched.popleft())
+
+    cost = fastest(step, scheduler.state.requests.values(), lambda: process_time() - in_runner)
+    scheduler.shutdown()
+    return cost
+
+
+def fastest(
+    step: Callable[[], object], requests: Iterable[RequestState], clock: Callable[[], float] = process_time
+) -> float:
+    """Microseconds of ``step`` in the fastest of several rounds, once all prompts are read."""
+    while any(request.num_computed_tokens < request.num_tokens - 1 for request in requests):
+        step()
     rounds = []
     for _ in range(_ROUNDS):
-        began = process_time()
+        began = clock()
         for _ in range(_STEPS):
-            core.step()
-        rounds.append(process_time() - began)
+            step()
+        rounds.append(clock() - began)
     return min(rounds) / _STEPS * 1e6
 
 
@@ -87,10 +134,10 @@ def main(requests: int, rate: float, lengths: str, engines: int, profile: str) -
     show(*min(rounds, key=lambda pair: pair[1]))
     if engines > 1:
         return
-    table = Table("requests in a step", "µs for a step", "µs for each request")
+    table = Table("requests in a step", "µs for a step", "µs for each request", "of which scheduler", "with 2 threads")
     for batch in (1, 4, 6, 16, 64, 256):
-        cost = decode_cost(batch)
-        table.add_row(str(batch), f"{cost:.0f}", f"{cost / batch:.2f}")
+        costs = (decode_cost(batch), *(scheduler_cost(batch, workers) for workers in (0, 2)))
+        table.add_row(str(batch), f"{costs[0]:.0f}", *(f"{cost / batch:.2f}" for cost in costs))
     _CONSOLE.print(table)
 
 

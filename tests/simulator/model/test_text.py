@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, product
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse_sim.simulator.model.sampler import WORDS
+from enginehouse_sim.simulator.model.sampler import WORDS, TextSampler
 from enginehouse_sim.simulator.model.text import count_tokens, pieces, text_of, token_id
+from enginehouse_sim.simulator.replay.traces.trace import TraceRequest, prompt_of
 from tests.support.sampled_text import generate
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
@@ -60,3 +61,13 @@ def test_numbers_that_are_no_tokens_still_make_text(ids: list[int]) -> None:
 def test_token_ids_that_stand_for_different_characters_get_different_answers(one: int, other: int) -> None:
     assert (text_of([one]) == text_of([other])) == (one == other)
     assert text_of([one, other]) not in (text_of([one]), text_of([other]))
+
+
+def test_no_two_prompts_of_token_ids_share_an_answer() -> None:
+    few = product((5, 6, 100, 200, 1000, 70_000, 2**28, 2**31 - 1), repeat=3)
+    prompts = {*few, *((one,) for one in range(2, 3000)), *product(range(40, 80), repeat=2)}
+    trace = TraceRequest(arrival=0, input_length=9, output_length=1)
+    prompts |= {tuple(prompt_of(trace, number)) for number in (*range(2000), *range(10**6, 10**6 + 2000))}
+    samplers = [TextSampler.of_tokens(0, prompt) for prompt in prompts]
+    answers = {tuple(sampler.next() for _ in range(12)) for sampler in samplers}
+    assert len(answers) == len(prompts) > 9000
