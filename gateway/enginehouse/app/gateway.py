@@ -164,6 +164,11 @@ class Gateway:
         self.streams.close()
         self.engines.reject_loads(ShuttingDown("The gateway is shutting down; send the request again"))
 
+    def end_live(self) -> None:
+        """End live requests and what operators wait for."""
+        self.relay.close()
+        self.engines.reject_waiting(ShuttingDown("The gateway is shutting down; send the request again"))
+
     async def stop(self) -> None:
         """Stop requests, probes and engines."""
         self.refuse_new()

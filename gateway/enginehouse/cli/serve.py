@@ -166,7 +166,7 @@ class _GatewayServer(uvicorn.Server):
         await self._wait_out(self._gateway.config.server.drain_delay)
         self._gateway.refuse_new()
         await relay.web_sockets_ended()  # else uvicorn closes them with 1012 (service restart)
-        ending = asyncio.get_running_loop().call_later(limit, relay.close)
+        ending = asyncio.get_running_loop().call_later(limit, self._gateway.end_live)
         self.config.timeout_graceful_shutdown = math.ceil(limit) + 1
         try:
             await super().shutdown(sockets)

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 
 from enginehouse.domain.errors import ReplicaLost
+from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Ticket
 from enginehouse.scheduling.host_queue import HostQueue
 
@@ -13,7 +14,12 @@ _ids = itertools.count(1)
 
 
 async def load(queue: HostQueue, replica: str) -> None:
-    """Load ``replica`` in its turn and wait until it is ready. Raises ``RequestError`` if that fails."""
+    """Load ``replica`` in its turn and wait until it is ready. Raises ``RequestError`` if that fails.
+
+    One that is ready has no turn to wait for, though its engine may have no room for a request.
+    """
+    if queue.replica_state(replica) is ReplicaState.READY:
+        return
     try:
         await _load(queue, replica)
     except ReplicaLost:

@@ -117,6 +117,11 @@ class ManagedEngines:
             not_ready = [name for name, state in host.pool.states().items() if state is not ReplicaState.READY]
             host.queue.reject(not_ready, lambda _: error)
 
+    def reject_waiting(self, error: RequestError) -> None:
+        """Refuse everything that still waits, such as loads by operators."""
+        for host in self._hosts.values():
+            host.queue.reject(host.pool.states().keys(), lambda _: error)
+
     async def close(self, error: RequestError) -> None:
         """Refuse the waiting requests with ``error`` and stop every engine."""
         self._tasks.cancel()

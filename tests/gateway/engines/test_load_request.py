@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from enginehouse import LoadFailed, ReplicaLost, RequestError, Ticket
+from enginehouse import LoadFailed, ReplicaLost, ReplicaState, RequestError, Ticket
 from enginehouse.engines.load_request import load
 from enginehouse.scheduling.collaborators import TicketHolder
 from enginehouse.scheduling.host_queue import HostQueue
@@ -18,11 +18,17 @@ class Queue:
     def __init__(self, *errors: RequestError) -> None:
         self.errors = list(errors)
         self.served_replicas: list[str] = []
+        self.submitted = 0
+        self.state: ReplicaState | None = ReplicaState.STOPPED
 
     def now(self) -> float:
         return 0.0
 
+    def replica_state(self, replica: str) -> ReplicaState | None:
+        return self.state
+
     def submit(self, ticket: Ticket, holder: TicketHolder) -> None:
+        self.submitted += 1
         if self.errors:
             holder.refused(self.errors.pop(0))
         else:
@@ -32,6 +38,13 @@ class Queue:
         self.served_replicas.append(replica)
 
     def cancel(self, ticket: Ticket) -> None: ...
+
+
+async def test_what_is_ready_is_loaded_whether_or_not_it_has_room() -> None:
+    queue = Queue()
+    queue.state = ReplicaState.READY
+    await load(cast(HostQueue, queue), "a@a")
+    assert queue.submitted == 0
 
 
 async def test_a_load_is_started_again_when_its_replica_is_lost() -> None:
