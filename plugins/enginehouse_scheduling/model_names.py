@@ -14,5 +14,5 @@ def check_model(model: str, host: HostFacts, key: str) -> None:
     """Raise ``ConfigError`` at the configuration key ``key`` if ``model`` is not known."""
     known = models_of(host)
     if model not in known:
-        remedy = did_you_mean(model, known) or "name a model of [models] that has an engine to launch"
+        remedy = did_you_mean(model, known) or "name a model of [models], or of a backend"
         raise ConfigError(f"unknown model '{model}'", key=key, remedy=remedy)

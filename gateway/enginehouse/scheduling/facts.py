@@ -73,7 +73,7 @@ def hosted_replica(config: Config, name: str, backend: str, model: ModelSettings
 
 def _models_elsewhere(config: Config, host: str) -> Iterator[str]:
     """The models that ``host`` does not launch. Those of a server that loads models itself may be on any host."""
-    yield from (name for name, model in config.models.items() if model.launches and model.host != host)
+    yield from (name for name, model in config.models.items() if not model.launches or model.host != host)
     for backend in config.backends.values():
         yield from backend.models or ()
 

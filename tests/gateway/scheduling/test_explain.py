@@ -89,7 +89,7 @@ def test_a_host_has_every_replica_that_is_launched_on_it(load: Callable[[str], C
     config = load(CONFIG)
 
     local = host_facts(config, "local")
-    assert (local.name, local.memory, local.elsewhere) == ("local", 24 * 1024**3, frozenset({"distant"}))
+    assert (local.name, local.memory, local.elsewhere) == ("local", 24 * 1024**3, frozenset({"distant", "remote"}))
     assert list(local.replicas) == [
         "small@small",
         "org/large:70b@org/large:70b",

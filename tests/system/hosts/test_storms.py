@@ -10,10 +10,12 @@ from itertools import combinations
 import httpx
 import pytest
 
+from tests.support.fake_router import FakeRouter
 from tests.support.operated_gateway import OperatedGateway, Serve, ServeAlone, Stage
 
 MODELS = "abcdefgh"
 REQUESTS = 200
+EACH = 8
 
 
 async def ask_all(gateway: OperatedGateway, models: str) -> list[httpx.Response]:
@@ -70,6 +72,24 @@ async def test_a_storm_over_eight_models_of_which_two_fit(
     assert gateway.metric("enginehouse_requests_total") == REQUESTS
     gateway.process.stop()
     assert gateway.engines() == {}
+
+
+@pytest.mark.parametrize("rules", [by_groups, by_matrix, by_memory])
+async def test_a_storm_over_a_server_that_loads_models_itself(
+    serve_alone: ServeAlone, rules: Callable[[], str]
+) -> None:
+    with FakeRouter(*MODELS) as router:
+        router.open.clear()
+        backend = f'[backends.local]\ndriver = "llamacpp_router"\nurl = "{router.url}"\nhost = "local"\n'
+        sizes = "".join(f'[models.{model}]\nmemory = "1GiB"\n' for model in MODELS)
+        gateway = serve_alone(rules() + backend + sizes)
+        gateway.until(lambda status: len(status["replicas"]) == len(MODELS))
+        asking = await storm(gateway, MODELS * EACH)
+        router.open.set()
+        assert Counter(answer.status_code for answer in await asking) == {200: len(MODELS) * EACH}
+        assert Counter(router.served) == dict.fromkeys(MODELS, EACH)
+        assert sorted(router.loads) == [*MODELS], "each once"
+        assert sum(router.is_loaded(model) for model in MODELS) == 2
 
 
 async def test_alternating_requests_load_each_model_once(serve: Serve, stage: Stage) -> None:
