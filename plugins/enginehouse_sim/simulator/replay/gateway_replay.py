@@ -36,11 +36,12 @@ from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.external_store import ExternalStore
 from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
+from enginehouse_sim.simulator.replay.engine_owner import EngineOwner, Place
 from enginehouse_sim.simulator.replay.figures.record import Record, RequestRecord
 from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.garbage import rare_collections
 from enginehouse_sim.simulator.replay.moves import Moves, PlayedRequest
-from enginehouse_sim.simulator.replay.played_engine import EngineOwner, Place, PlayedEngine, moment_of
+from enginehouse_sim.simulator.replay.played_engine import PlayedEngine, moment_of
 from enginehouse_sim.simulator.replay.played_llumlet import PlayedLlumlet
 from enginehouse_sim.simulator.replay.simulate import TOO_LONG
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest, prompt_of

@@ -6,12 +6,13 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
+from enginehouse_sim.simulator.replay.engine_owner import EngineOwner
 from enginehouse_sim.simulator.replay.figures.record import (
     InstanceRecord,
     Moment,
@@ -25,35 +26,13 @@ from enginehouse_sim.simulator.scheduler.state import SchedulerState
 from enginehouse_sim.simulator.server.telemetry.migration_slots import MigrationSlots
 
 
-class Place(NamedTuple):
-    """A place in the order of a replay's events: ``rank`` is the index of an engine, among those at this time."""
-
-    time: float
-    rank: float
-
-
-class EngineOwner:
-    """What a replay hears of its engines. ``place``: how far the replay is."""
-
-    place = Place(0.0, -1)
-
-    def first_token(self, request: RequestRecord) -> None:
-        """The request's first token is there."""
-
-    def ended(self, request: RequestRecord) -> None:
-        """The request's last token is there."""
-
-    def due_sooner(self, engine: PlayedEngine) -> None:
-        """The engine is ``due`` earlier than it was, because a request came or went."""
-
-
 class PlayedEngine:
     """Runs requests on an engine core, and records what happens.
 
     The owner calls ``begin_step`` while the engine is ``busy``, and ``end_step`` at the time ``due``. After
     ``look_ahead``, steps in which nothing is decided need no call: they are made when somebody looks, up to the
-    ``place`` of the owner.
-    ``migrated_kv``: a source of the core, for requests that come with their KV. ``slots``: of migrations under way.
+    ``place`` of the owner. ``migrated_kv``: a source of the core, for requests that come with their KV. ``slots``: of
+    migrations under way.
     """
 
     __slots__ = (
@@ -275,7 +254,7 @@ class PlayedEngine:
         instance.steps += count
         instance.batches += count * batch
         self._last_end = last_end
-        self._note_cost(batch, count, perf_counter() - began)
+        self._record.note_cost(batch, count, perf_counter() - began)
 
     def _count(self, scheduled: SchedulerOutput, seconds: float, wall: float) -> None:
         instance, batch = self.instance, len(scheduled.num_scheduled_tokens)
@@ -284,15 +263,7 @@ class PlayedEngine:
         instance.preemptions += len(scheduled.preempted_req_ids)
         if batch:
             instance.busy += seconds
-        self._note_cost(batch, 1, wall)
-
-    def _note_cost(self, batch: int, steps: int, wall: float) -> None:
-        cost = self._record.costs.get(batch)
-        if cost is None:
-            self._record.costs[batch] = [steps, wall]
-        else:
-            cost[0] += steps
-            cost[1] += wall
+        self._record.note_cost(batch, 1, wall)
 
     def _end(self, request_id: str) -> None:
         request, instance = self._live.pop(request_id), self.instance

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
+from enginehouse_sim.simulator.replay.engine_owner import EngineOwner, Place
 from enginehouse_sim.simulator.replay.figures.record import Record, RequestRecord
 from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.garbage import rare_collections
-from enginehouse_sim.simulator.replay.played_engine import EngineOwner, Place, PlayedEngine, moment_of
+from enginehouse_sim.simulator.replay.played_engine import PlayedEngine, moment_of
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
 TOO_LONG = "invalid_request"

@@ -122,6 +122,15 @@ class Record:
         """Count a request that was refused: by the gateway, or by its engine."""
         self.rejected[code] += 1
 
+    def note_cost(self, batch: int, steps: int, seconds: float) -> None:
+        """Add the real seconds of ``steps`` steps with ``batch`` requests."""
+        cost = self.costs.get(batch)
+        if cost is None:
+            self.costs[batch] = [steps, seconds]
+        else:
+            cost[0] += steps
+            cost[1] += seconds
+
     def finish(self, request: RequestRecord) -> None:
         """Count a request whose answer is whole."""
         first, duration = request.first_token - request.arrival, request.last_token - request.arrival
