@@ -31,6 +31,9 @@ interval = "50ms"
 policies = ["neutral_failover"]
 migrators = ["{migrator}"]
 
+[plugins.replay]
+at_once = 32
+
 [backends.a]
 driver = "sim"
 url = "{a}"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Annotated
+
+import msgspec
 
 from enginehouse import (
     ClusterView,
@@ -20,9 +23,15 @@ from enginehouse_rescheduling.migrators.instance_index import InstanceIndex
 class Replay(Migrator):
     """Has the destination continue each stream from its tokens. The engines need to know nothing of it."""
 
+    class Config(msgspec.Struct, frozen=True):
+        """``at_once``: how many streams of a migration move together; the destination reads as many texts at once."""
+
+        at_once: Annotated[int, msgspec.Meta(ge=1)] = 16
+
     _means: MigrationMeans
 
-    def __init__(self) -> None:
+    def __init__(self, config: Config | None = None) -> None:
+        self._config = config or self.Config()
         self._index = InstanceIndex()
 
     def prepare(self, means: MigrationMeans) -> None:
@@ -33,9 +42,10 @@ class Replay(Migrator):
         return "" if {migration.source, migration.destination} <= known else "the view does not have both instances"
 
     async def migrate(self, migration: Migration) -> Migrated:
-        """Move the chosen streams, all at once. A stream that cannot be moved stays at its source."""
+        """Move the chosen streams, many at once. A stream that cannot be moved stays at its source."""
         chosen = migration.requests or self._chosen(migration)
-        problems = await asyncio.gather(*(self._move(request, migration.destination) for request in chosen))
+        turns = asyncio.Semaphore(self._config.at_once)
+        problems = await asyncio.gather(*(self._move(request, migration.destination, turns) for request in chosen))
         refused = {request: why for request, why in zip(chosen, problems, strict=True) if why}
         return Migrated(moved=tuple(request for request in chosen if request not in refused), refused=refused)
 
@@ -44,10 +54,11 @@ class Replay(Migrator):
         budget = migration_budget(migration.rule, migration.value, total)
         return select_requests(self._means.live(migration.source), migration.rule, migration.order, budget)
 
-    async def _move(self, request: str, destination: str) -> str:
-        """Move one request; returns why it stays, or nothing."""
-        try:
-            await self._means.move(request, destination)
-        except EnginehouseError as error:
-            return str(error)
+    async def _move(self, request: str, destination: str, turns: asyncio.Semaphore) -> str:
+        """Move one request when it is its turn; returns why it stays, or nothing."""
+        async with turns:
+            try:
+                await self._means.move(request, destination)
+            except EnginehouseError as error:
+                return str(error)
         return ""

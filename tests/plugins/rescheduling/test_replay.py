@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -64,6 +65,30 @@ async def test_the_chosen_streams_move(order: Migration, moved: tuple[str, ...],
     result = await replay.migrate(order)
     assert (result.moved, result.refused) == (moved, refused)
     assert means.moves == [(request, "b") for request in moved]
+
+
+class SlowMeans(Means):
+    """Counts the streams that move together, each for several turns of the event loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moving = self.most = 0
+
+    async def move(self, request: str, destination: str) -> None:
+        self.moving += 1
+        self.most = max(self.most, self.moving)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self.moving -= 1
+        await super().move(request, destination)
+
+
+async def test_so_many_move_at_once() -> None:
+    means, replay = SlowMeans(), Replay(Replay.Config(at_once=2))
+    replay.prepare(means)
+    names = tuple(f"r{number}" for number in range(7))
+    assert (await replay.migrate(migration("NUM_REQ", 7, *names))).moved == names
+    assert means.most == 2
 
 
 def test_any_two_engines_will_do() -> None:
