@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, TypedDict, TypeVar
@@ -178,6 +180,13 @@ def started_by(mark: str) -> dict[int, list[str]]:
         if environment.get(MARK) == mark and "--model" in command:
             found[process.pid] = command
     return found
+
+
+def kill_engines(mark: str) -> None:
+    """Kill the engines that a test has left running because it failed."""
+    for pid in started_by(mark):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def table(name: str, delay: str = "0", ttft: str = "1ms", tpot: str = "1ms", **settings: str) -> str:

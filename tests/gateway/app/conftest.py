@@ -14,7 +14,7 @@ import pytest
 
 from enginehouse.config.environment import STATE_DIR
 from enginehouse.testing.gateway import RunningGateway
-from tests.support.operated_gateway import ADMIN_KEY, MARK, reconfigured
+from tests.support.operated_gateway import ADMIN_KEY, MARK, kill_engines, reconfigured
 from tests.support.reloaded_gateway import OpenAlone, OpenShared, ReloadedGateway
 
 
@@ -39,6 +39,7 @@ def open_alone(tmp_path: Path, pool: ThreadPoolExecutor) -> Iterator[OpenAlone]:
     """Start gateways of the test's own, with a configuration or none. All take over one another's engines."""
     mark = str(tmp_path)
     with ExitStack() as stack:
+        stack.callback(kill_engines, mark)
 
         def start(config: str | None, key: str = ADMIN_KEY) -> ReloadedGateway:
             process = stack.enter_context(RunningGateway(config, {MARK: mark, STATE_DIR: mark}, key=key))
