@@ -73,16 +73,17 @@ def held_still(*groups: EngineGroup) -> Iterator[None]:
 
 
 @contextmanager
-def slow_motion(*groups: EngineGroup) -> Iterator[None]:
-    """Let engines run only 1 of every 50 ms, so that an answer takes long enough for the test's next steps.
+def slow_motion(*groups: EngineGroup, attempt: int = 0) -> Iterator[None]:
+    """Let engines run 1 ms of every 50, so that an answer takes long enough for the test's next steps.
 
-    A thread of its own counts the time, because the event loop is late where the machine is busy.
+    With each ``attempt`` they stand still for twice as long: on a busy machine, the next steps take longer. A thread of
+    its own counts the time, because the event loop is late there.
     """
     over = threading.Event()
 
     def toggle() -> None:
         with held_still(*groups):
-            while not over.wait(_PAUSE_S):
+            while not over.wait(_PAUSE_S * 2**attempt):
                 for group in groups:
                     group.go_on()
                 over.wait(_RUN_S)

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(1500)]
 TOKENS = 120
 STREAMS = 20
 WORDS = "one two three"
-TRIES = 20
+TRIES = 6
 """A stream may be over before it can be moved."""
 
 
@@ -90,20 +90,25 @@ async def moved(
 
     It begins while the backends ``drained`` are drained.
     """
-    for _ in range(TRIES):
-        gap = await moved_once(gateway, answer, sources, to, drained)
+    for attempt in range(TRIES):
+        gap = await moved_once(gateway, answer, sources, to, drained, attempt)
         if gap is not None:
             return gap
     raise AssertionError("the stream always ended before it could be moved")
 
 
 async def moved_once(
-    gateway: RunningGateway, answer: ClearAnswer, sources: Mapping[str, EngineGroup], to: str, drained: Sequence[str]
+    gateway: RunningGateway,
+    answer: ClearAnswer,
+    sources: Mapping[str, EngineGroup],
+    to: str,
+    drained: Sequence[str],
+    attempt: int,
 ) -> float | None:
     """As ``moved``; ``None`` if the stream ended before."""
     reader = StreamReader("r", "tiny", answer.prompt, TOKENS)
     async with many_streams() as http:
-        with slow_motion(*sources.values()):
+        with slow_motion(*sources.values(), attempt=attempt):
             await each_is(http, gateway, drained, "drain")
             [reading] = start([reader], http, gateway.url)
             await until(lambda: reader.events)
