@@ -23,7 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 
@@ -186,7 +186,8 @@ def how_built(python: str) -> str:
     )
 
 
-def measure_all(own: Sequence[Own], arguments: argparse.Namespace, folder: Path) -> Seen:
+def measure_all(own: Sequence[Own], arguments: argparse.Namespace, folder: Path) -> Iterator[Seen]:
+    """Yield what was seen of requests, then of streams."""
     seconds = arguments.seconds
     asked: dict[Workload, Measure] = {
         Workload("clients that repeat their heads", 32): wrk(32, False, seconds, folder),
@@ -194,11 +195,11 @@ def measure_all(own: Sequence[Own], arguments: argparse.Namespace, folder: Path)
         Workload("client", 1): wrk(1, False, max(1, seconds // 2), folder),
     }
     streamed: dict[Workload, Measure] = {Workload("streams", count): streams(count) for count in arguments.streams}
-    seen: Seen = {}
     for engine, measures in ((fast_engine(folder), asked), (streaming_engine(), streamed)):
+        if not measures:
+            continue
         with engine as url, contenders(url, own, arguments.peers, arguments.folders) as found, pinned(CORES.clients):
-            seen |= in_rounds(found, measures, arguments.rounds)
-    return seen
+            yield in_rounds(found, measures, arguments.rounds)
 
 
 def main() -> None:
@@ -218,13 +219,14 @@ def main() -> None:
         own.insert(0, Own("compiled", arguments.compiled, variants=True))
     for each in own:
         print(f"{each.name}: Python {how_built(each.python)}")
-    with tempfile.TemporaryDirectory() as path:
-        seen = measure_all(own, arguments, Path(path))
     names = [each.name + suffix for each in own for suffix in VARIANTS if each.variants or not suffix]
-    comparisons = compared(seen, names)
-    show(comparisons)
+    found = []
+    with tempfile.TemporaryDirectory() as path:
+        for seen in measure_all(own, arguments, Path(path)):
+            found.append(compared(seen, names))
+            show(found[-1])
     if arguments.json:
-        arguments.json.write_bytes(msgspec.json.encode(comparisons))
+        arguments.json.write_bytes(msgspec.json.encode(found))
 
 
 if __name__ == "__main__":
