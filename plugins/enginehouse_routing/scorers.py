@@ -24,15 +24,15 @@ class LoadScorer(Scorer):
 class LatencyScorer(Scorer):
     """100 for an immediate answer, one less for each 10 ms of latency, at least 0.
 
-    Latency is the average time to the first byte without the wait behind other requests, plus ``wake_s`` for a replica
-    that must be woken. A backend that has not answered yet has a latency of 0 ms.
+    Latency is the average time to the first byte, plus ``wake_s`` for a replica that must be woken. A backend that has
+    not answered yet has a latency of 0 ms.
     """
 
     def score(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[float]:
         expected_ms = [
-            candidate.load.idle_latency_ms + 1000 * wake_s
+            candidate.load.avg_latency_ms + 1000 * wake_s
             if (wake_s := candidate.wake_s)
-            else candidate.load.idle_latency_ms
+            else candidate.load.avg_latency_ms
             for candidate in candidates
         ]
         return [100 - int(ms) // 10 if ms < 1000 else 0 for ms in expected_ms]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from enginehouse import Candidate
 
 
-def best_of(candidates: Sequence[Candidate], by_priority: int, by_load: int, by_latency: int) -> Candidate:
-    """The candidate with the highest score before it is rounded down, the first of equals.
+def best_of(candidates: Sequence[Candidate], by_priority: int, by_load: int, by_latency: int, weight: int) -> Candidate:
+    """The candidate with the highest score, the first of equals.
 
     It runs for every request, so it computes the formulas of the scorers priority, load and latency in one pass.
     """
@@ -17,12 +17,13 @@ def best_of(candidates: Sequence[Candidate], by_priority: int, by_load: int, by_
     for candidate in candidates:
         load, priority = candidate.load, candidate.priority
         pending: int = load.pending
-        ms: float = load.idle_latency_ms + 1e3 * candidate.wake_s
+        ms: float = load.avg_latency_ms + 1e3 * candidate.wake_s
         total = by_priority * (100 - priority) if priority < 100 else 0
         if pending < 100:
             total += by_load * (100 - pending)
         if ms < 1000:
             total += by_latency * (100 - int(ms) // 10)
+        total //= weight
         if total > highest:
             best, highest = candidate, total
     return best

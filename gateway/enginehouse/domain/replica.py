@@ -56,13 +56,6 @@ class Load(msgspec.Struct):
     """The average time to the first byte: of all answers up to 100, then exponential (weight 0.01); 0 before any."""
     latency_weight: float = 1.0
     """The weight of the next answer in this average."""
-    idle_latency_ms: float = -1.0
-    """The same average without the wait behind other requests, which ``pending`` tells earlier: each answer's latency
-    divided by the requests pending then. Left out, it is ``avg_latency_ms``."""
-
-    def __post_init__(self) -> None:
-        if self.idle_latency_ms < 0:
-            self.idle_latency_ms = self.avg_latency_ms
 
     def begin(self) -> None:
         """Count a request that was sent."""
@@ -73,10 +66,9 @@ class Load(msgspec.Struct):
         self.pending -= 1
 
     def answered(self, latency_ms: float) -> None:
-        """Add the latency of an answer to the averages."""
+        """Add the latency of an answer to the average."""
         weight = self.latency_weight
         self.avg_latency_ms += weight * (latency_ms - self.avg_latency_ms)
-        self.idle_latency_ms += weight * (latency_ms / max(1, self.pending) - self.idle_latency_ms)
         if weight > _LEAST_WEIGHT:
             self.latency_weight = weight / (1 + weight)
 

@@ -296,13 +296,3 @@ def test_the_latency_is_the_mean_of_the_first_answers_and_a_slow_average_of_many
         load.answered(30.0)
     load.answered(1030.0)
     assert load.avg_latency_ms == pytest.approx(40.0, abs=0.5)
-
-
-def test_a_backend_is_not_slow_because_requests_waited_behind_each_other() -> None:
-    load = Load()
-    for _ in range(5):
-        load.begin()
-    for waited in (100.0, 200.0, 300.0, 400.0, 500.0):
-        load.answered(waited)
-    assert load.avg_latency_ms == pytest.approx(300.0)
-    assert load.idle_latency_ms == pytest.approx(60.0)

@@ -110,10 +110,10 @@ def test_ac05_a_long_request_goes_where_it_fits(fleet: Fleet) -> None:
 def test_ac06_backends_are_scored_by_priority_load_and_latency(fleet: Fleet) -> None:
     serve(fleet, "A", "m", priority=1)
     serve(fleet, "B", "m", priority=2)
-    fleet.load("A").answered(50.0)
     fleet.load("A").pending = 10
-    fleet.load("B").answered(200.0)
+    fleet.load("A").answered(50.0)
     fleet.load("B").pending = 2
+    fleet.load("B").answered(200.0)
     request = read_request("/v1/chat/completions", [], json.dumps({"model": "m", **PLAIN}).encode())
     asked = make_router()
     explained = asked.explain(asked.requirements(request), fleet.snapshot).candidates

@@ -86,28 +86,13 @@ def test_smart_prefers_the_faster_backend() -> None:
     assert picks(make_strategy("smart"), pair, 1) == ["b"]
 
 
-def test_smart_does_not_count_the_wait_behind_other_requests_twice() -> None:
-    slow, busy = candidate("slow"), candidate("busy")
-    for each, requests, latency in ((slow, 1, 200.0), (busy, 3, 300.0)):
-        for _ in range(requests):
-            each.load.begin()
-        each.load.answered(latency)
-        for _ in range(requests):
-            each.load.end()
-    assert picks(make_strategy("smart"), [slow, busy], 1) == ["busy"]
-
-
 def test_smart_takes_the_first_of_equal_scores() -> None:
     assert picks(make_strategy("smart"), trio(), 3) == ["a", "a", "a"]
     assert picks(
         make_strategy("smart"), [candidate("a", avg_latency_ms=10.0), candidate("b", avg_latency_ms=5.0)], 1
     ) == ["b"]
-
-
-def test_every_pending_request_counts_even_if_the_scores_look_the_same() -> None:
-    pair = [candidate("a", pending=2), candidate("b", pending=1)]
-    assert [verdict.score for verdict in make_strategy("smart").explain(NEEDS, pair)] == [99, 99]
-    assert picks(make_strategy("smart"), pair, 1) == ["b"]
+    same_when_rounded_down = [candidate("a", priority=1), candidate("b", pending=1)]
+    assert picks(make_strategy("smart"), same_when_rounded_down, 1) == ["a"]
 
 
 def test_smart_listens_to_its_weights() -> None:

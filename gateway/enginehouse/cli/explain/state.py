@@ -43,8 +43,7 @@ def impose(state: State, fleet: Fleet) -> None:
     """
     for name, backend in state.backends.items():
         load = fleet.load(name)
-        load.pending = backend.pending
-        load.avg_latency_ms = load.idle_latency_ms = backend.avg_latency_ms
+        load.pending, load.avg_latency_ms = backend.pending, backend.avg_latency_ms
         fleet.set_models(name, dict.fromkeys(backend.models, UNKNOWN))
         if backend.draining:
             fleet.drain(name)
