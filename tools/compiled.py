@@ -51,7 +51,6 @@ MODULES = {
         "live_request",
         "movable_exchange",
         "queue_slot",
-        "relay",
         "reply",
         "request_id",
         "request_record",
