@@ -93,7 +93,9 @@ def continue_text(
 
 def _open_messages(fields: _Fields, text: str) -> list[Any]:
     """The messages, with the answer as the last one. A message that was open already is continued."""
-    messages = _value(fields["messages"])
+    messages = _messages(fields)
+    if not messages:
+        raise CannotContinue("The chat has no messages")
     if _value(fields.get("continue_final_message", b"false")) is True and isinstance(messages[-1].get("content"), str):
         return [*messages[:-1], {**messages[-1], "content": messages[-1]["content"] + text}]
     return [*messages, {"role": "assistant", "content": text}]
@@ -119,10 +121,13 @@ def _number(raw: Any) -> int | None:
     return value if isinstance(value, int) else None
 
 
+def _messages(fields: _Fields) -> list[Any]:
+    return _value(fields.get("messages", b"null")) or []
+
+
 def _has_more_than_text(fields: _Fields) -> bool:
-    messages = _value(fields.get("messages", b"[]"))
     return any(
         part.get("type", "text") != "text"
-        for message in messages
+        for message in _messages(fields)
         for part in (message.get("content") if isinstance(message.get("content"), list) else [])
     )
