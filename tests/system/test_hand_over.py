@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import httpx
 import pytest
@@ -133,7 +134,8 @@ def test_engines_that_the_gateway_launches_hand_prompts_over_too() -> None:
     with RunningGateway(LAUNCHED) as gateway:
         gateway.until(lambda status: {each["state"] for each in status["backends"]} == {"ready"})
         with httpx.Client(base_url=gateway.url, timeout=60, trust_env=False) as client:
-            gateway.until(lambda _: len(client.get("/api/cluster").json()["instances"]) == 2)
+            explain = partial(client.post, "/api/explain/route?path=/v1/completions", json=body(tokens=5))
+            gateway.until(lambda _: "prefill" in explain().json())
             response = client.post("/v1/completions", json=body(tokens=5))
             [decision] = client.get("/api/decisions?limit=1").json()["decisions"]
             tokens = {each: computed_at(client, decision[each].partition("@")[2]) for each in ("prefill", "chosen")}

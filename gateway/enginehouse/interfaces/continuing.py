@@ -93,10 +93,11 @@ def continue_text(
 
 def _open_messages(fields: _Fields, text: str) -> list[Any]:
     """The messages, with the answer as the last one. A message that was open already is continued."""
-    messages = _messages(fields)
-    if not messages:
+    messages = _value(fields.get("messages", b"null"))
+    if messages is None:
         raise CannotContinue("The chat has no messages")
-    if _value(fields.get("continue_final_message", b"false")) is True and isinstance(messages[-1].get("content"), str):
+    is_open = messages and _value(fields.get("continue_final_message", b"false")) is True
+    if is_open and isinstance(messages[-1].get("content"), str):
         return [*messages[:-1], {**messages[-1], "content": messages[-1]["content"] + text}]
     return [*messages, {"role": "assistant", "content": text}]
 
@@ -121,13 +122,9 @@ def _number(raw: Any) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _messages(fields: _Fields) -> list[Any]:
-    return _value(fields.get("messages", b"null")) or []
-
-
 def _has_more_than_text(fields: _Fields) -> bool:
     return any(
         part.get("type", "text") != "text"
-        for message in _messages(fields)
+        for message in _value(fields.get("messages", b"null")) or []
         for part in (message.get("content") if isinstance(message.get("content"), list) else [])
     )
