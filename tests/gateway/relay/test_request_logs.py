@@ -27,14 +27,14 @@ IDS = f"request_id=mine trace_id={TRACE.decode()}"
 
 @pytest.fixture
 def lines() -> Iterator[list[str]]:
-    """What the gateway logs meanwhile."""
+    """The warnings and errors that the gateway logs meanwhile."""
     found: list[str] = []
 
     class Lines(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             found.append(self.format(record))
 
-    handler, logger = Lines(), logging.getLogger("enginehouse")
+    handler, logger = Lines(logging.WARNING), logging.getLogger("enginehouse")
     handler.setFormatter(TextLines(Redaction()))
     logger.addHandler(handler)
     yield found
