@@ -178,7 +178,7 @@ def test_a_policy_that_fails_stops_no_other(wrong: Any) -> None:
 
 
 class Reader(Scripted):
-    """Reads the streams of the instance that it is told, or fails."""
+    """Reads the streams of a given instance, or fails."""
 
     def reads_streams(self, instance: InstanceView) -> bool:
         if isinstance(self._plan, Exception):

@@ -152,7 +152,7 @@ class KvCacheManager:
 
     @property
     def publishes_events(self) -> bool:
-        """Whether somebody is told of blocks stored and removed, step by step."""
+        """Whether a listener gets an event for each block that is stored or removed."""
         return self._events is not None
 
     def publish_events(self) -> None:

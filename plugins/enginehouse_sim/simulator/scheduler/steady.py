@@ -1,4 +1,4 @@
-"""Steps in which nothing is decided: every running request gets one more token, and nobody waits, comes or ends.
+"""Steps in which nothing is decided: every running request gets one more token, and none waits, comes or ends.
 
 Their outcome is known beforehand, so a replay carries out many of them in one go. The result is that of the single
 steps, down to block ids.
