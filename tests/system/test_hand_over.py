@@ -138,16 +138,21 @@ def test_engines_that_the_gateway_launches_hand_prompts_over_too() -> None:
             gateway.until(lambda _: "prefill" in explain().json())
             response = client.post("/v1/completions", json=body(tokens=5))
             [decision] = client.get("/api/decisions?limit=1").json()["decisions"]
-            tokens = {each: computed_at(client, decision[each].partition("@")[2]) for each in ("prefill", "chosen")}
+            tokens = {each: computed_at(gateway, decision[each].partition("@")[2]) for each in ("prefill", "chosen")}
     assert response.json()["usage"]["completion_tokens"] == 5
     assert tokens["prefill"] > 800
     assert tokens["chosen"] < 20
 
 
-def computed_at(client: httpx.Client, backend: str) -> float:
-    """The tokens that a launched engine has computed."""
-    port = re.findall(r"listening on http://127\.0\.0\.1:(\d+)", client.get(f"/api/logs/{backend}").text)[-1]
-    page = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+def computed_at(gateway: RunningGateway, backend: str) -> float:
+    """The tokens that a launched engine has computed. Its first line may arrive later than its first answer."""
+
+    def listening() -> list[str]:
+        printed = httpx.get(f"{gateway.url}/api/logs/{backend}", trust_env=False).text
+        return re.findall(r"listening on (http://127\.0\.0\.1:\d+)", printed)
+
+    gateway.until(lambda _: bool(listening()))
+    page = httpx.get(f"{listening()[-1]}/metrics", trust_env=False).text
     found = re.search(r"^vllm:iteration_tokens_total_sum\S* (\S+)", page, re.MULTILINE)
     assert found is not None
     return float(found[1])
