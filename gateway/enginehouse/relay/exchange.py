@@ -34,8 +34,8 @@ class Exchange(MovableExchange):
     """Connects a door, which brings the client's request, with the engine's answer.
 
     A state machine of callbacks: a plain request creates no coroutine. It commits to an answer with the first byte of
-    the body. Until then a failure may still be retried, or answered with its true status unless a progress report has
-    begun the reply.
+    the body, or the first whole event of a stream. Until then a failure may still be retried, or answered with its true
+    status unless a progress report has begun the reply.
     """
 
     __slots__ = ("_message", "_overhead", "_suspects", "_unread")
@@ -156,7 +156,13 @@ class Exchange(MovableExchange):
             self._dispatch.lost(error)
 
     def _broke_off(self, error: RequestError) -> None:
-        """Have another engine continue the stream, or end it: with what is left to say, or with the error."""
+        """Have another engine continue the stream, or end it: with what is left to say, or with the error.
+
+        A stream of which the client has nothing is retried as if it had not begun.
+        """
+        if self._reply.withdraw():
+            self._dispatch.lost(error)
+            return
         dispatch, delivered = self._dispatch, self._reply.delivered
         attempt, job = dispatch.attempt, dispatch.job
         ending = None if delivered is None else delivered.ending()

@@ -76,7 +76,7 @@ class MovableExchange(LiveRequest):
         delivered = self._reply.delivered
         if self._status:
             return "it has ended"
-        if not self._reply.begun:
+        if not (self._reply.begun and self._reply.status):
             return "its answer has not begun"
         if delivered is None:
             return "it is no stream that another backend could continue"

@@ -23,13 +23,15 @@ _ERROR_FIELDS = ("message", "type", "param", "code")
 class Reply:
     """An engine's answer as it comes, or an error in the form that can still be sent.
 
-    A stream passes in whole events, so that it can be continued or ended with an error event at any time. ``begun``:
-    the engine's answer has begun. ``status``: of the head; 0 until the door has it. ``paused``: the client is slow.
-    ``delivered``: keeps what the client gets of a stream that can be continued.
+    A stream passes in whole events, so that it can be continued or ended with an error event at any time. Its head
+    waits for the first of them: until then another engine can take the answer over. ``begun``: the engine's answer has
+    begun. ``status``: of the head; 0 until the door has it. ``paused``: the client is slow. ``delivered``: keeps what
+    the client gets of a stream that can be continued.
     """
 
     __slots__ = (
         "_check",
+        "_head",
         "_held",
         "_meter",
         "_stream",
@@ -45,6 +47,7 @@ class Reply:
     def __init__(self, door: Door, form: StreamForm) -> None:
         self.door = door
         self.form = form
+        self._head: tuple[int, bytes] | None = None
         self._held = b""
         self._check: StreamCheck | None = None
         self._stream = False
@@ -57,13 +60,28 @@ class Reply:
     def begin(self, status: int, lines: bytes, length: int | None, stream: bool) -> None:
         """Begin the answer: its header lines, the length of its body if known, and whether that is a stream."""
         self.begun = True
-        self.status = status
         self._stream = stream
-        if stream:
-            self._meter = AnswerMeter(stream=True)
-        if stream and status < 300 and self.form.is_checked:
+        if not stream:
+            self.status = status
+            self.door.start(status, lines, length)
+            return
+        self._head = (status, lines)
+        self._meter = AnswerMeter(stream=True)
+        if status < 300 and self.form.is_checked:
             self._check = StreamCheck(self.form)
-        self.door.start(status, lines, length)
+
+    def withdraw(self) -> bool:
+        """Take back an answer of which nothing has passed yet; whether it was one.
+
+        Another answer may begin then. If none does, ``fail`` ends this one.
+        """
+        if self.status or not self.begun:
+            return False
+        self.begun = False
+        self._held = b""
+        self._check = None
+        self.delivered = None
+        return True
 
     def answer(self, status: int, lines: bytes, body: bytes) -> None:
         """Pass on an answer that arrived whole, and is no stream."""
@@ -103,6 +121,8 @@ class Reply:
             self._meter = AnswerMeter(stream=False)
         self._meter.add(body)
         delivered = self.delivered
+        if not self.status:
+            self._start()
         self.door.write(body if delivered is None else delivered.take(body))
         return None
 
@@ -115,6 +135,8 @@ class Reply:
             self._whole = body
         else:
             self._meter.add(body)
+        if not self.status:
+            self._start()
         self.door.finish(body if self.delivered is None or not body else self.delivered.take(body))
         return None
 
@@ -127,14 +149,19 @@ class Reply:
             good = body[: problem.good]
             if self._meter is not None:
                 self._meter.add(good)
+            if not self.status:
+                self._start()
             self.door.write(good if self.delivered is None else self.delivered.take(good))
         return problem
 
     def fail(self, error: RequestError, request_id: bytes) -> None:
         """End with an error: as the whole response, as the last event of a stream, or by breaking off."""
-        if not self.status:
+        if not self.status and self._head is None:
             self._refuse(error, request_id)
-        elif self._stream:
+            return
+        if not self.status:
+            self._start()
+        if self._stream:
             self.door.finish(self.form.error_event(error.status, error.envelope()))
         else:
             self.door.abort()
@@ -152,6 +179,11 @@ class Reply:
     def abort(self) -> None:
         """Break off."""
         self.door.abort()
+
+    def _start(self) -> None:
+        assert self._head is not None
+        self.status, lines = self._head
+        self.door.start(self.status, lines, None)
 
     def _refuse(self, error: RequestError, request_id: bytes) -> None:
         body = self.form.error_body(error.status, error.envelope())

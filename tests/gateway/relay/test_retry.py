@@ -145,6 +145,45 @@ async def test_a_retry_may_lead_to_a_fallback(house: OpenGateway, engine: StartE
     assert served.calls[0].body == b'{"model":"small"}'
 
 
+BROKEN_STREAMS = {
+    "nothing": b"",
+    "half an event": b'data: {"choices":',
+    "an error": b'data: {"error": {"message": "out of memory"}}\n\n',
+    "no JSON": b"data: {nonsense\n\n",
+}
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize("first", BROKEN_STREAMS.values(), ids=BROKEN_STREAMS)
+async def test_a_stream_that_breaks_before_its_first_event_is_retried_under_the_other_head(
+    house: OpenGateway, engine: StartEngine, path: str, first: bytes
+) -> None:
+    broken, served = await engine(), await engine()
+    gateway = await house(broken, served)
+    last = b"data: [DONE]\n\n" if path.endswith("completions") else b'data: {"type":"message_stop"}\n\n'
+    broken.plays(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nx-from: a\r\n\r\n", first, broken.CLOSE)
+    served.streams(event(), last, served.END)
+    reply = await gateway.ask(gateway.post(path=path, stream=True))
+    assert (reply.body, reply.whole) == (event() + last, True)
+    assert (reply.header("x-enginehouse-backend"), reply.header("x-enginehouse-reason")) == ("b", "retry")
+    assert reply.header("x-from") is None
+    assert gateway.relay.context.counters.retries == {"a": 1}
+    assert "'a'" in str(gateway.fleet.backends()[0].last_error)
+
+
+async def test_a_stream_that_no_replica_begins_ends_with_an_error_event(
+    house: OpenGateway, engine: StartEngine
+) -> None:
+    engines = [await engine(), await engine()]
+    gateway = await house(*engines)
+    for each in engines:
+        each.plays(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n", each.CLOSE)
+    reply = await gateway.ask(gateway.post(stream=True))
+    assert (reply.status, reply.header("x-enginehouse-backend"), reply.whole) == (200, "b", True)
+    assert reply.body.startswith(b"event: error\n")
+    assert b"Backend 'b' ended its stream" in reply.body
+
+
 async def test_nothing_is_retried_after_the_first_body_byte(house: OpenGateway, engine: StartEngine) -> None:
     served, other = await engine(), await engine()
     gateway = await house(served, other)
