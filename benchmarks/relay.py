@@ -174,13 +174,27 @@ def ratios(comparison: Comparison) -> str:
     return text if cpu is None else f"{text}, cpu {cpu.median:.2f}x"
 
 
-def how_built(python: str) -> str:
-    """Which interpreter it is, how it was built, and which Enginehouse it has."""
-    script = (
-        "import platform, sysconfig; built = sysconfig.get_config_var('CONFIG_ARGS') or '';"
-        "print(platform.python_version(), 'with' if 'optimizations' in built else 'without', 'PGO')"
-    )
-    commands = ([python, "-c", script], [python, "-m", "enginehouse", "--version"])
+_LOOP = """
+import platform, timeit
+class Pair:
+    def __init__(self, first, second):
+        self.first, self.second = first, second
+    def both(self):
+        return self.first + self.second
+def loop():
+    for number in range(100_000):
+        Pair(number, b"%d" % number).both
+        Pair(number, number).both()
+print(f"Python {platform.python_version()}, {min(timeit.repeat(loop, number=1, repeat=9)) * 1e3:.0f} ms for a fixed loop")
+"""
+
+
+def interpreter(python: str) -> str:
+    """Which interpreter it is, how fast, and which Enginehouse it has.
+
+    A fixed loop is timed, for not every distribution tells whether its Python was built with PGO.
+    """
+    commands = ([python, "-c", _LOOP], [python, "-m", "enginehouse", "--version"])
     return ", ".join(
         subprocess.run(each, check=True, capture_output=True, text=True).stdout.strip() for each in commands
     )
@@ -218,7 +232,7 @@ def main() -> None:
     if arguments.compiled:
         own.insert(0, Own("compiled", arguments.compiled, variants=True))
     for each in own:
-        print(f"{each.name}: Python {how_built(each.python)}")
+        print(f"{each.name}: {interpreter(each.python)}")
     names = [each.name + suffix for each in own for suffix in VARIANTS if each.variants or not suffix]
     found = []
     with tempfile.TemporaryDirectory() as path:
