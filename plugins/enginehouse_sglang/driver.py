@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,8 +22,10 @@ from enginehouse import (
     ModelFacts,
     OpenAICompatibleDriver,
     PartialAnswer,
+    Role,
     ServedModel,
     StreamTraits,
+    UpstreamError,
     add_field,
     continue_answer,
     continue_ids,
@@ -37,12 +40,16 @@ from enginehouse import (
 from enginehouse_sglang.options import SglangOptions
 from enginehouse_sglang.status import read_status
 
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _CHAT = "/v1/chat/completions"
 _TRIES, _PAUSE_S = 200, 0.05
 _BUSY = 400
 """The answer to ``/flush_cache`` while requests run: https://docs.sglang.io/basic_usage/native_api.html."""
 _FOR_SLEEP = ("--enable-memory-saver", "--enable-weights-cpu-backup")
 """Without the second flag, an engine wakes with weights of any value."""
+_MODE = "--disaggregation-mode"
+_ROOMS = 1 << 62
+"""A batch of prompts takes as many rooms from the first one on, below 2^63."""
 
 
 class SglangDriver(OpenAICompatibleDriver):
@@ -52,6 +59,8 @@ class SglangDriver(OpenAICompatibleDriver):
     how_to_install = "`pip install sglang`, or set command to the python that has it"
     health_path = "/health"
     streams = StreamTraits(added=("token_ids",), default_max_tokens=16, caches_prefixes=True)
+    hands_over = True
+    bootstraps = True
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
         if not spec.path:
@@ -61,7 +70,8 @@ class SglangDriver(OpenAICompatibleDriver):
         model = ["--model-path", spec.path, "--served-model-name", spec.model]
         options = option_arguments(spec.options_as(SglangOptions), switches=SglangOptions.__struct_fields__)
         saver = [flag for flag in _FOR_SLEEP if spec.sleep and flag not in options]
-        return ["python", "-m", "sglang.launch_server", *model, *where, *context, *saver, *options]
+        mode = [] if spec.role is Role.NEUTRAL or _MODE in options else [_MODE, spec.role.value]
+        return ["python", "-m", "sglang.launch_server", *model, *where, *context, *saver, *mode, *options]
 
     def why_not(self, spec: LaunchSpec) -> str:
         return missing_folder(spec.path)
@@ -86,6 +96,28 @@ class SglangDriver(OpenAICompatibleDriver):
             return None
         limits = [state.limit for state in read_json(response, _ServerInformation).internal_states]
         return sum(limit for limit in limits if limit) or None
+
+    async def bootstrap_port(self, engine: EngineClient) -> int | None:
+        """From ``/server_info``; ``None`` for a server that does not tell it: the other one then takes its own."""
+        response = await _first(engine, "/server_info", "/get_server_info")
+        if response.status != 200:
+            raise UpstreamError(f"/server_info was answered {response.status}")
+        known = read_json(response, _ServerInformation)
+        if known.disaggregation_mode not in (None, "prefill"):
+            raise UpstreamError(f"its role is prefill, but it runs with {_MODE} {known.disaggregation_mode}")
+        return known.disaggregation_bootstrap_port
+
+    def bootstrap(self, body: bytes, host: str, port: int | None) -> bytes:
+        """As SGLang's router does: the prefill server's host and port, and a room of the request's own.
+
+        https://github.com/sgl-project/sglang/blob/main/sgl-model-gateway/src/routers/http/pd_router.rs
+        """
+        fields = {
+            "bootstrap_host": f"[{host}]" if ":" in host else host,
+            "bootstrap_port": port,
+            "bootstrap_room": secrets.randbelow(_ROOMS),
+        }
+        return msgspec.json.encode({**_fields(body), **fields})
 
     async def sleep(self, engine: EngineClient) -> bool:
         """Release the memory of weights and KV cache. A server without ``--enable-memory-saver`` agrees and keeps it.
@@ -151,6 +183,8 @@ class _InternalState(msgspec.Struct, rename={"limit": "effective_max_running_req
 
 class _ServerInformation(msgspec.Struct):
     internal_states: list[_InternalState] = []
+    disaggregation_mode: str | None = None
+    disaggregation_bootstrap_port: int | None = None
 
 
 class _ModelInformation(msgspec.Struct):

@@ -37,6 +37,7 @@ class GuardedDriver(Driver):
         self.streams = driver.streams
         self.metrics_path = driver.metrics_path
         self.hands_over = driver.hands_over
+        self.bootstraps = driver.bootstraps
         self.Options = driver.Options
         self.loads_models = driver.loads_models
         self.how_to_install = driver.how_to_install
@@ -92,6 +93,18 @@ class GuardedDriver(Driver):
         if status is not None and not isinstance(status, InstanceStatus):
             raise self._wrong("status", status, "an InstanceStatus or None")
         return status
+
+    async def bootstrap_port(self, engine: EngineClient) -> int | None:
+        port = await await_plugin(self._plugin, self.driver.bootstrap_port, engine)
+        if port is not None and type(port) is not int:
+            raise self._wrong("bootstrap_port", port, "an int or None")
+        return port
+
+    def bootstrap(self, body: bytes, host: str, port: int | None) -> bytes:
+        made = self._call(self.driver.bootstrap, body, host, port)
+        if type(made) is not bytes:
+            raise self._wrong("bootstrap", made, "bytes")
+        return made
 
     async def load(self, engine: EngineClient, model: str) -> None:
         await await_plugin(self._plugin, self.driver.load, engine, model)

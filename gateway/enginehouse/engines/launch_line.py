@@ -82,6 +82,7 @@ def launch_spec(
         args=model.args,
         migrators=rules.migrators,
         hands_over=rules.adaptive_pd or model.role is not Role.NEUTRAL,
+        role=model.role,
     )
 
 

@@ -13,6 +13,7 @@ from enginehouse.domain.capabilities import UNKNOWN, Capabilities
 from enginehouse.domain.continuation import Continuation, PartialAnswer, StreamTraits
 from enginehouse.domain.errors import CannotContinue, LoadFailed
 from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
+from enginehouse.domain.replica import Role
 
 
 class EngineResponse(msgspec.Struct, frozen=True):
@@ -78,6 +79,8 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The types of the migrators that may move the engine's requests, in the order of the configuration."""
     hands_over: bool = False
     """Whether the engine may read prompts that another one answers, or answer what another one has read."""
+    role: Role = Role.NEUTRAL
+    """The configured role."""
 
     def options_as(self, type: type[OptionsT]) -> OptionsT:
         """The options, which are of ``type``; its defaults if none are given."""
@@ -117,8 +120,11 @@ class Driver(ABC):
     metrics_path: str = "/metrics"
     """Where the engine shows its own metrics. With ``{model}`` in it, each loaded model has a page of its own."""
     hands_over: bool = False
-    """Whether one engine can read a prompt and hand its KV cache over to another one, with vLLM's
-    ``kv_transfer_params``."""
+    """Whether one engine can read a prompt and hand its KV cache over to another one: with vLLM's
+    ``kv_transfer_params``, or as ``bootstraps`` says."""
+    bootstraps: bool = False
+    """Whether both engines get a request that is handed over at the same time, with the fields of ``bootstrap``. Then
+    each of them has one role, prefill or decode, and serves no request alone."""
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
         """The launch line of a managed engine, or ``None`` if the model needs a ``command`` in its configuration.
@@ -173,6 +179,18 @@ class Driver(ABC):
     async def metadata(self, engine: EngineClient) -> InstanceMetadata:
         """The constant facts of an engine that reports its load. Asked after its first ``status``."""
         return InstanceMetadata()
+
+    async def bootstrap_port(self, engine: EngineClient) -> int | None:
+        """The port at which other engines fetch what ``engine`` has read; ``None`` for their own default.
+
+        Asked before the first request that is handed over, and again after one has failed. Raises ``UpstreamError`` if
+        the engine reads no prompts for others.
+        """
+        return None
+
+    def bootstrap(self, body: bytes, host: str, port: int | None) -> bytes:
+        """``body`` for both engines of a request that is handed over. The one that reads it is found at ``host``."""
+        return body
 
     async def load(self, engine: EngineClient, model: str) -> None:
         """Have the server load ``model``. May return before it is loaded: the gateway then asks ``loaded``.

@@ -9,6 +9,7 @@ from typing import Final
 
 from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.route import Route
+from enginehouse.relay.hand_over.prompt_request import PromptRequest
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.upload import Upload, UploadTurn
 from enginehouse.relay.upstream.answer_head import AnswerHead
@@ -28,8 +29,8 @@ class Attempt:
     ``body``: of the request, as the engine gets it. ``slot``: only where the backend has a queue. ``granted_at``,
     ``sent_at`` and ``answered_at``, when the body of the answer began, are 0 until then. ``connection``: set while the
     request is under way on it. ``since``: when the limit for all of the answer starts. ``client_deadline``: until when
-    a client that holds the answer up must read on. Times are in ``perf_counter`` seconds. Call ``release`` once, at the
-    end.
+    a client that holds the answer up must read on. ``prompt``: has another engine read the prompt meanwhile. Times are
+    in ``perf_counter`` seconds. Call ``release`` once, at the end.
     """
 
     __slots__ = (
@@ -45,6 +46,7 @@ class Attempt:
         "deadline",
         "granted_at",
         "head",
+        "prompt",
         "route",
         "sent_at",
         "slot",
@@ -60,6 +62,7 @@ class Attempt:
         self.slot: QueueSlot | None = None
         self.head: AnswerHead | None = None
         self.connection: Connection | None = None
+        self.prompt: PromptRequest | None = None
         self.granted_at = self.sent_at = self.answered_at = 0.0
         self.deadline = self.client_deadline = NEVER
         total = upstream.timeouts.total
@@ -161,6 +164,8 @@ class Attempt:
         if self.connection is not None:
             self.connection.abort()
             self.connection = None
+        if self.prompt is not None:
+            self.prompt.cancel()
 
     def record(self, outcome: str) -> AttemptRecord:
         """What is kept of the attempt, which ends now with ``outcome``."""
@@ -179,6 +184,8 @@ class Attempt:
     def release(self) -> None:
         """Give back the share of the load and the queue slot."""
         self.route.chosen.load.end()
+        if self.prompt is not None:
+            self.prompt.cancel()
         slot, self.slot = self.slot, None  # otherwise the cycle of the two waits for the garbage collector
         if slot is not None:
             slot.release()

@@ -11,6 +11,7 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.relay.continuation.rules import ContinuationRules
+from enginehouse.relay.hand_over.bootstrap_ports import BootstrapPorts
 from enginehouse.relay.hedging.hedge_delay import HedgeDelay
 from enginehouse.relay.live_request import LiveRequest
 from enginehouse.relay.progress_reports import ProgressReports
@@ -72,6 +73,7 @@ class RelayContext:
         self.tracer = tracer
         self.access_log: AccessLog | None = None
         self.continuation = continuation
+        self.bootstrap_ports = BootstrapPorts()
         self.live: set[LiveRequest] = set()
         self.counters = Counters(max_series)
         self.decisions = Decisions()

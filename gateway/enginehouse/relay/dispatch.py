@@ -7,7 +7,8 @@ from functools import partial
 from time import perf_counter
 from typing import Final
 
-from enginehouse.domain.errors import Overloaded, RequestError
+from enginehouse.domain.errors import InvalidRequest, Overloaded, RequestError
+from enginehouse.domain.replica import Candidate
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.attempt import NEVER, Attempt
@@ -81,6 +82,18 @@ class Dispatch:
             self._blame(error)
             self._carry_out(decision, error)
 
+    def prompt_lost(self, error: RequestError) -> None:
+        """Retry the job, whose prompt another engine failed to read with ``error``, unless the answer has begun.
+
+        A request that this engine refuses as wrong is not sent again.
+        """
+        attempt = self.attempt
+        if attempt is None or attempt.answered_at:
+            return
+        attempt.cancel()
+        wrong = isinstance(error, InvalidRequest)
+        self._carry_out(Otherwise.FAIL if wrong else self._decide(Outcome.PROMPT_LOST), error)
+
     def broke_off(self, error: RequestError) -> None:
         """Fail the job with ``error``: its engine broke off in the middle of the answer."""
         self._blame(error)
@@ -110,10 +123,15 @@ class Dispatch:
         attempt.prepare(self.job.prepare, self._prepared)
 
     def _prepared(self, error: RequestError | None) -> None:
-        if error is None:
-            self._send_now()
-        else:
-            self._carry_out(self._decide(Outcome.UNFIT), error)
+        attempt = self._current()
+        if error is not None:
+            lost = attempt.route.prefill is not None
+            self._carry_out(self._decide(Outcome.PROMPT_LOST if lost else Outcome.UNFIT), error)
+            return
+        if (prompt := self.job.prompt) is not None:
+            attempt.prompt = prompt
+            prompt.watch(self.prompt_lost)
+        self._send_now()
 
     def _send_now(self) -> None:
         attempt, job, receiver = self.attempt, self.job, self._receiver
@@ -193,13 +211,15 @@ class Dispatch:
         self._state = decision.state
         self._send(decision.route, decision.body, waiting_since)
         if counts:
-            self.job.context.retried(attempt.upstream.name)
+            self.job.context.retried(_at_fault(attempt.route, self._state.failed).backend)
 
     def _decide(self, outcome: Outcome) -> RetryDecision:
         attempt, job = self._current(), self.job
+        route = attempt.route
+        culprit = route.prefill if outcome is Outcome.PROMPT_LOST and route.prefill is not None else route.chosen
         failed = FailedAttempt(
             outcome,
-            attempt.route.chosen.replica,
+            culprit.replica,
             sent=bool(attempt.sent_at),
             repeatable=job.repeatable,
             launched=attempt.slot is not None and attempt.slot.launched,
@@ -231,3 +251,9 @@ class Dispatch:
     def _current(self) -> Attempt:
         assert self.attempt is not None
         return self.attempt
+
+
+def _at_fault(route: Route, failed: tuple[str, ...]) -> Candidate:
+    """Which engine of ``route`` is the one that ``failed``."""
+    prefill = route.prefill
+    return prefill if prefill is not None and prefill.replica in failed else route.chosen

@@ -13,6 +13,7 @@ from enginehouse.domain.route import Route
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.door import Caller
+from enginehouse.relay.hand_over.prompt_request import PromptRequest
 from enginehouse.relay.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.telemetry.log_context import log_context
@@ -27,7 +28,8 @@ class Job(ABC):
     ``prepares``: each try begins with ``prepare``. ``continues``: it is what is left of a broken stream, so its tries
     are no retries of the request. ``delivered``: keeps what the client gets of a stream, if it can be
     continued; ``None`` otherwise. ``trace``: set from the beginning if the request is sampled. ``upload``: the rest of
-    a body that follows what ``request`` returns.
+    a body that follows what ``request`` returns. ``prompt``: made by ``prepare`` where another engine reads the prompt
+    at the same time.
     """
 
     __slots__ = (
@@ -50,6 +52,7 @@ class Job(ABC):
     prepares: bool = False
     continues: bool = False
     upload: Upload | None = None
+    prompt: PromptRequest | None = None
 
     def __init__(self, context: RelayContext, path: str, headers: Headers, request_id: bytes) -> None:
         self.context = context

@@ -18,7 +18,7 @@ from enginehouse.relay.exchange import Exchange
 from enginehouse.relay.form_job import FormJob, UploadJob
 from enginehouse.relay.gathering.gathering_door import GatheringDoor
 from enginehouse.relay.gathering.gathering_job import GatheringJob
-from enginehouse.relay.hand_over_job import HandOverJob
+from enginehouse.relay.hand_over.job import HandOverJob
 from enginehouse.relay.headers import find_request_id
 from enginehouse.relay.inference_job import InferenceJob
 from enginehouse.relay.live_request import LiveRequest

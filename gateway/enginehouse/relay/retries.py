@@ -23,6 +23,7 @@ class Outcome(Enum):
     JOINED_LOAD_FAILED = "a load failed that had begun before the request asked for it"
     UNFIT = "the engine cannot continue the stream"
     REPLICA_LOST = "the queue rejected the request because its replica was lost"
+    PROMPT_LOST = "another engine failed to read the prompt"
 
     @classmethod
     def of_engine(cls, error: RequestError) -> Outcome:
@@ -40,8 +41,8 @@ class Outcome(Enum):
 class FailedAttempt(NamedTuple):
     """An attempt that did not serve its request.
 
-    ``sent``: the engine may have the request. ``repeatable``: the request may reach an engine twice. ``launched``: the
-    gateway launches the engine, and can launch it again.
+    ``replica``: the one that failed it. ``sent``: the engine may have the request. ``repeatable``: the request may
+    reach an engine twice. ``launched``: the gateway launches the engine, and can launch it again.
     """
 
     outcome: Outcome
@@ -147,7 +148,7 @@ def _adds_work(attempt: FailedAttempt, state: RetryState) -> bool:
     An engine that never had the request does none. One whose connection broke has ended its own: the first time, the
     next attempt takes its place, so the crash of an engine does not fail its requests, however many there are.
     """
-    ended = attempt.outcome in (Outcome.BROKEN, Outcome.EXITED) and not state.retries
+    ended = attempt.outcome in (Outcome.BROKEN, Outcome.EXITED, Outcome.PROMPT_LOST) and not state.retries
     return attempt.sent and not ended
 
 

@@ -49,11 +49,13 @@ class StrategyByFigures(Strategy):
     def __init__(self) -> None:
         self._settings = ReschedulingSettings()
         self._instances: dict[str, InstanceView] = {}
+        self._failed: frozenset[str] = frozenset()
         self._now_ms = 0
 
     def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
         failed = failed_domain(view, settings.failover_domain, settings.instance_staleness)
         self._settings = settings
+        self._failed = frozenset(failed)
         self._now_ms = view.now_ms
         self._instances = {each.id: each for each in view.instances if each.id not in failed}
 
@@ -70,7 +72,7 @@ class StrategyByFigures(Strategy):
         _, answerers = self._stages(candidates)
         if self._role(prefill) is not Role.PREFILL or not answerers:
             return None
-        ranks = [self._decode_rank(self._instances[each.backend], requirements) for each in answerers]
+        ranks = [self._decode_rank_of(each, requirements) for each in answerers]
         chosen = self._least(answerers, ranks, decodes=True)
         self._place(chosen, requirements, prefill=False, decode=True)
         return chosen
@@ -128,15 +130,21 @@ class StrategyByFigures(Strategy):
         instance = self._instances.get(candidate.backend)
         return Rank(UNKNOWN) if instance is None else self._rank(instance, requirements)
 
+    def _decode_rank_of(self, candidate: Candidate, requirements: Requirements) -> Rank:
+        instance = self._instances.get(candidate.backend)
+        return Rank(UNKNOWN) if instance is None else self._decode_rank(instance, requirements)
+
     def _least(self, candidates: Sequence[Candidate], ranks: Sequence[Rank], *, decodes: bool = False) -> Candidate:
         place = min(range(len(ranks)), key=lambda place: (ranks[place], candidates[place].load.pending, place))
         self._check(ranks[place], decodes=decodes)
         return candidates[place]
 
     def _role(self, candidate: Candidate) -> Role | None:
-        """The role of an instance that reports figures."""
+        """The role of an instance; that of one without figures is configured. ``None`` for one that fails."""
         instance = self._instances.get(candidate.backend)
-        return instance.role if instance is not None else None
+        if instance is not None:
+            return instance.role
+        return None if candidate.backend in self._failed else candidate.role
 
     def _place(self, candidate: Candidate, requirements: Requirements, *, prefill: bool, decode: bool) -> None:
         """Count the request at an instance until the next view."""

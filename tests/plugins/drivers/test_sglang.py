@@ -6,11 +6,12 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 
 import msgspec
 import pytest
 
-from enginehouse import Capabilities, LaunchSpec, PartialAnswer, ServedModel
+from enginehouse import Capabilities, LaunchSpec, PartialAnswer, Role, ServedModel, UpstreamError
 from enginehouse.testing import HttpEngineClient, check_driver
 from enginehouse_sglang import SglangDriver
 from enginehouse_sglang.options import SglangOptions
@@ -120,6 +121,51 @@ def test_prefill_and_decode_servers_are_told_apart_by_options() -> None:
         "disaggregation_transfer_backend",
         "disaggregation_ib_device",
     ]
+
+
+@pytest.mark.parametrize(("role", "mode"), [(Role.PREFILL, ["prefill"]), (Role.DECODE, ["decode"]), (Role.NEUTRAL, [])])
+def test_an_engine_with_a_role_is_launched_for_it(role: Role, mode: list[str]) -> None:
+    line = list(SglangDriver().command(LaunchSpec(model="m", path="/m", port=1, role=role)) or ())
+    assert [after for word, after in pairwise(line) if word == "--disaggregation-mode"] == mode
+
+
+def test_the_mode_in_the_options_counts() -> None:
+    spec = LaunchSpec(model="m", path="/m", port=1, role=Role.DECODE, options=SglangOptions(disaggregation_mode="null"))
+    assert [word for word in SglangDriver().command(spec) or () if word == "--disaggregation-mode"] == [
+        "--disaggregation-mode"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("information", "port"),
+    [({"disaggregation_mode": "prefill", "disaggregation_bootstrap_port": 9001}, 9001), ({}, None)],
+)
+async def test_the_bootstrap_port_is_read(information: dict[str, object], port: int | None) -> None:
+    """A server that does not tell it leaves it to the other one, as in SGLang's router."""
+    assert await SglangDriver().bootstrap_port(FakeClient({"/server_info": information})) == port
+
+
+@pytest.mark.parametrize("mode", ["null", "decode"])
+async def test_a_server_that_reads_no_prompts_for_others_has_none(mode: str) -> None:
+    with pytest.raises(UpstreamError, match=f"--disaggregation-mode {mode}"):
+        await SglangDriver().bootstrap_port(FakeClient({"/server_info": {"disaggregation_mode": mode}}))
+
+
+@pytest.mark.parametrize(("host", "named"), [("10.0.0.3", "10.0.0.3"), ("::1", "[::1]")])
+def test_both_servers_are_told_where_to_meet(host: str, named: str) -> None:
+    """What a client sent under these names is replaced."""
+    body = b'{"model":"m","prompt":"say \\"bootstrap_room\\"","bootstrap_room":7,"temperature":1e0}'
+    made = msgspec.json.decode(SglangDriver().bootstrap(body, host, None))
+    room = made.pop("bootstrap_room")
+    assert made == {
+        "model": "m",
+        "prompt": 'say "bootstrap_room"',
+        "temperature": 1.0,
+        "bootstrap_host": named,
+        "bootstrap_port": None,
+    }
+    assert room != 7
+    assert 0 <= room < 2**63
 
 
 @pytest.mark.skipif(REAL not in os.environ, reason=f"{REAL} names no server")

@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 from enginehouse.api.errors import json_response
 from enginehouse.api.pages.live_view import LiveView, replica
 from enginehouse.domain.errors import InvalidRequest, NotFound
-from enginehouse.relay.hand_over_job import can_hand_over
+from enginehouse.relay.hand_over.rules import can_hand_over
 from enginehouse.relay.relay import Relay
 from enginehouse.routing.body.read import read_request
 from enginehouse.telemetry.decisions import MOST

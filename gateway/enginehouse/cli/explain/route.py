@@ -27,7 +27,7 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.route import ExplainedCandidate, Explanation
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.relay.hand_over_job import can_hand_over
+from enginehouse.relay.hand_over.rules import can_hand_over
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.explain import explain_unread
 

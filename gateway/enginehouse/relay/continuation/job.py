@@ -16,6 +16,7 @@ from enginehouse.relay.continuation.asking import continuation_of
 from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.continuation.joint import Joint
 from enginehouse.relay.door import Caller
+from enginehouse.relay.hand_over.rules import never_alone
 from enginehouse.relay.job import Job
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
@@ -134,6 +135,8 @@ class ContinuationJob(Job):
         if upstream is None:
             raise CannotContinue("the configuration no longer has it")
         driver = self.context.continuation.drivers[backend]
+        if never_alone(driver, route.chosen):
+            raise CannotContinue("it serves no request alone")
         delivered.read()
         if delivered.common is None and not delivered.why:
             self.way, self._ways = Way.RESTART, []

@@ -17,6 +17,7 @@ from enginehouse.relay.continuation.asking import continuation_of, one_token
 from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.continuation.joined_reply import JoinedReply
 from enginehouse.relay.continuation.joint import Joint
+from enginehouse.relay.hand_over.rules import never_alone
 from enginehouse.relay.job import Job
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.reply import Reply
@@ -139,6 +140,8 @@ class Move:
         found = serving.get(destination)
         if found is None:
             raise CannotContinue(f"Backend '{destination}' does not serve '{chosen.model}'")
+        if never_alone(self._context.continuation.drivers[destination], found):
+            raise CannotContinue(f"Backend '{destination}' serves no request alone")
         if found.draining:
             raise CannotContinue(f"Backend '{destination}' is drained")
         if found.health is not Health.HEALTHY or found.state is not ReplicaState.READY:

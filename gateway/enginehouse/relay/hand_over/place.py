@@ -1,0 +1,38 @@
+"""A place at an engine that reads prompts."""
+
+from __future__ import annotations
+
+import asyncio
+
+from enginehouse.domain.errors import RequestError
+from enginehouse.domain.replica import Candidate
+from enginehouse.relay.job import Job
+from enginehouse.relay.queue_slot import QueueSlot
+
+
+class Place:
+    """A share of the load of ``candidate``, and a slot of its queue if it has one. Call ``release`` once."""
+
+    def __init__(self, job: Job, candidate: Candidate) -> None:
+        self.granted_or_not: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._load = candidate.load
+        self._slot: QueueSlot | None = None
+        self._load.begin()
+        queue = job.context.queues.get(candidate.backend)
+        if queue is None:
+            self.granted()
+        else:
+            self._slot = QueueSlot(self, queue, job.request_id, candidate.replica, job.priority)
+            self._slot.take()
+
+    def granted(self) -> None:
+        self.granted_or_not.set_result(None)
+
+    def rejected(self, error: RequestError) -> None:
+        self.granted_or_not.set_exception(error)
+
+    def release(self) -> None:
+        """Give it back."""
+        self._load.end()
+        if self._slot is not None:
+            self._slot.release()

@@ -1,0 +1,31 @@
+"""Which engines hand prompts over, and to which others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from enginehouse.domain.replica import Candidate, Role
+from enginehouse.interfaces.drivers import Driver
+from enginehouse.relay.continuation.restrictions import PATHS
+
+
+def can_hand_over(drivers: Mapping[str, Driver], path: str, candidate: Candidate) -> bool:
+    """Whether the engine of ``candidate`` can read a prompt for another one, or answer what another one has read.
+
+    ``drivers``: of every backend, by its name. ``path``: the endpoint of the request.
+    """
+    driver = drivers[candidate.backend]
+    return path in PATHS and driver.hands_over and (not driver.bootstraps or never_alone(driver, candidate))
+
+
+def can_pair(drivers: Mapping[str, Driver], prefill: Candidate, decode: Candidate) -> bool:
+    """Whether ``decode`` can answer what ``prefill`` has read; each of them can hand over."""
+    bootstraps = drivers[prefill.backend].bootstraps
+    if bootstraps is not drivers[decode.backend].bootstraps:
+        return False
+    return not bootstraps or (prefill.role is Role.PREFILL and decode.role is Role.DECODE)
+
+
+def never_alone(driver: Driver, candidate: Candidate) -> bool:
+    """Whether the engine of ``candidate`` serves only requests that are handed over."""
+    return driver.bootstraps and candidate.role is not Role.NEUTRAL
