@@ -101,8 +101,12 @@ class VllmDriver(OpenAICompatibleDriver):
         return add_field(body, "return_token_ids", b"true")
 
     async def fill_in(self, engine: EngineClient, answer: PartialAnswer) -> PartialAnswer:
-        """Have the engine tokenize the prompt of a stream that began at an engine of another kind."""
-        return await fill_in_tokens(engine, answer)
+        """Have the engine tokenize the prompt of a stream that began at an engine of another kind.
+
+        Chat templates may strip the blanks around an open message, such as Llama 3's: then the text too.
+        """
+        is_chat = answer.path == "/v1/chat/completions"
+        return await fill_in_tokens(engine, answer, text=is_chat and answer.text != answer.text.strip())
 
     def continuation(self, answer: PartialAnswer) -> Continuation:
         """By token ids, chats too; without them by text."""

@@ -8,8 +8,8 @@ from functools import partial
 import msgspec
 import pytest
 
-from enginehouse import Driver, PartialAnswer
-from enginehouse.testing import check_driver
+from enginehouse import Continuation, Driver, PartialAnswer
+from enginehouse.testing import HttpEngineClient, check_driver
 from enginehouse.testing.gateway import RunningGateway
 from enginehouse_openai import OpenAIConfig, OpenAIDriver
 from enginehouse_vllm import VllmDriver
@@ -26,6 +26,12 @@ from tests.support.real_gateways import VLLM_START_S, ready_gateway, vllm, vllm_
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(VLLM_START_S)]
 
 HELLO = [{"role": "user", "content": "hello world"}]
+STRIPS = """\
+{%- for message in messages %}<|im_start|>{{ message['role'] }}
+{{ message['content'] | trim }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+"""A chat template that strips blanks, as those of Llama 3 and Gemma do."""
 DOCUMENTS = ["a story of two words", "hello world"]
 
 
@@ -33,8 +39,10 @@ DOCUMENTS = ["a story of two words", "hello world"]
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     """A gateway that runs the model ``tiny``, which is ready, or ``vectors``."""
     engine = vllm(tmp_path_factory.mktemp("tiny-hf"))
+    template = tmp_path_factory.mktemp("template") / "strips.jinja"
+    template.write_text(STRIPS)
     tables = [
-        vllm_table("tiny", engine, options="max_num_seqs = 4", preload="true"),
+        vllm_table("tiny", engine, options=f'max_num_seqs = 4, chat_template = "{template}"', preload="true"),
         vllm_table("vectors", engine, options='max_num_seqs = 4, runner = "pooling"'),
     ]
     with ready_gateway(engine, "\n".join(tables), "tiny", timeout=VLLM_START_S) as gateway:
@@ -57,20 +65,24 @@ def test_tokens_are_counted_at_the_gateways_own_door(gateway: RunningGateway) ->
     assert answer.json()["count"] == len(answer.json()["tokens"]) > 0
 
 
-@pytest.mark.parametrize(("ending", "more"), [(" ", 1), ("\n\n", 2)])
-def test_blanks_at_the_end_of_a_text_that_is_continued_stay(gateway: RunningGateway, ending: str, more: int) -> None:
-    """As long as the chat template does not strip them: that of the tiny model does not."""
+@pytest.mark.parametrize(("text", "more"), [("hello ", 1), ("hello\n\n", 2)])
+async def test_blanks_around_a_text_that_is_continued_stay(gateway: RunningGateway, text: str, more: int) -> None:
+    """The chat template strips them from an open message, which is what the request would have without ``fill_in``."""
+    engine, driver = HttpEngineClient(f"{gateway.url}/upstream/tiny"), VllmDriver()
 
-    def prompt_tokens(text: str) -> int:
-        body = msgspec.json.encode({"model": "tiny", "messages": HELLO, "stream": True, "max_tokens": 9})
-        answer = PartialAnswer(path="/v1/chat/completions", body=body, text=text, tokens=1)
-        made = VllmDriver().continuation(answer)
+    def read(made: Continuation) -> int:
         fields = msgspec.json.decode(made.body) | {"stream": False}
         reply = post(f"{gateway.url}{made.path}", json=fields, timeout=60)
         assert reply.status_code == 200, reply.text
         return int(reply.json()["usage"]["prompt_tokens"])
 
-    assert prompt_tokens(f"hello{ending}") == prompt_tokens("hello") + more
+    def answer(text: str) -> PartialAnswer:
+        body = msgspec.json.encode({"model": "tiny", "messages": HELLO, "stream": True, "max_tokens": 9})
+        return PartialAnswer(path="/v1/chat/completions", body=body, text=text, tokens=1)
+
+    plain = read(driver.continuation(answer("hello")))
+    assert read(driver.continuation(answer(text))) == plain, "stripped"
+    assert read(driver.continuation(await driver.fill_in(engine, answer(text)))) == plain + more
 
 
 def test_its_figures_are_on_the_gateways_page(gateway: RunningGateway) -> None:

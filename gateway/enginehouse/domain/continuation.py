@@ -24,6 +24,8 @@ class PartialAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """How many characters of ``text`` come after ``ids``: a token's text may be shown in part."""
     prompt_ids: msgspec.Raw | None = None
     """The tokens of the prompt, as a JSON array; ``None`` if they are unknown."""
+    text_ids: Sequence[int] | None = None
+    """``text`` as the continuing engine would tokenize it, where ``ids`` are unknown; ``None`` if it was not asked."""
 
 
 class Continuation(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -51,18 +53,9 @@ def continue_ids(answer: PartialAnswer, *, default_max_tokens: int | None = None
     """
     if answer.ids is None or answer.prompt_ids is None:
         raise CannotContinue("The tokens of the stream are unknown")
-    fields: _Fields = dict(_fields(answer.body))
-    if answer.path == CHAT:
-        if _has_more_than_text(fields):
-            raise CannotContinue("The conversation has more than text")
-        limit = fields.get("max_completion_tokens", fields.get("max_tokens"))
-        fields = {name: value for name, value in fields.items() if name not in _OF_CHATS}
-        fields["max_tokens"] = limit
-    _limit(fields, len(answer.ids), answer, default_max_tokens)
-    prompt, ids = bytes(answer.prompt_ids).strip()[1:-1], _encode(answer.ids)[1:-1]
-    fields["prompt"] = msgspec.Raw(b"[" + b",".join(part for part in (prompt, ids) if part) + b"]")
-    body = _encode({**fields, **more})
-    return Continuation(path=COMPLETIONS, body=body, tokens=len(answer.ids), skip=answer.skip, exact=True)
+    made = len(answer.ids)
+    body = _after_tokens(answer, answer.prompt_ids, answer.ids, made, default_max_tokens, more)
+    return Continuation(path=COMPLETIONS, body=body, tokens=made, skip=answer.skip, exact=True)
 
 
 def continue_text(
@@ -70,13 +63,19 @@ def continue_text(
 ) -> Continuation:
     """Continue at the same endpoint after the text: an open last message of a chat, or a longer prompt.
 
-    ``repeats``: the engine's answer to a chat begins with the open message. ``more``: fields to set. Raises
+    A chat whose ``text_ids`` and ``prompt_ids`` are known goes on after these, so that no chat template changes the
+    text. ``repeats``: the engine's answer to a chat begins with the open message. ``more``: fields to set. Raises
     ``CannotContinue`` if the number of tokens is unknown, or if the prompt of a completion is no text.
     """
     if answer.tokens is None:
         raise CannotContinue("How many tokens the answer has so far is unknown")
     if not answer.text:
         return Continuation(path=answer.path, body=answer.body, tokens=0)
+    if answer.text_ids is not None and answer.prompt_ids is not None:
+        with contextlib.suppress(CannotContinue):
+            ids, made = answer.text_ids, answer.tokens
+            body = _after_tokens(answer, answer.prompt_ids, ids, made, default_max_tokens, more)
+            return Continuation(path=COMPLETIONS, body=body, tokens=made)
     fields: _Fields = dict(_fields(answer.body))
     if answer.path == CHAT:
         fields["messages"] = [*_open_messages(fields, answer.text)]
@@ -89,6 +88,28 @@ def continue_text(
     _limit(fields, answer.tokens, answer, default_max_tokens)
     skip = len(answer.text) if repeats and answer.path == CHAT else 0
     return Continuation(path=answer.path, body=_encode({**fields, **more}), tokens=answer.tokens, skip=skip)
+
+
+def _after_tokens(
+    answer: PartialAnswer,
+    prompt_ids: msgspec.Raw,
+    ids: Sequence[int],
+    made: int,
+    default_max_tokens: int | None,
+    more: _Fields,
+) -> bytes:
+    """The request for ``/v1/completions`` after the tokens of the prompt and ``ids``, with room for what is left."""
+    fields: _Fields = dict(_fields(answer.body))
+    if answer.path == CHAT:
+        if _has_more_than_text(fields):
+            raise CannotContinue("The conversation has more than text")
+        limit = fields.get("max_completion_tokens", fields.get("max_tokens"))
+        fields = {name: value for name, value in fields.items() if name not in _OF_CHATS}
+        fields["max_tokens"] = limit
+    _limit(fields, made, answer, default_max_tokens)
+    parts = (bytes(prompt_ids).strip()[1:-1], _encode(ids)[1:-1])
+    fields["prompt"] = msgspec.Raw(b"[" + b",".join(part for part in parts if part) + b"]")
+    return _encode({**fields, **more})
 
 
 def _open_messages(fields: _Fields, text: str) -> list[Any]:

@@ -17,26 +17,30 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class _Tokenized(msgspec.Struct):
-    tokens: msgspec.Raw = msgspec.Raw(b"[]")
+    tokens: list[int] = []
     count: int = 0
 
 
-async def fill_in_tokens(engine: EngineClient, answer: PartialAnswer) -> PartialAnswer:
+async def fill_in_tokens(engine: EngineClient, answer: PartialAnswer, *, text: bool = False) -> PartialAnswer:
     """``answer`` with the number of its tokens, and with the tokens of its prompt if those of its text are known.
 
-    What is known already is not asked for. Raises ``UpstreamError`` if the engine cannot count; an engine that does not
-    tokenize such a prompt leaves it as it is.
+    ``text``: where they are not, have the engine tokenize the text too (``text_ids``). What is known already is not
+    asked for. Raises ``UpstreamError`` if the engine cannot count; an engine that does not tokenize such a prompt
+    leaves it as it is.
     """
-    if answer.tokens is None:
+    text = text and answer.ids is None
+    if answer.tokens is None or text:
         question = msgspec.json.encode({"prompt": answer.text, "add_special_tokens": False})
         counted = read_json(await engine.request("POST", "/tokenize", question), _Tokenized)
-        answer = msgspec.structs.replace(answer, tokens=counted.count)
-    if answer.ids is None or answer.prompt_ids is not None:
+        tokens = counted.count if answer.tokens is None else answer.tokens
+        answer = msgspec.structs.replace(answer, tokens=tokens, text_ids=counted.tokens if text else None)
+    if (answer.ids is None and answer.text_ids is None) or answer.prompt_ids is not None:
         return answer
     response = await engine.request("POST", "/tokenize", _prompt(answer))
     if response.status != 200:
         return answer
-    return msgspec.structs.replace(answer, prompt_ids=read_json(response, _Tokenized).tokens)
+    prompt = read_json(response, _Tokenized).tokens
+    return msgspec.structs.replace(answer, prompt_ids=msgspec.Raw(msgspec.json.encode(prompt)))
 
 
 def _prompt(answer: PartialAnswer) -> bytes:

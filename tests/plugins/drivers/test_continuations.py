@@ -190,3 +190,28 @@ class TestEnginesThatTokenize:
     async def test_a_prompt_that_the_engine_does_not_tokenize_is_continued_by_text(self, driver: Driver) -> None:
         answer = await driver.fill_in(FakeClient({}), partial(CHAT, chat(), ids=[1, 2, 3]))
         assert asked(driver, answer)[1]["messages"][-1] == {"role": "assistant", "content": SAID}
+
+
+class TestVllmsChatTemplates:
+    @pytest.mark.parametrize("text", [" Once upon", "Once upon\n"])
+    async def test_blanks_around_a_text_do_not_depend_on_vllms_chat_template(self, text: str) -> None:
+        """Many templates strip an open message. The tokens are not those that were generated, so it is not exact."""
+        engine = FakeClient({"/tokenize": {"tokens": [7, 8], "count": 2}})
+        answer = PartialAnswer(path=CHAT, body=chat(), text=text, tokens=3)
+        made = VllmDriver().continuation(await VllmDriver().fill_in(engine, answer))
+        assert (made.path, made.tokens, made.skip, made.exact) == (COMPLETIONS, 3, 0, False)
+        fields = msgspec.json.decode(made.body)
+        assert (fields["prompt"], fields["max_tokens"]) == ([7, 8, 7, 8], 7)
+        assert "messages" not in fields
+
+    async def test_a_text_without_blanks_around_it_is_an_open_message_at_vllm(self) -> None:
+        engine = FakeClient({"/tokenize": {"tokens": [7, 8], "count": 2}})
+        answer = PartialAnswer(path=CHAT, body=chat(), text="Once upon", tokens=3)
+        assert VllmDriver().continuation(await VllmDriver().fill_in(engine, answer)).path == CHAT
+        assert engine.asked == []
+
+    async def test_an_image_keeps_the_open_message(self) -> None:
+        messages = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
+        engine = FakeClient({"/tokenize": {"tokens": [7, 8], "count": 2}})
+        answer = PartialAnswer(path=CHAT, body=chat(messages=messages), text="Once ", tokens=3)
+        assert VllmDriver().continuation(await VllmDriver().fill_in(engine, answer)).path == CHAT
