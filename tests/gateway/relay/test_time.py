@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from time import perf_counter
 
 import pytest
 
 from enginehouse.config.scheduling import SchedulingSettings
-from enginehouse.relay.live_request import LiveRequest
 from enginehouse.relay.progress_reports import ProgressReports
 from enginehouse.relay.watchdog import Watchdog
 from tests.support.raw_client import RawClient
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
 from tests.support.stream_events import DONE, event
-from tests.support.waiting import Signal
 
 LIMITS = {"connect": 5, "first_byte": 600, "stall": 120, "total": 3600}
 SSE = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -178,21 +176,20 @@ async def test_a_slow_client_is_not_the_engines_fault(house: OpenGateway, engine
     assert gateway.fleet.backends()[0].last_error is None
 
 
-async def test_the_watchdog_has_every_live_exchange_look_at_the_clock() -> None:
-    looked = Signal()
-
-    class Exchange:
-        def check_time(self, now: float) -> None:
-            assert now == 42.0
-            looked.set()
-
-    live = {cast(LiveRequest, Exchange())}
-    watchdog = Watchdog(live, ProgressReports({}, SchedulingSettings(), {}), lambda: 42.0)
-    watchdog.wake()
-    watchdog.wake()
+async def test_the_watchdog_has_every_live_exchange_look_at_the_clock(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, timeouts=LIMITS)
+    clients = []
     for _ in range(2):
-        await looked.wait()
-        looked.clear()
+        served.plays(asyncio.Event())
+        clients.append(await sent(gateway, served))
+    now = perf_counter()
+    sweeps = iter([now, now + 601])
+    live, reports = gateway.relay.context.live, ProgressReports({}, SchedulingSettings(), {})
+    watchdog = Watchdog(live, reports, lambda: next(sweeps, now))
+    watchdog.wake()
+    watchdog.wake()
+    assert [(await client.reply()).status for client in clients] == [504, 504]
     watchdog.stop()
 
 
