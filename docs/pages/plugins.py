@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from enginehouse.config.schema import PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
@@ -38,14 +41,27 @@ def _section(kind: Kind, registry: Registry) -> Iterator[str]:
 
 
 def _row(entry: Registered) -> str:
-    return f"| `{entry.type}` | `{entry.entry_point}` | {_first_paragraph(entry.factory)} | {_parameters(entry)} |"
+    about = _first_paragraph(_docstring(entry.factory))
+    return f"| `{entry.type}` | `{entry.entry_point}` | {about} | {_parameters(entry)} |"
 
 
 def _parameters(entry: Registered) -> str:
     config = getattr(entry.factory, "Config", None)
-    return "" if config is None else _first_paragraph(config)
+    return "" if config is None else _first_paragraph(inspect.getdoc(config) or "")
 
 
-def _first_paragraph(documented: object) -> str:
-    text = (inspect.getdoc(documented) or "").partition("\n\n")[0]
+def _docstring(documented: type) -> str:
+    """The docstring, from the source if the class is compiled: mypyc leaves docstrings out."""
+    name = documented.__module__
+    file = Path(sys.modules[name].__file__ or "")
+    if file.suffix == ".py":
+        return inspect.getdoc(documented) or ""
+    source = file.with_name(f"{name.rpartition('.')[2]}.py")
+    body = ast.parse(source.read_text(encoding="utf-8")).body
+    classes = (each for each in body if isinstance(each, ast.ClassDef) and each.name == documented.__name__)
+    return ast.get_docstring(next(classes)) or ""
+
+
+def _first_paragraph(text: str) -> str:
+    text = text.partition("\n\n")[0]
     return " ".join(text.split()).replace("``", "`").replace("|", "\\|")

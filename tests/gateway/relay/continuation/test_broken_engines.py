@@ -246,7 +246,7 @@ async def test_a_connection_serves_on_after_a_continued_stream(
     house: OpenGateway, model_engine: StartModelEngine
 ) -> None:
     first, other = await model_engine(), await model_engine()
-    gateway = await house(first, other, backend=VLLM)
+    gateway = await house(first, other, backend=VLLM, routing={"strategy": "priority_only"})
     client = await gateway.client()
     for number in range(3):
         first.breaks, other.breaks = [Break(number + 2, Cut.CLOSE)], []
