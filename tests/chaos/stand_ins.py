@@ -15,8 +15,6 @@ def replace(access_log: Callable[[bytes], None]) -> None:
     serve.gc = types.SimpleNamespace(collect=lambda: 0, freeze=lambda: None, set_threshold=lambda *_: None)
     serve.LoopWatchdog = lambda *_, **__: types.SimpleNamespace(start=lambda: None, end=lambda: None)
     serve.click = types.SimpleNamespace(echo=lambda _: None)
-    registry = _module("enginehouse.plugin_manager.registry")
-    registry.faults = cache(registry.faults)  # of the same classes, for every gateway
     _module("enginehouse.telemetry.loop_watch")._TURN_S = 1.0
     _module("enginehouse.telemetry.access_log")._to_standard_error = access_log
     _module("enginehouse.app.config_change").configure_logs = lambda *_: None  # the taps would no longer see the log

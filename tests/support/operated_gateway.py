@@ -216,6 +216,16 @@ class Stage:
         """Let engines load from now on."""
         (self._folder / "open").touch()
 
+    @contextmanager
+    def mute(self) -> Iterator[None]:
+        """Within the block, loaded engines answer no request."""
+        mark = self._folder / "mute"
+        mark.touch()
+        try:
+            yield
+        finally:
+            mark.unlink()
+
     def limit(self, room: int) -> None:
         """There is memory for so many engines."""
         (self._folder / "room").write_text(str(room))

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from enginehouse import Candidate, Extractor, Filter, Strategy, WeightedScorer
-from enginehouse.config.schema import PluginSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.fleet.snapshot import Snapshot
-from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.plugin_manager.registry import Registry
 from enginehouse.routing.router import Router
+from tests.support.installed_plugins import installed_plugins
 
 EXTRACTORS = ("tokens", "vision", "tools", "json_mode")
 FILTERS = ("health", "capabilities", "context_length")
 SCORERS = ("priority", "load", "latency")
-BUNDLED: Registry = load_plugins(PluginSettings()).registry
+BUNDLED = installed_plugins()
 
 
 def make_snapshot(*candidates: Candidate) -> Snapshot:

@@ -2,7 +2,8 @@
 
 It speaks as much of OpenAI's protocol as a gateway needs. ``--ttft``, ``--tpot`` and ``--start-delay`` are as for the
 simulated engine. With ``--stage FOLDER`` it loads once FOLDER has a file ``open``; a number in the file ``room``
-there says how many engines can be loaded at once, and one more finds no memory.
+there says how many engines can be loaded at once, and one more finds no memory. It answers no request while FOLDER has
+a file ``mute``.
 
 It imports as little as it can: tests start hundreds of them.
 """
@@ -59,6 +60,7 @@ class Engine:
         self._model = flags["--model"]
         self._ttft = seconds(flags.get("--ttft", "0"))
         self._tpot = seconds(flags.get("--tpot", "0"))
+        self._stage = flags.get("--stage", "")
 
     def serve(self, connection: socket.socket) -> None:
         with connection, connection.makefile("rwb") as stream:
@@ -84,6 +86,8 @@ class Engine:
         asked = json.loads(body)
         tokens = asked.get("max_tokens", _DEFAULT_TOKENS)
         time.sleep(self._ttft)
+        while self._stage and os.path.exists(f"{self._stage}/mute"):
+            time.sleep(0.01)
         if not asked.get("stream"):
             time.sleep(self._tpot * tokens)
             yield _whole({"model": self._model, "choices": [{"message": {"content": "token " * tokens}}]})

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 from enginehouse import HostedReplica, HostFacts, Swapper
-from enginehouse.config.schema import PluginSettings
-from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.plugin_manager.registry import Registry
+from tests.support.installed_plugins import installed_plugins
 
 GIB = 1024**3
 
@@ -56,11 +53,6 @@ def host_of(
 
 def installed_swapper(type: str, host: HostFacts, **parameters: Any) -> Swapper:
     """A swapper of an installed plugin, prepared for ``host``."""
-    made: Swapper = _registry().create("swapper", type, parameters)
+    made: Swapper = installed_plugins().create("swapper", type, parameters)
     made.prepare(host)
     return made
-
-
-@cache
-def _registry() -> Registry:
-    return load_plugins(PluginSettings()).registry

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, PackageMetadata, entry_points
 from typing import Any
 
 import msgspec
@@ -114,14 +114,18 @@ def _warn_of_experimental(origin: PluginOrigin, offered: Sequence[Registered]) -
 
 
 def _find() -> Iterator[_Found]:
+    described: dict[Distribution, PackageMetadata] = {}  # each look at a distribution's metadata parses it again
     for entry_point in entry_points(group=GROUP):
         distribution = entry_point.dist
         assert distribution is not None, "entry points of an environment have a distribution"
+        if distribution not in described:
+            described[distribution] = distribution.metadata
+        metadata = described[distribution]
         origin = PluginOrigin(
             entry_point=entry_point.name,
             module=entry_point.module,
-            distribution=distribution.name,
-            version=distribution.version,
+            distribution=metadata["Name"],
+            version=metadata["Version"],
         )
         yield _Found(origin, entry_point)
 

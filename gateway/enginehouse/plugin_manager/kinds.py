@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import click
@@ -61,11 +62,16 @@ def methods(interface: type) -> dict[str, Callable[..., Any]]:
     return {name: value for name, value in vars(interface).items() if name[0] != "_" and inspect.isfunction(value)}
 
 
-def faults(interface: type | None, product: type) -> Iterator[str]:
+@lru_cache(maxsize=1024)
+def faults(interface: type | None, product: type) -> tuple[str, ...]:
     """Why objects of the class ``product`` cannot serve as ``interface``; each fault names a method.
 
     ``product`` need not inherit from ``interface``. It must then have all methods, also those with a default.
     """
+    return tuple(_faults(interface, product))
+
+
+def _faults(interface: type | None, product: type) -> Iterator[str]:
     for name, wanted in methods(interface).items() if interface else ():
         given = getattr(product, name, None)
         if not callable(given) or getattr(given, "__isabstractmethod__", False):

@@ -15,9 +15,9 @@ from uvicorn.server import ServerState
 
 from enginehouse.api.doors.fast import fast_door
 from enginehouse.app import Gateway
-from enginehouse.config.schema import Config, PluginSettings
-from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.config.schema import Config
 from enginehouse.relay.upstream.upstream import Upstream
+from tests.support.installed_plugins import installed_plugins
 
 BODY = b'{"model":"m"}'
 FIRST = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\n"
@@ -97,7 +97,7 @@ async def house() -> AsyncIterator[House]:
     engines = await loop.create_server(lambda: engine, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{engines.sockets[0].getsockname()[1]}"
     config = msgspec.convert({"backends": {"a": {"url": url, "models": ["m"]}}}, Config)
-    gateway = Gateway(config, load_plugins(PluginSettings()).registry)
+    gateway = Gateway(config, installed_plugins())
     gateway.relay.context.upstreams["a"] = Upstream("a", config.backends["a"], config.timeouts)
     gateway.fleet.succeeded("a")
     protocol, state = fast_door(gateway.admission, cors=False), ServerState()

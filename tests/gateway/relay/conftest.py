@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 
-from enginehouse.config.schema import PluginSettings
-from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream import connection as connections
+from tests.support.installed_plugins import installed_plugins
 from tests.support.launched_engine import Launch, LaunchedEngine
 from tests.support.model_engine import ModelEngine, StartModelEngine, start_model_engine
 from tests.support.scripted_engine import StartEngine, scripted_engines
@@ -81,7 +80,7 @@ def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def registry() -> Registry:
-    return load_plugins(PluginSettings()).registry
+    return installed_plugins()
 
 
 @pytest.fixture(params=["fast", "asgi"])

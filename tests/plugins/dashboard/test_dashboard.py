@@ -14,6 +14,7 @@ from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.testing import check_routes, create
 from tests.support import plain_httpx
+from tests.support.installed_plugins import installed_plugins
 
 KEYS = {"auth": {"keys": [{"name": "boss", "key": "k-boss", "admin": True}]}}
 PAGE, SCRIPT, STYLE = "/dashboard", "/dashboard/dashboard.js", "/dashboard/dashboard.css"
@@ -22,7 +23,7 @@ VARIABLE = re.compile(r"\$\{[^}]*\}")
 
 
 def gateway(**sections: object) -> Gateway:
-    return Gateway(msgspec.convert(sections, Config), load_plugins(PluginSettings()).registry)
+    return Gateway(msgspec.convert(sections, Config), installed_plugins())
 
 
 def client(of: Gateway) -> httpx.AsyncClient:
