@@ -97,6 +97,16 @@ class SglangDriver(OpenAICompatibleDriver):
         limits = [state.limit for state in read_json(response, _ServerInformation).internal_states]
         return sum(limit for limit in limits if limit) or None
 
+    async def priority_order(self, engine: EngineClient, spec: LaunchSpec | None = None) -> int:
+        """1 with ``--enable-priority-scheduling``, and -1 with ``--schedule-low-priority-values-first`` besides."""
+        response = await _first(engine, "/server_info", "/get_server_info")
+        if response.status != 200:
+            return 0
+        known = read_json(response, _ServerInformation)
+        if not known.enable_priority_scheduling:
+            return 0
+        return -1 if known.schedule_low_priority_values_first else 1
+
     async def bootstrap_port(self, engine: EngineClient) -> int | None:
         """From ``/server_info``; ``None`` for a server that does not tell it: the other one then takes its own."""
         response = await _first(engine, "/server_info", "/get_server_info")
@@ -183,6 +193,8 @@ class _InternalState(msgspec.Struct, rename={"limit": "effective_max_running_req
 
 class _ServerInformation(msgspec.Struct):
     internal_states: list[_InternalState] = []
+    enable_priority_scheduling: bool = False
+    schedule_low_priority_values_first: bool = False
     disaggregation_mode: str | None = None
     disaggregation_bootstrap_port: int | None = None
 

@@ -94,6 +94,17 @@ class VllmDriver(OpenAICompatibleDriver):
         settings = read_json(response, _ServerInfo).vllm_config
         return settings.scheduler_config.max_num_seqs if isinstance(settings, _VllmConfig) else None
 
+    async def priority_order(self, engine: EngineClient, spec: LaunchSpec | None = None) -> int:
+        """-1 with ``--scheduling-policy priority``. A server elsewhere tells its policy in development mode only."""
+        if spec is not None and _priorities_in(spec):
+            return -1
+        response = await engine.request("GET", "/server_info?config_format=json")
+        if response.status != 200:
+            return 0
+        settings = read_json(response, _ServerInfo).vllm_config
+        ranks = isinstance(settings, _VllmConfig) and settings.scheduler_config.policy == "priority"
+        return -1 if ranks else 0
+
     async def status(self, engine: EngineClient) -> InstanceStatus | None:
         return read_status(await engine.request("GET", "/metrics"))
 
@@ -113,8 +124,14 @@ class VllmDriver(OpenAICompatibleDriver):
         return continue_answer(answer, default_max_tokens=16, return_token_ids=True)
 
 
+def _priorities_in(spec: LaunchSpec) -> bool:
+    words = " ".join(spec.args).replace("=", " ")
+    return spec.options_as(VllmOptions).scheduling_policy == "priority" or "--scheduling-policy priority" in words
+
+
 class _SchedulerConfig(msgspec.Struct):
     max_num_seqs: int | None = None
+    policy: str = ""
 
 
 class _VllmConfig(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""Makes the rules for streams that break, or are slow to begin, from the configuration."""
+"""Makes the rules for streams that break or are slow to begin, and for priorities, from the configuration."""
 
 from __future__ import annotations
 
@@ -7,24 +7,20 @@ from collections.abc import Mapping
 from enginehouse.config.hedge_after import parse_hedge_after
 from enginehouse.config.managed import driver_of, managed_backends
 from enginehouse.config.schema import Config
+from enginehouse.engines.launch_line import launch_spec
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.relay.continuation.rules import ContinuationRules
+from enginehouse.relay.engine_priorities import EnginePriorities
 from enginehouse.relay.hedging.hedge_delay import HedgeDelay
 
 
 def continuation_rules(config: Config, drivers: Mapping[str, Driver]) -> ContinuationRules:
     """The rules of ``config``; ``drivers`` are by type."""
-    remote = {name: drivers[backend.driver] for name, backend in config.backends.items()}
-    managed = {
-        backend: drivers[driver_of(model)]
-        for name, model in config.models.items()
-        for backend in managed_backends(name, model)
-    }
     moves = config.rescheduling
     return ContinuationRules(
         config.routing,
         config.models,
-        {**remote, **managed},
+        _by_backend(config, drivers),
         migrate_timeout=moves.migrate_timeout,
         moves_at_once=moves.moves_at_once,
     )
@@ -36,3 +32,23 @@ def hedge_delay(config: Config, before: HedgeDelay | None = None) -> HedgeDelay 
     if after is None:
         return None
     return before if before is not None and before.after == after else HedgeDelay(after)
+
+
+def engine_priorities(config: Config, drivers: Mapping[str, Driver]) -> EnginePriorities:
+    """What is asked of engines about the priorities of requests; ``drivers`` are by type."""
+    specs = {
+        backend: launch_spec(name, model, drivers[driver_of(model)])
+        for name, model in config.models.items()
+        for backend in managed_backends(name, model)
+    }
+    return EnginePriorities(_by_backend(config, drivers), specs)
+
+
+def _by_backend(config: Config, drivers: Mapping[str, Driver]) -> Mapping[str, Driver]:
+    remote = {name: drivers[backend.driver] for name, backend in config.backends.items()}
+    managed = {
+        backend: drivers[driver_of(model)]
+        for name, model in config.models.items()
+        for backend in managed_backends(name, model)
+    }
+    return {**remote, **managed}

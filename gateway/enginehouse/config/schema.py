@@ -70,7 +70,10 @@ class KeySettings(Section, frozen=True):
     requests_per_minute: Annotated[Count, Meta(description="limit of requests per minute")] = 0
     tokens_per_minute: Annotated[Count, Meta(description="limit of estimated prompt tokens per minute")] = 0
     max_concurrent: Annotated[Count, Meta(description="limit of concurrent requests")] = 0
-    priority: Annotated[int, Meta(description="added to the queue priority of its requests")] = 0
+    priority: Annotated[
+        int,
+        Meta(description="added to the queue priority of its requests; engines that order requests by priority get it"),
+    ] = 0
 
 
 class AuthSettings(Section, frozen=True):

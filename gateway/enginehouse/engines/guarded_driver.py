@@ -94,6 +94,12 @@ class GuardedDriver(Driver):
             raise self._wrong("status", status, "an InstanceStatus or None")
         return status
 
+    async def priority_order(self, engine: EngineClient, spec: LaunchSpec | None = None) -> int:
+        order = await await_plugin(self._plugin, self.driver.priority_order, engine, spec)
+        if type(order) is not int or order not in (-1, 0, 1):
+            raise self._wrong("priority_order", order, "-1, 0 or 1")
+        return order
+
     async def bootstrap_port(self, engine: EngineClient) -> int | None:
         port = await await_plugin(self._plugin, self.driver.bootstrap_port, engine)
         if port is not None and type(port) is not int:

@@ -180,6 +180,14 @@ class Driver(ABC):
         """The constant facts of an engine that reports its load. Asked after its first ``status``."""
         return InstanceMetadata()
 
+    async def priority_order(self, engine: EngineClient, spec: LaunchSpec | None = None) -> int:
+        """The order in which the engine takes requests that wait, by their field ``priority``.
+
+        1: higher ones first. -1: lower ones first. 0: it does not look at the field, or may refuse it. ``spec``: of an
+        engine that the gateway has launched.
+        """
+        return 0
+
     async def bootstrap_port(self, engine: EngineClient) -> int | None:
         """The port at which other engines fetch what ``engine`` has read; ``None`` for their own default.
 

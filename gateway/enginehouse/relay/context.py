@@ -11,6 +11,7 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.relay.continuation.rules import ContinuationRules
+from enginehouse.relay.engine_priorities import EnginePriorities
 from enginehouse.relay.hand_over.bootstrap_ports import BootstrapPorts
 from enginehouse.relay.hedging.hedge_delay import HedgeDelay
 from enginehouse.relay.live_request import LiveRequest
@@ -37,9 +38,9 @@ class RelayContext:
     """What live requests work with, and what they report to: counters, decisions and observers.
 
     A reload of the configuration replaces ``router``, ``filters``, ``upstreams``, ``max_retries``, ``hedging``,
-    ``gather``, ``continuation`` and the share of ``budget``. ``hedging`` is ``None`` where slow streams are not asked
-    of a second replica. ``gather``: requests without a stream are relayed as streams. ``upstreams`` has every backend
-    by name; ``queues`` has those that the gateway launches, and those with a limit.
+    ``gather``, ``continuation``, ``priorities`` and the share of ``budget``. ``hedging`` is ``None`` where slow streams
+    are not asked of a second replica. ``gather``: requests without a stream are relayed as streams. ``upstreams`` has
+    every backend by name; ``queues`` has those that the gateway launches, and those with a limit.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class RelayContext:
         hedging: HedgeDelay | None = None,
         gather: bool = False,
         continuation: ContinuationRules,
+        priorities: EnginePriorities,
         filters: FiltersByName,
         queues: Mapping[str, HostQueue],
         progress_reports: ProgressReports,
@@ -73,6 +75,7 @@ class RelayContext:
         self.tracer = tracer
         self.access_log: AccessLog | None = None
         self.continuation = continuation
+        self.priorities = priorities
         self.bootstrap_ports = BootstrapPorts()
         self.live: set[LiveRequest] = set()
         self.counters = Counters(max_series)

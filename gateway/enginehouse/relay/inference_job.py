@@ -66,7 +66,7 @@ class InferenceJob(Job):
         return asked
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:
-        return upstream.post(self.path, self.headers, self.request_id, body, self.trace)
+        return upstream.post(self.path, self.headers, self.request_id, self.ranked(upstream, body), self.trace)
 
     def judge(self, route: Route, status: int, first_byte: float, suspects: tuple[str, ...]) -> tuple[str, ...]:
         fleet, chosen = self.context.fleet, route.chosen

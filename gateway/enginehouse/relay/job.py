@@ -13,6 +13,7 @@ from enginehouse.domain.route import Route
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.door import Caller
+from enginehouse.relay.engine_priorities import PATHS, with_priority
 from enginehouse.relay.hand_over.prompt_request import PromptRequest
 from enginehouse.relay.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream
@@ -75,6 +76,13 @@ class Job(ABC):
     def priority(self) -> int:
         """The request's priority in a queue: higher first."""
         return self.caller.priority if self.caller is not None else 0
+
+    def ranked(self, upstream: Upstream, body: bytes) -> bytes:
+        """``body`` with the priority of the caller's key, if the engine behind ``upstream`` orders requests by it."""
+        if self.caller is None or self.path not in PATHS:
+            return body
+        order = self.context.priorities.order(upstream)
+        return with_priority(body, order, self.caller.priority) if order else body
 
     @property
     def max_retries(self) -> int:

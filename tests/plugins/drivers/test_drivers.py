@@ -209,3 +209,25 @@ async def test_a_vllm_sleeps_at_level_1_unless_its_options_say_otherwise() -> No
     assert await VllmDriver().sleep_as_launched(client, spec)
     assert await VllmDriver().wake_as_launched(client, spec)
     assert client.asked == ["/sleep?level=1", "/wake_up"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "order"),
+    [
+        ({"options": VllmOptions(scheduling_policy="priority")}, -1),
+        ({"args": ["--scheduling-policy=priority"]}, -1),
+        ({"args": ["--scheduling-policy", "priority"]}, -1),
+        ({"options": VllmOptions(scheduling_policy="fcfs")}, 0),
+        ({}, 0),
+    ],
+)
+async def test_the_policy_of_a_launched_vllm_is_known_from_its_launch_line(spec: dict[str, Any], order: int) -> None:
+    """Lower values come first: ``vllm/v1/core/sched/request_queue.py``."""
+    launched = LaunchSpec(model="m", path="/m", port=1, **spec)
+    assert await VllmDriver().priority_order(FakeClient({}), launched) == order
+
+
+@pytest.mark.parametrize(("policy", "order"), [("priority", -1), ("fcfs", 0)])
+async def test_the_policy_of_a_vllm_elsewhere_is_asked(policy: str, order: int) -> None:
+    information = {"vllm_config": {"scheduler_config": {"policy": policy}}}
+    assert await VllmDriver().priority_order(FakeClient({"/server_info?config_format=json": information})) == order

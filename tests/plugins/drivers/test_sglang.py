@@ -168,6 +168,21 @@ def test_both_servers_are_told_where_to_meet(host: str, named: str) -> None:
     assert 0 <= room < 2**63
 
 
+@pytest.mark.parametrize(
+    ("flags", "order"),
+    [
+        ({}, 0),
+        ({"enable_priority_scheduling": True}, 1),
+        ({"enable_priority_scheduling": True, "schedule_low_priority_values_first": True}, -1),
+        ({"schedule_low_priority_values_first": True}, 0),
+    ],
+)
+async def test_the_order_of_priorities_is_read(flags: dict[str, bool], order: int) -> None:
+    """``arg_groups/fields/schedule.py``: higher values come first by default."""
+    assert await SglangDriver().priority_order(FakeClient({"/server_info": flags})) == order
+    assert await SglangDriver().priority_order(FakeClient({})) == 0
+
+
 @pytest.mark.skipif(REAL not in os.environ, reason=f"{REAL} names no server")
 def test_a_real_server() -> None:
     url, driver = os.environ[REAL], SglangDriver()

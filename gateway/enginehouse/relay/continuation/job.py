@@ -157,7 +157,7 @@ class ContinuationJob(Job):
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:
         path = self.path if self.joint is None else self.joint.continuation.path
-        return upstream.post(path, self.headers, self.request_id, body, self.trace)
+        return upstream.post(path, self.headers, self.request_id, self.ranked(upstream, body), self.trace)
 
     def judge(self, route: Route, status: int, first_byte: float, suspects: tuple[str, ...]) -> tuple[str, ...]:
         """Only servers' errors count: the request is the gateway's own, and its time no measure of others."""

@@ -207,7 +207,8 @@ class Move:
         job, continuation, upstream = self._stream.job, self._joint.continuation, self._attempt.upstream
         if job.trace is not None:
             job.trace.attempt = len(self._stream.attempts) + 1  # the source's is the current one
-        request = upstream.post(continuation.path, job.headers, job.request_id, continuation.body, job.trace)
+        body = job.ranked(upstream, continuation.body)
+        request = upstream.post(continuation.path, job.headers, job.request_id, body, job.trace)
         self._attempt.send(self, request, reuse=reuse)
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:

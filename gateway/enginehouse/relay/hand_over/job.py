@@ -100,7 +100,7 @@ class HandOverJob(GatheringJob):
         began = perf_counter()
         try:
             client = Client(upstream, upstream.timeouts.first_byte or _LONGEST_S)
-            response = await client.request("POST", self.path, body)
+            response = await client.request("POST", self.path, self.ranked(upstream, body))
         except (UpstreamError, Overloaded) as error:
             context.fleet.failed(prefill.backend, error.message)
             raise
