@@ -185,7 +185,8 @@ def loop():
     for number in range(100_000):
         Pair(number, b"%d" % number).both
         Pair(number, number).both()
-print(f"Python {platform.python_version()}, {min(timeit.repeat(loop, number=1, repeat=9)) * 1e3:.0f} ms for a fixed loop")
+fixed = min(timeit.repeat(loop, number=1, repeat=9)) * 1e3
+print(f"Python {platform.python_version()}, {fixed:.0f} ms for a fixed loop")
 """
 
 
