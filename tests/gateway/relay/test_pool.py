@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
+import weakref
 from typing import Any
 
 import pytest
@@ -154,3 +156,19 @@ async def test_a_probe_that_could_not_be_sent_is_no_verdict(monkeypatch: pytest.
     client = Client(Upstream("a", BackendSettings(url="http://engine:1"), TimeoutSettings()), 1.0)
     with pytest.raises(Overloaded):
         await HealthCheck(OpenAIDriver()).problem(client, 1.0)
+
+
+def test_a_lost_connection_does_not_wait_for_the_garbage_collector() -> None:
+    connection = Connection(lambda _: None, lambda _: None)
+    connection.connection_made(FakeTransport())
+    connection.send(KeptAnswer(), b"request")
+    connection.data_received(ANSWER)
+    gc.collect()
+    gc.disable()
+    try:
+        connection.connection_lost(None)
+        lost = weakref.ref(connection)
+        del connection
+        assert lost() is None
+    finally:
+        gc.enable()

@@ -192,14 +192,14 @@ class Connection:
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._remove(self)
-        if self._receiver is None:
-            return
-        if self._head is not None and self._head.until_close and exc is None:
-            self._complete = True
-            self._keep_alive = False
-            self._deliver()
-        else:
-            self._break(str(exc) if exc else "connection closed")
+        if self._receiver is not None:
+            if self._head is not None and self._head.until_close and exc is None:
+                self._complete = True
+                self._keep_alive = False
+                self._deliver()
+            else:
+                self._break(str(exc) if exc else "connection closed")
+        del self._parser  # otherwise the cycle of the two waits for the garbage collector
 
     def _break(self, why: str) -> None:
         receiver, self._receiver = self._receiver, None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import version
 
 from prometheus_client.core import Metric
@@ -13,6 +14,8 @@ from enginehouse.telemetry import metric_list as metrics
 from enginehouse.telemetry.exporter_process import ExportCounters
 from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.plugin_times import PluginTimes
+
+_version = cache(version)  # it reads files
 
 
 def process_metrics(monitor: LoopMonitor, plugin_times: PluginTimes, exported: ExportCounters) -> Iterator[Metric]:
@@ -24,4 +27,4 @@ def process_metrics(monitor: LoopMonitor, plugin_times: PluginTimes, exported: E
     yield numbers(metrics.SPANS, [(["sent"], exported.spans), (["failed"], exported.failed)])
     yield numbers(metrics.TRACES_DROPPED, (([why], count) for why, count in exported.dropped.items()))
     yield numbers(metrics.EXPORTER_RESTARTS, [([], exported.restarts)])
-    yield numbers(metrics.BUILD, [([version("enginehouse"), platform.python_version()], 1)])
+    yield numbers(metrics.BUILD, [([_version("enginehouse"), platform.python_version()], 1)])
