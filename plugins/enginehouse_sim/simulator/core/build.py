@@ -53,11 +53,8 @@ def build_core(
     all_sources = [*sources, *([tier] if tier is not None else ()), *_stored(settings, store, hasher)]
     disaggregation = None
     if kv_address is not None:
-        transfer = KvTransfer(kv_shape(settings), kv_bandwidth)
-        disaggregation = Disaggregation(kv_address, hasher, transfer, now=lambda: core.now)
-    connector = None
-    if all_sources or disaggregation is not None:
-        connector = SourceConnector(hasher, all_sources, disaggregation=disaggregation, saves=store is not None)
+        disaggregation = _disaggregation(settings, kv_address, hasher, kv_bandwidth, lambda: core.now)
+    connector = _connector(hasher, all_sources, disaggregation, saves=store is not None)
     scheduler = BatchScheduler(constants, kv_cache, connector, GrammarManager() if makes_text else None)
     core = EngineCore(
         scheduler,
@@ -89,6 +86,20 @@ def _stored(settings: CoreSettings, store: BlockStore | None, hasher: BlockHashe
     if store is None:
         return ()
     return (StoreSource(store, hasher, KvTransfer(kv_shape(settings), settings.store_bandwidth)),)
+
+
+def _disaggregation(
+    settings: CoreSettings, address: KvAddress, hasher: BlockHasher, bandwidth: float, now: Callable[[], float]
+) -> Disaggregation:
+    return Disaggregation(address, hasher, KvTransfer(kv_shape(settings), bandwidth), now)
+
+
+def _connector(
+    hasher: BlockHasher, sources: Sequence[KvSource], disaggregation: Disaggregation | None, *, saves: bool
+) -> SourceConnector | None:
+    if not sources and disaggregation is None:
+        return None
+    return SourceConnector(hasher, sources, disaggregation=disaggregation, saves=saves)
 
 
 def _transfer_worker(store: BlockStore | None, disaggregation: Disaggregation | None) -> TransferWorker:

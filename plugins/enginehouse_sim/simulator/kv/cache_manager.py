@@ -116,17 +116,14 @@ class KvCacheManager:
             end = request.num_computed_tokens + num_new_tokens
             if not leave_free and end < table.caches_at and end + num_lookahead_tokens <= table.num_slots:
                 return ()
-        held = len(table.blocks)
-        missing = self._num_blocks(end + num_lookahead_tokens) - held
-        wanted = max(max(missing, 0) + reserved_blocks, self._num_blocks(reserve_tokens) - held, 0)
+        missing = max(self._num_blocks(end + num_lookahead_tokens) - len(table.blocks), 0)
+        wanted = max(missing + reserved_blocks, self._num_blocks(reserve_tokens) - len(table.blocks))
         if wanted + self.pool.count_free(computed.block_ids) + leave_free > self.pool.num_free:
             return None
-        self.pool.hold(computed.block_ids)
-        self._tables[request.request_id] = table
-        new = self._append(table, missing)
+        new = self._allocate(request, table, computed, missing)
         if not delay_cache_blocks and end >= table.caches_at:
             self._cache(request, table, end)
-        return [*computed.block_ids, *new] if computed.block_ids else new
+        return new
 
     def cache_blocks(self, request: RequestState, num_computed_tokens: int) -> None:
         """Let other requests find the full blocks of the first ``num_computed_tokens``, if the request has blocks."""
@@ -197,13 +194,18 @@ class KvCacheManager:
             table.caches_at = computed.num_tokens + self._block_size
         return table
 
-    def _append(self, table: _BlockTable, count: int) -> Sequence[int]:
-        if count <= 0:
-            return ()
+    def _allocate(
+        self, request: RequestState, table: _BlockTable, computed: ComputedBlocks, count: int
+    ) -> Sequence[int]:
+        """Take the blocks of ``computed`` and ``count`` free ones for the request."""
+        self.pool.hold(computed.block_ids)
+        self._tables[request.request_id] = table
+        if not count:
+            return computed.block_ids
         new = self.pool.allocate(count)
         table.blocks.extend(new)
         table.num_slots += count * self._block_size
-        return new
+        return [*computed.block_ids, *new] if computed.block_ids else new
 
     def _cache(self, request: RequestState, table: _BlockTable, num_tokens: int) -> None:
         """Make the full blocks of the first ``num_tokens`` findable. Drafts are not part of ``request`` yet."""

@@ -36,18 +36,11 @@ class TimingRunner:
 
     def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
         """Execute one step."""
+        self._note_changes(output)
         requests, scheduled = self._requests, output.num_scheduled_tokens
-        for request_id in output.finished_req_ids:
-            requests.pop(request_id, None)
         prefill = pairs = first = decodes = active = 0
         ids: list[str] = []
         sampled: list[tuple[int, ...]] = []
-        for new in output.new_requests:
-            prompt = len(new.prompt_token_ids)
-            requests[new.request_id] = [prompt + len(new.output_token_ids), prompt]
-        for cached in output.cached_requests:
-            if cached.resumed_from_preemption:
-                requests[cached.request_id][0] = len(cached.token_ids)
         parts: tuple[NewRequestData | CachedRequestData, ...] = (*output.new_requests, *output.cached_requests)
         for data in parts:
             request_id, computed = data.request_id, data.num_computed_tokens
@@ -75,3 +68,14 @@ class TimingRunner:
             total_kv_tokens=self._total_kv_tokens,
         )
         return ModelRunnerOutput(req_ids=ids, req_id_to_index=dict(zip(ids, count())), sampled_token_ids=sampled)
+
+    def _note_changes(self, output: SchedulerOutput) -> None:
+        """Note the requests that are new, that have ended, and that are resumed with other tokens."""
+        for request_id in output.finished_req_ids:
+            self._requests.pop(request_id, None)
+        for new in output.new_requests:
+            prompt = len(new.prompt_token_ids)
+            self._requests[new.request_id] = [prompt + len(new.output_token_ids), prompt]
+        for cached in output.cached_requests:
+            if cached.resumed_from_preemption:
+                self._requests[cached.request_id][0] = len(cached.token_ids)

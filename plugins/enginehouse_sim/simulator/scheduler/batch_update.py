@@ -5,6 +5,7 @@ No two requests depend on each other here, so several threads can each take a pa
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
@@ -24,7 +25,7 @@ class BatchUpdate(msgspec.Struct):
     placeholders when their step was planned have filled a block.
     """
 
-    outputs: dict[int, list[EngineCoreOutput]] = {}
+    outputs: defaultdict[int, list[EngineCoreOutput]] = msgspec.field(default_factory=lambda: defaultdict(list))
     ended: list[tuple[RequestState, EngineCoreOutput]] = []
     constrained: list[tuple[RequestState, EngineCoreOutput]] = []
     filled: list[RequestState] = []
@@ -68,7 +69,7 @@ def update_batch(state: SchedulerState, step: SchedulerOutput, result: ModelRunn
 
 def _join(whole: BatchUpdate, part: BatchUpdate) -> None:
     for client_index, outputs in part.outputs.items():
-        whole.outputs.setdefault(client_index, []).extend(outputs)
+        whole.outputs[client_index].extend(outputs)
     whole.ended.extend(part.ended)
     whole.constrained.extend(part.constrained)
     whole.filled.extend(part.filled)
@@ -83,7 +84,6 @@ def _update_part(
     index, sampled = result.req_id_to_index, result.sampled_token_ids
     drafts_of = step.scheduled_spec_decode_tokens
     update = BatchUpdate()
-    outputs = update.outputs
     for request_id in request_ids:
         request = requests.get(request_id)
         if request is None:
@@ -94,11 +94,8 @@ def _update_part(
         if token_ids:
             if request_id in drafts_of:
                 _reject_drafts(update, request, len(drafts_of[request_id]), len(token_ids) - 1)
-            if (
-                len(token_ids) == 1
-                and len(request.all_token_ids) + 1 < request.max_num_tokens
-                and not request.ending_tokens
-            ):
+            has_room = len(request.all_token_ids) + 1 < request.max_num_tokens
+            if has_room and len(token_ids) == 1 and not request.ending_tokens:
                 request.append(token_ids[0])
             else:
                 token_ids, stopped = append_until_stop(rules, request, token_ids)
@@ -116,10 +113,7 @@ def _update_part(
             update.ended.append((request, output))
         elif request.structured_output is not None:
             update.constrained.append((request, output))
-        if request.client_index in outputs:
-            outputs[request.client_index].append(output)
-        else:
-            outputs[request.client_index] = [output]
+        update.outputs[request.client_index].append(output)
     return update
 
 
