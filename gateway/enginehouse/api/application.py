@@ -72,7 +72,7 @@ class _HostCheck:
 
 
 class _ExitGuard:
-    """Makes a failure of ``SystemExit`` and ``KeyboardInterrupt``: a page of a plugin must not end the gateway."""
+    """Turns ``SystemExit`` and ``KeyboardInterrupt`` into failures: a page of a plugin must not end the gateway."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -31,7 +31,7 @@ class Footprints:
         return f"{model} {fingerprint}"
 
     def put(self, key: str, size: int) -> None:
-        """Keep ``size``, and forget the oldest ones if there are too many."""
+        """Keep ``size``, and drop the oldest ones if there are too many."""
         if self._known.get(key) == size:
             return
         self._known.pop(key, None)

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class HostRules:
-    """What the scheduler of a host decides by: limits, the ``facts`` of the host, and its ``swapper``.
+    """The basis of a scheduler's decisions: limits, the ``facts`` of the host, and its ``swapper``.
 
     The facts are those of the configuration, with the replicas that ``servers`` have, and with the live figures of
     ``pool`` and ``files``.

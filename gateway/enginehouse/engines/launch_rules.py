@@ -1,4 +1,4 @@
-"""What a whole configuration says about the launch of every engine."""
+"""The parts of the configuration that concern the launch of every engine."""
 
 from __future__ import annotations
 

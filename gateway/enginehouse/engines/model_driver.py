@@ -19,7 +19,7 @@ from enginehouse.interfaces.launchers import LaunchLine
 _log = logging.getLogger(__name__)
 
 _QUESTION_S = 5.0
-"""The time limit of a question that a ready engine may leave unanswered."""
+"""The time limit of a question that a ready engine need not answer."""
 
 
 class ModelDriver:

@@ -1,4 +1,4 @@
-"""What the files of launched models tell before their engines run."""
+"""Facts about launched models, from their files, before their engines run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ModelFiles:
             self.estimated[replica] = memory
 
     def keep(self, replicas: Collection[str]) -> None:
-        """Forget all other replicas."""
+        """Drop the facts of all other replicas."""
         for replica in self._wanted.keys() - set(replicas):
             del self._wanted[replica]
             self.estimated.pop(replica, None)

@@ -26,7 +26,7 @@ class Pauses:
         self._back_offs: dict[str, BackOff] = {}
 
     def reset(self, replica: str) -> None:
-        """Forget the failures of ``replica``."""
+        """Drop the failures of ``replica``."""
         self._back_offs[replica] = BackOff()
 
     def remove(self, replica: str) -> None:

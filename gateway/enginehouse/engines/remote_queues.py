@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 class RemoteQueues(Observer):
     """A queue for each remote backend that has a limit: ``backends.*.concurrency``, else what its engine reports.
 
-    Requests in flight are counted from the moment in which the limit is known. Without a limit there is no queue.
+    Requests in flight are counted from when the limit is known. Without a limit there is no queue.
     ``queues``: by backend; live. ``on_change`` is called when a queue was added or removed.
     """
 

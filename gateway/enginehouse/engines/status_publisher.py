@@ -97,6 +97,6 @@ class StatusPublisher:
             self._prober.remove(managed.backend)
 
     def remove(self, replica: str) -> None:
-        """Forget the times of a removed replica."""
+        """Drop the times of a removed replica."""
         self._wake_s.pop(replica, None)
         self._starting_since.pop(replica, None)

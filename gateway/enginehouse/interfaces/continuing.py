@@ -38,7 +38,7 @@ def add_field(body: bytes, name: str, value: bytes) -> bytes:
 
 
 def continue_answer(answer: PartialAnswer, *, default_max_tokens: int | None = None, **more: Any) -> Continuation:
-    """Continue by token ids, or by text if that cannot be. Raises ``CannotContinue`` if neither can be."""
+    """Continue by token ids, else by text. Raises ``CannotContinue`` if neither is possible."""
     try:
         return continue_ids(answer, default_max_tokens=default_max_tokens, **more)
     except CannotContinue:
@@ -63,7 +63,7 @@ def continue_text(
 ) -> Continuation:
     """Continue at the same endpoint after the text: an open last message of a chat, or a longer prompt.
 
-    A chat whose ``text_ids`` and ``prompt_ids`` are known goes on after these, so that no chat template changes the
+    A chat whose ``text_ids`` and ``prompt_ids`` are known continues after these, so that no chat template changes the
     text. ``repeats``: the engine's answer to a chat begins with the open message. ``more``: fields to set. Raises
     ``CannotContinue`` if the number of tokens is unknown, or if the prompt of a completion is no text.
     """
@@ -98,7 +98,7 @@ def _after_tokens(
     default_max_tokens: int | None,
     more: _Fields,
 ) -> bytes:
-    """The request for ``/v1/completions`` after the tokens of the prompt and ``ids``, with room for what is left."""
+    """The request for ``/v1/completions`` after the tokens of the prompt and ``ids``, with room for the rest."""
     fields: _Fields = dict(_fields(answer.body))
     if answer.path == CHAT:
         if _has_more_than_text(fields):
@@ -124,7 +124,7 @@ def _open_messages(fields: _Fields, text: str) -> list[Any]:
 
 
 def _limit(fields: _Fields, made: int, answer: PartialAnswer, default: int | None) -> None:
-    """Take the tokens that were made off the limits of the whole answer."""
+    """Subtract the tokens made so far from the limits of the whole answer."""
     name = "max_completion_tokens" if fields.get("max_completion_tokens") is not None else "max_tokens"
     limit = _number(fields.get(name))
     if limit is None and answer.path == COMPLETIONS:

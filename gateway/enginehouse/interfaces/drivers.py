@@ -96,7 +96,7 @@ class FoundModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model's files tell before its engine runs."""
+    """Facts about a model, from its files, before its engine runs."""
 
     capabilities: Capabilities = UNKNOWN
     memory: int | None = None
@@ -171,7 +171,7 @@ class Driver(ABC):
     async def status(self, engine: EngineClient) -> InstanceStatus | None:
         """The load of the engine for rescheduling, in Llumnix's figures; ``None`` if it does not report any.
 
-        What the engine does not say stays 0; the gateway sets ``instance_id`` and ``timestamp_ms``. Raises
+        A figure that the engine does not report stays 0; the gateway sets ``instance_id`` and ``timestamp_ms``. Raises
         ``UpstreamError`` for an answer that cannot be read.
         """
         return None
@@ -208,7 +208,7 @@ class Driver(ABC):
         raise LoadFailed(f"The driver of '{model}' cannot load models")
 
     async def unload(self, engine: EngineClient, model: str) -> None:
-        """Have the server unload ``model``; nothing to do if it is not loaded. May return before it is gone."""
+        """Have the server unload ``model``, if it is loaded. May return before it is unloaded."""
         raise LoadFailed(f"The driver of '{model}' cannot unload models")
 
     async def loaded(self, engine: EngineClient) -> Sequence[LoadedModel]:

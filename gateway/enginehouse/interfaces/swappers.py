@@ -14,7 +14,7 @@ class HostedReplica(msgspec.Struct, frozen=True, kw_only=True):
     replica: str
     model: str
     memory: int | None = None
-    """The bytes that it takes by its configuration, ``None`` if that does not say."""
+    """The configured bytes that it takes; ``None`` if they are not configured."""
     pin: bool = False
     """Whether it is never evicted."""
     priority: int = 0

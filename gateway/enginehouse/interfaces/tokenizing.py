@@ -24,8 +24,8 @@ class _Tokenized(msgspec.Struct):
 async def fill_in_tokens(engine: EngineClient, answer: PartialAnswer, *, text: bool = False) -> PartialAnswer:
     """``answer`` with the number of its tokens, and with the tokens of its prompt if those of its text are known.
 
-    ``text``: where they are not, have the engine tokenize the text too (``text_ids``). What is known already is not
-    asked for. Raises ``UpstreamError`` if the engine cannot count; an engine that does not tokenize such a prompt
+    ``text``: where they are not, have the engine tokenize the text too (``text_ids``). It does not ask for tokens
+    that are known. Raises ``UpstreamError`` if the engine cannot count; an engine that does not tokenize such a prompt
     leaves it as it is.
     """
     text = text and answer.ids is None
@@ -44,7 +44,7 @@ async def fill_in_tokens(engine: EngineClient, answer: PartialAnswer, *, text: b
 
 
 def _prompt(answer: PartialAnswer) -> bytes:
-    """The request for the tokens of the prompt: what of the client's request makes it."""
+    """The request for the tokens of the prompt: the fields of the client's request that determine them."""
     fields = _fields(answer.body)
     names = _OF_CHATS if "messages" in fields else _OF_COMPLETIONS
     return msgspec.json.encode({name: fields[name] for name in names if name in fields})

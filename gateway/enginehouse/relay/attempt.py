@@ -130,7 +130,7 @@ class Attempt:
         return UpstreamTimeout(f"Backend '{self.upstream.name}' {self._awaited} within {self._limit:g} s")
 
     def find_out(self, report: Callable[[bool], None]) -> None:
-        """Wait for news of the engine, which broke the request off, and ``report`` whether it exited.
+        """Wait for news of the engine that broke the request off, and ``report`` whether it exited.
 
         The queue slot is held until then.
         """
@@ -157,7 +157,7 @@ class Attempt:
             self.await_more()
 
     def cancel(self) -> None:
-        """Abort what is under way at the engine, without another call of the receiver."""
+        """Abort the request at the engine, without another call of the receiver."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -168,7 +168,7 @@ class Attempt:
             self.prompt.cancel()
 
     def record(self, outcome: str) -> AttemptRecord:
-        """What is kept of the attempt, which ends now with ``outcome``."""
+        """The record of the attempt, which ends now with ``outcome``."""
         return AttemptRecord(
             self.route,
             outcome,
@@ -214,7 +214,7 @@ class Attempt:
             upload.begin(connection, self._uploading)
 
     def _uploading(self, turn: UploadTurn) -> None:
-        """Apply the limit for what an upload waits for. The door has its own for the client."""
+        """Apply the limit of the side that the upload waits for. The door has its own for the client."""
         timeouts = self.upstream.timeouts
         if turn is UploadTurn.CLIENT:
             self.deadline = NEVER

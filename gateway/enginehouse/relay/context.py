@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class RelayContext:
-    """What live requests work with, and what they report to: counters, decisions and observers.
+    """The parts of the gateway that live requests use and report to: counters, decisions and observers.
 
     A reload of the configuration replaces ``router``, ``filters``, ``upstreams``, ``max_retries``, ``hedging``,
     ``gather``, ``continuation``, ``priorities`` and the share of ``budget``. ``hedging`` is ``None`` where slow streams

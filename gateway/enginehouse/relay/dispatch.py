@@ -26,7 +26,7 @@ class Dispatch:
     """Routes a job, waits for a queue slot where the backend has a queue, sends the job, and retries it.
 
     ``receiver`` gets the answer; ``fail`` gets the error of a job that no engine answers. ``attempt``: the current one.
-    ``attempts``: those that have ended, in order. ``job``: what is left to do.
+    ``attempts``: those that have ended, in order. ``job``: the rest to be served.
     """
 
     __slots__ = ("_fail", "_receiver", "_state", "attempt", "attempts", "job")
@@ -100,7 +100,7 @@ class Dispatch:
         self._carry_out(Otherwise.FAIL, error)
 
     def continue_as(self, job: Job, error: RequestError) -> None:
-        """Go on with ``job``, which is what is left after the engine broke its answer off with ``error``."""
+        """Continue with ``job``, the rest of an answer that the engine broke off with ``error``."""
         self.job = job
         self.lost(error)
 
@@ -151,7 +151,7 @@ class Dispatch:
         self._send_now()
 
     def replace(self, attempt: Attempt) -> None:
-        """Go on with ``attempt``, to which the stream was moved."""
+        """Continue with ``attempt``, to which the stream was moved."""
         left = self._current()
         self.attempts.append(left.record("moved"))
         left.cancel()

@@ -24,7 +24,7 @@ _IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELET
 
 
 class EngineCall(NamedTuple):
-    """What is asked of the engine of ``model``: ``target`` is a path and perhaps a query, as they stand on the wire."""
+    """A call to the engine of ``model``: ``target`` is a path and perhaps a query, as they stand on the wire."""
 
     model: str
     method: str

@@ -108,7 +108,7 @@ class Exchange(MovableExchange):
             self._check_client(attempt)
 
     def _check_client(self, attempt: Attempt) -> None:
-        """Give a client up that has read nothing since the last check: it holds an engine."""
+        """End the request if its client has read nothing since the last check: it occupies an engine."""
         unread = self._reply.unread()
         if unread < self._unread:
             self._unread = unread
@@ -156,7 +156,7 @@ class Exchange(MovableExchange):
             self._dispatch.lost(error)
 
     def _broke_off(self, error: RequestError) -> None:
-        """Have another engine continue the stream, or end it: with what is left to say, or with the error.
+        """Have another engine continue the stream, or end it: with the events that are missing, or with the error.
 
         A stream of which the client has nothing is retried as if it had not begun.
         """

@@ -69,7 +69,7 @@ class Job(ABC):
 
     @property
     def engine_headers(self) -> Headers:
-        """The client's headers, with the trace that an engine is told of."""
+        """The client's headers, with the trace that the engine continues."""
         return self.headers if self.trace is None else self.trace.for_engine(self.headers)
 
     @property
@@ -90,7 +90,7 @@ class Job(ABC):
         return self.context.max_retries
 
     async def prepare(self, route: Route) -> bytes:
-        """The body for ``route``, if it takes time to make. Raises ``RequestError`` if it is no use to send it."""
+        """The body for ``route``, if it takes time to make. Raises ``RequestError`` if the engine has no use for it."""
         return self.body_for(route)
 
     def admit(self, body: bytes, caller: Caller | None) -> None:

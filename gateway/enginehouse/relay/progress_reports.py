@@ -36,7 +36,7 @@ class ProgressReports:
     """Reports to the clients of waiting streams, once they have waited for longer than ``progress_patience``.
 
     ``models`` and ``scheduling`` say which streams get reports, and in which form; ``queues`` know the positions. All
-    streams are looked at together, twice a second: that costs what one request can wait for.
+    streams are looked at together, twice a second: requests wait meanwhile, so it must not be done more often.
     """
 
     def __init__(

@@ -108,7 +108,7 @@ class Reply:
         return self
 
     def write(self, body: bytes) -> BrokenStream | None:
-        """Pass on a piece of the body, or what is good of it and then return the problem of a stream."""
+        """Pass on a piece of the body. Of a broken stream, pass on the good part and return the problem."""
         if self._stream:
             if self._held or not body.endswith(ENDS):
                 body, self._held = whole_events(self._held + body)
@@ -127,7 +127,7 @@ class Reply:
         return None
 
     def finish(self, body: bytes) -> BrokenStream | None:
-        """Pass on the last piece of the body, or what is good of it and then return the problem of a stream."""
+        """Pass on the last piece of the body. Of a broken stream, pass on the good part and return the problem."""
         body = self._held + body if self._held else body
         if self._check is not None and (problem := self._check.end(body)) is not None:
             return self._write_good(body, problem)
@@ -141,7 +141,7 @@ class Reply:
         return None
 
     def end(self, events: bytes) -> None:
-        """End the stream with events made here."""
+        """End the stream with ``events`` of the gateway's own."""
         self.door.finish(events)
 
     def _write_good(self, body: bytes, problem: BrokenStream) -> BrokenStream:

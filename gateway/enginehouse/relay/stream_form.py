@@ -31,7 +31,7 @@ class _OfMessage(msgspec.Struct):
 
 
 class _OfResponse(msgspec.Struct):
-    """The types that come often; those of the other events do not need to be read fast."""
+    """The frequent types. Events of other types are rare, so they may take longer to read."""
 
     type: Literal[
         "response.output_text.delta",
@@ -43,7 +43,7 @@ class _OfResponse(msgspec.Struct):
 
 
 class _AnyEvent(msgspec.Struct):
-    """What is read of any other event. The decoder checks that the rest is JSON."""
+    """The fields read from any other event. The decoder checks that the rest is JSON."""
 
     error: Any = None
     type: Any = None

@@ -90,7 +90,7 @@ class WebSocketAttempt:
         )
 
     def record(self, outcome: str) -> AttemptRecord:
-        """What is kept of the attempt, which ends now with ``outcome``."""
+        """The record of the attempt, which ends now with ``outcome``."""
         return AttemptRecord(
             self.route,
             outcome,

@@ -28,7 +28,7 @@ class Drop(NamedTuple):
 class FilterChain:
     """The filters in order. What a filter raises becomes ``PluginFailed``, except for a ``RequestError``.
 
-    ``dropped`` counts the candidates that each filter dropped, and ``noted`` does so since somebody replaced it.
+    ``dropped`` counts the candidates that each filter dropped, and ``noted`` does so since it was last replaced.
     """
 
     def __init__(self, filters: Sequence[tuple[PluginId, Filter]]) -> None:

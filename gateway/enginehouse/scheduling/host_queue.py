@@ -264,7 +264,7 @@ class HostQueue:
             self._refuse_forgotten(self.now() - self._queue_timeout - _FORGOTTEN_AFTER_S)
 
     def _take(self, ticket: Ticket) -> TicketHolder | None:
-        """Forget the ticket; its holder, if it still waits."""
+        """Drop the ticket. Returns its holder, if it still waits."""
         self._tickets.pop(ticket.id, None)
         return self._holders.pop(ticket.id, None)
 

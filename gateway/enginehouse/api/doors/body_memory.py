@@ -34,7 +34,7 @@ class BodyMemory:
 
     @property
     def is_scarce(self) -> bool:
-        """Whether more than half is taken. What need not be held yet then stays with its client."""
+        """Whether more than half is taken. A body that need not be held yet then stays with its client."""
         return bool(self.most) and self.held > self.most // 2
 
 

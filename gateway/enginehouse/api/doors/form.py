@@ -96,7 +96,7 @@ class _UploadDoor(AsgiDoor):
         return more
 
     async def _pass_on(self, receive: Receive, size: int, share: BodyShare) -> None:
-        """Pass on what is left, as fast as the engine takes it. ``size``: of what came before, in bytes."""
+        """Pass on the rest, as fast as the engine takes it. ``size``: of the pieces before it, in bytes."""
         memory = self._admission.body_memory
         more = True
         while more:

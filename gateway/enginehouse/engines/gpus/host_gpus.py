@@ -49,7 +49,7 @@ class HostGpus:
         self._tasks = BackgroundTasks()
 
     def reconfigure(self, settings: HostSettings) -> None:
-        """Use other GPUs for what is launched from now on."""
+        """Use other GPUs for engines launched from now on."""
         self.allowed = _allowed(settings)
 
     def begin(self) -> None:
@@ -91,7 +91,7 @@ class HostGpus:
             self._take(await self._reader.read_aside())
 
     async def assign(self, replica: str, wanted: int | Sequence[int] | None) -> str:
-        """Choose the GPUs of an engine that is launched now; what ``CUDA_VISIBLE_DEVICES`` is, empty for all.
+        """Choose the GPUs of an engine that is launched now. Returns its ``CUDA_VISIBLE_DEVICES``, empty for all.
 
         Raises ``ConfigError`` if there are not enough.
         """
@@ -159,7 +159,7 @@ class HostGpus:
 
 
 def host_gpus(settings: HostSettings) -> HostGpus:
-    """The GPUs of a host. What is free can be read only where its engines run on this machine."""
+    """The GPUs of a host. Their free memory is known only if its engines run on this machine."""
     return HostGpus(Nvml() if settings.launcher == _LOCAL else None, _allowed(settings))
 
 

@@ -90,7 +90,7 @@ class RemoteServer:
         self._holders[load.model] = load
 
     def let_go(self, load: RemoteLoad) -> None:
-        """Forget a load that has ended."""
+        """Drop a load that has ended."""
         if self._holders.get(load.model) is load:
             del self._holders[load.model]
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from enginehouse.relay.sse import read_events
 
 Cut = Callable[[bytes], bytes]
-"""Makes the client's events of an engine's events."""
+"""Turns an engine's events into the client's."""
 
 _IDS = b',"token_ids":['
 _MARK = b'token_ids":'

@@ -34,7 +34,7 @@ class Way(str, Enum):
 
 
 class ContinuationJob(Job):
-    """What is left of ``job``, whose stream an engine broke off: for another engine of the same model.
+    """The rest of ``job``, whose stream an engine broke off: for another engine of the same model.
 
     At each engine, the ways are tried in order until one is answered as it should be: after the tokens, after the text,
     or from the beginning. ``joint`` and ``way`` are those of the current try.
@@ -85,7 +85,7 @@ class ContinuationJob(Job):
         return True
 
     def failed(self, error: RequestError) -> RequestError:
-        """Count the stream as broken for good; the error for its client, that ``error`` ends."""
+        """Count the stream as broken for good. Returns the error for its client, in which ``error`` comes last."""
         cause = self._cause
         if cause is None or not isinstance(error, CannotContinue):
             return error
@@ -100,7 +100,7 @@ class ContinuationJob(Job):
         return self.requirements
 
     def route(self, failed: tuple[str, ...]) -> Route:
-        """A route to the same model: another one would tell another story."""
+        """A route to the same model, because another one would give another answer."""
         assert self.requirements is not None
         context, model = self.context, self.requirements.model
         route = context.router.route(self.requirements, context.fleet.snapshot, failed, fallbacks=False)
@@ -112,7 +112,7 @@ class ContinuationJob(Job):
         return b""  # ``prepare`` makes it, when the engine is ready
 
     async def prepare(self, route: Route) -> bytes:
-        """The request in the next way in which the engine at the end of ``route`` may continue the stream.
+        """The request that tries the next way to continue the stream at the engine of ``route``.
 
         Raises ``CannotContinue`` when there is none left.
         """

@@ -1,4 +1,4 @@
-"""Makes the events of a continuation events of the stream that it continues."""
+"""Turns the events of a continuation into events of the stream that it continues."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Move:
     """One move of one stream.
 
     The destination first reads the text so far, in a request for one token that fills its prefix cache, while the
-    source still answers. Then comes the cut: nothing more of it is read, and the destination continues. If that fails,
+    source still answers. Then comes the cut: the gateway stops reading it, and the destination continues. If that fails,
     the source is read on, and the client notices nothing.
 
     ``engine_request``: the request's id at the destination, if engines have moved it there themselves. Then the
@@ -123,7 +123,7 @@ class Move:
         return MovedStream(self._stream.job.request_id.decode(), source, destination, round(gap * 1000, 1))
 
     def abandon(self) -> None:
-        """Give the move up: the stream has ended."""
+        """Cancel the move: the stream has ended."""
         if not self._adopted:
             self._fail("was not needed: the stream has ended")
 
@@ -244,7 +244,7 @@ class Move:
             self._done.set_exception(CannotContinue(f"Backend '{self._attempt.upstream.name}' {why}"))
 
     def _adopt(self) -> bool:
-        """Leave the source: the destination has brought the first that is new to the client. Not if that has left."""
+        """Leave the source, unless the client has left: the destination has sent its first new event."""
         assert self._reply is not None
         if self._done.done() or not self._stream.adopt(self._attempt, self._reply):
             return False

@@ -71,7 +71,7 @@ class AnswerProgress:
 
     @property
     def too_long(self) -> bool:
-        """Whether the answer is longer than what is worth keeping."""
+        """Whether the answer has become too long to be kept."""
         return self.chars > _MOST_CHARACTERS
 
     def add(self, text: str, ids: list[int] | None) -> tuple[str, list[int]]:
@@ -136,7 +136,7 @@ class AnswerProgress:
         return (count, self.chars - position) if position <= limit else (0, self.chars - self._start)
 
     def resume(self, tokens: int, skip: int, *, exact: bool) -> None:
-        """Go on with an engine that was given the answer's first ``tokens``; ``exact``: by their ids, else as text.
+        """Continue with an engine that was given the answer's first ``tokens``; ``exact``: by their ids, else as text.
 
         Its answer begins with the last ``skip`` characters of the client's text.
         """

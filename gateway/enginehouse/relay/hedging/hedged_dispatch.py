@@ -177,7 +177,7 @@ class HedgedDispatch(Dispatch):
         return True
 
     def _begins(self, attempt: Attempt, status: int, complete: bool) -> None:
-        """Decide for ``attempt``, whose answer begins: what is left of it goes to the exchange directly."""
+        """Decide for ``attempt``, whose answer begins. The connection hands the rest to the exchange directly."""
         self._stop_timer()
         self._drop_hedge(_OVERTAKEN, "lost")
         if status == 200:

@@ -92,7 +92,7 @@ class Connection:
         self._transport.write(request)
 
     def redirect(self, receiver: Receiver) -> None:
-        """Hand what is left of the answer to ``receiver``."""
+        """Hand the rest of the answer to ``receiver``."""
         if self._receiver is not None:
             self._receiver = receiver
 

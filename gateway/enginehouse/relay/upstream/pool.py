@@ -101,7 +101,7 @@ class Pool:
         self._timer = loop.call_later(_UNUSED_S / 2 if self._slow else _GRACE_S, self._sweep, loop)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Close what nothing has used for too long: the first ones of the list."""
+        """Close the connections that were idle for too long: the first ones of the list."""
         self._timer = None
         idle, now = self._idle, loop.time()
         while idle and now - idle[0].kept_at >= (_UNUSED_S if len(idle) <= _FEW else _GRACE_S):

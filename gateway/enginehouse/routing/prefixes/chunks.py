@@ -11,7 +11,7 @@ from enginehouse.interfaces.extractors import Extractor
 
 _CHARACTERS_PER_TOKEN = 4
 _MOST_CHUNKS = 2048
-"""What follows them is not told apart: hashing more would hold up the event loop."""
+"""Later chunks are ignored: hashing more would hold up the event loop."""
 _KEY = "routing.chunks"
 
 

@@ -39,9 +39,9 @@ class PrefixIndex:
             sent.popitem(last=False)
 
     def forget(self, engine: str) -> None:
-        """Forget an engine that has ended: when it comes back, its cache is empty."""
+        """Drop an engine that has ended: when it is launched again, its cache is empty."""
         self._sent.pop(engine, None)
 
     def keep_only(self, engines: Collection[str]) -> None:
-        """Forget all other engines."""
+        """Drop all other engines."""
         self._sent = {name: sent for name, sent in self._sent.items() if name in engines}

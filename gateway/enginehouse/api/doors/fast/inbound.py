@@ -35,7 +35,7 @@ def last_response(error: RequestError) -> bytes:
 
 
 def _ignore(inbound: Inbound) -> None:
-    """What becomes of a request whose connection is lost."""
+    """Takes a request whose connection is lost, and does nothing."""
 
 
 class ClientConnection:
@@ -62,7 +62,7 @@ class ClientConnection:
         self.answered = answered
 
     def release(self) -> None:
-        """Let go of the connection, which is lost: the two would wait for the garbage collector."""
+        """Drop the callbacks of a lost connection: the cycle would wait for the garbage collector."""
         self.arrived = self.answered = _ignore
 
 

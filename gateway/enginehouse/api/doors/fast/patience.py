@@ -1,4 +1,4 @@
-"""How much of a request, and of its client's time, a connection waits for."""
+"""Limits how much of a request, and for how long, a connection waits for."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class RequestLines:
         self._again = True
 
     def clear(self, whole: bool) -> None:
-        """Let go of everything held: the head is complete. ``whole``: so is its request."""
+        """Drop everything held, because the head is complete. ``whole``: so is its request."""
         if whole:
             self._chunks = None
         elif self._chunks is not None:

@@ -38,7 +38,7 @@ def _gpus(engines: ManagedEngines) -> Numbers:
 
 
 def _states(relay: Relay) -> Numbers:
-    """Those of more replicas than ``max_series`` are summed up."""
+    """The states of the replicas. Above ``max_series`` replicas, the states are summed up."""
     context = relay.context
     replicas = [each for candidates in context.fleet.snapshot.models.values() for each in candidates]
     most = context.counters.max_series

@@ -22,7 +22,7 @@ from enginehouse.telemetry.plugin_times import PluginTimes
 
 
 class Metrics(Collector):
-    """Renders counters that the relay and the fleet keep anyway, and what the operating system says of the process."""
+    """Renders counters that the relay and the fleet keep anyway, and the operating system's figures of the process."""
 
     def __init__(
         self,
