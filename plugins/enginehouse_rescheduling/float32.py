@@ -11,7 +11,7 @@ LARGEST = (2 - 2**-23) * 2.0**127
 
 
 def float32(number: float) -> float:
-    """The nearest number in single precision. What is too large is infinite."""
+    """The nearest number in single precision. A number that is too large becomes infinite."""
     try:
         return float(_SINGLE.unpack(_SINGLE.pack(number))[0])
     except OverflowError:

@@ -92,7 +92,7 @@ def build_swapper(config: Config, registry: Registry, host: HostFacts) -> Guarde
 
 
 def build_upstreams(config: Config) -> dict[str, Upstream]:
-    """Every backend; those that are launched are nowhere until they run."""
+    """Every backend. Launched ones have no address until they run."""
     return {name: Upstream(name, settings, config.timeouts) for name, _, settings in _reached(config)}
 
 
@@ -153,7 +153,7 @@ def first_host_context(
 
 
 def build_admission(config: Config, relay: Relay) -> Admission:
-    """What checks every request on its way to ``relay``."""
+    """The check of every request on its way to ``relay``."""
     return Admission(
         relay,
         Keyring(config.auth.keys),
@@ -207,7 +207,7 @@ def check_scheduling(config: Config, registry: Registry) -> None:
 
 
 def _reached(config: Config) -> Iterator[tuple[str, str, BackendSettings]]:
-    """Every backend with the place where it is launched, if it is, and how it is reached."""
+    """Every backend, with the host of a launched one, and with the address and settings to reach it."""
     for name, backend in config.backends.items():
         yield name, "", backend
     for name, model in config.models.items():

@@ -35,7 +35,7 @@ _ADAPTIVE_PD = ("binpacking_consolidation", "binpacking_mitigation")
 
 
 class Surroundings(NamedTuple):
-    """What a rescheduler looks at and acts on: those of a gateway, or of a simulated one.
+    """The parts that a rescheduler reads and changes: those of a gateway, or of a simulated one.
 
     ``played``: migrators that a simulation plays, by type; plugins are used for all others.
     """

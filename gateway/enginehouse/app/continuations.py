@@ -35,7 +35,7 @@ def hedge_delay(config: Config, before: HedgeDelay | None = None) -> HedgeDelay 
 
 
 def engine_priorities(config: Config, drivers: Mapping[str, Driver]) -> EnginePriorities:
-    """What is asked of engines about the priorities of requests; ``drivers`` are by type."""
+    """How priorities of requests are passed to engines; ``drivers`` are by type."""
     specs = {
         backend: launch_spec(name, model, drivers[driver_of(model)])
         for name, model in config.models.items()

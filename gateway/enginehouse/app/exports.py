@@ -39,14 +39,14 @@ def build_exporter(telemetry: TelemetrySettings) -> ExporterProcess | None:
 
 
 def build_tracer(telemetry: TelemetrySettings, exporter: ExporterProcess | None) -> Tracer | None:
-    """What decides which requests are traced; ``None`` if none are."""
+    """The tracer, which decides which requests are traced; ``None`` if none are."""
     return Tracer(telemetry, exporter.add) if exporter is not None and telemetry.traces != "off" else None
 
 
 def build_metric_push(
     telemetry: TelemetrySettings, exporter: ExporterProcess | None, metrics: Metrics
 ) -> MetricPush | None:
-    """What sends ``metrics`` to the collector; ``None`` if nothing does."""
+    """The part that sends ``metrics`` to the collector; ``None`` if they are not sent."""
     if exporter is None or not telemetry.push_metrics:
         return None
     return MetricPush(metrics.registry.collect, exporter.send_metrics, telemetry.push_metrics)

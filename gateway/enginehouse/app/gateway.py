@@ -165,7 +165,7 @@ class Gateway:
         self.engines.reject_loads(ShuttingDown("The gateway is shutting down; send the request again"))
 
     def end_live(self) -> None:
-        """End live requests and what operators wait for."""
+        """End live requests, and the loads and unloads that operators wait for."""
         self.relay.close()
         self.engines.reject_waiting(ShuttingDown("The gateway is shutting down; send the request again"))
 

@@ -13,7 +13,7 @@ from enginehouse.plugin_manager.registry import Registry
 
 
 def rehearse_start(config: Config, registry: Registry) -> None:
-    """Raise what would keep a gateway with ``config`` from starting: ``ConfigError`` or ``PluginError``.
+    """Raise the error that keeps a gateway with ``config`` from starting: ``ConfigError`` or ``PluginError``.
 
     No process, probe or request is started, and nothing remains on disk.
     """

@@ -108,7 +108,7 @@ def pin(pid: int, cores: frozenset[int]) -> None:
 
 @contextmanager
 def pinned(cores: frozenset[int]) -> Iterator[None]:
-    """Keep this process, and all that it starts meanwhile, on ``cores``."""
+    """Keep this process, and all that it starts inside the block, on ``cores``."""
     before = os.sched_getaffinity(0) if sys.platform == "linux" else frozenset[int]()
     pin(os.getpid(), cores)
     try:
@@ -119,7 +119,7 @@ def pinned(cores: frozenset[int]) -> Iterator[None]:
 
 @contextmanager
 def taking_turns(contenders: Sequence[Contender]) -> Iterator[None]:
-    """Pause all ``contenders`` but those in their ``turn``: what others still do would take the core from them."""
+    """Pause all ``contenders`` but those in their ``turn``: leftover work of the others would take the core."""
     for each in contenders:
         each.pause()
     try:

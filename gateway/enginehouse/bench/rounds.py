@@ -60,7 +60,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """The median of what the rounds had, and their least and most."""
+    """The median of the rounds, and their least and most."""
 
     median: float
     least: float
@@ -134,7 +134,7 @@ def middle_and_tail(waits: Sequence[float]) -> tuple[float, float]:
 
 
 def report(workload: Workload, seen: Mapping[str, Sequence[Figures]]) -> WorkloadReport:
-    """The medians of what each contender had in each round, and the first one compared with each of the others."""
+    """The medians of each contender's rounds, and the first contender compared with each of the others."""
     (_, ours), *others = seen.items()
     medians = {name: _medians(figures) for name, figures in seen.items()}
     against = {name: _comparison(list(zip(ours, theirs, strict=True))) for name, theirs in others}

@@ -23,6 +23,6 @@ class Extractor(ABC):
         """Return one extractor that does the work of this one and of all ``following``; ``None`` if there is none.
 
         Called once, at start, on the first of the installed extractors. It saves calls where speed matters. Only
-        extractors that come with Enginehouse are asked: what others do is checked one by one.
+        extractors that come with Enginehouse are asked: the results of others are checked one by one.
         """
         return None

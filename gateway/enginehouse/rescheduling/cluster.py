@@ -21,7 +21,7 @@ from enginehouse.rescheduling.reservations import NONE_RESERVED, reserve
 _SLICE = 50
 """Instances between two turns of the event loop: about 1 ms of work."""
 _READING_S = 0.001
-"""The time between two turns while streams are read; how much is to be read of each differs widely."""
+"""The time between two turns while streams are read. Their lengths differ widely, so they are not counted."""
 
 
 class Cluster:
@@ -91,7 +91,7 @@ def instance_view(
 
 
 async def _with_streams(instance: InstanceView, live: Sequence[LiveFigures]) -> InstanceView:
-    """The instance with what the streams of its requests tell."""
+    """The instance with the figures from the streams of its requests."""
     requests: list[RequestView] = []
     began = perf_counter()
     for each in live:
@@ -103,7 +103,7 @@ async def _with_streams(instance: InstanceView, live: Sequence[LiveFigures]) -> 
 
 
 def _placed(requests: Sequence[RequestView], status: InstanceStatus) -> tuple[RequestView, ...]:
-    """The requests, of which those wait that the engine says so of."""
+    """The requests, with those marked as waiting that wait at the engine."""
     waiting = waiting_at(status)
     if not waiting:
         return tuple(requests)

@@ -1,4 +1,4 @@
-"""What the gateway itself knows of the requests at each instance."""
+"""The gateway's own account of the requests at each instance."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LiveRequests:
         self._moved: dict[str, tuple[Route, str]] = {}
 
     def note_move(self, request: str, destination: str) -> None:
-        """Count a request at ``destination`` for as long as it lives and its route is the one of now."""
+        """Count a request at ``destination`` until it ends or its route changes."""
         for live in self._relay.find(request):
             if live.route is not None:
                 self._moved[request] = (live.route, destination)
@@ -93,7 +93,7 @@ class LiveRequests:
 
 
 def _read(live: LiveRequest, view: RequestView) -> RequestView:
-    """``view`` with what has passed of its stream."""
+    """``view`` with the figures of its stream so far."""
     output = live.output_tokens
     return msgspec.structs.replace(
         view,

@@ -73,7 +73,7 @@ def _run(prepared: PreparedPolicy, view: ClusterView) -> Plan:
 
 
 def _wrong(plan: object) -> Iterator[str]:
-    """What is no plan in ``plan``."""
+    """The reasons why ``plan`` is no plan."""
     if not isinstance(plan, Plan):
         yield f"{plan!r}, which is no Plan,"
         return

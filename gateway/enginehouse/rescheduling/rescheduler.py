@@ -108,6 +108,6 @@ class Rescheduler:
 
 
 def _with_live_requests(plan: Plan, view: ClusterView) -> Plan:
-    """The plan without migrations from instances at which no request of this gateway runs, such as drained ones."""
+    """The plan without migrations from instances where no request of this gateway runs, such as drained ones."""
     busy = {each.id for each in view.instances if each.requests}
     return Plan(migrations=tuple(each for each in plan.migrations if each.source in busy), dropped=plan.dropped)

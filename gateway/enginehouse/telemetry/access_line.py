@@ -14,7 +14,7 @@ from enginehouse.telemetry.record import AttemptRecord, Ending, first_answered
 
 _LOGGER: Final = "enginehouse.access"
 _LONGEST_SHARED: Final = 256
-"""Characters of a path and a model. Clients choose both, so what lines share is not kept of longer ones."""
+"""In characters. Clients choose paths and models, so parts of longer ones are not kept for other lines."""
 
 _THOUSANDTHS: Final = [f"{number:03}" for number in range(1000)]
 
@@ -90,7 +90,7 @@ def json_line(entry: AccessEntry) -> str:
 
 
 def _facts(access: Access) -> dict[str, str | int | float]:
-    """The known facts of a line, but for those of the request that stand first."""
+    """The known facts of a line, except for those at its beginning, which are the request's."""
     ending, attempts, began = access.ending, access.attempts, access.began
     facts: dict[str, str | int | float] = {"outcome": ending.outcome}
     if access.model:
@@ -117,7 +117,7 @@ def _facts(access: Access) -> dict[str, str | int | float]:
 
 
 def dropped_line(at: float, count: int, json: bool) -> str:
-    """The line that says how many are missing."""
+    """The line that says how many lines are missing."""
     text = f"{count} lines of the access log were dropped: they are read too slowly"
     if not json:
         return f"{_text_time(at)} WARNING {_LOGGER}: {text}\n"

@@ -67,7 +67,7 @@ class AccessLog:
 
     def _written(self, writing: asyncio.Future[None]) -> None:
         self._writing = None
-        writing.exception()  # a broken pipe is no reason to say so on the same pipe
+        writing.exception()  # a broken pipe cannot be reported on the same pipe
         if len(self._waiting) >= _BATCH:
             self._start_writing()
         elif self._waiting:

@@ -16,7 +16,7 @@ _MOST_TRIES: Final = 4
 
 
 class AnswerMeter:
-    """Counts what has passed of one answer that comes in pieces. Those of a ``stream`` are counted several at once."""
+    """Counts an answer that comes in pieces, as far as it has passed. Pieces of a ``stream`` are counted together."""
 
     __slots__ = ("_events", "_first", "_pieces", "_sent", "_stream", "_tail")
 

@@ -13,7 +13,7 @@ from enginehouse.telemetry.record import AttemptRecord, Ending, SwapRecord, firs
 _LAST_SWAPS: Final = 64
 _MAX_SERIES: Final = 1000
 OTHER: Final = "other"
-"""The value of labels that would be one too many."""
+"""The value of a label once its series are too many."""
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """Upper bounds of the histograms' buckets, in seconds."""
@@ -119,7 +119,7 @@ class Counters:
         self.evictions: defaultdict[str, int] = defaultdict(int)
         self.retries: defaultdict[str, int] = defaultdict(int)
         self.retries_refused: defaultdict[str, int] = defaultdict(int)
-        """Requests that were not sent once more because the budget was spent, by what that would have been."""
+        """Requests that were not sent once more because the budget was spent: retries, hedges or continuations."""
         self.hedges: defaultdict[tuple[str, str], int] = defaultdict(int)
         """Second tries of slow streams, by their backend and their outcome."""
         self.stale: defaultdict[str, int] = defaultdict(int)

@@ -108,7 +108,7 @@ class ExporterProcess:
         self._send(batch)
 
     async def close(self) -> None:
-        """Send what waits and end the process; after ``flush_timeout`` seconds, kill it."""
+        """Send the records that wait and end the process; after ``flush_timeout`` seconds, kill it."""
         self._send_records()
         self._closing = True
         keeper, process = self._keeper, self._process

@@ -40,7 +40,7 @@ class LogContext:
 
     @contextmanager
     def named(self, request_id: bytes, trace_id: bytes) -> Iterator[None]:
-        """Name this request meanwhile, and then what was named before."""
+        """Name this request inside the block, and the previous one after it."""
         before = self._request_id, self._trace_id, self._owner
         self.enter(request_id, trace_id)
         try:

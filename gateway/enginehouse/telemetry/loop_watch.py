@@ -1,4 +1,4 @@
-"""Watches the event loop: how late it turns, and which plugin holds it."""
+"""Watches the event loop: how late it turns, and which plugin blocks it."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def plugin_failed(plugin: PluginId, error: BaseException) -> PluginFailed:
 
 
 def wrong_result(plugin: PluginId, problem: str) -> PluginFailed:
-    """The error to raise for a result that breaks the rules of its interface. ``problem``: what was returned."""
+    """The error to raise for a result that breaks the rules of its interface. ``problem`` describes it."""
     log_plugin_failure(plugin, problem)
     return PluginFailed(f"The {plugin} {problem}", details=plugin.details)
 

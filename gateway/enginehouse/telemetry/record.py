@@ -1,4 +1,4 @@
-"""What is known of a request once it has ended: its figures, its log line and its trace are made from it."""
+"""The record of a request that has ended, from which its figures, its log line and its trace are made."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enginehouse.domain.route import Route
 
 
 class _AnyAttempt(Protocol):
-    """What the records of an attempt, here and in the exporter, have in common."""
+    """The fields that the records of an attempt, here and in the exporter, have in common."""
 
     @property
     def outcome(self) -> str: ...

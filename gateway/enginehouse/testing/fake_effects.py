@@ -235,7 +235,7 @@ class FakeEffects:
         self.log.append(f"stop {' '.join(replicas)} within {timeout:g}")
 
     def vacate(self, replicas: Sequence[str]) -> None:
-        """Note the wish. The test ends the requests that move."""
+        """Note the order. The test ends the requests that move."""
         for replica in replicas:
             expect(replica in self.running(), f"'{replica}' cannot be vacated, it does not run")
         self.vacated.update(replicas)

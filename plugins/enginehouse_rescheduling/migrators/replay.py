@@ -24,7 +24,7 @@ class Replay(Migrator):
     """Has the destination continue each stream from its tokens. The engines need to know nothing of it."""
 
     class Config(msgspec.Struct, frozen=True):
-        """``at_once``: how many streams of a migration move together; the destination reads as many texts at once."""
+        """``at_once``: the most streams that move together. The destination reads so many texts at the same time."""
 
         at_once: Annotated[int, msgspec.Meta(ge=1)] = 16
 

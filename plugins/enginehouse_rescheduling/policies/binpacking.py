@@ -18,7 +18,7 @@ from enginehouse_rescheduling.pairs import Loads, Pair, highest, lowest
 
 
 class BinpackingPolicy(ReschedulingPolicy):
-    """What both have in common: thresholds in milliseconds, and candidates with their predicted times."""
+    """The common part of both: thresholds in milliseconds, and candidates with their predicted times."""
 
     type: ClassVar[str]
 

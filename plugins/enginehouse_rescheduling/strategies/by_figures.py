@@ -1,4 +1,4 @@
-"""What the strategies have in common: the account between two views, and two instances for one request."""
+"""The common part of the strategies: the account between two views, and two instances for one request."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class StrategyByFigures(Strategy):
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         """Return each candidate's parts; less is better.
 
-        ``load``: for reading the prompt. ``locality``: the same with what is not cached of it. ``decode_load``: for the
+        ``load``: for reading the prompt. ``locality``: the same with the uncached part of it. ``decode_load``: for the
         answer to a prompt that another one reads.
         """
         readers, answerers = self._stages(candidates)

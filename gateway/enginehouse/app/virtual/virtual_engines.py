@@ -61,7 +61,7 @@ class VirtualEngines(ABC):
         return None
 
     async def move(self, request: VirtualRequest, destination: str) -> None:
-        """Have ``destination`` go on with a live request, as the migrator ``replay`` does; return when it is there.
+        """Have ``destination`` continue a live request, as the migrator ``replay`` does; return when it is there.
 
         Raises ``CannotContinue`` if the request stays.
         """

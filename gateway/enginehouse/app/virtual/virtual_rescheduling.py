@@ -1,4 +1,4 @@
-"""What the rescheduler of a virtual gateway looks at and acts on."""
+"""The parts that the rescheduler of a virtual gateway reads and changes."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def read_model(table: Table, id: str, name: str, port: int, defaults: ModelDefau
 
 
 def _shown(table: Table) -> dict[str, Any]:
-    """What the model list shows of the model."""
+    """The fields of the model that the model list shows."""
     shown = {"name": table.text("name"), "description": table.text("description"), "unlisted": table.flag("unlisted")}
     return {key: value for key, value in shown.items() if value}
 

@@ -75,8 +75,8 @@ class Move:
     """One move of one stream.
 
     The destination first reads the text so far, in a request for one token that fills its prefix cache, while the
-    source still answers. Then comes the cut: the gateway stops reading it, and the destination continues. If that fails,
-    the source is read on, and the client notices nothing.
+    source still answers. Then comes the cut: the gateway stops reading it, and the destination continues. If the
+    destination fails, the gateway reads the source on, and the client notices nothing.
 
     ``engine_request``: the request's id at the destination, if engines have moved it there themselves. Then the
     destination need not read anything first, and is asked for the rest.

@@ -22,7 +22,7 @@ _TRUE, _WITH_USAGE = msgspec.Raw(b"true"), msgspec.Raw(b'{"include_usage":true}'
 class GatheringJob(InferenceJob):
     """Asks for a stream where another engine could continue it, and otherwise for what the client asked for.
 
-    ``gathering``: the door that makes one answer of such a stream; without it, nothing is gathered.
+    ``gathering``: the door that turns such a stream into one answer. ``None`` passes every answer as it comes.
     """
 
     __slots__ = ("_gathering",)

@@ -16,7 +16,7 @@ _DEFAULT_NAME = "enginehouse"
 
 
 def resource(settings: ExportSettings) -> Resource:
-    """What all spans and metrics say of the gateway, with what the environment adds."""
+    """The description of the gateway in all spans and metrics, with the attributes that the environment adds."""
     attributes = {SERVICE_VERSION: settings.version}
     named = os.environ.get("OTEL_SERVICE_NAME") or f"{SERVICE_NAME}=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     if settings.service_name or not named:
@@ -57,7 +57,7 @@ def _uses_grpc(settings: ExportSettings, signal: str) -> bool:
 
 
 def _destination(settings: ExportSettings, path: str) -> dict[str, Any]:
-    """Where to, and with which headers. What is left out, the exporter reads from its variables."""
+    """The address and the headers. The exporter reads missing ones from its variables."""
     given: dict[str, Any] = {}
     if settings.endpoint:
         given["endpoint"] = f"{settings.endpoint.rstrip('/')}/{path}".rstrip("/")

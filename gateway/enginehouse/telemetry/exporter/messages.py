@@ -1,4 +1,4 @@
-"""What the gateway tells the exporter, and what it hears back."""
+"""The messages between the gateway and the exporter."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A traced request. Times are in ``perf_counter`` seconds of the gateway; they begin when the request was whole.
 
     ``root``: the id of its own span; all other ids are hexadecimal digits. ``parent``: the client's span, empty without
-    one. ``link``: the trace and the span that the client told, if the trace does not continue them. ``state``: the
+    one. ``link``: the trace and the span that the client sent, if the trace does not continue them. ``state``: the
     client's ``tracestate``. ``question`` and ``answer``: the bodies, only with ``telemetry.capture_content``.
     """
 

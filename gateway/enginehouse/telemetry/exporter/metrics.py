@@ -23,7 +23,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from enginehouse.telemetry.exporter.messages import MetricBatch, MetricRecord, Point
 
 _UNKNOWN = cast(float, None)
-"""What the messages leave out, although the SDK's types want a number."""
+"""The value of fields that the messages leave out, because the SDK's types want a number."""
 _TOTAL = AggregationTemporality.CUMULATIVE
 
 

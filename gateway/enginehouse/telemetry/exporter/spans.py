@@ -32,7 +32,7 @@ _OVERTAKEN = "overtaken"
 
 
 class SpanMaker:
-    """Makes spans. ``resource``: what all of them say of the gateway."""
+    """Makes spans. ``resource``: the description of the gateway in all of them."""
 
     def __init__(self, resource: Resource, version: str) -> None:
         self._resource = resource

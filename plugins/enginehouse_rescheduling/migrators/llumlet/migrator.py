@@ -63,7 +63,7 @@ class Llumlet(Migrator):
         return Migrated(moved=tuple(moved))
 
     async def _join(self, engine_request: str, destination: str) -> str:
-        """Get the rest of a stream from the destination, or if that cannot be, go on through the source."""
+        """Get the rest of a stream from the destination, or else through the source."""
         whole, *others = gateway_request_ids(engine_request)
         for request in (whole, *others):
             try:

@@ -1,7 +1,7 @@
 """A pushdown automaton that reads a text character by character and knows how it may continue.
 
-A state is a set of stacks, one for each way to parse the text so far. A stack holds what is still expected, the next
-expression last; the empty stack is a text that may end here.
+A state is a set of stacks, one for each way to parse the text so far. A stack holds the expressions still expected, the
+next one last; the empty stack is a text that may end here.
 """
 
 from __future__ import annotations

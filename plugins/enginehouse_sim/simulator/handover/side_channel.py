@@ -1,4 +1,4 @@
-"""Both ends of the side channel: fetching blocks from other engines, and telling them what is kept here."""
+"""Both ends of the side channel: fetching blocks from other engines, and telling them which blocks are kept here."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class OutgoingMigration:
     def finish_requests(
         self, request_ids: Sequence[str], status: RequestStatus = RequestStatus.FINISHED_ABORTED
     ) -> None:
-        """Finish the request where it runs now; its listener is not told."""
+        """Finish the request where it runs now, without a call of its listener."""
         self._is_finished = True
         self._call.cancel()
 

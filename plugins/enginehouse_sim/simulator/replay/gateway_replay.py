@@ -53,7 +53,7 @@ PATH = "/v1/completions"
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What is simulated: a gateway, and engines with ``core``; options of launched ``sim`` models win over it.
+    """The simulated system: a gateway, and engines with ``core``; options of launched ``sim`` models win over it.
 
     ``load_time``: the seconds that an engine takes to load. ``model``: of requests whose trace names none.
     """

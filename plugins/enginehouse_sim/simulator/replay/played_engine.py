@@ -209,7 +209,7 @@ class PlayedEngine:
         return scheduled
 
     def restart(self) -> None:
-        """Forget the prefix cache, as a new process has none."""
+        """Drop the prefix cache, as a new process has none."""
         self._core.scheduler.reset_prefix_cache()
 
     def close(self) -> None:

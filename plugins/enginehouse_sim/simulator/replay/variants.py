@@ -40,7 +40,7 @@ class Variant(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of one variant: its figures, and what a plot shows."""
+    """The result of one variant: its figures and its curves."""
 
     figures: VariantReport
     curves: Curves

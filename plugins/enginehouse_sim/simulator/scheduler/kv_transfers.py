@@ -40,7 +40,7 @@ class KvTransfers:
         return request.request_id in self._loading
 
     def fail_load(self, request: RequestState) -> None:
-        """What the load wrote is of no use when it ends."""
+        """Note that the blocks of the load must not be used once it ends."""
         self._failed.add(request.request_id)
 
     def take_failed(self, request: RequestState) -> bool:

@@ -78,7 +78,7 @@ class Trace:
         return request
 
     def _in_order(self, requests: Iterator[tuple[int, TraceRequest]]) -> Iterator[TraceRequest]:
-        """Sort what is a little out of order."""
+        """Sort requests that are slightly out of order."""
         waiting = [(request.arrival, line, request) for line, request in islice(requests, _OUT_OF_PLACE)]
         heapq.heapify(waiting)
         now = -math.inf

@@ -33,4 +33,4 @@ class RequestLocation(Protocol):
     def finish_requests(
         self, request_ids: Sequence[str], status: RequestStatus = RequestStatus.FINISHED_ABORTED
     ) -> None:
-        """Finish requests at once, and free their resources. No listener is told; unknown ids are ignored."""
+        """Finish requests at once, and free their resources. No listener is called; unknown ids are ignored."""
