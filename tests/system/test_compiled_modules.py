@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,4 +48,18 @@ def test_no_interpreted_class_inherits_from_a_compiled_one() -> None:
         text = path.read_text()
         seen = {full.rpartition(".")[2] for full in imported(text) & made}
         wrong += [f"{path.relative_to(ROOT)}: {name}" for name, bases in classes(text) if bases & seen]
+    assert wrong == []
+
+
+def test_no_compiled_coroutine_awaits_in_a_finally() -> None:
+    """After it, mypyc raises whatever exception Python handles at that moment, perhaps that of another task."""
+    wrong = [
+        f"{module}: line {each.lineno}"
+        for module, path in COMPILED.items()
+        for statement in ast.walk(ast.parse(path.read_text()))
+        if isinstance(statement, ast.Try)
+        for last in statement.finalbody
+        for each in ast.walk(last)
+        if isinstance(each, ast.Await)
+    ]
     assert wrong == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from typing import Any
 
 
@@ -27,3 +27,13 @@ class BackgroundTasks:
         """Cancel every task that still runs."""
         for task in self._running:
             task.cancel()
+
+
+async def wait_for_first(tasks: Collection[asyncio.Future[Any]], stop: asyncio.Future[Any]) -> None:
+    """Wait until one of ``tasks`` or ``stop`` is done. Then cancel the tasks and wait until they have ended."""
+    try:
+        await asyncio.wait({*tasks, stop}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

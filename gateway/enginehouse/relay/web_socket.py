@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 
 from websockets.asyncio.client import ClientConnection
 
+from enginehouse.aio.tasks import wait_for_first
 from enginehouse.domain.errors import Cancelled, RequestError, UpstreamTimeout
 from enginehouse.domain.ticket import Phase
 from enginehouse.interfaces.drivers import EngineResponse
@@ -96,13 +97,7 @@ class WebSocket(LiveRequest):
     ) -> ClientConnection | EngineResponse | None:
         """The result of ``work``; ``None`` if the client disconnects first."""
         working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(door.receive())
-        ends: set[asyncio.Future[Any]] = {working, leaving, self._stop}
-        try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            working.cancel()
-            leaving.cancel()
-            await asyncio.gather(working, leaving, return_exceptions=True)
+        await wait_for_first((working, leaving), self._stop)
         if self._stop.done():
             raise self._stop.result()
         return working.result() if leaving.cancelled() else None
