@@ -96,6 +96,38 @@ host = "ollama"
         assert server.loads == [LLAMA, LLAVA, LLAVA], "without room it is tried once more, with the other unloaded"
 
 
+@pytest.mark.parametrize(
+    ("name", "full"),
+    [
+        ("llama3", "llama3:latest"),
+        ("llama3:8b", "llama3:8b"),
+        ("registry:5000/me/llama3", "registry:5000/me/llama3:latest"),
+    ],
+)
+def test_a_name_without_a_tag_means_latest(name: str, full: str) -> None:
+    assert OllamaDriver().full_name(name) == full
+
+
+def test_a_gateway_loads_and_unloads_a_model_that_is_configured_without_its_tag() -> None:
+    with FakeOllama({"llama3:latest": MODELS[LLAMA], "other:latest": MODELS[LLAMA]}) as server:
+        config = f"""
+[checks]
+interval = "100ms"
+[hosts.ollama]
+[backends.ollama]
+driver = "ollama"
+url = "{server.url}"
+host = "ollama"
+models = ["llama3"]
+"""
+        with RunningGateway(config) as gateway:
+            gateway.until(lambda status: [each["replica"] for each in status["replicas"]] == ["llama3@ollama"])
+            for path, running in (("load", ["llama3:latest"]), ("unload", [])):
+                url = f"{gateway.url}/api/models/llama3/{path}"
+                assert httpx.post(url, trust_env=False, timeout=30).status_code == 200
+                assert server.running == running
+
+
 def test_pulling_shows_the_progress(server: FakeOllama) -> None:
     done = CliRunner().invoke(ollama, ["pull", LLAMA, "--url", server.url])
     assert done.exit_code == 0

@@ -118,6 +118,12 @@ class GuardedDriver(Driver):
     async def unload(self, engine: EngineClient, model: str) -> None:
         await await_plugin(self._plugin, self.driver.unload, engine, model)
 
+    def full_name(self, model: str) -> str:
+        name = self._call(self.driver.full_name, model)
+        if not isinstance(name, str):
+            raise self._wrong("full_name", name, "a text")
+        return name
+
     async def loaded(self, engine: EngineClient) -> Sequence[LoadedModel]:
         loaded = await await_plugin(self._plugin, self.driver.loaded, engine)
         if not isinstance(loaded, (list, tuple)) or not all(isinstance(each, LoadedModel) for each in loaded):

@@ -211,6 +211,10 @@ class Driver(ABC):
         """Have the server unload ``model``, if it is loaded. May return before it is unloaded."""
         raise LoadFailed(f"The driver of '{model}' cannot unload models")
 
+    def full_name(self, model: str) -> str:
+        """The name under which a server lists ``model``, where it knows several names of one model."""
+        return model
+
     async def loaded(self, engine: EngineClient) -> Sequence[LoadedModel]:
         """The models that the server has loaded now and that can take requests."""
         return ()

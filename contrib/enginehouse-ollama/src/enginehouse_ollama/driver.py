@@ -34,6 +34,10 @@ class OllamaDriver(LoadingDriver):
         """What ``GET /api/ps`` lists. ``size`` is all of its memory, of which ``size_vram`` is on the GPU."""
         return [LoadedModel(model.name, model.size or None) for model in await _running(engine)]
 
+    def full_name(self, model: str) -> str:
+        """A name without a tag means the tag ``latest``."""
+        return model if ":" in model.rpartition("/")[2] else f"{model}:latest"
+
     async def load(self, engine: EngineClient, model: str) -> None:
         """Ask for an empty completion, or for an empty embedding of a model that only embeds."""
         refusal = await self.ask(engine, "/api/generate", {"model": model, "keep_alive": _FOR_EVER, "stream": False})

@@ -76,7 +76,8 @@ class RemoteServer:
         self._round += 1
         now = self._round
         listed = await self.driver.loaded(self._connect(max(self._interval, _LONGEST_PAUSE_S)))
-        self.loaded = {model.name: model for model in listed}
+        names = {self.driver.full_name(model): model for model in self.models}
+        self.loaded = {names.get(model.name, model.name): model for model in listed}
         for model, held in list(self._holders.items()):
             if model not in self.loaded and held.since < now:
                 held.ended()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from msgspec.structs import replace
+
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.replica import replica_name
 from enginehouse.engines.host_context import HostContext
@@ -49,9 +51,12 @@ class RemoteServers:
     def discover(self, backend: str, served: Sequence[ServedModel]) -> bool:
         """Take the models that a backend lists, or of these the configured ones; whether they have changed."""
         server, wanted = self._servers.get(backend), self._context.config.backends[backend].models
-        return server is not None and server.discover(
-            [each for each in served if wanted is None or each.name in wanted]
-        )
+        if server is None:
+            return False
+        if wanted is None:
+            return server.discover(served)
+        names = {server.driver.full_name(name): name for name in wanted}
+        return server.discover([replace(each, name=names[each.name]) for each in served if each.name in names])
 
     def replicas(self, context: HostContext) -> dict[str, ManagedReplica]:
         """The replicas of the servers that ``context`` keeps, by name."""
