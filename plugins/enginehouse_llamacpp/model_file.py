@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from enginehouse import Capabilities, LaunchSpec, ModelFacts
+from enginehouse_llamacpp.file_types import FILE_TYPES
 from enginehouse_llamacpp.gguf_header import read_gguf_header
 from enginehouse_llamacpp.options import LlamaCppOptions
 
@@ -48,8 +49,15 @@ def model_facts(spec: LaunchSpec) -> ModelFacts:
             tools=renders_tools(header.get("tokenizer.chat_template")),
             embeddings=True if options.embedding or computes_embeddings(header) else None,
         ),
+        quantization=quantization(header),
         memory=sum(file.stat().st_size for file in files) + _kv_cache_bytes(header, options, context),
     )
+
+
+def quantization(header: Mapping[str, Any]) -> str:
+    """The type of most weights, as llama.cpp names it: ``Q4_K_M``; empty if the file does not tell a known one."""
+    number = header.get("general.file_type")
+    return FILE_TYPES.get(number, "") if isinstance(number, int) else ""
 
 
 def renders_tools(template: object) -> bool | None:

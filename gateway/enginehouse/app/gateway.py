@@ -215,7 +215,9 @@ class Gateway:
         config, admission = self.config, self.admission
         live = LiveView(self.relay, self.engines)
         routes: list[BaseRoute] = [
-            *ModelList(admission, lambda: self.config.models, self._aliases, int(time())).routes,
+            *ModelList(
+                admission, lambda: self.config.models, self._aliases, self.engines.quantizations, int(time())
+            ).routes,
             *EnginePages(admission).routes,
             *self.health.routes,
             UpstreamRoute(admission, self._aliases),

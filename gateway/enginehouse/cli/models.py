@@ -17,6 +17,7 @@ class _ListedModel(msgspec.Struct):
     id: str
     root: str
     max_model_len: int | None = None
+    quantization: str = ""
 
 
 class _ModelsAnswer(msgspec.Struct):
@@ -39,9 +40,11 @@ def models(gateway: GatewayClient, as_json: bool) -> None:
 
 
 def _table(listed: list[_ListedModel]) -> Table:
-    table = Table("model", "alias of", "context length")
+    quantised = any(model.quantization for model in listed)
+    table = Table("model", "alias of", "context length", *(["quantization"] if quantised else []))
     for model in listed:
         alias_of = model.root if model.root != model.id else ""
         length = "" if model.max_model_len is None else str(model.max_model_len)
-        table.add_row(escape(model.id), escape(alias_of), length)
+        more = [escape(model.quantization)] if quantised else []
+        table.add_row(escape(model.id), escape(alias_of), length, *more)
     return table

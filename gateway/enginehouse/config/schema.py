@@ -213,7 +213,7 @@ class ModelSettings(CapabilitySettings, frozen=True):
     unlisted: Annotated[
         bool, Meta(description="leave it out of `GET /v1/models`; it can be asked for all the same")
     ] = False
-    preload: Annotated[bool, Meta(description="load it when the gateway starts")] = False
+    preload: Annotated[bool, Meta(description="load it, all its `replicas`, when the gateway starts")] = False
     pin: Annotated[bool, Meta(description="never evict it for another model")] = False
     concurrency: Annotated[
         Count, Meta(description="most concurrent requests, others wait; 0: the engine's own limit, if it reports one")

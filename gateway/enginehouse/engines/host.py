@@ -114,6 +114,10 @@ class Host(QueueListener):
             for replica, state in self.queue.running().items()
         ]
 
+    def quantizations(self) -> Mapping[str, str]:
+        """How the weights of its models are quantised, where their files tell."""
+        return {self.replicas[each].model_name: found for each, found in self._files.quantizations.items() if found}
+
     def gpus(self) -> Sequence[GpuStatus]:
         """The GPUs of this host, as they were some seconds ago."""
         return self.pool.gpus.status(self.name)

@@ -165,6 +165,10 @@ class ManagedEngines:
         """The engines that are not at rest."""
         return [engine for host in self._hosts.values() for engine in host.running()]
 
+    def quantizations(self) -> Mapping[str, str]:
+        """How the weights of launched models are quantised, by model, where their files tell."""
+        return {model: found for host in self._hosts.values() for model, found in host.quantizations().items()}
+
     def gpus(self) -> Sequence[GpuStatus]:
         """The GPUs of every host, as they were some seconds ago."""
         return [gpu for host in self._hosts.values() for gpu in host.gpus()]

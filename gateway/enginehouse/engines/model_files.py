@@ -18,10 +18,12 @@ class ModelFiles:
     """Asks the drivers about the files of one host's models, one file at a time, in a thread.
 
     ``on_facts`` gets the answer for a replica. ``estimated`` is live: the bytes that each replica will probably take.
+    ``quantizations``: how the weights of each replica are quantised, where the files tell.
     """
 
     def __init__(self, on_facts: Callable[[str, ModelFacts], None]) -> None:
         self.estimated: dict[str, int] = {}
+        self.quantizations: dict[str, str] = {}
         self._on_facts = on_facts
         self._wanted: dict[str, ManagedReplica] = {}
         self._one_at_a_time = asyncio.Lock()
@@ -47,6 +49,7 @@ class ModelFiles:
         for replica in self._wanted.keys() - set(replicas):
             del self._wanted[replica]
             self.estimated.pop(replica, None)
+            self.quantizations.pop(replica, None)
 
     def close(self) -> None:
         """Read nothing more."""
@@ -66,6 +69,7 @@ class ModelFiles:
                 return
         if self._wanted.get(replica) is managed:
             self.estimated.pop(replica, None)
+            self.quantizations[replica] = facts.quantization
             if facts.memory:
                 self.estimated[replica] = facts.memory
             self._on_facts(replica, facts)

@@ -101,6 +101,8 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: Capabilities = UNKNOWN
     memory: int | None = None
     """An estimate of the bytes that its engine will take."""
+    quantization: str = ""
+    """How its weights are quantised, in the engine's words: ``Q4_K_M``; empty if the files do not tell."""
 
 
 class Driver(ABC):

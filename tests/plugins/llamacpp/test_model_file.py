@@ -10,6 +10,7 @@ import pytest
 
 from enginehouse import Capabilities, LaunchSpec
 from enginehouse_llamacpp import LlamaCppDriver
+from enginehouse_llamacpp.file_types import FILE_TYPES
 from enginehouse_llamacpp.gguf_header import GgufError, read_gguf_header
 from enginehouse_llamacpp.options import LlamaCppOptions
 from tests.support.gguf_header import gguf_text, write_gguf
@@ -62,6 +63,21 @@ def test_the_file_tells_the_context_the_tools_and_the_size(tmp_path: Path) -> No
     facts = LlamaCppDriver().inspect(LaunchSpec(model="m", path=str(path), port=0))
     assert facts.capabilities == Capabilities(context_length=8192, tools=True)
     assert facts.memory == 100_000 + 8192 * KV_BYTES_PER_TOKEN
+
+
+@pytest.mark.parametrize(("number", "name"), [(15, "Q4_K_M"), (0, "F32"), (38, "MXFP4_MOE"), (1024, ""), (None, "")])
+def test_the_file_tells_its_quantisation(tmp_path: Path, number: int | None, name: str) -> None:
+    more = {} if number is None else {"general__file_type": number}
+    path = write_gguf(tmp_path / "m.gguf", **LLAMA, **more)
+    assert LlamaCppDriver().inspect(LaunchSpec(model="m", path=str(path), port=1)).quantization == name
+
+
+def test_the_file_types_are_those_of_the_gguf_package() -> None:
+    types = pytest.importorskip("gguf").LlamaFileType
+    known = {each.value: each.name.removeprefix("MOSTLY_").removeprefix("ALL_") for each in types}
+    assert {number: known[number] for number in FILE_TYPES if number in known} == {
+        number: name for number, name in FILE_TYPES.items() if number in known
+    }
 
 
 def test_a_configured_context_and_smaller_numbers_take_less(tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ _WORDS = {
 class ModelList:
     """Lists the fleet's models and their aliases, as far as the caller may use them.
 
-    ``models`` and ``aliases`` return the current configuration of both. ``since`` is the start of the gateway, in
-    seconds since the epoch.
+    ``models`` and ``aliases`` return the current configuration of both, ``quantizations`` that of each model whose
+    files tell. ``since`` is the start of the gateway, in seconds since the epoch.
     """
 
     def __init__(
@@ -36,11 +36,13 @@ class ModelList:
         admission: Admission,
         models: Callable[[], Mapping[str, ModelSettings]],
         aliases: Callable[[], Mapping[str, str]],
+        quantizations: Callable[[], Mapping[str, str]],
         since: int,
     ) -> None:
         self._admission = admission
         self._models = models
         self._aliases = aliases
+        self._quantizations = quantizations
         self._since = since
 
     @property
@@ -78,6 +80,8 @@ class ModelList:
         if (settings := self._models().get(name)) is not None:
             texts = {"name": settings.name, "description": settings.description}
             card |= {key: text for key, text in texts.items() if text}
+        if (quantization := self._quantizations().get(candidates[0].model)) is not None:
+            card["quantization"] = quantization
         return card | {"max_model_len": max(lengths)} if lengths else card
 
 

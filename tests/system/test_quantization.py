@@ -1,0 +1,40 @@
+"""What the file of a model tells is shown before its engine runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from click.testing import CliRunner
+
+from enginehouse.cli.models import models
+from enginehouse.testing.gateway import RunningGateway
+from tests.support.gguf_header import write_gguf
+from tests.support.plain_httpx import get
+
+CONFIG = """
+[routing.aliases]
+other = "quantised"
+
+[models.quantised]
+driver = "llamacpp"
+path = "{folder}/a.gguf"
+
+[models.untold]
+driver = "llamacpp"
+path = "{folder}/b.gguf"
+"""
+
+
+def test_a_models_quantisation_is_listed(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "a.gguf", general__architecture="llama", general__file_type=15)
+    write_gguf(tmp_path / "b.gguf", general__architecture="llama")
+    with RunningGateway(CONFIG.format(folder=tmp_path)) as gateway:
+        gateway.until(lambda _: "quantization" in get(f"{gateway.url}/v1/models/quantised").json())
+        listed = {card["id"]: card.get("quantization") for card in get(f"{gateway.url}/v1/models").json()["data"]}
+        shown = CliRunner().invoke(models, ["--url", gateway.url])
+        as_json = CliRunner().invoke(models, ["--url", gateway.url, "--json"])
+    assert listed == {"quantised": "Q4_K_M", "other": "Q4_K_M", "untold": None}
+    assert "Q4_K_M" in shown.output
+    cards = msgspec.json.decode(as_json.output)["data"]
+    assert {card["id"]: card.get("quantization") for card in cards} == listed
