@@ -260,6 +260,8 @@ def test_a_view_gives_the_strategy_its_figures(explain: Explain, route: Route, t
     assert (explanation["prefill"], explanation["chosen"]) == ("m@reads", "m@answers")
     assert [each["parts"] for each in explanation["candidates"]] == [{"load": 7}, {"decode_load": 0.25}]
     assert "m@reads reads the prompt" in route(*view, config=TWO_STAGES, request=request).output
-    assert "prefill" not in explain(config=TWO_STAGES, request=request)
+    without = explain(config=TWO_STAGES, request=request)
+    assert (without["prefill"], without["chosen"]) == ("m@reads", "m@answers"), "the roles are configured"
+    assert [each["parts"] for each in without["candidates"]] == [{}, {}]
     embeddings = explain(*view, "--path", "/v1/embeddings", config=TWO_STAGES, request={"model": "m", "input": "x"})
     assert (embeddings["chosen"], "prefill" in embeddings) == ("m@reads", False)
