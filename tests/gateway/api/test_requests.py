@@ -56,7 +56,7 @@ def check(door: FakeDoor, stream: bytes, read: Reading, cuts: list[int], patient
     """The door passes on nothing but what the oracle has read, and hangs up where that leaves something out."""
     whole = door.passes(stream, patient=patient)
     edges = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
-    cut = door.passes(*(stream[a:b] for a, b in pairwise(edges)), patient=patient)
+    cut = whole if len(edges) <= 2 else door.passes(*(stream[a:b] for a, b in pairwise(edges)), patient=patient)
     for passage in (whole, cut):
         assert len(passage.requests) <= len(read.requests) or read.refusal.startswith(ALIKE)
         assert all(agree(*pair) for pair in zip(passage.requests, read.requests, strict=False))
@@ -200,6 +200,7 @@ cuts = st.lists(st.integers(0, 400), max_size=4)
 @pytest.mark.parametrize("part", sorted(ODD))
 @pytest.mark.parametrize("framing", FRAMINGS)
 def test_no_oddity_makes_the_door_read_other_requests(door: FakeDoor, part: str, framing: str) -> None:
+    streams = set()  # many oddities have no place in many framings
     for odd in ODD[part]:
         for places in (1, 9):
             for chunked in (True, False):
@@ -208,8 +209,10 @@ def test_no_oddity_makes_the_door_read_other_requests(door: FakeDoor, part: str,
                 def form(asked: str, odd: bytes = odd, left: list[str] = left) -> bytes:
                     return odd if asked in left and left.pop() else PLAINLY[asked]
 
-                stream = compose(form, framing, b"/v1/completions", b"0\r\n\r\n" + NEXT, 5, chunked) + PLAIN
-                check(door, stream, read_requests(stream), [], patient=False)
+                body = b"0\r\n\r\n" + NEXT
+                streams.add(compose(form, framing, b"/v1/completions", body, 5, chunked) + PLAIN)
+    for stream in streams:
+        check(door, stream, read_requests(stream), [], patient=False)
 
 
 @profile
