@@ -8,6 +8,7 @@ import gc
 import pytest
 
 from enginehouse.api.doors.fast.connection import FastDoor
+from tests.support.living import living
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
 from tests.support.stream_events import DONE, event
@@ -215,25 +216,20 @@ async def test_a_query_does_not_change_the_endpoint(house: OpenGateway, engine: 
     assert served.calls[0].request_line.startswith(b"POST /v1/chat/completions")
 
 
-def fast_doors() -> int:
-    """Count the connections in memory. Weak references to them crash: mypyc releases what it does not own."""
-    return sum(type(each) is FastDoor for each in gc.get_objects())
-
-
 async def test_a_closed_connection_does_not_wait_for_the_garbage_collector(
     house: OpenGateway, engine: StartEngine, only_fast: None
 ) -> None:
     gc.collect()
     gc.disable()
     try:
-        before = fast_doors()
+        before = living(FastDoor)
         gateway = await house(await engine())
         client = await gateway.client()
         assert (await client.ask(gateway.post())).status == 200
-        assert fast_doors() == before + 1
+        assert living(FastDoor) == before + 1
         client.close()
         await gateway.disconnected()
-        await gateway.until(lambda: fast_doors() == before)
+        await gateway.until(lambda: living(FastDoor) == before)
     finally:
         gc.enable()
 

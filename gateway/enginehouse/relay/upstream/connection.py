@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from time import monotonic
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import httptools
 
@@ -199,7 +199,7 @@ class Connection:
                 self._deliver()
             else:
                 self._break(str(exc) if exc else "connection closed")
-        del self._parser  # otherwise the cycle of the two waits for the garbage collector
+        self._parser = cast(Any, None)  # otherwise the cycle of the two waits for the garbage collector
 
     def _break(self, why: str) -> None:
         receiver, self._receiver = self._receiver, None
