@@ -27,7 +27,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def refusal(tmp_path: Path) -> Refusal:
+def refusal(tmp_path: Path, restored_logs: None) -> Refusal:
     """What ``check`` and ``serve`` say of a configuration that both refuse."""
 
     def refused_by_both(text: str) -> tuple[EnginehouseError, EnginehouseError]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Literal
 
 import pytest
@@ -15,20 +15,15 @@ Configure = Callable[..., GatewayLog]
 
 
 @pytest.fixture
-def configure() -> Iterator[Configure]:
+def configure(restored_logs: None) -> Configure:
     """``configure_logs``, undone afterwards."""
-    root = logging.getLogger()
-    level, handlers = root.level, root.handlers[:]
 
     def configured(
         log_format: Literal["text", "json"] = "text", log_level: Literal["info", "warning"] = "info"
     ) -> GatewayLog:
-        root.handlers = []  # so that those of pytest are not closed
         return configure_logs(TelemetrySettings(log_format=log_format, log_level=log_level))
 
-    yield configured
-    root.setLevel(level)
-    root.handlers = handlers
+    return configured
 
 
 def test_what_goes_to_standard_error_is_kept_as_well(configure: Configure, capsys: pytest.CaptureFixture[str]) -> None:
