@@ -17,13 +17,13 @@ def leftovers(gateway: Gateway) -> Iterator[str]:
     for host in {id(queue): queue for queue in gateway.engines.queues.values()}.values():
         for waiting in host.waiting():
             yield f"{waiting.ticket.id} waits at host {host.name}"
-        if host._holders:
-            yield f"host {host.name} holds {list(host._holders)}"
-        for replica, count in host._in_flight.items():
+        if held := [ticket.id for ticket in host._open]:
+            yield f"host {host.name} holds {held}"
+        for replica, count in host._granted._counts.items():
             if count:
                 yield f"{count} in flight at {replica}"
-    if held := gateway.admission.body_memory.held:
-        yield f"{held} bytes of bodies held"
+    if held_bytes := gateway.admission.body_memory.held:
+        yield f"{held_bytes} bytes of bodies held"
     for holder in gateway.admission.keyring._holders.values():
         if holder._running:
             yield f"{holder._running} requests of key {holder.name}"

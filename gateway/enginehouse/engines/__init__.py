@@ -9,6 +9,8 @@
     load_request        a load that an operator asks for
     engine_pool         the managed engines of one host, started and stopped by its queue
     supervisor          one of them: its start, its sleep and its end
+    make_supervisor     makes it
+    readiness           waits until its engine can take requests
     start_errors        the errors of an engine that does not start
     out_of_memory       whether it lacked memory
     back_off            the pause after failures

@@ -13,12 +13,12 @@ from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines.adoption import adopt
 from enginehouse.engines.footprints import Footprints
 from enginehouse.engines.gpus.host_gpus import HostGpus
+from enginehouse.engines.make_supervisor import make_supervisor
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.memory_meter import MemoryMeter
 from enginehouse.engines.pauses import Pauses
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.recording_launcher import RecordingLauncher
-from enginehouse.engines.remote.remote_server import RemoteLauncher
 from enginehouse.engines.state_file import EngineRecord, StateFile
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.drivers import EngineClient
@@ -36,10 +36,9 @@ class EnginePool(EngineControl):
     """Starts and stops the engines of one host, by replica.
 
     ``on_state`` gets every new state of a replica. ``on_exited`` follows when a replica is no longer ready without a
-    call of ``stop``. ``measured`` and ``reported`` are live: the most bytes measured for
-    each replica, and how many requests its engine says that it serves at once. ``connect`` makes a client from a
-    backend's name and its address. ``gpus``: those that the engines may use. ``asleep`` is live too: the bytes that
-    each sleeping engine has kept.
+    call of ``stop``. ``connect`` makes a client from a backend's name and its address. ``gpus``: those that the engines
+    may use. These are live: ``measured``, the most bytes measured for each replica; ``asleep``, the bytes that each
+    sleeping engine has kept; ``reported``, how many requests each engine says that it serves at once.
 
     ``open`` and ``close`` frame the life of a pool. ``put``, ``retire`` and ``remove`` change its replicas meanwhile.
     """
@@ -111,13 +110,16 @@ class EnginePool(EngineControl):
         ``relaunch``: a running engine does not fit the settings, and the caller retires it. ``after``: the retirement
         of another engine of the same name, which must end before this one starts.
         """
-        supervisor = self.supervisors.get(replica)
-        if supervisor is None:
+        is_new = replica not in self.supervisors
+        if is_new:
             self._states[replica] = ReplicaState.STOPPED
-            self.supervisors[replica] = self._supervisor(replica, managed)
+            connect, on_state = partial(self._connect, managed.backend), partial(self._note_state, replica)
+            self.supervisors[replica] = make_supervisor(
+                replica, managed, self._launcher, self._ports, connect, on_state
+            )
         else:
-            supervisor.reconfigure(managed.model, managed.driver, managed.rules)
-        if supervisor is None or relaunch:
+            self.supervisors[replica].reconfigure(managed.model, managed.driver, managed.rules)
+        if is_new or relaunch:
             self._pauses.reset(replica)
             self._versions[replica] = self._versions.get(replica, 0) + 1
             self._meter.reset(replica)
@@ -243,24 +245,11 @@ class EnginePool(EngineControl):
             await self._meter.measure_asleep(replica, supervisor)
         self._on_exited(replica)
 
-    def _supervisor(self, replica: str, managed: ManagedReplica) -> Supervisor:
-        return Supervisor(
-            managed.backend if managed.server is None else replica,
-            managed.model_name,
-            managed.model,
-            driver=managed.driver,
-            launcher=_launcher_of(managed) or self._launcher,
-            ports=self._ports,
-            connect=partial(self._connect, managed.backend),
-            on_state=partial(self._note_state, replica),
-            rules=managed.rules,
-            elsewhere=managed.server is not None,
-        )
-
     def _note_state(self, replica: str, state: ReplicaState) -> None:
         self._pauses.note(replica, state)
         before, was_retired = self._states[replica], replica in self._retired
-        self._note_sleep(self.supervisors[replica], state)
+        supervisor = self.supervisors[replica]
+        self._state_file.sleepers.follow(supervisor.name, state, may_sleep=supervisor.may_sleep)
         if state is not ReplicaState.SLEEPING:
             self._meter.woken(replica)
         if state in AT_REST:
@@ -273,12 +262,6 @@ class EnginePool(EngineControl):
         was_up = before in (ReplicaState.READY, ReplicaState.SLEEPING)
         if (state in AT_REST and was_up) or (state is ReplicaState.FAILED and was_retired):
             self._on_exited(replica)
-
-    def _note_sleep(self, supervisor: Supervisor, state: ReplicaState) -> None:
-        if state is ReplicaState.READY or state in AT_REST:
-            self._state_file.sleepers.note(supervisor.name, asleep=False)
-        elif state is ReplicaState.STOPPING and supervisor.may_sleep:  # it is asked next
-            self._state_file.sleepers.note(supervisor.name, asleep=True)
 
     def _running(self) -> Sequence[str]:
         return [replica for replica, state in self._states.items() if state not in AT_REST]
@@ -315,9 +298,3 @@ class EnginePool(EngineControl):
         except EnginehouseError:  # the supervisor has logged it
             if supervisor.state is ReplicaState.FAILED:
                 self._on_exited(replica)
-
-
-def _launcher_of(managed: ManagedReplica) -> Launcher | None:
-    """What loads a model on a server elsewhere; ``None`` for a model that is launched."""
-    server, model = managed.server, managed.model
-    return RemoteLauncher(server, managed.model_name, model.start_timeout) if server is not None else None

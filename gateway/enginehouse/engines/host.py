@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection, Mapping, Sequence
 
 from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, ReplicaLost, RequestError
@@ -33,8 +32,6 @@ from enginehouse.relay.continuation.drains import Drains
 from enginehouse.scheduling.collaborators import QueueListener
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.plugin_times import SampledCall
-
-_log = logging.getLogger(__name__)
 
 
 class Host(QueueListener):
@@ -109,10 +106,8 @@ class Host(QueueListener):
 
     def running(self) -> Sequence[RunningEngine]:
         """The engines that are not at rest."""
-        return [
-            RunningEngine(self.replicas[replica].model_name, self.replicas[replica].backend, state)
-            for replica, state in self.queue.running().items()
-        ]
+        states = self.queue.running().items()
+        return [self.replicas[replica].running(state) for replica, state in states]
 
     def quantizations(self) -> Mapping[str, str]:
         """How the weights of its models are quantised, where their files tell."""
@@ -134,13 +129,6 @@ class Host(QueueListener):
     async def load(self, replica: str) -> None:
         """Load a replica in its turn and wait until it is ready. Raises ``RequestError`` if that fails."""
         await load(self.queue, replica)
-
-    async def preload(self, replica: str) -> None:
-        """``load``, with a failure logged instead of raised."""
-        try:
-            await self.load(replica)
-        except RequestError as error:
-            _log.warning("%s could not be preloaded: %s", replica, error)
 
     async def unload(self, replicas: Sequence[str], force: bool) -> None:
         """Refuse the requests that wait for ``replicas`` of a model, stop these, and wait until they have stopped.
@@ -251,19 +239,20 @@ class Host(QueueListener):
     async def _retire_and_remove(self, replica: str, within: float) -> None:
         await self.queue.retire(replica, within)
         if self.replicas.retiring.get(replica) is asyncio.current_task():  # else the configuration has restored it
-            self.replicas.remove(replica)
-            self.pool.remove(replica)
-            self._publisher.remove(replica)
+            self._remove(replica)
             self._rules.note_removed(self._context)
+
+    def _remove(self, replica: str) -> None:
+        self.replicas.remove(replica)
+        self.pool.remove(replica)
+        self._publisher.remove(replica)
 
     def _remove_unlisted(self, listed: Collection[str]) -> None:
         """Remove the kept replicas that servers list no more, unless their models are still loaded."""
         states = self.pool.states()
         for replica in [each for each in self.replicas.kept() if each not in listed and states[each] in AT_REST]:
             self.queue.reject([replica], self._removed_error)
-            self.pool.remove(replica)
-            self._publisher.remove(replica)
-            self.replicas.remove(replica)
+            self._remove(replica)
 
     def _removed_error(self, replica: str) -> RequestError:
         model = self.replicas[replica].model_name
@@ -300,12 +289,7 @@ class Host(QueueListener):
         self._publisher.state(replica, state)
 
     def _read_files(self) -> None:
-        kept = self.replicas.kept()
-        self._files.keep(kept)
-        for replica, managed in kept.items():
-            self._files.put(replica, managed)
-        for replica, memory in self._servers.estimates().items():
-            self._files.suggest(replica, memory)
+        self._files.follow(self.replicas.kept(), self._servers.estimates())
 
     def _note_facts(self, replica: str, facts: ModelFacts) -> None:
         managed = self.replicas[replica]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 
-from enginehouse.domain.errors import ReplicaLost
+from enginehouse.domain.errors import ReplicaLost, RequestError
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Ticket
 from enginehouse.scheduling.host_queue import HostQueue
 
+_log = logging.getLogger(__name__)
 _ids = itertools.count(1)
 
 
@@ -37,6 +39,14 @@ async def _load(queue: HostQueue, replica: str) -> None:
             queue.served(replica)
         else:
             queue.cancel(ticket)
+
+
+async def preload(queue: HostQueue, replica: str) -> None:
+    """``load``, with a failure logged instead of raised."""
+    try:
+        await load(queue, replica)
+    except RequestError as error:
+        _log.warning("%s could not be preloaded: %s", replica, error)
 
 
 class _LoadRequest:

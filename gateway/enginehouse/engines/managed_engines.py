@@ -16,6 +16,7 @@ from enginehouse.domain.ticket import Ticket
 from enginehouse.engines.host import Host
 from enginehouse.engines.host_change import HostChange
 from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.load_request import preload
 from enginehouse.engines.managed_replica import RunningEngine
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
@@ -73,7 +74,7 @@ class ManagedEngines:
         preloaded = host.discover(backend, served)
         self._list_queues()
         for replica in preloaded:
-            self._tasks.start(host.preload(replica))
+            self._tasks.start(preload(host.queue, replica))
 
     async def open(self) -> None:
         """Take over the engines that an earlier gateway left running, then begin to preload models."""
@@ -241,7 +242,7 @@ class ManagedEngines:
         for model in models:
             if (settings := self._context.config.models.get(model)) is not None and settings.preload:
                 for replica in self._of(model).replicas.of_model(model):
-                    self._tasks.start(self._of(model).preload(replica))
+                    self._tasks.start(preload(self._of(model).queue, replica))
 
     async def _keep_sweeping(self) -> None:
         while True:

@@ -26,6 +26,10 @@ class ManagedReplica(NamedTuple):
     rules: LaunchRules = NO_RULES
     server: RemoteServer | None = None
 
+    def running(self, state: ReplicaState) -> RunningEngine:
+        """Its engine in ``state``, as ``/running`` shows it."""
+        return RunningEngine(self.model_name, self.backend, state)
+
 
 class RunningEngine(msgspec.Struct, frozen=True):
     """An engine that is not at rest, as ``/running`` shows it."""

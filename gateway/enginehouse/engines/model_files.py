@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.engines.launch_line import launch_spec
@@ -29,6 +29,18 @@ class ModelFiles:
         self._one_at_a_time = asyncio.Lock()
         self._tasks = BackgroundTasks()
 
+    def follow(self, replicas: Mapping[str, ManagedReplica], estimates: Mapping[str, int | None]) -> None:
+        """Read the files of new and changed ones among ``replicas``, and drop the facts of all others.
+
+        ``estimates``: the bytes that servers elsewhere expect some of them to take.
+        """
+        self.keep(replicas)
+        for replica, managed in replicas.items():
+            self.put(replica, managed)
+        for replica, memory in estimates.items():
+            if memory:
+                self.estimated[replica] = memory
+
     def put(self, replica: str, managed: ManagedReplica) -> None:
         """Read the files of a new replica, or of one whose settings have changed."""
         if self._wanted.get(replica) != managed:
@@ -38,11 +50,6 @@ class ModelFiles:
             if managed.model.command:  # only its author knows what it loads
                 return
             self._tasks.start(self._read(replica, managed))
-
-    def suggest(self, replica: str, memory: int | None) -> None:
-        """Use the estimate of a server elsewhere."""
-        if memory:
-            self.estimated[replica] = memory
 
     def keep(self, replicas: Collection[str]) -> None:
         """Drop the facts of all other replicas."""

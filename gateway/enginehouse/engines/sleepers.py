@@ -7,6 +7,8 @@ from pathlib import Path
 
 import msgspec
 
+from enginehouse.domain.replica import AT_REST, ReplicaState
+
 _log = logging.getLogger(__name__)
 
 
@@ -22,6 +24,13 @@ class Sleepers:
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
+
+    def follow(self, name: str, state: ReplicaState, *, may_sleep: bool) -> None:
+        """Note that the engine ``name`` has the new ``state``. One that stops and may sleep is asked to sleep next."""
+        if state is ReplicaState.READY or state in AT_REST:
+            self.note(name, asleep=False)
+        elif state is ReplicaState.STOPPING and may_sleep:
+            self.note(name, asleep=True)
 
     def note(self, name: str, *, asleep: bool) -> None:
         """Keep whether the engine ``name`` may be asleep."""

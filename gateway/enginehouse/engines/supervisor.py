@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from enginehouse.aio.timeouts import run_within
 from enginehouse.config.schema import ModelSettings
@@ -14,18 +14,13 @@ from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.launch_rules import NO_RULES, LaunchRules
 from enginehouse.engines.model_driver import ModelDriver
 from enginehouse.engines.ports import Ports
+from enginehouse.engines.readiness import EngineRun, until_healthy
 from enginehouse.engines.start_errors import StartErrors, how_it_ended
 from enginehouse.interfaces.drivers import Driver, EngineClient
 from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
 from enginehouse.telemetry.log_ring import LogRing
 
 _log = logging.getLogger(__name__)
-
-
-class _Engine(NamedTuple):
-    process: EngineProcess
-    port: int
-    first_line: int
 
 
 class Supervisor:
@@ -64,7 +59,7 @@ class Supervisor:
         self._ports = ports
         self._on_state = on_state
         self._starting: asyncio.Task[None] | None = None
-        self._engine: _Engine | None = None
+        self._engine: EngineRun | None = None
         self._watching: asyncio.Task[None] | None = None
         self._endings: set[asyncio.Future[None]] = set()
 
@@ -94,7 +89,7 @@ class Supervisor:
     async def adopt(self, process: EngineProcess, port: int, *, asleep: bool = False) -> None:
         """Take over an engine of an earlier gateway, instead of ``start``. Wake it if it may be ``asleep``."""
         self._ports.claim(port)
-        self._engine = engine = _Engine(process, port, self.log.written)
+        self._engine = engine = EngineRun(process, port, self.log.written)
         await self._bring_up(self._take_over(engine, asleep))
 
     async def stop(self, timeout: float | None = None) -> None:
@@ -200,23 +195,23 @@ class Supervisor:
             raise
         await self._until_ready(engine, deadline)
 
-    async def _launched(self, line: LaunchLine, first_line: int) -> _Engine:
+    async def _launched(self, line: LaunchLine, first_line: int) -> EngineRun:
         """Launch and set ``_engine`` in one step, so that a cancelled start finds the engine and ends it."""
         attempt = self._starting
         process = await self._launcher.launch(self.name, line, self.log)
-        engine = _Engine(process, line.port, first_line)
+        engine = EngineRun(process, line.port, first_line)
         if self._starting is not attempt:  # the start was cancelled, and the launcher resisted that
             await process.stop(self._model.stop_timeout)
         else:
             self._engine = engine
         return engine
 
-    async def _take_over(self, engine: _Engine, asleep: bool) -> None:
+    async def _take_over(self, engine: EngineRun, asleep: bool) -> None:
         if asleep:
             await self._driver.wake(engine.process.address, engine.port)
         await self._until_ready(engine, self._deadline())
 
-    async def _wake(self, engine: _Engine) -> None:
+    async def _wake(self, engine: EngineRun) -> None:
         deadline = self._deadline()
         if await self._driver.wake(engine.process.address, engine.port):
             await self._until_ready(engine, deadline)
@@ -224,9 +219,9 @@ class Supervisor:
             await self._ending(self._end(engine))
             await self._launch()
 
-    async def _until_ready(self, engine: _Engine, deadline: float) -> None:
+    async def _until_ready(self, engine: EngineRun, deadline: float) -> None:
         try:
-            await self._until_healthy(engine, deadline)
+            await until_healthy(engine, self._driver, self._errors, deadline, self._note)
         except BaseException as error:
             await self._ending(self._end(engine))
             if isinstance(error, TimeoutError):
@@ -237,28 +232,12 @@ class Supervisor:
         self._watching = asyncio.create_task(self._watch(engine))
         self._become(ReplicaState.READY)
 
-    async def _until_healthy(self, engine: _Engine, deadline: float) -> None:
-        """Raises ``LoadFailed`` if the engine exits first, and ``TimeoutError`` at the deadline."""
-        healthy = asyncio.ensure_future(self._driver.until_healthy(engine.process.address, self._note))
-        exited = asyncio.ensure_future(engine.process.exited())
-        try:
-            left = max(0.0, deadline - asyncio.get_running_loop().time())
-            await asyncio.wait({healthy, exited}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if exited.done():
-                raise self._errors.exited_early(exited.result(), engine.first_line)
-            if not healthy.done():
-                raise TimeoutError
-            healthy.result()
-        finally:
-            healthy.cancel()
-            exited.cancel()
-
     def _note(self, problem: str) -> None:
         self.problem = problem
 
     # --- end
 
-    async def _watch(self, engine: _Engine) -> None:
+    async def _watch(self, engine: EngineRun) -> None:
         status = await engine.process.exited()
         if self._engine is engine and self.state in (ReplicaState.READY, ReplicaState.SLEEPING):
             self._clear(engine)
@@ -275,7 +254,7 @@ class Supervisor:
         task.add_done_callback(self._endings.discard)
         return asyncio.shield(task)
 
-    async def _end(self, engine: _Engine, timeout: float | None = None) -> None:
+    async def _end(self, engine: EngineRun, timeout: float | None = None) -> None:
         try:
             await engine.process.stop(self._model.stop_timeout if timeout is None else timeout)
         except PluginFailed as error:
@@ -286,13 +265,13 @@ class Supervisor:
                 if self._starting is None:
                     self._become(ReplicaState.STOPPED)
 
-    async def _sleep_or_end(self, engine: _Engine, wanted: bool) -> None:
+    async def _sleep_or_end(self, engine: EngineRun, wanted: bool) -> None:
         if not (wanted and await self._driver.sleep(engine.process.address, engine.port)):
             await self._end(engine)
         elif self._engine is engine and len(self._endings) == 1:  # else a stop is in progress too
             self._become(ReplicaState.SLEEPING)
 
-    def _clear(self, engine: _Engine) -> None:
+    def _clear(self, engine: EngineRun) -> None:
         self._engine = None
         self._ports.give_back(engine.port)
         self.log.finish()

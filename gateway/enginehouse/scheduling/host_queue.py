@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import ClassVar
 
@@ -18,6 +17,8 @@ from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits, Waiti
 from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.scheduling.collaborators import EngineControl, QueueListener, TicketHolder
 from enginehouse.scheduling.engine_exits import EngineExits
+from enginehouse.scheduling.granted_requests import GrantedRequests
+from enginehouse.scheduling.open_tickets import OpenTickets
 from enginehouse.scheduling.swap_tasks import SwapTasks
 from enginehouse.telemetry.plugin_failures import log_plugin_failure, plugin_failed
 from enginehouse.telemetry.plugin_times import SampledCall
@@ -52,8 +53,8 @@ class HostQueue:
         self._queue_timeout = 0.0
         self._engines = engines
         self._listener = listener
-        self._holders: dict[str, TicketHolder] = {}
-        self._tickets: dict[str, Ticket] = {}
+        self._open = OpenTickets()
+        self._granted = GrantedRequests()
         self._events: deque[Callable[[], None]] = deque()
         self._handling = False
         self._swaps = SwapTasks(engines, self._swap_ended)
@@ -61,8 +62,6 @@ class HostQueue:
         self._stops: dict[str, asyncio.Task[None]] = {}
         self._exits = EngineExits()
         self._doubts: set[asyncio.Task[None]] = set()
-        self._in_flight: Counter[str] = Counter()
-        self._idle: dict[str, asyncio.Event] = {}
         self._retirements: dict[str, asyncio.Task[None]] = {}
         self._unloaded: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -91,22 +90,20 @@ class HostQueue:
 
     def submit(self, ticket: Ticket, holder: TicketHolder) -> None:
         """Ask for a replica. ``holder`` gets the answer, possibly before this returns."""
-        self._holders[ticket.id] = holder
-        self._tickets[ticket.id] = ticket
+        self._open.add(ticket, holder)
         self._handle(lambda: self._on_request(ticket))
 
     def cancel(self, ticket: Ticket) -> None:
         """Withdraw a waiting ticket; its holder gets no answer."""
-        if self._take(ticket) is not None:
+        if self._open.take(ticket) is not None:
             self._handle(lambda: self._scheduler.on_cancel(ticket))
 
     def served(self, replica: str) -> None:
         """Report that a granted request has ended."""
-        self._in_flight[replica] -= 1
+        self._granted.end(replica)
         self._listener.served(replica)
         self._handle(lambda: self._scheduler.on_serve_done(replica))
-        if not self._in_flight[replica] and (idle := self._idle.pop(replica, None)) is not None:
-            idle.set()
+        self._granted.wake_drain(replica)
 
     def connection_lost(self, replica: str, generation: int) -> None:
         """Report that an engine broke a granted request off. Its place stays taken until the reason is known."""
@@ -170,8 +167,8 @@ class HostQueue:
 
     def reject(self, replicas: Collection[str], error: Callable[[str], RequestError]) -> None:
         """Refuse the requests that wait for ``replicas``. The scheduler sees their tickets cancelled."""
-        for ticket in list(self._tickets.values()):
-            if ticket.replica in replicas and (holder := self._take(ticket)) is not None:
+        for ticket in self._open:
+            if ticket.replica in replicas and (holder := self._open.take(ticket)) is not None:
                 self._handle(partial(self._scheduler.on_cancel, ticket))
                 holder.refused(error(ticket.replica))
 
@@ -186,7 +183,7 @@ class HostQueue:
     async def close(self, error: Exception) -> None:
         """Refuse the waiting requests and cancel every load."""
         self._handle(lambda: self._scheduler.on_shutdown(error))
-        for ticket in list(self._tickets.values()):  # those that the scheduler did not refuse
+        for ticket in self._open:  # those that the scheduler did not refuse
             self.refuse(ticket, error)
         if self._timer is not None:
             self._timer.cancel()
@@ -212,17 +209,17 @@ class HostQueue:
         self._swaps.cancel(swap)
 
     def grant(self, ticket: Ticket) -> bool:
-        holder = self._take(ticket)
+        holder = self._open.take(ticket)
         if holder is None:
             return False
-        self._in_flight[ticket.replica] += 1  # first, because the request may end within the call
+        self._granted.begin(ticket.replica)  # first, because the request may end within the call
         granted = holder.granted()
         if not granted:
-            self._in_flight[ticket.replica] -= 1
+            self._granted.end(ticket.replica)
         return granted
 
     def refuse(self, ticket: Ticket, error: Exception) -> None:
-        if (holder := self._take(ticket)) is not None:
+        if (holder := self._open.take(ticket)) is not None:
             holder.refused(error)
 
     def stop(self, replicas: Sequence[str], timeout: float | None) -> None:
@@ -232,7 +229,7 @@ class HostQueue:
 
     def vacate(self, replicas: Sequence[str]) -> None:
         for replica in replicas:
-            if self._in_flight[replica]:
+            if self._granted.of(replica):
                 self._listener.vacate(replica)
 
     def now(self) -> float:
@@ -254,7 +251,7 @@ class HostQueue:
         finally:
             self._handling = False
         self._listener.queue_changed()
-        if self._timer is None and self._holders:
+        if self._timer is None and self._open:
             self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
 
     def _tick(self) -> None:
@@ -262,11 +259,6 @@ class HostQueue:
         self._handle(lambda: self.sampled.call(self.now()))
         if self._queue_timeout:
             self._refuse_forgotten(self.now() - self._queue_timeout - _FORGOTTEN_AFTER_S)
-
-    def _take(self, ticket: Ticket) -> TicketHolder | None:
-        """Drop the ticket. Returns its holder, if it still waits."""
-        self._tickets.pop(ticket.id, None)
-        return self._holders.pop(ticket.id, None)
 
     def _on_request(self, ticket: Ticket) -> None:
         try:
@@ -285,7 +277,7 @@ class HostQueue:
 
     def _refuse_forgotten(self, before: float) -> None:
         """Refuse the tickets from ``before`` this time, which the scheduler has kept past ``queue_timeout``."""
-        for ticket in [ticket for ticket in self._tickets.values() if ticket.arrived < before]:
+        for ticket in [ticket for ticket in self._open if ticket.arrived < before]:
             text = f"'{ticket.replica}' was not available within scheduling.queue_timeout ({self._queue_timeout:g} s)"
             log_plugin_failure(self._plugin, f"kept a request past scheduling.queue_timeout on host '{self.name}'")
             self.refuse(ticket, QueueTimeout(text))
@@ -308,10 +300,7 @@ class HostQueue:
             self._handle(lambda: self._scheduler.on_stopped(replica))
 
     async def _retire(self, replica: str, within: float) -> None:
-        if self._in_flight[replica]:
-            idle = self._idle.setdefault(replica, asyncio.Event())
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(idle.wait(), within)
+        await self._granted.drain(replica, within)
         if replica in self._retirements:  # else it was stopped already, and another engine may run in its place
             self.stop([replica], None)
         if (stopping := self._stops.get(replica)) is not None:

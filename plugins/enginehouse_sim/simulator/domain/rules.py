@@ -20,9 +20,9 @@ class SchedulingRules(msgspec.Struct, frozen=True, kw_only=True):
     ``stop_before_length``: a stop token that is also the last allowed token finishes its request with ``stop``, and
     ``min_tokens`` is left to the sampler, which does not sample stop tokens before. ``reuse_uncached_first``: blocks
     without findable content are handed out before all others, the last freed first. ``threshold_when_alone``: the
-    long-prefill threshold also limits a request while no other one waits. ``overtake_unchunked``: without chunked
-    prefill, shorter prompts overtake one that exceeds the rest of the budget. ``lookahead_at_admission``: a request
-    gets room for drafts when it is admitted, not only when it runs. ``pad_first_decode``: a request whose only missing token is
+    long-prefill threshold also limits a request that is alone. ``overtake_unchunked``: without chunked prefill,
+    shorter prompts overtake one that exceeds the rest of the budget. ``lookahead_at_admission``: a request gets room
+    for drafts when it is admitted, not only when it runs. ``pad_first_decode``: a request whose only missing token is
     its next one gets a full set of drafts at once, which are all rejected, so that all decodes of a step have equal
     lengths. ``release_images_after_step``: encodings are released when the step that used them is over, not when it is
     planned. ``async_by_default``: ``async_scheduling`` is on unless it is switched off.
