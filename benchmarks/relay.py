@@ -36,7 +36,7 @@ from enginehouse.bench.clients import Question, read_streams
 from enginehouse.bench.contenders import pinned, taking_turns, turn
 from enginehouse.bench.rounds import (
     Comparison,
-    Figures,
+    ContenderFigures,
     Workload,
     WorkloadReport,
     middle_and_tail,
@@ -61,13 +61,13 @@ done = function(summary, latency, requests)
 end
 """
 _PRINTED = re.compile(r"requests (\d+) errors (\d+) p50 (\d+) p99 (\d+) took (\d+)")
-Measure = Callable[[Measured], Figures]
+Measure = Callable[[Measured], ContenderFigures]
 
 
 def wrk(connections: int, unique: bool, seconds: int, folder: Path) -> Measure:
     """Ask over so many connections for ``seconds``."""
 
-    def measure(measured: Measured) -> Figures:
+    def measure(measured: Measured) -> ContenderFigures:
         contender, headers = measured
         script = folder / "ask.lua"
         lines = ", ".join(f'["{name}"] = "{value}"' for name, value in headers.items())
@@ -80,7 +80,7 @@ def wrk(connections: int, unique: bool, seconds: int, folder: Path) -> Measure:
         if found is None or int(found[2]) or not int(found[1]):
             raise GatewayError(printed)
         requests, _, p50, p99, took = (int(part) for part in found.groups())
-        return Figures.of(requests, took / 1e6, (p50 / 1e6, p99 / 1e6), before, after)
+        return ContenderFigures.of(requests, took / 1e6, (p50 / 1e6, p99 / 1e6), before, after)
 
     return measure
 
@@ -88,17 +88,17 @@ def wrk(connections: int, unique: bool, seconds: int, folder: Path) -> Measure:
 def streams(count: int) -> Measure:
     """Read so many streams at once."""
 
-    def measure(measured: Measured) -> Figures:
+    def measure(measured: Measured) -> ContenderFigures:
         contender, headers = measured
         before = contender.cpu_time()
         seen = asyncio.run(read_streams(contender.url, Question("bench", headers=headers), count))
         after = contender.cpu_time()
-        return Figures.of(seen.chunks, seen.took, middle_and_tail(seen.waits), before, after)
+        return ContenderFigures.of(seen.chunks, seen.took, middle_and_tail(seen.waits), before, after)
 
     return measure
 
 
-Seen = dict[Workload, dict[str, list[Figures]]]
+Seen = dict[Workload, dict[str, list[ContenderFigures]]]
 """The figures of each round, by contender."""
 
 

@@ -33,7 +33,7 @@ class Workload(msgspec.Struct, frozen=True):
         return run(ask(contender.url, question, self.size, self.seconds))
 
 
-class Figures(msgspec.Struct, frozen=True):
+class ContenderFigures(msgspec.Struct, frozen=True):
     """One contender under one workload; times are in µs.
 
     ``per_s``: answers, or chunks of streams. ``p50_us`` and ``p99_us``: until an answer was whole, or a stream began.
@@ -50,7 +50,7 @@ class Figures(msgspec.Struct, frozen=True):
     @classmethod
     def of(
         cls, done: int, took: float, waits: tuple[float, float], before: CpuTime | None, after: CpuTime | None
-    ) -> Figures:
+    ) -> ContenderFigures:
         """The figures of so many answers or chunks. ``waits``: their median and 99th percentile, in seconds."""
         p50, p99 = waits
         if before is None or after is None:
@@ -85,7 +85,7 @@ class WorkloadReport(msgspec.Struct, frozen=True):
 
     kind: str
     size: int
-    figures: Mapping[str, Figures]
+    figures: Mapping[str, ContenderFigures]
     against: Mapping[str, Comparison]
 
 
@@ -103,7 +103,7 @@ def measure(
     reports = []
     with taking_turns(contenders):
         for workload in workloads:
-            seen: dict[str, list[Figures]] = {contender.name: [] for contender in contenders}
+            seen: dict[str, list[ContenderFigures]] = {contender.name: [] for contender in contenders}
             for _ in range(rounds):
                 for contender in contenders:
                     with turn(contender):
@@ -119,12 +119,12 @@ def warm_up(contender: Contender, question: Question) -> None:
     Workload("requests", 1, _WARM_UP_S).carry_out(contender, question)
 
 
-def _figures(workload: Workload, contender: Contender, question: Question) -> Figures:
+def _figures(workload: Workload, contender: Contender, question: Question) -> ContenderFigures:
     before = contender.cpu_time()
     seen = workload.carry_out(contender, question)
     after = contender.cpu_time()
     done = seen.chunks if workload.kind == "streams" else len(seen.waits)
-    return Figures.of(done, seen.took, middle_and_tail(seen.waits), before, after)
+    return ContenderFigures.of(done, seen.took, middle_and_tail(seen.waits), before, after)
 
 
 def middle_and_tail(waits: Sequence[float]) -> tuple[float, float]:
@@ -133,7 +133,7 @@ def middle_and_tail(waits: Sequence[float]) -> tuple[float, float]:
     return p50, p99
 
 
-def report(workload: Workload, seen: Mapping[str, Sequence[Figures]]) -> WorkloadReport:
+def report(workload: Workload, seen: Mapping[str, Sequence[ContenderFigures]]) -> WorkloadReport:
     """The medians of each contender's rounds, and the first contender compared with each of the others."""
     (_, ours), *others = seen.items()
     medians = {name: _medians(figures) for name, figures in seen.items()}
@@ -141,8 +141,8 @@ def report(workload: Workload, seen: Mapping[str, Sequence[Figures]]) -> Workloa
     return WorkloadReport(workload.kind, workload.size, medians, against)
 
 
-def _medians(figures: Sequence[Figures]) -> Figures:
-    return Figures(
+def _medians(figures: Sequence[ContenderFigures]) -> ContenderFigures:
+    return ContenderFigures(
         statistics.median(each.per_s for each in figures),
         statistics.median(each.p50_us for each in figures),
         statistics.median(each.p99_us for each in figures),
@@ -156,7 +156,7 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def _comparison(rounds: Sequence[tuple[Figures, Figures]]) -> Comparison:
+def _comparison(rounds: Sequence[tuple[ContenderFigures, ContenderFigures]]) -> Comparison:
     cpu = [ours.cpu_us / theirs.cpu_us for ours, theirs in rounds if ours.cpu_us and theirs.cpu_us]
     return Comparison(
         Spread.of([ours.per_s / theirs.per_s for ours, theirs in rounds]),

@@ -17,7 +17,7 @@ from rich.table import Table
 from enginehouse.bench.clients import Question
 from enginehouse.bench.contenders import Contender, Cores, listener, own_engine, own_gateway, pinned
 from enginehouse.bench.engine import MODEL
-from enginehouse.bench.rounds import Comparison, Figures, Spread, Workload, WorkloadReport, measure
+from enginehouse.bench.rounds import Comparison, ContenderFigures, Spread, Workload, WorkloadReport, measure
 from enginehouse.config.units import parse_size
 
 OURS = "enginehouse"
@@ -147,7 +147,7 @@ def _table(report: WorkloadReport, memory: Mapping[str, float]) -> Table:
     return table
 
 
-def _cells(figures: Figures) -> list[str]:
+def _cells(figures: ContenderFigures) -> list[str]:
     cpu = "" if figures.cpu_us is None else f"{figures.cpu_us:.1f} ({figures.system_us:.1f})"
     return [f"{figures.per_s:,.0f}", f"{figures.p50_us:,.0f}", f"{figures.p99_us:,.0f}", cpu]
 

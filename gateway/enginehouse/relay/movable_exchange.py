@@ -111,7 +111,7 @@ class MovableExchange(LiveRequest):
         if not self._reply.paused:
             self.current_attempt().pause()
 
-    def let_go(self) -> None:
+    def read_on(self) -> None:
         self._held = False
         if not self._status and not self._reply.paused and self._dispatch.attempt is not None:
             self._dispatch.attempt.resume()

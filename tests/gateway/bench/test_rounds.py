@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse.bench.rounds import Figures, Spread, Workload, report
+from enginehouse.bench.rounds import ContenderFigures, Spread, Workload, report
 
 CLIENTS = Workload("requests", 32, 1.0)
-OURS = [Figures(200, 50, 90, 10), Figures(400, 60, 95, 20), Figures(300, 40, 80, 15)]
-THEIRS = [Figures(100, 40, 60, 20), Figures(100, 10, 95, 20), Figures(200, 20, 70, 30)]
+OURS = [ContenderFigures(200, 50, 90, 10), ContenderFigures(400, 60, 95, 20), ContenderFigures(300, 40, 80, 15)]
+THEIRS = [ContenderFigures(100, 40, 60, 20), ContenderFigures(100, 10, 95, 20), ContenderFigures(200, 20, 70, 30)]
 
 
 def test_figures_are_medians() -> None:
     assert report(CLIENTS, {"ours": OURS, "theirs": THEIRS}).figures == {
-        "ours": Figures(300, 50, 90, 15),
-        "theirs": Figures(100, 20, 70, 20),
+        "ours": ContenderFigures(300, 50, 90, 15),
+        "theirs": ContenderFigures(100, 20, 70, 20),
     }
 
 
@@ -30,7 +30,7 @@ def test_the_first_contender_is_compared_round_by_round() -> None:
 
 @pytest.mark.parametrize("unknown", [None, 0.0])
 def test_processor_time_that_is_unknown_is_not_compared(unknown: float | None) -> None:
-    engine = [Figures(100, 40, 60, unknown)] * 3
+    engine = [ContenderFigures(100, 40, 60, unknown)] * 3
     found = report(CLIENTS, {"ours": OURS, "engine": engine})
     assert found.against["engine"].cpu_us is None
     assert found.figures["engine"].cpu_us == unknown

@@ -90,7 +90,7 @@ class RemoteServer:
         load.since = self._round
         self._holders[load.model] = load
 
-    def let_go(self, load: RemoteLoad) -> None:
+    def remove(self, load: RemoteLoad) -> None:
         """Drop a load that has ended."""
         if self._holders.get(load.model) is load:
             del self._holders[load.model]
@@ -165,7 +165,7 @@ class RemoteLoad(EngineProcess):
 
     def ended(self) -> None:
         """Note that the model is no longer loaded."""
-        self._server.let_go(self)
+        self._server.remove(self)
         if not self._end.done():
             self._end.set_result(None)
 

@@ -70,7 +70,7 @@ class Delivered:
     def take(self, piece: bytes) -> bytes:
         """Keep whole events from the engine; returns them as the client gets them."""
         if not piece.endswith(ENDS):
-            self.give_up("one of its events is too large")
+            self.discard("one of its events is too large")
             return piece
         self._unread.append(piece)
         self._size += len(piece)
@@ -124,9 +124,9 @@ class Delivered:
             for piece in pieces:
                 self._read(piece)
         except (ValueError, RecursionError):
-            self.give_up("an event of its engine cannot be understood")
+            self.discard("an event of its engine cannot be understood")
 
-    def give_up(self, why: str) -> None:
+    def discard(self, why: str) -> None:
         """Keep nothing any more: the stream cannot be continued."""
         self.why = why
         self._unread, self._size = [], 0
@@ -166,16 +166,16 @@ class Delivered:
         progress.learn_prompt(chunk.prompt_token_ids)
         for choice in chunk.choices:
             if choice.index:
-                self.give_up("it has several answers")
+                self.discard("it has several answers")
                 return
             progress.learn_prompt(choice.prompt_token_ids)
             if choice.delta is not None and (other := choice.delta.other):
-                self.give_up(f"its answer has {other}")
+                self.discard(f"its answer has {other}")
                 return
             progress.add(choice.shown, choice.ids)
             self.finish = choice.finish_reason or self.finish
         if progress.too_long:
-            self.give_up("its answer is too long to be kept")
+            self.discard("its answer is too long to be kept")
 
     # --- what is left
 

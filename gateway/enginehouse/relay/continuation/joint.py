@@ -73,7 +73,7 @@ class Joint:
         if self._progress.behind or self.continuation.tokens:
             raise AnswerDiffers
         self._close()
-        self._delivered.give_up(f"its answer has {other}")
+        self._delivered.discard(f"its answer has {other}")
         return cut_ids(self._writer.choices(choices_of(data)))
 
     def _usage(self, usage: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class MovableStream(Receiver, Protocol):
     def hold(self) -> None:
         """Read no more of the source's answer: the cut."""
 
-    def let_go(self) -> None:
+    def read_on(self) -> None:
         """Read on at the source: the move failed."""
 
     def adopt(self, attempt: Attempt, reply: JoinedReply) -> bool:
@@ -200,7 +200,7 @@ class Move:
             raise CannotContinue(f"Backend '{self._attempt.upstream.name}' was too slow") from None
         finally:
             if not self._adopted:
-                stream.let_go()
+                stream.read_on()
 
     def _send(self, *, reuse: bool = True) -> None:
         assert self._joint is not None

@@ -20,6 +20,6 @@ class BootstrapPorts:
             self._known[upstream.name] = (pool, port)
         return port
 
-    def forget(self, backend: str) -> None:
+    def remove(self, backend: str) -> None:
         """Ask again before the next request."""
         self._known.pop(backend, None)

@@ -14,8 +14,8 @@ from enginehouse.interfaces.drivers import Driver, EngineResponse
 from enginehouse.interfaces.hand_over import handed_over, prompt_request, take_over
 from enginehouse.relay.continuation.asking import one_token
 from enginehouse.relay.gathering.gathering_job import GatheringJob
-from enginehouse.relay.hand_over.place import Place
 from enginehouse.relay.hand_over.prompt_request import PromptRequest
+from enginehouse.relay.hand_over.prompt_slot import PromptSlot
 from enginehouse.relay.hand_over.rules import can_hand_over, can_pair, never_alone
 from enginehouse.relay.stream_check import StreamCheck
 from enginehouse.relay.stream_form import stream_form
@@ -85,14 +85,14 @@ class HandOverJob(GatheringJob):
         upstream = self.context.upstreams.get(prefill.backend)
         if upstream is None:  # a reload has just removed it
             return None
-        place = Place(self, prefill)
+        slot = PromptSlot(self, prefill)
         try:
-            await place.granted_or_not
+            await slot.granted_or_not
             response = await self._ask(prefill, upstream, prompt_request(one_token(body)))
         except RequestError:
             return None
         finally:
-            place.release()
+            slot.release()
         return handed_over(response.body) if response.status == 200 else None
 
     async def _ask(self, prefill: Candidate, upstream: Upstream, body: bytes) -> EngineResponse:
@@ -120,19 +120,19 @@ class HandOverJob(GatheringJob):
         upstream = context.upstreams.get(backend)
         if upstream is None:
             raise UpstreamError(f"The configuration no longer has backend '{backend}'")
-        place, driver = Place(self, prefill), self._drivers[backend]
+        slot, driver = PromptSlot(self, prefill), self._drivers[backend]
         try:
-            await place.granted_or_not
+            await slot.granted_or_not
             port = await context.bootstrap_ports.of(upstream, driver, Client(upstream, _ASKED_S))
             body = driver.bootstrap(body, upstream.pool.origin.host, port)
         except UpstreamError as error:
-            place.release()
+            slot.release()
             context.fleet.failed(backend, error.message)
             raise
         except BaseException:
-            place.release()
+            slot.release()
             raise
-        self.prompt = PromptRequest(self._read_for_another(prefill, upstream, body), place.release)
+        self.prompt = PromptRequest(self._read_for_another(prefill, upstream, body), slot.release)
         return body
 
     async def _read_for_another(self, prefill: Candidate, upstream: Upstream, body: bytes) -> None:
@@ -141,7 +141,7 @@ class HandOverJob(GatheringJob):
         try:
             response = await self._ask(prefill, upstream, body)
         except RequestError:
-            context.bootstrap_ports.forget(backend)
+            context.bootstrap_ports.remove(backend)
             raise
         problem = _refusal(self.path, response)
         if problem is None:
@@ -150,7 +150,7 @@ class HandOverJob(GatheringJob):
         error = f"Backend '{backend}' {why}"
         if is_wrong:
             raise InvalidRequest(error)
-        context.bootstrap_ports.forget(backend)
+        context.bootstrap_ports.remove(backend)
         if response.status != 429:
             context.fleet.failed(backend, why)
         raise UpstreamError(error)

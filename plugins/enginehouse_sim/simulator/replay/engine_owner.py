@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
 
 
-class Place(NamedTuple):
+class ReplayPlace(NamedTuple):
     """A place in the order of a replay's events: ``rank`` is the index of an engine, among those at this time."""
 
     time: float
@@ -20,7 +20,7 @@ class Place(NamedTuple):
 class EngineOwner:
     """Hears of requests and engines. ``place``: how far the replay is."""
 
-    place = Place(0.0, -1)
+    place = ReplayPlace(0.0, -1)
 
     def first_token(self, request: RequestRecord) -> None:
         """The request's first token is there."""

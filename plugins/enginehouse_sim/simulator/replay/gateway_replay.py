@@ -36,7 +36,7 @@ from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.external_store import ExternalStore
 from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
-from enginehouse_sim.simulator.replay.engine_owner import EngineOwner, Place
+from enginehouse_sim.simulator.replay.engine_owner import EngineOwner, ReplayPlace
 from enginehouse_sim.simulator.replay.figures.record import Record, RequestRecord
 from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.garbage import rare_collections
@@ -152,7 +152,7 @@ class GatewayReplay(VirtualEngines, EngineOwner):
 
     def advance(self) -> None:
         now, arrival = self._loop.time(), self._next
-        self.place = Place(now, -1)
+        self.place = ReplayPlace(now, -1)
         if now >= self._began + self.record.moments.due:
             self.record.moments.add(moment_of(now - self._began, list(self._engines.values()), self._gateway.waiting))
         elif arrival is not None and self._began + arrival[1].arrival <= now:
@@ -160,7 +160,7 @@ class GatewayReplay(VirtualEngines, EngineOwner):
             self._submit(*arrival)
         else:
             engine = heapq.heappop(self._steps)[2]
-            self.place = Place(now, engine.index)
+            self.place = ReplayPlace(now, engine.index)
             engine.catch_up()
             engine.end_step()
             self._begin_step(engine)
@@ -168,7 +168,7 @@ class GatewayReplay(VirtualEngines, EngineOwner):
             self._end.set_result(None)
 
     def wait(self, until: float) -> None:
-        self.place = Place(until, math.inf)
+        self.place = ReplayPlace(until, math.inf)
 
     # --- as the owner of the engines
 

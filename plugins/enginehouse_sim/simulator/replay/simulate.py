@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
-from enginehouse_sim.simulator.replay.engine_owner import EngineOwner, Place
+from enginehouse_sim.simulator.replay.engine_owner import EngineOwner, ReplayPlace
 from enginehouse_sim.simulator.replay.figures.record import Record, RequestRecord
 from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.garbage import rare_collections
@@ -58,7 +58,7 @@ class Replay(EngineOwner):
             if looks_ahead:
                 engine.look_ahead()
                 arrival = self._next[1].arrival if self._next is not None else math.inf
-                self.place = Place(min(arrival, moments.due), -1)
+                self.place = ReplayPlace(min(arrival, moments.due), -1)
                 engine.catch_up()
             yield engine.end_step()
             if engine.now >= moments.due:

@@ -10,7 +10,7 @@ from enginehouse.relay.job import Job
 from enginehouse.relay.queue_slot import QueueSlot
 
 
-class Place:
+class PromptSlot:
     """A share of the load of ``candidate``, and a slot of its queue if it has one. Call ``release`` once."""
 
     def __init__(self, job: Job, candidate: Candidate) -> None:
