@@ -177,8 +177,9 @@ class Inbound(Door):
 
     def client_disconnected(self) -> None:
         """The connection is closed."""
-        if self.exchange is not None:
-            self.exchange.client_disconnected()
+        exchange, self.exchange = self.exchange, None  # otherwise the cycle of the two waits for the garbage collector
+        if exchange is not None:
+            exchange.client_disconnected()
         self._give_back()
 
     # --- to the client
