@@ -24,7 +24,7 @@ CONNECT_FAULTS: dict[str, Callable[[str], OSError]] = {
 Factory = Callable[[], asyncio.BaseProtocol]
 
 
-class Listener:
+class ListeningAddress:
     """A listening socket, and asyncio's ``Server`` of it."""
 
     def __init__(self, network: Network, address: Address) -> None:
@@ -61,9 +61,9 @@ class Network:
         """From when on the gateway can accept connections: it may have no descriptors left until then."""
         self.endpoints: list[Endpoint] = []
 
-    def listen(self, name: str, address: Address, factory: Factory) -> Listener:
+    def listen(self, name: str, address: Address, factory: Factory) -> ListeningAddress:
         self._listeners[address] = name, factory
-        return Listener(self, address)
+        return ListeningAddress(self, address)
 
     def unlisten(self, address: Address) -> None:
         self._listeners.pop(address, None)

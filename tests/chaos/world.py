@@ -25,7 +25,7 @@ from tests.chaos.engines import Engine, Serving
 from tests.chaos.gauges import leftovers
 from tests.chaos.invariants import check_answers
 from tests.chaos.launcher import VirtualProcess
-from tests.chaos.network import Listener, Network
+from tests.chaos.network import ListeningAddress, Network
 from tests.chaos.operators import Operators
 from tests.chaos.outages import Outages
 from tests.chaos.schedule import Action, Schedule
@@ -177,7 +177,7 @@ class World:
         for number in range(3):
             name = f"e{number}"
             self.network.listen(name, (name, 8000), self.engine(name).accept)
-        serving = self.loop.create_task(self.server._serve([cast(Any, Listener(self.network, GATEWAY))]))
+        serving = self.loop.create_task(self.server._serve([cast(Any, ListeningAddress(self.network, GATEWAY))]))
         for plan in self.schedule.plans:
             plan = plan._replace(at=plan.at + self._born)
             self.clients.append(Client(plan, self.network, GATEWAY, random.Random(f"{self.schedule.seed}/{plan.at}")))

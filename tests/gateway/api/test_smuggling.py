@@ -58,7 +58,7 @@ class Engine(asyncio.Protocol):
         return re.findall(rb"(\S+) HTTP/1.1\r\n", self.received)
 
 
-class House:
+class OpenedGateway:
     """A gateway on a port."""
 
     def __init__(self, gateway: Gateway, engine: Engine, port: int) -> None:
@@ -91,7 +91,7 @@ class House:
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
+async def house() -> AsyncIterator[OpenedGateway]:
     loop = asyncio.get_running_loop()
     engine = Engine()
     engines = await loop.create_server(lambda: engine, "127.0.0.1", 0)
@@ -103,7 +103,7 @@ async def house() -> AsyncIterator[House]:
     protocol, state = fast_door(gateway.admission, cors=False), ServerState()
     settings = UvicornConfig(gateway.application, log_config=None, access_log=False, lifespan="off")
     server = await loop.create_server(lambda: protocol(settings, state, {}, loop), "127.0.0.1", 0)
-    yield House(gateway, engine, server.sockets[0].getsockname()[1])
+    yield OpenedGateway(gateway, engine, server.sockets[0].getsockname()[1])
     server.close()
     engines.close()
     gateway.relay.close()
@@ -199,7 +199,7 @@ VECTORS = {
 
 
 @pytest.mark.parametrize("vector", VECTORS.values(), ids=VECTORS)
-async def test_nothing_can_be_smuggled_past_the_gateway(house: House, vector: Vector) -> None:
+async def test_nothing_can_be_smuggled_past_the_gateway(house: OpenedGateway, vector: Vector) -> None:
     answer = await house.say(vector.stream + LAST)
     assert [int(status) for status in re.findall(rb"HTTP/1.1 (\d{3}) ", answer)] == vector.statuses
     assert house.engine.requests == vector.reach_engine
@@ -216,7 +216,7 @@ async def test_nothing_can_be_smuggled_past_the_gateway(house: House, vector: Ve
         assert error["message"]
 
 
-async def test_no_line_that_any_connection_header_names_goes_on(house: House) -> None:
+async def test_no_line_that_any_connection_header_names_goes_on(house: OpenedGateway) -> None:
     lines = b"X-A: 1\r\nX-B: 1\r\nX-C: 1\r\nConnection: x-a\r\nConnection: keep-alive\r\nConnection: X-B\r\n"
     await house.say(sized(lines) + LAST)
     assert re.findall(rb"\r\n(x-.): 1", house.engine.received) == [b"x-c"]
@@ -225,7 +225,7 @@ async def test_no_line_that_any_connection_header_names_goes_on(house: House) ->
 @pytest.mark.parametrize(
     "garbage", [b"\0\0\0", b"GET / HTTP/1.1\r\nno colon\r\n\r\n", HIDDEN.replace(b": 28", b": +28")]
 )
-async def test_garbage_in_the_middle_of_an_answer_breaks_it_off(house: House, garbage: bytes) -> None:
+async def test_garbage_in_the_middle_of_an_answer_breaks_it_off(house: OpenedGateway, garbage: bytes) -> None:
     house.engine.may_answer.clear()
     reader, writer = await house.open()
     writer.write(sized())
@@ -242,7 +242,7 @@ async def test_garbage_in_the_middle_of_an_answer_breaks_it_off(house: House, ga
 
 
 @pytest.mark.parametrize("path", [b"/v1/completions", b"/v1/completions?x=y", b"/upstream/m/x", b"/api/explain/swap"])
-async def test_a_body_that_breaks_off_is_answered_when_nothing_else_is(house: House, path: bytes) -> None:
+async def test_a_body_that_breaks_off_is_answered_when_nothing_else_is(house: OpenedGateway, path: bytes) -> None:
     head = FIRST.replace(b"/v1/completions", path).replace(b"Host: a", b"Host: localhost") + CHUNKED + b"\r\n"
     answer = await house.say(head + CHUNK + b"nonsense")
     assert answer.startswith(b"HTTP/1.1 400 ")
@@ -250,7 +250,7 @@ async def test_a_body_that_breaks_off_is_answered_when_nothing_else_is(house: Ho
     assert house.engine.requests == []
 
 
-async def test_a_request_line_that_comes_in_pieces_or_behind_others_is_read(house: House) -> None:
+async def test_a_request_line_that_comes_in_pieces_or_behind_others_is_read(house: OpenedGateway) -> None:
     reader, writer = await house.open()
     plain = sized() + b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n" + sized() + LAST
     for at in range(len(plain)):
@@ -262,7 +262,7 @@ async def test_a_request_line_that_comes_in_pieces_or_behind_others_is_read(hous
     assert re.findall(rb"HTTP/1.1 (\d{3}) ", await house.say(b"\r\n" + plain)) == [b"200"] * 4
 
 
-async def test_an_earlier_request_does_not_excuse_a_line_with_extra_spaces(house: House) -> None:
+async def test_an_earlier_request_does_not_excuse_a_line_with_extra_spaces(house: OpenedGateway) -> None:
     odd = sized(first=FIRST.replace(b" /v1", b"  /v1"))
     answer = await house.say(sized() + odd)
     assert answer.count(b"HTTP/1.1 200") <= 1

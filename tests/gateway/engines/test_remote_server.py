@@ -41,7 +41,7 @@ class LoadingDriver(ScriptedDriver):
         return [LoadedModel(name, memory) for name, memory in held.items()]
 
 
-class Scene:
+class RemoteSetting:
     def __init__(self) -> None:
         self.driver = LoadingDriver()
         self.found: dict[str, EngineProcess] = {}
@@ -55,7 +55,7 @@ class Scene:
 
 
 async def test_a_load_runs_until_the_server_unloads_the_model() -> None:
-    scene = Scene()
+    scene = RemoteSetting()
     load = await scene.load("a")
     assert (load.address, await load.memory()) == ("http://one", 5000)
     end = asyncio.ensure_future(load.exited())
@@ -68,7 +68,7 @@ async def test_a_load_runs_until_the_server_unloads_the_model() -> None:
 
 
 async def test_a_stop_unloads_the_model() -> None:
-    scene = Scene()
+    scene = RemoteSetting()
     load = await scene.load("a")
     await load.stop(10)
     assert scene.driver.held == {}
@@ -77,7 +77,7 @@ async def test_a_stop_unloads_the_model() -> None:
 
 
 async def test_an_answer_from_before_a_load_does_not_end_it() -> None:
-    scene = Scene()
+    scene = RemoteSetting()
     scene.driver.answer.clear()
     late = asyncio.ensure_future(scene.server.refresh())
     await asyncio.sleep(0)  # it has been asked before the model was loaded
@@ -91,7 +91,7 @@ async def test_an_answer_from_before_a_load_does_not_end_it() -> None:
     end.cancel()
 
 
-async def _adopted(scene: Scene) -> EngineProcess:
+async def _adopted(scene: RemoteSetting) -> EngineProcess:
     answers = scene.driver.answer
     scene.driver.answer = asyncio.Event()
     scene.driver.answer.set()
@@ -101,7 +101,7 @@ async def _adopted(scene: Scene) -> EngineProcess:
 
 
 async def test_a_model_that_others_load_is_reported_until_it_is_held() -> None:
-    scene = Scene()
+    scene = RemoteSetting()
     scene.driver.held["b"] = 7000
     await scene.server.refresh()
     first = scene.found.pop("b")
@@ -115,14 +115,14 @@ async def test_a_model_that_others_load_is_reported_until_it_is_held() -> None:
 
 
 async def test_models_of_others_are_left_alone() -> None:
-    scene = Scene()
+    scene = RemoteSetting()
     scene.driver.held["unknown"] = 1
     await scene.server.refresh()
     assert scene.found == {}
 
 
 async def test_a_failed_load_passes_on_its_reason() -> None:
-    scene = Scene()
+    scene = RemoteSetting()
     scene.driver.error = NotEnoughMemory("no room")
     with pytest.raises(NotEnoughMemory, match="no room"):
         await scene.load("a")
@@ -130,7 +130,7 @@ async def test_a_failed_load_passes_on_its_reason() -> None:
 
 def test_only_changes_of_the_list_count() -> None:
     async def scene() -> tuple[bool, bool]:
-        server = Scene().server
+        server = RemoteSetting().server
         same = server.discover([ServedModel("a"), ServedModel("b", memory=7000)])
         return same, server.discover([ServedModel("a")])
 

@@ -14,7 +14,7 @@ from enginehouse_rescheduling.migrators.llumlet.llumlet_pb2 import MigrateRespon
 from tests.support.cluster_views import instance, view
 
 
-class Means:
+class FakeMeans:
     """A gateway that can join all streams but the one named ``plain``."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, str]]:
 
 
 async def test_the_destination_serves_the_rest_if_it_can_be_asked(sent: list[tuple[Any, str]]) -> None:
-    means, llumlet = Means(), migrator.Llumlet()
+    means, llumlet = FakeMeans(), migrator.Llumlet()
     llumlet.prepare(means)
     migrated = await llumlet.migrate(ORDER)
 
@@ -85,7 +85,7 @@ async def test_the_destination_serves_the_rest_if_it_can_be_asked(sent: list[tup
 
 async def test_a_source_that_moves_nothing_is_an_error(sent: list[tuple[Any, str]]) -> None:
     llumlet = migrator.Llumlet()
-    llumlet.prepare(Means())
+    llumlet.prepare(FakeMeans())
     ratio = Migration(policy="p", source="a", destination="b", rule="RATIO", order="SR", value=0.5)
     with pytest.raises(NotFound, match="moved nothing: No request could be moved"):
         await llumlet.migrate(ratio)
@@ -118,7 +118,7 @@ def test_a_command_names_both_ends_and_one_value(rule: str, value: float, field:
 
 def test_both_instances_need_addresses() -> None:
     llumlet = migrator.Llumlet()
-    llumlet.prepare(Means())
+    llumlet.prepare(FakeMeans())
     a, b, bare = (instance(name, address=ADDRESSES.get(name, InstanceAddress())) for name in ("a", "b", "bare"))
 
     def why(source: str, destination: str) -> str:

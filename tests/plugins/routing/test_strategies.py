@@ -29,7 +29,7 @@ def test_each_strategy_keeps_the_rules(factory: Callable[[], Strategy]) -> None:
     check_strategy(factory)
 
 
-class Figures(Scorer):
+class FixedScorer(Scorer):
     """A scorer with figures of the test's choice."""
 
     def __init__(self, *figures: float) -> None:
@@ -150,7 +150,7 @@ def test_smart_always_picks_the_first_of_the_highest_scores(
 
 
 def test_weighted_is_a_mean_of_any_scorers() -> None:
-    strategy = weighted((3, Figures(10, 20)), (1, Figures(100, 50)))
+    strategy = weighted((3, FixedScorer(10, 20)), (1, FixedScorer(100, 50)))
     assert [verdict.score for verdict in strategy.explain(NEEDS, trio()[:2])] == [(30 + 100) // 4, (60 + 50) // 4]
     assert picks(strategy, trio()[:2], 1) == ["a"]
 
@@ -158,7 +158,7 @@ def test_weighted_is_a_mean_of_any_scorers() -> None:
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=6), st.integers(1, 1000))
 def test_a_score_is_always_from_0_to_100(figures: list[float], weight: int) -> None:
     batch = [candidate(f"b{n}") for n in range(len(figures))]
-    verdicts = weighted((weight, Figures(*figures)), (7, Figures(*reversed(figures)))).explain(NEEDS, batch)
+    verdicts = weighted((weight, FixedScorer(*figures)), (7, FixedScorer(*reversed(figures)))).explain(NEEDS, batch)
     assert all(verdict.score is not None and 0 <= verdict.score <= 100 for verdict in verdicts)
 
 
