@@ -117,6 +117,8 @@ def test_what_its_owner_loads_by_hand_is_ready(gateway: RunningGateway, router: 
     assert ask(gateway, "a")[0] == 200
     assert post(f"{router}/models/load", json={"model": "b"}).status_code == 200
     gateway.until(lambda _: states(gateway)["b"] == "ready", timeout=30)
+    assert post(f"{router}/models/unload", json={"model": "b"}).status_code == 200
+    gateway.until(lambda _: states(gateway)["b"] == "stopped", timeout=30)
 
 
 def test_its_driver_passes_the_check_on_it(router: str) -> None:

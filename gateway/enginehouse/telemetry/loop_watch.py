@@ -89,7 +89,7 @@ class LoopWatchdog(threading.Thread):
         self._stopping_since: float | None = None
 
     def run(self) -> None:
-        while not self._ended.wait(_LOOK_S):
+        while not self._ended.wait(max(_LOOK_S, _SLOW_S - self._monitor.held())):
             self.look()
 
     def end(self) -> None:

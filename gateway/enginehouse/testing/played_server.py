@@ -25,8 +25,8 @@ class PlayedServer:
         with FakeLoader() as server:
             check_driver(LoaderDriver, server.url, "qwen")
 
-    Each request has a thread of its own. An answer is a status and JSON, bytes, or lines that are sent one by one: the
-    client that reads no more of them is noted in ``left``.
+    Each request has a thread of its own. An answer is a status and JSON, bytes, or lines that are sent one by one. A
+    client that leaves before the end is noted in ``left``.
     """
 
     content_type: ClassVar[str] = "application/json"
@@ -68,21 +68,22 @@ def _handler(server: PlayedServer) -> type[BaseHTTPRequestHandler]:
             self._answer(*server.post(self.path, json.loads(body) if body else {}))
 
         def _answer(self, status: int, answer: object) -> None:
+            try:
+                self._send(status, answer)
+            except OSError:
+                self.close_connection = True
+                server.left.set()
+
+        def _send(self, status: int, answer: object) -> None:
             if isinstance(answer, (bytes, dict, list)):
                 data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 self._head(status, server.content_type, f"{len(data)}")
                 self.wfile.write(data)
             elif isinstance(answer, Iterable):
-                self._send_lines(status, answer)
-
-        def _send_lines(self, status: int, lines: Iterable[bytes]) -> None:
-            self._head(status, "text/event-stream", None)
-            self.close_connection = True
-            try:
-                for line in lines:
+                self._head(status, "text/event-stream", None)
+                self.close_connection = True
+                for line in answer:
                     self.wfile.write(line)
-            except OSError:
-                server.left.set()
 
         def _head(self, status: int, content_type: str, length: str | None) -> None:
             self.send_response(status)

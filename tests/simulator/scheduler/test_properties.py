@@ -73,13 +73,14 @@ def engine(constants: SchedulerConstants) -> EngineCore:
 
 
 def request(number: int, fields: dict[str, Any]) -> RequestState:
+    """No two arrive at one time: two of equal priority would then evict each other for ever, as in vLLM."""
     prompt = [1000 * fields["family"] + 300 + at for at in range(fields["shared"])]
     return RequestState(
         request_id=f"r{number}",
         prompt_token_ids=[*prompt, *(5000 + 100 * number + at for at in range(fields["own"]))],
         max_tokens=fields["max_tokens"],
         priority=fields["priority"],
-        arrival_time=float(fields["comes_at"]),
+        arrival_time=fields["comes_at"] + number / 1000,
         eos_token_id=EOS,
     )
 
