@@ -73,6 +73,7 @@ MODULES = {
         "answer_meter",
         "counters",
         "log_context",
+        "plugin_times",
         "trace_context",
         "tracer",
     ),

@@ -18,7 +18,7 @@ from enginehouse.telemetry.plugin_failures import RateLimit
 
 _log = logging.getLogger(__name__)
 
-_TURN_S = 0.05
+_TURN_S = 0.1
 _LOOK_S = 0.025
 _SLOW_S = 0.1
 _STUCK_S = 5.0
@@ -26,7 +26,7 @@ _LOG_EVERY_S = 10.0
 
 
 class LoopMonitor:
-    """Notes when the event loop turns, 20 times a second. ``on_turn`` is called then.
+    """Notes when the event loop turns, ten times a second. ``on_turn`` is called then.
 
     ``lag``: how late it was. ``slow``: calls of more than 100 ms, by plugin.
     """
