@@ -73,7 +73,6 @@ MODULES = {
         "answer_meter",
         "counters",
         "log_context",
-        "plugin_times",
         "trace_context",
         "tracer",
     ),
