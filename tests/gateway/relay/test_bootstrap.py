@@ -85,7 +85,7 @@ async def test_another_engine_reads_the_prompt_of_one_that_fails(
     assert (reply.status, reply.header("x-enginehouse-backend")) == (200, "y")
     assert reply.header("x-enginehouse-reason") == "retry"
     assert gateway.relay.context.counters.retries == {"a": 1}
-    assert y.bodies[-1] == b.bodies[-1]
+    assert b.bodies[-1] in y.bodies  # of which the first may come last
     await gateway.quiet()
 
 
@@ -98,7 +98,8 @@ async def test_another_engine_answers_for_one_that_fails(
     reply = await ask(gateway)
     assert (reply.status, reply.header("x-enginehouse-backend")) == (200, "z")
     assert gateway.relay.context.counters.retries == {"y": 1}
-    assert a.bodies[-1] == z.bodies[-1] != y.bodies[-1], "a new room"
+    assert z.bodies[-1] in a.bodies  # of which the first may come last
+    assert z.bodies[-1] != y.bodies[-1], "a new room"
     await gateway.quiet()
 
 
