@@ -34,8 +34,8 @@ class Exchange(MovableExchange):
     """Connects a door, which brings the client's request, with the engine's answer.
 
     A state machine of callbacks: a plain request creates no coroutine. It commits to an answer with the first byte of
-    the body, or the first whole event of a stream. Until then a failure may still be retried, or answered with its true
-    status unless a progress report has begun the reply.
+    the body, or the first whole event of a stream. Until then a failure may still be retried. A failure for good is
+    answered with its true status, or as the end of a stream that a progress report or an engine has begun.
     """
 
     __slots__ = ("_message", "_overhead", "_suspects", "_unread")
