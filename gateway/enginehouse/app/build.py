@@ -13,6 +13,7 @@ from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.keys import Keyring
 from enginehouse.app.plugin_instances import create, identity, prepare
+from enginehouse.app.role_warnings import warn_of_roles
 from enginehouse.config.managed import driver_of, managed_backends
 from enginehouse.config.plugin_tables import plugin_table
 from enginehouse.config.schema import (
@@ -148,6 +149,7 @@ def first_host_context(
         config, registry, fleet=fleet, upstreams=upstreams, drivers=drivers, observers=observers
     )
     check_launch_lines(config, drivers, registry)
+    warn_of_roles(config, drivers, registry)
     check_scheduling(config, registry)
     return context
 

@@ -22,6 +22,7 @@ from enginehouse.app.build_router import build_router, settle
 from enginehouse.app.config_diff import diff_configs, differences
 from enginehouse.app.continuations import continuation_rules, engine_priorities, hedge_delay
 from enginehouse.app.plugin_instances import check_parameters
+from enginehouse.app.role_warnings import warn_of_roles
 from enginehouse.config.managed import driver_of
 from enginehouse.config.plugin_tables import plugin_table
 from enginehouse.config.schema import Config, ModelSettings
@@ -103,6 +104,7 @@ class ConfigChange:
             _log.warning("%s", warning)
         drivers = build_drivers(new, registry, context.drivers)
         check_launch_lines(new, drivers, registry)
+        warn_of_roles(new, drivers, registry)
         launched = partial(_launched, {**context.drivers, **drivers})
         fixed = {*_KEPT_KINDS, *(type for kind in _KEPT_KINDS for type in registry.types(kind))}
         self.diff, config = diff_configs(old, new, launched, fixed)

@@ -130,6 +130,46 @@ def test_settings_of_rescheduling_without_effect_are_told(tmp_path: Path) -> Non
     assert warning in checked(tmp_path, '[rescheduling]\nmigrators = ["nosuch"]')[1]
 
 
+SERVER = '[backends.{0}]\ndriver = "{1}"\nurl = "http://127.0.0.1:9"\nrole = "{2}"\n'
+
+
+@pytest.mark.parametrize(
+    ("driver", "roles", "strategy", "warning"),
+    [
+        (
+            "sglang",
+            ("prefill", "decode"),
+            "smart",
+            "backends.b0.role, backends.b1.role: 'smart' sends each request to one server, which serves none alone; "
+            "set routing.strategy to 'llumnix_load' or 'slo'",
+        ),
+        (
+            "vllm",
+            ("prefill", "decode"),
+            "smart",
+            "backends.b0.role, backends.b1.role: 'smart' sends each request to one server, which reads the prompt and "
+            "answers alone; set routing.strategy to 'llumnix_load' or 'slo'",
+        ),
+        (
+            "sglang",
+            ("decode", "neutral"),
+            "llumnix_load",
+            "backends.b0.role: a server of sglang with this role serves no request alone, and none has the role "
+            "'prefill'",
+        ),
+        ("sglang", ("prefill", "decode"), "slo", ""),
+        ("vllm", ("decode", "decode"), "smart", ""),
+        ("llamacpp", ("prefill", "decode"), "smart", ""),
+    ],
+)
+def test_servers_that_would_find_no_other_half_are_told(
+    tmp_path: Path, driver: str, roles: tuple[str, str], strategy: str, warning: str
+) -> None:
+    servers = [SERVER.format(f"b{number}", driver, role) for number, role in enumerate(roles)]
+    text = f'{"".join(servers)}[routing]\nstrategy = "{strategy}"\n'
+    assert checked(tmp_path, text)[1].partition("warning: ")[2].strip() == warning
+
+
 @pytest.mark.parametrize("kind", ["policies", "migrators"])
 def test_an_unknown_part_of_rescheduling_is_refused(refusal: Refusal, kind: str) -> None:
     by_check, by_serve = refusal(f'[rescheduling]\nenabled = true\n{kind} = ["nosuch"]')

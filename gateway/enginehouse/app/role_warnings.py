@@ -1,0 +1,59 @@
+"""Warns of the roles prefill and decode where no request would find one engine of each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+
+from enginehouse.config.managed import driver_of
+from enginehouse.config.schema import Config
+from enginehouse.domain.replica import Role
+from enginehouse.interfaces.drivers import Driver
+from enginehouse.interfaces.strategies import Strategy
+from enginehouse.plugin_manager.registry import Registry
+
+_log = logging.getLogger(__name__)
+_OTHER = {Role.PREFILL: Role.DECODE, Role.DECODE: Role.PREFILL}
+
+
+def warn_of_roles(config: Config, drivers: Mapping[str, Driver], registry: Registry) -> None:
+    """Log the warnings of ``config``; ``drivers`` are by type."""
+    for warning in _warnings(config, drivers, registry):
+        _log.warning("%s", warning)
+
+
+def _warnings(config: Config, drivers: Mapping[str, Driver], registry: Registry) -> Iterator[str]:
+    strategy = config.routing.strategy
+    pairs_up = getattr(registry.get("strategy", strategy).factory, "pick_decode", None) is not Strategy.pick_decode
+    for type, driver in drivers.items():
+        keys = _keys_by_role(config, type) if driver.hands_over else {}
+        if len(keys) == 1 and driver.bootstraps:
+            [role] = keys
+            missing = f"none has the role '{_OTHER[role].value}'"
+            yield f"{_joined(keys)}: a server of {type} with this role serves no request alone, and {missing}"
+        elif len(keys) > 1 and not pairs_up:
+            alone = "which serves none alone" if driver.bootstraps else "which reads the prompt and answers alone"
+            remedy = f"set routing.strategy to {_that_pair_up(registry)}"
+            yield f"{_joined(keys)}: '{strategy}' sends each request to one server, {alone}; {remedy}"
+
+
+def _joined(keys: Mapping[Role, Sequence[str]]) -> str:
+    return ", ".join(key for each in keys.values() for key in each)
+
+
+def _keys_by_role(config: Config, driver: str) -> dict[Role, Sequence[str]]:
+    """The keys that set the roles of the backends of ``driver``. Neutral ones are left out."""
+    tables = [(f"backends.{name}", each.driver, each.role) for name, each in config.backends.items()]
+    tables += [(f"models.{name}", driver_of(each), each.role) for name, each in config.models.items() if each.launches]
+    keys: dict[Role, list[str]] = {}
+    for table, type, role in tables:
+        if type == driver and role is not Role.NEUTRAL:
+            keys.setdefault(role, []).append(f"{table}.role")
+    return dict(keys)
+
+
+def _that_pair_up(registry: Registry) -> str:
+    """The strategies that may have one engine read the prompt and another one answer."""
+    types = registry.types("strategy")
+    methods = {type: getattr(registry.get("strategy", type).factory, "pick_decode", None) for type in types}
+    return " or ".join(f"'{type}'" for type, method in methods.items() if method not in (None, Strategy.pick_decode))
