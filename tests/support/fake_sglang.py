@@ -22,6 +22,7 @@ from enginehouse.testing import PlayedServer
 
 MODEL = "qwen/qwen2.5-0.5b-instruct"
 WORDS = [" one", " two", " three", " four", " five", " six", " seven", " eight"]
+_PROMPT = [7, 8]
 _A_STEP_S = 0.002
 _GAUGE = '# HELP sglang:{0} {1}\n# TYPE sglang:{0} gauge\nsglang:{0}{{model_name="' + MODEL + '"}} {2}\n'
 _NO_IDS_IN_STREAMS = (
@@ -105,18 +106,20 @@ class FakeSglang(PlayedServer):
 
     def _chat_events(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield _chat_event({"role": "assistant", "content": ""})
-        for number in range(body["max_tokens"]):
+        made = len(body["messages"][-1]["content"].split()) if body.get("continue_final_message") else 0
+        for number in range(made, made + body["max_tokens"]):
             yield _chat_event({"content": WORDS[number % len(WORDS)]})
         yield _chat_event({}, "length")
 
     def _completion_events(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         tells_ids = body.get("return_token_ids") and not self.old
-        for number in range(body["max_tokens"]):
-            last = "length" if number + 1 == body["max_tokens"] else None
+        made = len(body["prompt"]) - len(_PROMPT) if isinstance(body["prompt"], list) else 0
+        for number in range(made, made + body["max_tokens"]):
+            last = "length" if number + 1 == made + body["max_tokens"] else None
             choice: dict[str, Any] = {"index": 0, "text": WORDS[number % len(WORDS)], "logprobs": None}
             choice |= {"finish_reason": last, "matched_stop": None}
             if tells_ids:
-                choice |= {"token_ids": [number]} | ({} if number else {"prompt_token_ids": [7, 8]})
+                choice |= {"token_ids": [number]} | ({} if number > made else {"prompt_token_ids": _PROMPT})
             yield _HEAD | {"object": "text_completion", "choices": [choice], "usage": None}
 
     def _stream(self, body: dict[str, Any], events: Iterator[dict[str, Any]]) -> Iterator[bytes]:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import threading
 import urllib.request
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from enginehouse.testing import PlayedServer
@@ -65,8 +66,8 @@ class _Bootstrap(PlayedServer):
 class FakePrefill(FakeSglang):
     """A server with ``--disaggregation-mode prefill``.
 
-    ``bodies``: what it was asked. ``fails``: the status of an abort that its requests end with. ``gone``: it ends
-    connections without an answer.
+    ``bodies``: what it was asked. ``fails``: the status of an abort that its requests end with; ``refused``: a field,
+    with which they are refused as wrong. ``gone``: it ends connections without an answer.
     """
 
     def __init__(self) -> None:
@@ -74,6 +75,7 @@ class FakePrefill(FakeSglang):
         self.bootstrap = _Bootstrap()
         self.bodies: list[dict[str, Any]] = []
         self.fails = 0
+        self.refused = ""
         self.gone = False
         self.mode = "prefill"
 
@@ -97,8 +99,8 @@ class FakePrefill(FakeSglang):
             raise ConnectionAbortedError
         if (refusal := _without_room(body)) is not None:
             return refusal
-        if self.fails:
-            return _abort(body, self.fails, "Prefill transfer failed")
+        if self.fails or self.refused in body:
+            return _abort(body, self.fails or 400, "Prefill transfer failed")
         room = self.bootstrap.room(body["bootstrap_room"])
         room.decode_is_there.wait(_LONGEST_S)
         room.transferred.set()
@@ -106,12 +108,17 @@ class FakePrefill(FakeSglang):
 
 
 class FakeDecode(FakeSglang):
-    """A server with ``--disaggregation-mode decode``, which finds the prefill servers given by their ports."""
+    """A server with ``--disaggregation-mode decode``, which finds the prefill servers given by their ports.
+
+    ``most_events``: it ends connections in the middle of longer streams, each after ``before_break`` was called.
+    """
 
     def __init__(self, *prefills: FakePrefill) -> None:
         super().__init__()
         self.bodies: list[dict[str, Any]] = []
         self.fails = 0
+        self.most_events: int | None = None
+        self.before_break: Callable[[], None] = lambda: None
         self._rooms = {prefill.bootstrap.port: prefill.bootstrap for prefill in prefills}
         self._default_port = prefills[0].bootstrap.port
 
@@ -129,6 +136,13 @@ class FakeDecode(FakeSglang):
         if not room.transferred.wait(_LONGEST_S):
             return _abort(body, 500, _TRANSFER_FAILED)
         return super()._generate(path, body)
+
+    def _stream(self, body: dict[str, Any], events: Iterator[dict[str, Any]]) -> Iterator[bytes]:
+        for number, event in enumerate(super()._stream(body, events)):
+            if number == self.most_events:
+                self.before_break()
+                return
+            yield event
 
 
 def _without_room(body: dict[str, Any]) -> tuple[int, object] | None:

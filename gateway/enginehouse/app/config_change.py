@@ -20,7 +20,7 @@ from enginehouse.app.build import (
 )
 from enginehouse.app.build_router import build_router, settle
 from enginehouse.app.config_diff import diff_configs, differences
-from enginehouse.app.continuations import continuation_rules, engine_priorities, hedge_delay
+from enginehouse.app.continuations import continuation_rules, engine_facts, hedge_delay
 from enginehouse.app.plugin_instances import check_parameters
 from enginehouse.app.role_warnings import warn_of_roles
 from enginehouse.config.managed import driver_of
@@ -142,7 +142,7 @@ class ConfigChange:
         relay.gather = config.routing.gather
         relay.hedging = hedge_delay(config, relay.hedging)
         relay.continuation = continuation_rules(config, self.context.drivers)
-        relay.priorities = engine_priorities(config, self.context.drivers)
+        relay.engine_facts = engine_facts(config, self.context.drivers)
         before, relay.upstreams = relay.upstreams, self.context.upstreams
         for name, limits in time_limits(config).items():
             self.context.upstreams[name].timeouts = limits

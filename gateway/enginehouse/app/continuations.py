@@ -1,4 +1,4 @@
-"""Makes the rules for streams that break or are slow to begin, and for priorities, from the configuration."""
+"""Makes the rules for streams that break or are slow to begin, and what engines are asked, from the configuration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from enginehouse.config.schema import Config
 from enginehouse.engines.launch_line import launch_spec
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.relay.continuation.rules import ContinuationRules
-from enginehouse.relay.engine_priorities import EnginePriorities
+from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.hedging.hedge_delay import HedgeDelay
 
 
@@ -34,14 +34,14 @@ def hedge_delay(config: Config, before: HedgeDelay | None = None) -> HedgeDelay 
     return before if before is not None and before.after == after else HedgeDelay(after)
 
 
-def engine_priorities(config: Config, drivers: Mapping[str, Driver]) -> EnginePriorities:
-    """How priorities of requests are passed to engines; ``drivers`` are by type."""
+def engine_facts(config: Config, drivers: Mapping[str, Driver]) -> EngineFacts:
+    """What engines will have said; ``drivers`` are by type."""
     specs = {
         backend: launch_spec(name, model, drivers[driver_of(model)])
         for name, model in config.models.items()
         for backend in managed_backends(name, model)
     }
-    return EnginePriorities(_by_backend(config, drivers), specs)
+    return EngineFacts(_by_backend(config, drivers), specs)
 
 
 def _by_backend(config: Config, drivers: Mapping[str, Driver]) -> Mapping[str, Driver]:

@@ -34,7 +34,7 @@ from enginehouse.app.build import build_admission, build_drivers, build_fleet, f
 from enginehouse.app.build_rescheduling import build_rescheduler, surroundings
 from enginehouse.app.build_router import build_router, settle
 from enginehouse.app.config_change import CurrentConfig, Parts
-from enginehouse.app.continuations import continuation_rules, engine_priorities, hedge_delay
+from enginehouse.app.continuations import continuation_rules, engine_facts, hedge_delay
 from enginehouse.app.exports import build_exporter, build_metric_push, build_tracer
 from enginehouse.app.plugin_instances import check_parameters, create_installed, skip_or_raise
 from enginehouse.app.reload import ConfigSource, Reloader
@@ -197,7 +197,7 @@ class Gateway:
             hedging=hedge_delay(config),
             gather=config.routing.gather,
             continuation=continuation_rules(config, context.drivers),
-            priorities=engine_priorities(config, context.drivers),
+            engine_facts=engine_facts(config, context.drivers),
             filters=FiltersByName(config.models, config.routing.aliases),
             queues=self.engines.queues,
             progress_reports=ProgressReports(config.models, config.scheduling, self.engines.queues),

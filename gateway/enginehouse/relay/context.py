@@ -11,8 +11,7 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.relay.continuation.rules import ContinuationRules
-from enginehouse.relay.engine_priorities import EnginePriorities
-from enginehouse.relay.hand_over.bootstrap_ports import BootstrapPorts
+from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.hedging.hedge_delay import HedgeDelay
 from enginehouse.relay.live_request import LiveRequest
 from enginehouse.relay.progress_reports import ProgressReports
@@ -38,9 +37,9 @@ class RelayContext:
     """The parts of the gateway that live requests use and report to: counters, decisions and observers.
 
     A reload of the configuration replaces ``router``, ``filters``, ``upstreams``, ``max_retries``, ``hedging``,
-    ``gather``, ``continuation``, ``priorities`` and the share of ``budget``. ``hedging`` is ``None`` where slow streams
-    are not asked of a second replica. ``gather``: requests without a stream are relayed as streams. ``upstreams`` has
-    every backend by name; ``queues`` has those that the gateway launches, and those with a limit.
+    ``gather``, ``continuation``, ``engine_facts`` and the share of ``budget``. ``hedging`` is ``None`` where slow
+    streams are not asked of a second replica. ``gather``: requests without a stream are relayed as streams.
+    ``upstreams`` has every backend by name; ``queues`` has those that the gateway launches, and those with a limit.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class RelayContext:
         hedging: HedgeDelay | None = None,
         gather: bool = False,
         continuation: ContinuationRules,
-        priorities: EnginePriorities,
+        engine_facts: EngineFacts,
         filters: FiltersByName,
         queues: Mapping[str, HostQueue],
         progress_reports: ProgressReports,
@@ -75,8 +74,7 @@ class RelayContext:
         self.tracer = tracer
         self.access_log: AccessLog | None = None
         self.continuation = continuation
-        self.priorities = priorities
-        self.bootstrap_ports = BootstrapPorts()
+        self.engine_facts = engine_facts
         self.live: set[LiveRequest] = set()
         self.counters = Counters(max_series)
         self.decisions = Decisions()

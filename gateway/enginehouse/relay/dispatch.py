@@ -7,7 +7,7 @@ from functools import partial
 from time import perf_counter
 from typing import Final
 
-from enginehouse.domain.errors import InvalidRequest, Overloaded, RequestError
+from enginehouse.domain.errors import CannotContinue, InvalidRequest, Overloaded, RequestError
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase
@@ -85,13 +85,16 @@ class Dispatch:
     def prompt_lost(self, error: RequestError) -> None:
         """Retry the job, whose prompt another engine failed to read with ``error``, unless the answer has begun.
 
-        A request that this engine refuses as wrong is not sent again.
+        A request that this engine refuses as wrong is not sent again. The next way to continue a stream may be right.
         """
         attempt = self.attempt
         if attempt is None or attempt.answered_at:
             return
-        attempt.cancel()
         wrong = isinstance(error, InvalidRequest)
+        if wrong and self.job.continues:
+            self.try_otherwise()
+            return
+        attempt.cancel()
         self._carry_out(Otherwise.FAIL if wrong else self._decide(Outcome.PROMPT_LOST), error)
 
     def broke_off(self, error: RequestError) -> None:
@@ -109,6 +112,7 @@ class Dispatch:
         attempt = self._current()
         attempt.cancel()
         attempt.head = None
+        attempt.answered_at = 0.0
         self._prepare()
 
     def send(self) -> None:
@@ -125,7 +129,7 @@ class Dispatch:
     def _prepared(self, error: RequestError | None) -> None:
         attempt = self._current()
         if error is not None:
-            lost = attempt.route.prefill is not None
+            lost = attempt.route.prefill is not None and not isinstance(error, CannotContinue)
             self._carry_out(self._decide(Outcome.PROMPT_LOST if lost else Outcome.UNFIT), error)
             return
         if (prompt := self.job.prompt) is not None:

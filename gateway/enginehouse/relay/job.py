@@ -13,7 +13,7 @@ from enginehouse.domain.route import Route
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.door import Caller
-from enginehouse.relay.engine_priorities import PATHS, with_priority
+from enginehouse.relay.engine_facts import PATHS, with_priority
 from enginehouse.relay.hand_over.prompt_request import PromptRequest
 from enginehouse.relay.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream
@@ -81,7 +81,7 @@ class Job(ABC):
         """``body`` with the priority of the caller's key, if the engine behind ``upstream`` orders requests by it."""
         if self.caller is None or self.path not in PATHS:
             return body
-        order = self.context.priorities.order(upstream)
+        order = self.context.engine_facts.priority_order(upstream)
         return with_priority(body, order, self.caller.priority) if order else body
 
     @property

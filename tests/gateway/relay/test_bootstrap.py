@@ -12,16 +12,18 @@ from tests.support.fake_sglang_pair import FakeDecode, FakePrefill
 from tests.support.model_engine import ModelEngine, StartModelEngine
 from tests.support.raw_client import RawResponse
 from tests.support.scripted_engine import Cut
+from tests.support.seen_stream import SeenStream, read_stream
 from tests.support.served_gateway import OpenGateway, ServedGateway
 
-CHAT = "/v1/chat/completions"
+Pairs = tuple[FakePrefill, FakePrefill, FakeDecode, FakeDecode]
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 BODY: dict[str, object] = {"model": MODEL, "messages": [{"role": "user", "content": "Tell"}], "max_tokens": 4}
 ROLES = {"a": "prefill", "b": "prefill", "y": "decode", "z": "decode"}
 INFORMATION = b'{"disaggregation_mode": "prefill", "disaggregation_bootstrap_port": 8998}'
 
 
 @pytest.fixture
-def pairs() -> Iterator[tuple[FakePrefill, FakePrefill, FakeDecode, FakeDecode]]:
+def pairs() -> Iterator[Pairs]:
     a, b = FakePrefill(), FakePrefill()
     y, z = FakeDecode(a, b), FakeDecode(a, b)
     with a, b, y, z:
@@ -40,14 +42,17 @@ async def ask(gateway: ServedGateway, **more: object) -> RawResponse:
     return await gateway.ask(gateway.post({**BODY, **more}, path=CHAT))
 
 
+async def stream(gateway: ServedGateway, path: str) -> SeenStream:
+    asked = {**BODY, "stream": True} | ({} if path == CHAT else {"prompt": "Tell"})
+    return read_stream((await gateway.ask(gateway.post(asked, path=path))).body)
+
+
 def text(reply: RawResponse) -> str:
     return str(msgspec.json.decode(reply.body)["choices"][0]["message"]["content"])
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_both_engines_get_the_same_request_and_meet(
-    stream: bool, house: OpenGateway, pairs: tuple[FakePrefill, FakePrefill, FakeDecode, FakeDecode]
-) -> None:
+async def test_both_engines_get_the_same_request_and_meet(stream: bool, house: OpenGateway, pairs: Pairs) -> None:
     a, _, y, _ = pairs
     gateway = await opened(house, {"a": a, "y": y})
     reply = await ask(gateway, stream=stream)
@@ -62,9 +67,7 @@ async def test_both_engines_get_the_same_request_and_meet(
     await gateway.quiet()
 
 
-async def test_each_request_has_a_room_of_its_own(
-    house: OpenGateway, pairs: tuple[FakePrefill, FakePrefill, FakeDecode, FakeDecode]
-) -> None:
+async def test_each_request_has_a_room_of_its_own(house: OpenGateway, pairs: Pairs) -> None:
     a, _, y, _ = pairs
     gateway = await opened(house, {"a": a, "y": y})
     for _ in range(3):
@@ -75,7 +78,7 @@ async def test_each_request_has_a_room_of_its_own(
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("fault", ["gone", "aborts"])
 async def test_another_engine_reads_the_prompt_of_one_that_fails(
-    fault: str, stream: bool, house: OpenGateway, pairs: tuple[FakePrefill, FakePrefill, FakeDecode, FakeDecode]
+    fault: str, stream: bool, house: OpenGateway, pairs: Pairs
 ) -> None:
     """The engine that was to answer would wait for five minutes."""
     a, b, y, _ = pairs
@@ -89,9 +92,7 @@ async def test_another_engine_reads_the_prompt_of_one_that_fails(
     await gateway.quiet()
 
 
-async def test_another_engine_answers_for_one_that_fails(
-    house: OpenGateway, pairs: tuple[FakePrefill, FakePrefill, FakeDecode, FakeDecode]
-) -> None:
+async def test_another_engine_answers_for_one_that_fails(house: OpenGateway, pairs: Pairs) -> None:
     a, _, y, z = pairs
     y.fails = 500
     gateway = await opened(house, {"a": a, "y": y, "z": z})
@@ -105,7 +106,7 @@ async def test_another_engine_answers_for_one_that_fails(
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_request_that_the_reader_refuses_as_wrong_is_not_sent_again(
-    stream: bool, house: OpenGateway, pairs: tuple[FakePrefill, FakePrefill, FakeDecode, FakeDecode]
+    stream: bool, house: OpenGateway, pairs: Pairs
 ) -> None:
     a, b, y, _ = pairs
     a.fails = 400
@@ -118,9 +119,7 @@ async def test_a_request_that_the_reader_refuses_as_wrong_is_not_sent_again(
 
 
 @pytest.mark.parametrize("left", ["a", "y"])
-async def test_without_the_other_one_neither_is_asked(
-    left: str, house: OpenGateway, pairs: tuple[FakePrefill, FakePrefill, FakeDecode, FakeDecode]
-) -> None:
+async def test_without_the_other_one_neither_is_asked(left: str, house: OpenGateway, pairs: Pairs) -> None:
     a, _, y, _ = pairs
     engine = a if left == "a" else y
     gateway = await opened(house, {left: engine})
@@ -129,9 +128,7 @@ async def test_without_the_other_one_neither_is_asked(
     assert engine.bodies == []
 
 
-async def test_a_server_that_reads_no_prompts_is_named(
-    house: OpenGateway, pairs: tuple[FakePrefill, FakePrefill, FakeDecode, FakeDecode]
-) -> None:
+async def test_a_server_that_reads_no_prompts_is_named(house: OpenGateway, pairs: Pairs) -> None:
     a, _, y, _ = pairs
     a.mode = "decode"
     gateway = await opened(house, {"a": a, "y": y})
@@ -168,3 +165,69 @@ async def test_the_reader_is_cancelled_when_the_other_one_breaks(
     assert reply.status in (502, 503)
     await reads.calls[1].closed.wait()
     await gateway.quiet()
+
+
+@pytest.mark.parametrize(("path", "way"), [(CHAT, "text"), (COMPLETIONS, "tokens")])
+async def test_a_stream_goes_on_at_another_pair(path: str, way: str, house: OpenGateway, pairs: Pairs) -> None:
+    a, _, y, z = pairs
+    y.most_events = 3
+    gateway = await opened(house, {"a": a, "y": y, "z": z})
+    seen = await stream(gateway, path)
+    assert (seen.text, seen.finish, seen.ended) == ("".join(WORDS[:4]), "length", True)
+    assert gateway.relay.context.counters.continuations == {("z", "broken", way): 1}
+    first, rest = a.bodies
+    assert ([first], [rest]) == (y.bodies, z.bodies)
+    assert rest["max_tokens"] == (2 if path == CHAT else 1), "a chat begins with an event without text"
+    assert rest["bootstrap_port"] == a.bootstrap.port
+    assert rest["bootstrap_room"] != first["bootstrap_room"]
+    await gateway.quiet()
+
+
+async def test_a_stream_goes_on_where_the_reader_is_gone_too(house: OpenGateway, pairs: Pairs) -> None:
+    a, b, y, z = pairs
+    y.most_events = 3
+    y.before_break = lambda: setattr(a, "gone", True)
+    gateway = await opened(house, {"a": a, "b": b, "y": y, "z": z})
+    seen = await stream(gateway, CHAT)
+    assert (seen.text, seen.ended) == ("".join(WORDS[:4]), True)
+    assert b.bodies[0] in z.bodies  # of which the first may come last
+    await gateway.quiet()
+
+
+async def test_a_continuation_that_the_reader_refuses_is_asked_otherwise(house: OpenGateway, pairs: Pairs) -> None:
+    a, _, y, z = pairs
+    y.most_events, a.refused = 3, "continue_final_message"
+    gateway = await opened(house, {"a": a, "y": y, "z": z})
+    seen = await stream(gateway, CHAT)
+    assert (seen.text, seen.ended) == ("".join(WORDS[:4]), True)
+    assert gateway.relay.context.counters.continuations == {("z", "broken", "restart"): 1}
+    await gateway.quiet()
+
+
+async def test_without_another_pair_a_broken_stream_ends_with_an_error(house: OpenGateway, pairs: Pairs) -> None:
+    a, _, y, _ = pairs
+    y.most_events = 3
+    gateway = await opened(house, {"a": a, "y": y})
+    seen = await stream(gateway, CHAT)
+    assert (seen.text, seen.ended) == ("".join(WORDS[:2]), False)
+    assert "'y'" in str(seen.error)
+    assert len(y.bodies) == 1
+    await gateway.quiet()
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
+async def test_an_endpoint_without_pairs_is_refused(path: str, house: OpenGateway, pairs: Pairs) -> None:
+    """SGLang's requests there have no bootstrap fields, so either server would refuse them."""
+    a, _, y, _ = pairs
+    gateway = await opened(house, {"a": a, "y": y})
+    reply = await gateway.ask(gateway.post({**BODY, "input": "Tell"}, path=path))
+    assert reply.status == 400
+    assert b"cannot pair up for " + path.encode() in reply.body
+    assert a.bodies == y.bodies == []
+
+
+async def test_tokens_are_counted_by_either_server(house: OpenGateway, pairs: Pairs) -> None:
+    a, _, y, _ = pairs
+    gateway = await opened(house, {"a": a, "y": y})
+    reply = await gateway.ask(gateway.post({"model": MODEL, "prompt": "Tell me"}, path="/tokenize"))
+    assert msgspec.json.decode(reply.body)["count"] == 2

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse.relay.engine_priorities import with_priority
+from enginehouse.relay.engine_facts import with_priority
 from enginehouse.testing import PlayedServer
 from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
 
@@ -51,7 +51,7 @@ async def opened(house: OpenGateway, *engines: Vllm) -> ServedGateway:
 
 async def known(gateway: ServedGateway, order: int) -> None:
     context = gateway.relay.context
-    await gateway.until(lambda: context.priorities.order(context.upstreams["a"]) == order)
+    await gateway.until(lambda: context.engine_facts.priority_order(context.upstreams["a"]) == order)
 
 
 async def asked(gateway: ServedGateway, engine: Vllm, key: str, **fields: object) -> object:

@@ -16,7 +16,8 @@ from enginehouse.relay.continuation.asking import continuation_of
 from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.continuation.joint import Joint
 from enginehouse.relay.door import Caller
-from enginehouse.relay.hand_over.rules import never_alone
+from enginehouse.relay.hand_over.pairs import pair_route, prepare_pair
+from enginehouse.relay.hand_over.prompt_request import PromptRequest
 from enginehouse.relay.job import Job
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
@@ -40,7 +41,7 @@ class ContinuationJob(Job):
     or from the beginning. ``joint`` and ``way`` are those of the current try.
     """
 
-    __slots__ = ("_broke_at", "_cause", "_most", "_route", "_stream", "_ways", "_why", "joint", "way")
+    __slots__ = ("_broke_at", "_cause", "_most", "_route", "_stream", "_ways", "_why", "joint", "prompt", "way")
 
     method = "POST"
     repeatable = True
@@ -60,6 +61,7 @@ class ContinuationJob(Job):
         self._most = tries_before + job.context.continuation.max_continuations
         self.joint: Joint | None = None
         self.way = Way.TOKENS
+        self.prompt: PromptRequest | None = None
         self._route: Route | None = None
         self._ways: list[Way] = []
         self._why = ""
@@ -101,6 +103,9 @@ class ContinuationJob(Job):
 
     def route(self, failed: tuple[str, ...]) -> Route:
         """A route to the same model, because another one would give another answer."""
+        return pair_route(self, self._one_route, failed)
+
+    def _one_route(self, failed: tuple[str, ...]) -> Route:
         assert self.requirements is not None
         context, model = self.context, self.requirements.model
         route = context.router.route(self.requirements, context.fleet.snapshot, failed, fallbacks=False)
@@ -112,10 +117,15 @@ class ContinuationJob(Job):
         return b""  # ``prepare`` makes it, when the engine is ready
 
     async def prepare(self, route: Route) -> bytes:
-        """The request that tries the next way to continue the stream at the engine of ``route``.
+        """The request that tries the next way to continue the stream at the engines of ``route``.
 
-        Raises ``CannotContinue`` when there is none left.
+        Raises ``CannotContinue`` when there is none left, and other errors of the engine that reads the prompt.
         """
+        body = await self._next_way(route)
+        body, self.prompt = await prepare_pair(self, route, self._path, body)
+        return body
+
+    async def _next_way(self, route: Route) -> bytes:
         if route is not self._route:
             self._route = route
             self._why = ""
@@ -135,8 +145,6 @@ class ContinuationJob(Job):
         if upstream is None:
             raise CannotContinue("the configuration no longer has it")
         driver = self.context.continuation.drivers[backend]
-        if never_alone(driver, route.chosen):
-            raise CannotContinue("it serves no request alone")
         delivered.read()
         if delivered.common is None and not delivered.why:
             self.way, self._ways = Way.RESTART, []
@@ -155,9 +163,12 @@ class ContinuationJob(Job):
         self.joint = Joint(delivered, continuation, driver.streams)
         return continuation.body
 
+    @property
+    def _path(self) -> str:
+        return self.path if self.joint is None else self.joint.continuation.path
+
     def request(self, upstream: Upstream, body: bytes) -> bytes:
-        path = self.path if self.joint is None else self.joint.continuation.path
-        return upstream.post(path, self.headers, self.request_id, self.ranked(upstream, body), self.trace)
+        return upstream.post(self._path, self.headers, self.request_id, self.ranked(upstream, body), self.trace)
 
     def judge(self, route: Route, status: int, first_byte: float, suspects: tuple[str, ...]) -> tuple[str, ...]:
         """Only servers' errors count: the request is the gateway's own, and its time no measure of others."""

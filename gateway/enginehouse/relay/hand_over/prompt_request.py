@@ -18,16 +18,20 @@ class PromptRequest:
     def __init__(self, reading: Coroutine[Any, Any, None], ended: Callable[[], None]) -> None:
         self._task = asyncio.ensure_future(reading)
         self._task.add_done_callback(lambda _: ended())
+        self._is_cancelled = False
 
     def watch(self, lost: Callable[[RequestError], None]) -> None:
         """Call ``lost`` with the error of an engine that fails."""
 
         def judge(task: asyncio.Task[None]) -> None:
-            if not task.cancelled() and isinstance(error := task.exception(), RequestError):
+            if self._is_cancelled or task.cancelled():
+                return
+            if isinstance(error := task.exception(), RequestError):
                 lost(error.with_traceback(None))
 
         self._task.add_done_callback(judge)
 
     def cancel(self) -> None:
         """Abort it: nothing depends on it any more."""
+        self._is_cancelled = True  # it may have failed in this very step, so that ``lost`` is about to be called
         self._task.cancel()

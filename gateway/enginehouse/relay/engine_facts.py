@@ -1,0 +1,104 @@
+"""What engines say of themselves, where a request to them depends on it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from time import monotonic
+
+import msgspec
+
+from enginehouse.domain.errors import EnginehouseError
+from enginehouse.interfaces.drivers import Driver, LaunchSpec
+from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.upstream.upstream import Upstream
+
+_log = logging.getLogger(__name__)
+
+PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses"})
+"""The endpoints whose requests have a priority."""
+_FIELD = "priority"
+_TIMEOUT_S = 5.0
+_BELIEVED_S = 60.0
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def with_priority(body: bytes, order: int, priority: int) -> bytes:
+    """``body`` with the ``priority`` of its key, for an engine with this ``Driver.priority_order``.
+
+    A key without one leaves the client's own.
+    """
+    try:
+        fields = _fields(body)
+    except msgspec.DecodeError:
+        return body
+    if not priority and _FIELD in fields:
+        return body
+    # 0 too, which is vLLM's default: SGLang takes requests without the field last (_set_or_validate_priority in
+    # https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/managers/scheduler.py)
+    return msgspec.json.encode({**fields, _FIELD: order * priority})
+
+
+class EngineFacts:
+    """What each engine has said, until it is started again.
+
+    ``drivers``: of every backend. ``specs``: of launched engines, by backend.
+    """
+
+    def __init__(self, drivers: Mapping[str, Driver], specs: Mapping[str, LaunchSpec]) -> None:
+        self._drivers = drivers
+        self._specs = specs
+        self._said: dict[str, _Said] = {}
+
+    def priority_order(self, upstream: Upstream) -> int:
+        """``Driver.priority_order`` of the engine behind ``upstream``; 0 until it has answered.
+
+        The first request to an engine has it asked, and does not wait for the answer.
+        """
+        said = self._of(upstream)
+        if said.asking is None and monotonic() >= said.order_until:
+            said.asking = asyncio.ensure_future(self._ask_order(upstream, said))
+        return said.order
+
+    async def bootstrap_port(self, upstream: Upstream) -> int | None:
+        """``Driver.bootstrap_port`` of the engine behind ``upstream``. Raises as that does."""
+        said = self._of(upstream)
+        if not said.has_port:
+            said.port = await self._drivers[upstream.name].bootstrap_port(Client(upstream, _TIMEOUT_S))
+            said.has_port = True
+        return said.port
+
+    def remove_port(self, backend: str) -> None:
+        """Ask for the port again before the next request."""
+        if backend in self._said:
+            self._said[backend].has_port = False
+
+    def _of(self, upstream: Upstream) -> _Said:
+        said = self._said.get(upstream.name)
+        if said is None or said.connections is not upstream.pool:
+            said = self._said[upstream.name] = _Said(upstream.pool)
+        return said
+
+    async def _ask_order(self, upstream: Upstream, said: _Said) -> None:
+        name = upstream.name
+        try:
+            said.order = await self._drivers[name].priority_order(Client(upstream, _TIMEOUT_S), self._specs.get(name))
+        except EnginehouseError as error:
+            _log.debug("Backend %s does not say whether it knows priorities: %s", name, error or type(error).__name__)
+            said.order = 0
+        finally:
+            said.order_until = monotonic() + _BELIEVED_S
+            said.asking = None
+
+
+class _Said:
+    """What one engine has said. ``connections``: the pool of its process."""
+
+    def __init__(self, connections: object) -> None:
+        self.connections = connections
+        self.order = 0
+        self.order_until = 0.0
+        self.asking: asyncio.Task[None] | None = None
+        self.port: int | None = None
+        self.has_port = False
