@@ -186,18 +186,14 @@ def check_launch_lines(config: Config, drivers: Mapping[str, Driver], registry: 
         try:
             line = launch_line(name, model, unguarded(drivers[type]), port=0)
             if config.hosts.get(model.host, HostSettings()).launcher == HostSettings().launcher:
-                _warn(why_not(name, model, unguarded(drivers[type]), line))
+                for problem in why_not(name, model, unguarded(drivers[type]), line):
+                    _log.warning("%s", problem)
         except EnginehouseError:
             raise
         except (Exception, SystemExit) as error:
             problem = f"the driver '{type}' has no launch line for models.{name}: {describe(error)}"
             raise registry.get("driver", type).error(problem) from error
         launch_line(name, model, drivers[type], port=0)  # the guard checks the driver's answers
-
-
-def _warn(problem: str) -> None:
-    if problem:
-        _log.warning("%s", problem)
 
 
 def check_scheduling(config: Config, registry: Registry) -> None:

@@ -21,6 +21,12 @@ from enginehouse.fleet.backend_info import BackendStatus
 _IN_TROUBLE = (Health.UNKNOWN, Health.UNHEALTHY, ReplicaState.FAILED)
 
 
+class _ShownReplica(msgspec.Struct):
+    model: str
+    backend: str
+    state: ReplicaState
+
+
 class StatusAnswer(msgspec.Struct):
     """The part of ``GET /api/status`` that is shown."""
 
@@ -29,6 +35,7 @@ class StatusAnswer(msgspec.Struct):
     uptime_s: float
     requests: int
     backends: list[BackendStatus]
+    replicas: list[_ShownReplica] = []
     gpus: list[GpuStatus] = []
 
 
@@ -60,15 +67,20 @@ def headline(status: StatusAnswer) -> str:
 
 
 def backend_table(status: StatusAnswer) -> Table:
-    """A row for each backend."""
+    """A row for each backend. A server that loads models itself shows which ones it has not loaded."""
     table = Table("backend", "driver", "health", "pending", "latency", "models")
+    states = {(each.backend, each.model): each.state for each in status.replicas}
     for each in status.backends:
         health = _condition(each).value + (", draining" if each.draining else "")
-        models = escape("\n".join(each.models))
+        models = escape("\n".join(_shown(model, states.get((each.name, model)), each) for model in each.models))
         table.add_row(
             escape(each.name), escape(each.driver), health, str(each.pending), f"{each.avg_latency_ms:.0f} ms", models
         )
     return table
+
+
+def _shown(model: str, state: ReplicaState | None, backend: BackendStatus) -> str:
+    return model if state in (None, backend.state) else f"{model} ({state.value})"
 
 
 def gpu_table(gpus: Sequence[GpuStatus]) -> Table:

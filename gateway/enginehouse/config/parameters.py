@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
+from msgspec.inspect import LiteralType, StructType, type_info
 
 from enginehouse.config.decode import did_you_mean
+from enginehouse.config.shape import shape_of
 from enginehouse.domain.errors import ConfigError
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -41,13 +44,22 @@ def decode_parameters(
             remedy = f"add '{name}' to [{table}]" if table else ""
             raise ConfigError(f"is missing; the {owner} needs it", key=_join(table, name), remedy=remedy) from error
         of = f"{word} '{where}' of" if where else f"{word}s of"
-        raise ConfigError(f"{of} the {owner}: {problem}", key=_join(table, where)) from error
+        choices = _choices(type, where)
+        remedy = f"write {' or '.join(map(json.dumps, choices))}" if choices else ""
+        raise ConfigError(f"{of} the {owner}: {problem}", key=_join(table, where), remedy=remedy) from error
 
 
 def closest(name: str, known: Iterable[str], what: str) -> str:
     """The remedy for a name that is not in ``known``; ``what`` introduces the list of known names."""
     names = list(known)
     return f"{did_you_mean(name, names)} {what}: {', '.join(names)}".lstrip()
+
+
+def _choices(type: type[msgspec.Struct], name: str) -> list[Any]:
+    """The values that the field ``name`` may have, if there is a finite list of them; else empty."""
+    fields = cast(StructType, type_info(type)).fields
+    kinds = [kind for field in fields if field.encode_name == name for kind in shape_of(field.type).kinds]
+    return [value for kind in kinds if isinstance(kind, LiteralType) for value in kind.values]
 
 
 def _join(*parts: str) -> str:

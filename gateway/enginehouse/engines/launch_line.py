@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -86,15 +86,16 @@ def launch_spec(
     )
 
 
-def why_not(name: str, model: ModelSettings, driver: Driver, line: LaunchLine) -> str:
-    """Why the engine of ``line`` cannot start on this machine, with the remedy; empty if it may."""
+def why_not(name: str, model: ModelSettings, driver: Driver, line: LaunchLine) -> Iterator[str]:
+    """Why the engine of ``line`` cannot start on this machine, each with the remedy; nothing if it may."""
     program = line.command[0]
     environ = line.environment_on(os.environ)
     if shutil.which(program, path=environ.get("PATH")) is None:
         remedy = f" ({driver.how_to_install})" if driver.how_to_install else ""
-        return f"models.{name}: there is no program '{program}' on the PATH{remedy}"
+        yield f"models.{name}: there is no program '{program}' on the PATH{remedy}"
     problem = "" if model.command else driver.why_not(launch_spec(name, model, driver))
-    return f"models.{name}.path: {problem}" if problem else ""
+    if problem:
+        yield f"models.{name}.path: {problem}"
 
 
 def fingerprint(line: LaunchLine) -> str:

@@ -77,7 +77,13 @@ def test_options_of_sglang_have_no_negative_flags() -> None:
             {"parallel": "four"},
             r"models.m.options.parallel: option 'parallel' of the driver",
         ),
-        (VllmDriver(), "vllm", {"scheduling_policy": "lifo"}, r"models.m.options.scheduling_policy"),
+        (
+            VllmDriver(),
+            "vllm",
+            {"scheduling_policy": "lifo"},
+            r"models.m.options.scheduling_policy: .*\(write \"fcfs\" or \"priority\"\)",
+        ),
+        (VllmDriver(), "vllm", {"sleep_level": 3}, r"models.m.options.sleep_level: .*\(write 1 or 2\)"),
         (OpenAIDriver(), "openai", {"a": 1}, r"models.m.options.a: unknown option 'a' .*takes no options"),
     ],
 )
@@ -89,17 +95,18 @@ def test_a_wrong_option_is_refused_by_its_key(driver: Driver, name: str, options
 def test_a_missing_program_is_told_with_how_to_get_it() -> None:
     model = ModelSettings(driver="llamacpp", path="/m.gguf", env={"PATH": "/nowhere"})
     line = launch_line("m", model, LlamaCppDriver(), 1)
-    problem = why_not("m", model, LlamaCppDriver(), line)
-    assert problem.startswith("models.m: there is no program 'llama-server' on the PATH (`brew install llama.cpp`")
+    program, file = why_not("m", model, LlamaCppDriver(), line)
+    assert program.startswith("models.m: there is no program 'llama-server' on the PATH (`brew install llama.cpp`")
+    assert file.startswith("models.m.path: there is no file /m.gguf"), "both are told at once"
 
 
 def test_a_missing_file_is_told_with_its_key(tmp_path: Path) -> None:
     (tmp_path / "llama-server").touch(mode=0o755)
     model = ModelSettings(driver="llamacpp", path=f"{tmp_path}/m.gguf", env={"PATH": str(tmp_path)})
-    problem = why_not("m", model, LlamaCppDriver(), launch_line("m", model, LlamaCppDriver(), 1))
+    [problem] = why_not("m", model, LlamaCppDriver(), launch_line("m", model, LlamaCppDriver(), 1))
     assert problem == f"models.m.path: there is no file {tmp_path}/m.gguf (download it, or correct the path)"
     (tmp_path / "m.gguf").touch()
-    assert why_not("m", model, LlamaCppDriver(), launch_line("m", model, LlamaCppDriver(), 1)) == ""
+    assert not list(why_not("m", model, LlamaCppDriver(), launch_line("m", model, LlamaCppDriver(), 1)))
 
 
 @pytest.mark.parametrize("driver", [VllmDriver(), SglangDriver()])
