@@ -211,7 +211,7 @@ class ModelSettings(CapabilitySettings, frozen=True):
     name: Annotated[str, Meta(description="name for people, in `GET /v1/models`")] = ""
     description: Annotated[str, Meta(description="description for people, in `GET /v1/models`")] = ""
     unlisted: Annotated[
-        bool, Meta(description="leave it out of `GET /v1/models`; it can be asked for all the same")
+        bool, Meta(description="leave it and its aliases out of `GET /v1/models`; both can be asked for")
     ] = False
     preload: Annotated[bool, Meta(description="load it, all its `replicas`, when the gateway starts")] = False
     pin: Annotated[bool, Meta(description="never evict it for another model")] = False

@@ -61,10 +61,16 @@ class LiveBackend:
 
     def _capabilities(self, model: str, own: Capabilities, declared: Mapping[str, Capabilities]) -> Capabilities:
         known = own
-        for weaker in (declared.get(model), self.discovered.get(model)):
+        for weaker in (declared.get(model), self._reported(model)):
             if weaker is not None:
                 known = weaker if known is UNKNOWN else known.over(weaker)
         return known
+
+    def _reported(self, model: str) -> Capabilities | None:
+        """What the engine reports of ``model``. A launched one has that model only, whatever it calls it."""
+        if not self.info.url and len(self.discovered) == 1:
+            return next(iter(self.discovered.values()))
+        return self.discovered.get(model)
 
     def _candidate(self, model: str, capabilities: Capabilities) -> Candidate:
         backend, offered = self.info, self.offers.get(model)

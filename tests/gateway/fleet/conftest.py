@@ -29,6 +29,7 @@ def backend() -> Callable[..., BackendInfo]:
     def make(name: str, *models: str, **fields: Any) -> BackendInfo:
         fields.setdefault("health", Health.HEALTHY)
         fields.setdefault("models", dict.fromkeys(models, UNKNOWN) if models else None)
-        return BackendInfo(name=name, url=f"http://{name}", **fields)
+        fields.setdefault("url", f"http://{name}")
+        return BackendInfo(name=name, **fields)
 
     return make

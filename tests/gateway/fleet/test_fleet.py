@@ -78,6 +78,16 @@ def test_discovery_adds_no_model_to_a_backend_that_declares_its_models(fleet: Fl
     assert capabilities(fleet, "m").context_length == 10
 
 
+@pytest.mark.parametrize(("url", "length"), [("", 10), ("http://a", None)])
+def test_the_only_model_of_a_launched_engine_is_meant_whatever_it_is_called(
+    fleet: Fleet, backend: Make, url: str, length: int | None
+) -> None:
+    """A ``command`` may lack llama-server's ``--alias``: then the engine calls its model by the path of the file."""
+    fleet.add(backend("a", "m", url=url))
+    fleet.set_models("a", {"/models/m.gguf": Capabilities(context_length=10)})
+    assert capabilities(fleet, "m").context_length == length
+
+
 def test_own_capabilities_win_over_declared_over_discovered(fleet: Fleet, backend: Make) -> None:
     fleet.add(backend("a", models={"m": Capabilities(vision=True)}))
     fleet.declare("m", Capabilities(vision=False, tools=False))

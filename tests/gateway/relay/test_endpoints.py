@@ -66,10 +66,11 @@ async def test_the_model_list_has_names_descriptions_and_states(house: OpenGatew
     assert card["status"] == {"value": "loaded"}
 
 
-async def test_an_unlisted_model_is_only_shown_by_its_id(house: OpenGateway, engine: StartEngine) -> None:
+async def test_an_unlisted_model_is_only_shown_by_its_id_and_alias(house: OpenGateway, engine: StartEngine) -> None:
     models = {"m": {"unlisted": True}, "cold": {"command": "engine ${port}"}}
-    gateway = await house(await engine(), models=models)
+    gateway = await house(await engine(), models=models, routing={"aliases": {"n": "m"}})
     [card] = read(await gateway.ask(gateway.get("/v1/models")))["data"]
     assert (card["id"], card["status"]) == ("cold", {"value": "unloaded"})
-    assert read(await gateway.ask(gateway.get("/v1/models/m")))["id"] == "m"
+    for name in "mn":
+        assert read(await gateway.ask(gateway.get(f"/v1/models/{name}")))["id"] == name
     assert (await gateway.ask(gateway.post())).status == 200

@@ -53,7 +53,7 @@ class ModelList:
         """``GET /v1/models``."""
         holder = self._admission.keyring.caller(request.headers.raw)
         unlisted = {name for name, settings in self._models().items() if settings.unlisted}
-        cards = [card for card in self._cards(holder).values() if card["id"] not in unlisted]
+        cards = [card for card in self._cards(holder).values() if unlisted.isdisjoint((card["id"], card["root"]))]
         return json_response({"object": "list", "data": cards})
 
     async def one(self, request: Request) -> Response:
