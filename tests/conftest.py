@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
@@ -19,6 +20,7 @@ pytest_plugins = ["tests.support.process_state", "tests.support.virtual_time"]
 
 keep_bytecode()
 load_profile()
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs and their children ignore it
 
 
 @pytest.hookimpl(wrapper=True)

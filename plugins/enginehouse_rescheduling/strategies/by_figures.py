@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import NamedTuple
 
 import msgspec
@@ -51,6 +52,12 @@ class StrategyByFigures(Strategy):
         self._instances: dict[str, InstanceView] = {}
         self._failed: frozenset[str] = frozenset()
         self._now_ms = 0
+
+    def __deepcopy__(self, memo: object) -> StrategyByFigures:
+        """Return a copy with an account of its own, to explain a pick. Views never change, so they are shared."""
+        copied = copy(self)
+        copied._instances = dict(self._instances)
+        return copied
 
     def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
         failed = failed_domain(view, settings.failover_domain, settings.instance_staleness)
