@@ -17,6 +17,7 @@ from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import KvConnector
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from tests.support.fake_clock import FakeClock
+from tests.support.openai_clients import openai_client
 from tests.support.scheduler_fakes import (
     Connectors,
     FakeConnector,
@@ -145,13 +146,7 @@ def engine(fast_engine: SimEngine) -> Iterator[SimEngine]:
 
 @pytest.fixture
 def client(engine: SimEngine) -> Iterator[openai.OpenAI]:
-    url = f"{engine.url}/v1"
-    with openai.OpenAI(
-        base_url=url,
-        api_key="client-key",
-        max_retries=0,
-        http_client=openai.DefaultHttpxClient(trust_env=False, verify=False),
-    ) as client:
+    with openai_client(engine.url) as client:
         yield client
 
 

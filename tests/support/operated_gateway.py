@@ -18,6 +18,7 @@ import httpx
 import psutil
 
 from enginehouse.testing.gateway import RunningGateway
+from tests.support import plain_httpx
 from tests.support.paths import SUPPORT
 
 MARK = "STARTED_BY_TEST"
@@ -53,7 +54,7 @@ class OperatedGateway:
         self._mark = mark
         self._read = 0
         headers = {"x-api-key": ADMIN_KEY}
-        self.http = httpx.Client(base_url=process.url, headers=headers, trust_env=False, verify=False, timeout=30)
+        self.http = plain_httpx.Client(base_url=process.url, headers=headers, timeout=30)
         self.until = process.until
         self.until_health = process.until_health
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import httpx
-import openai
 
 AsyncClient = partial(httpx.AsyncClient, trust_env=False, verify=False)
 Client = partial(httpx.Client, trust_env=False, verify=False)
@@ -13,9 +12,3 @@ delete = partial(httpx.delete, trust_env=False, verify=False)
 get = partial(httpx.get, trust_env=False, verify=False)
 post = partial(httpx.post, trust_env=False, verify=False)
 stream = partial(httpx.stream, trust_env=False, verify=False)
-
-
-def openai_client(url: str) -> openai.OpenAI:
-    """The SDK's client for the server at ``url``, which must be closed."""
-    plain = openai.DefaultHttpxClient(trust_env=False, verify=False)
-    return openai.OpenAI(base_url=f"{url}/v1", api_key="client-key", max_retries=0, http_client=plain)

@@ -8,6 +8,7 @@ from time import perf_counter
 
 import httpx
 
+from tests.support import plain_httpx
 from tests.support.seen_stream import SeenStream, read_stream
 
 
@@ -60,4 +61,4 @@ def gaps(readers: Sequence[StreamReader]) -> str:
 
 def many_streams() -> httpx.AsyncClient:
     """A client for many streams at once."""
-    return httpx.AsyncClient(timeout=120, trust_env=False, limits=httpx.Limits(max_connections=100))
+    return plain_httpx.AsyncClient(timeout=120, limits=httpx.Limits(max_connections=100))

@@ -18,6 +18,7 @@ import pytest
 
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
+from tests.support import plain_httpx
 from tests.support.operated_gateway import (
     ADMIN_KEY,
     MARK,
@@ -76,7 +77,7 @@ def stage(tmp_path: Path) -> Stage:
 
 @pytest.fixture(scope="session")
 def http() -> Iterator[httpx.Client]:
-    with httpx.Client(trust_env=False, verify=False, timeout=30) as client:
+    with plain_httpx.Client(timeout=30) as client:
         yield client
 
 

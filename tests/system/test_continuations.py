@@ -111,7 +111,7 @@ def two_engines() -> Iterator[tuple[SimEngine, SimEngine, RunningGateway]]:
 async def test_no_stream_breaks_whatever_its_engine_does() -> None:
     count = 8
     with two_engines() as (first, other, gateway):
-        async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
+        async with plain_httpx.AsyncClient(timeout=60) as client:
             whole = await asyncio.gather(*(Reader(number).read(client, other.url) for number in range(count)))
             for kind, parameters in FAULTS:
                 first.fault(kind, count=count, **parameters)
@@ -152,7 +152,7 @@ async def test_if_every_engine_breaks_a_stream_ends_with_an_error_after_a_few_tr
         for engine in (first, other):
             engine.fault("drop", after=9, path="/v1/chat/completions")
             engine.fault("drop", after=9, path="/v1/completions")
-        async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
+        async with plain_httpx.AsyncClient(timeout=60) as client:
             for number in range(2):
                 reader = Reader(number)
                 seen = await reader.read(client, gateway.url)

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import openai
 import pytest
 
 from enginehouse.testing.gateway import RunningGateway
 from tests.support import plain_httpx
+from tests.support.openai_clients import openai_client
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -62,8 +62,7 @@ def test_the_curl_line_of_the_greeting_works(gateway: RunningGateway) -> None:
     ("asked", "served"), [("sim-small", "sim-small"), ("sim-large", "sim-large"), ("gpt-4", "sim-large")]
 )
 def test_the_simulated_models_answer(gateway: RunningGateway, asked: str, served: str) -> None:
-    http = openai.DefaultHttpxClient(trust_env=False)
-    with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", http_client=http) as client:
+    with openai_client(gateway.url) as client:
         answer = client.chat.completions.create(
             model=asked, messages=[{"role": "user", "content": "Hello"}], max_tokens=3
         )

@@ -21,6 +21,7 @@ from tests.support.engine_runs import (
     shows_metrics,
     stops_for_a_client_that_leaves,
 )
+from tests.support.openai_clients import openai_client
 from tests.support.plain_httpx import get, post
 from tests.support.real_gateways import llama_server, llama_table, ready_gateway
 
@@ -48,8 +49,7 @@ swapper = "memory"
 
 @pytest.fixture(scope="module")
 def client(gateway: RunningGateway) -> Iterator[openai.OpenAI]:
-    http = openai.DefaultHttpxClient(trust_env=False)
-    with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0, http_client=http) as client:
+    with openai_client(gateway.url) as client:
         yield client
 
 

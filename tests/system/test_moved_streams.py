@@ -10,6 +10,7 @@ import pytest
 
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
+from tests.support import plain_httpx
 from tests.support.parallel import all_of
 from tests.support.seen_stream import SeenStream
 from tests.support.stream_reader import Reader, percentile
@@ -59,7 +60,7 @@ async def test_streams_moved_five_times_are_whole_and_need_no_engine_that_they_l
         limits = httpx.Limits(max_connections=2 * count)
         with RunningGateway(configuration) as gateway:
             gateway.until_health(a="healthy", b="healthy")
-            async with httpx.AsyncClient(timeout=120, trust_env=False, limits=limits) as client:
+            async with plain_httpx.AsyncClient(timeout=120, limits=limits) as client:
                 readers = [Reader(number, TOKENS, return_token_ids=True) for number in range(count)]
                 reading = [asyncio.ensure_future(each.read(client, gateway.url)) for each in readers]
                 source = await moved_to_and_fro(client, gateway, {"a": a, "b": b}, count)

@@ -12,6 +12,7 @@ from openai.types.chat import ChatCompletionMessageParam
 
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
+from tests.support.openai_clients import async_openai_client, openai_client
 
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hello, engine"}]
 IMAGE: Any = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]
@@ -74,14 +75,9 @@ lost = ["mistral:7b", "gone"]
         yield gateway
 
 
-def client_of(gateway: RunningGateway, key: str = "k-admin") -> openai.OpenAI:
-    http = openai.DefaultHttpxClient(trust_env=False)
-    return openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=key, max_retries=0, http_client=http)
-
-
 @pytest.fixture(scope="module")
 def client(gateway: RunningGateway) -> Iterator[openai.OpenAI]:
-    with client_of(gateway) as client:
+    with openai_client(gateway.url, "k-admin") as client:
         yield client
 
 
@@ -108,8 +104,7 @@ def test_a_chat_stream_is_the_same_text_and_usage(client: openai.OpenAI, engine:
 
 
 async def test_the_asynchronous_client_works_as_well(gateway: RunningGateway, engine: SimEngine) -> None:
-    http = openai.DefaultAsyncHttpxClient(trust_env=False)
-    async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="k-admin", http_client=http) as client:
+    async with async_openai_client(gateway.url, "k-admin") as client:
         stream = await client.chat.completions.create(model="llama3:8b", messages=HELLO, stream=True)
         chunks = [chunk async for chunk in stream]
 
@@ -204,7 +199,7 @@ def test_a_refusal_is_the_right_exception(
 
 def test_keys_are_asked_for_and_limited(gateway: RunningGateway, engine: SimEngine) -> None:
     def chat(key: str) -> None:
-        with client_of(gateway, key) as client:
+        with openai_client(gateway.url, key) as client:
             client.chat.completions.create(model="llama3:8b", messages=HELLO)
 
     with pytest.raises(openai.AuthenticationError, match="Unknown API key"):
@@ -215,7 +210,7 @@ def test_keys_are_asked_for_and_limited(gateway: RunningGateway, engine: SimEngi
     with pytest.raises(openai.RateLimitError, match="Key 'rare' is over its rate limit") as limited:
         chat("k-rare")
     assert 0 < int(limited.value.response.headers["retry-after"]) <= 61
-    with client_of(gateway, "k-embeds") as client:
+    with openai_client(gateway.url, "k-embeds") as client:
         assert {model.id for model in client.models.list()} == {"org/embedder:v1"}
     assert len(engine.requests()) == 1
 

@@ -10,6 +10,7 @@ from openai.types.chat import ChatCompletionMessageParam
 
 from enginehouse.testing.gateway import RunningGateway
 from tests.support import plain_httpx
+from tests.support.openai_clients import openai_client
 from tests.support.operated_gateway import Serve
 
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hello"}]
@@ -35,8 +36,7 @@ def gateway(serve: Serve, progress: str, patience: str) -> RunningGateway:
 
 @pytest.fixture
 def client(gateway: RunningGateway) -> Iterator[openai.OpenAI]:
-    http = openai.DefaultHttpxClient(trust_env=False)
-    with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="x", max_retries=0, http_client=http) as client:
+    with openai_client(gateway.url) as client:
         yield client
 
 

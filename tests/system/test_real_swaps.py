@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from enginehouse.testing.gateway import RunningGateway
+from tests.support import plain_httpx
 from tests.support.real_engines import RealEngine
 from tests.support.real_gateways import gateway_for, llama_server, llama_table
 
@@ -39,7 +40,7 @@ def gateway(engine: RealEngine) -> Iterator[RunningGateway]:
 def first_token(url: str, model: str) -> None:
     """Ask for a stream, and read its first event."""
     body = {"model": model, "prompt": "hello", "max_tokens": 2, "stream": True}
-    with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60, trust_env=False) as response:
+    with plain_httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60) as response:
         assert response.status_code == 200
         next(response.iter_raw())
 
@@ -57,7 +58,7 @@ class ByHand:
         """Stop the server, start another, and read the first token of its answer."""
         self.stop()
         self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        with httpx.Client(trust_env=False) as client:
+        with plain_httpx.Client() as client:
             while not is_healthy(client, f"{self._url}/health"):
                 time.sleep(0.005)
         first_token(self._url, "tiny")

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
-
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
+from tests.support import plain_httpx
 from tests.support.parallel import all_of
 from tests.support.stream_reader import Reader
 
@@ -71,7 +70,7 @@ async def test_two_at_once_move_streams_and_break_none(tmp_path: Path) -> None:
     a, b = (SimEngine("m", tpot="25ms") for _ in "ab")
     with all_of(a, b), RunningGateway(GATEWAY.format(a=a.url, b=b.url)) as gateway:
         gateway.until_health(a="healthy", b="healthy")
-        async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
+        async with plain_httpx.AsyncClient(timeout=60) as client:
             with reschedulers(2, tmp_path, gateway.url) as started:
                 for each in started:
                     assert each.stdout is not None
@@ -92,7 +91,7 @@ async def test_a_request_that_is_being_moved_is_not_moved_again() -> None:
     a, b = SimEngine("m", tpot="25ms"), SimEngine("m", ttft="1s", tpot="25ms")
     with all_of(a, b), RunningGateway(GATEWAY.format(a=a.url, b=b.url)) as gateway:
         gateway.until_health(a="healthy", b="healthy")
-        async with httpx.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False) as client:
+        async with plain_httpx.AsyncClient(base_url=gateway.url, timeout=60) as client:
             reader = Reader(0, TOKENS)
             reading = asyncio.ensure_future(reader.read(client, gateway.url))
             while reader.wire.count(b"data: ") < 3:  # noqa: ASYNC110

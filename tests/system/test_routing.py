@@ -19,6 +19,7 @@ import pytest
 
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway, Status
+from tests.support import plain_httpx
 from tests.support.operated_gateway import OperatedGateway, Serve
 
 Engines = dict[str, SimEngine]
@@ -81,7 +82,7 @@ async def burst(gateway: OperatedGateway, count: int) -> Counter[str]:
     """Where ``count`` requests go, of which fifty are under way at any time."""
     body = {"model": "shared", "prompt": "x", "max_tokens": 1}
     answers: list[httpx.Response] = []
-    async with httpx.AsyncClient(base_url=gateway.process.url, trust_env=False, verify=False, timeout=30) as client:
+    async with plain_httpx.AsyncClient(base_url=gateway.process.url, timeout=30) as client:
 
         async def keep_asking() -> None:
             answers.extend([await client.post("/v1/completions", json=body) for _ in range(count // CLIENTS)])

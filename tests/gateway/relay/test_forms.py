@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-import openai
 import pytest
 
 from enginehouse.api.doors.admission import FORM_PATHS
 from tests.support.launched_engine import Launch
+from tests.support.openai_clients import async_openai_client
 from tests.support.scripted_engine import ScriptedEngine, StartEngine, chunk
 from tests.support.served_gateway import OpenGateway, ServedGateway
 
@@ -51,9 +51,7 @@ async def test_openais_client_sends_a_file(path: str, size: int, house: OpenGate
     served = await engine()
     served.says(b'{"text": "hello", "created": 1, "data": []}')
     gateway = await house(served, routing={"aliases": {"whisper-1": "m"}})
-    http = openai.DefaultAsyncHttpxClient(trust_env=False)
-    url = f"http://127.0.0.1:{gateway.port}/v1"
-    async with openai.AsyncOpenAI(base_url=url, api_key="k", max_retries=0, http_client=http) as client:
+    async with async_openai_client(f"http://127.0.0.1:{gateway.port}") as client:
         if "images" in path:
             images = client.images
             if path.endswith("edits"):

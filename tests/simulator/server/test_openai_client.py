@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from enginehouse.testing.engines import SimEngine
 from tests.support import plain_httpx as http
+from tests.support.openai_clients import openai_client
 
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hello, engine"}]
 
@@ -195,7 +196,7 @@ def test_the_same_seed_makes_the_same_text_in_another_process(client: openai.Ope
     for seed, same in ((0, True), (1, False)):
         with (
             SimEngine("another", seed=seed) as other,
-            http.openai_client(other.url) as second,
+            openai_client(other.url) as second,
         ):
             text = second.completions.create(model="another", prompt="hello").choices[0].text
         assert (text == expected) is same

@@ -10,6 +10,7 @@ from itertools import combinations
 import httpx
 import pytest
 
+from tests.support import plain_httpx
 from tests.support.fake_router import FakeRouter
 from tests.support.operated_gateway import OperatedGateway, Serve, ServeAlone, Stage
 
@@ -23,7 +24,7 @@ async def ask_all(gateway: OperatedGateway, models: str) -> list[httpx.Response]
 
     async def ask(number: int, model: str) -> httpx.Response:
         body = {"model": model, "messages": [{"role": "user", "content": str(number)}], "max_tokens": 2}
-        async with httpx.AsyncClient(trust_env=False, verify=False, timeout=50) as client:
+        async with plain_httpx.AsyncClient(timeout=50) as client:
             return await client.post(f"{gateway.process.url}/v1/chat/completions", json=body)
 
     return await asyncio.gather(*(ask(number, model) for number, model in enumerate(models)))
