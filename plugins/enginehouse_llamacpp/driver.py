@@ -4,44 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from enginehouse import (
-    CannotContinue,
     Capabilities,
-    Continuation,
     EngineClient,
     FoundModel,
     InstanceStatus,
     LaunchSpec,
     ModelFacts,
-    OpenAICompatibleDriver,
-    PartialAnswer,
     ServedModel,
-    StreamTraits,
-    add_field,
-    continue_ids,
-    continue_text,
     option_arguments,
     read_json,
 )
+from enginehouse_llamacpp.continuing import ContinuingDriver
 from enginehouse_llamacpp.found_models import find_models
 from enginehouse_llamacpp.model_file import model_facts, renders_tools, shards
 from enginehouse_llamacpp.options import SWITCHES, LlamaCppOptions
 from enginehouse_llamacpp.status import read_status
 
-_CHAT = "/v1/chat/completions"
 
-
-class LlamaCppDriver(OpenAICompatibleDriver):
+class LlamaCppDriver(ContinuingDriver):
     """llama.cpp's ``llama-server``. It is healthy when its model is loaded; ``/props`` has the context per request."""
 
     Options = LlamaCppOptions
     how_to_install = "`brew install llama.cpp`, or a build of https://github.com/ggml-org/llama.cpp/releases"
     health_path = "/health"
-    streams = StreamTraits(added=("logprobs",), caches_prefixes=True)
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
         if not spec.path:
@@ -89,50 +78,6 @@ class LlamaCppDriver(OpenAICompatibleDriver):
 
     async def status(self, engine: EngineClient) -> InstanceStatus | None:
         return await read_status(engine)
-
-    def continuable(self, path: str, body: bytes) -> bytes:
-        """Ask for one log-probability per token: only there a stream has the tokens' ids."""
-        if path != _CHAT:
-            return add_field(body, "logprobs", b"1")
-        if b'"top_logprobs"' in body or b'"tools"' in body:  # it refuses logprobs in streams with tools
-            return body
-        asked = add_field(body, "logprobs", b"true")
-        return body if asked is body else add_field(asked, "top_logprobs", b"1")
-
-    async def fill_in(self, engine: EngineClient, answer: PartialAnswer) -> PartialAnswer:
-        """Have the engine apply its template and tokenize the prompt, and count the tokens of a text without ids."""
-        if answer.tokens is None:
-            answer = msgspec.structs.replace(answer, tokens=len(await _tokens(engine, answer.text, special=False)))
-        if answer.ids is None or answer.prompt_ids is not None:
-            return answer
-        prompt: Any = msgspec.json.decode(answer.body).get("prompt")
-        if answer.path == _CHAT:
-            prompt = read_json(await engine.request("POST", "/apply-template", answer.body), _Prompt).prompt
-        if not isinstance(prompt, str):
-            return answer
-        ids = msgspec.Raw(msgspec.json.encode(await _tokens(engine, prompt, special=True)))
-        return msgspec.structs.replace(answer, prompt_ids=ids)
-
-    def continuation(self, answer: PartialAnswer) -> Continuation:
-        """By token ids; without them by text, which the answer to a chat repeats."""
-        try:
-            return continue_ids(answer, logprobs=1)
-        except CannotContinue:
-            return continue_text(answer, repeats=True)
-
-
-async def _tokens(engine: EngineClient, text: str, *, special: bool) -> list[int]:
-    """The tokens of ``text``; ``special``: it is a whole prompt, with control tokens."""
-    question = msgspec.json.encode({"content": text, "add_special": special, "parse_special": special})
-    return read_json(await engine.request("POST", "/tokenize", question), _Tokens).tokens
-
-
-class _Tokens(msgspec.Struct):
-    tokens: list[int]
-
-
-class _Prompt(msgspec.Struct):
-    prompt: str
 
 
 class _Settings(msgspec.Struct):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
-from enginehouse import EngineClient, InstanceStatus, OpenAICompatibleDriver, ServedModel
+from enginehouse import Continuation, EngineClient, InstanceStatus, OpenAICompatibleDriver, PartialAnswer, ServedModel
 from enginehouse.testing import check_driver, check_live_engine
 from enginehouse.testing.engines import SimEngine
 from enginehouse_sim import SimDriver
@@ -29,6 +30,7 @@ class Wrong(SimDriver):
 
     def __init__(self, fault: str) -> None:
         self.fault = fault
+        self.metrics_path = "/v1/models" if fault == "metrics" else "/metrics"
 
     async def healthy(self, engine: EngineClient) -> bool:
         return self.fault != "health" and await super().healthy(engine)
@@ -39,8 +41,16 @@ class Wrong(SimDriver):
     async def status(self, engine: EngineClient) -> InstanceStatus:
         return InstanceStatus() if self.fault == "status" else await super().status(engine)
 
+    def continuation(self, answer: PartialAnswer) -> Continuation:
+        made = super().continuation(answer)
+        if self.fault == "text" and not made.exact:
+            return msgspec.structs.replace(made, skip=1)
+        return msgspec.structs.replace(made, path="/nowhere") if self.fault == "refused" else made
+
     def continuable(self, path: str, body: bytes) -> bytes:
-        return body.replace(b'"stream": true', b'"stream": false') if self.fault == "stream" else body
+        if self.fault == "stream":
+            return body.replace(b'"stream": true', b'"stream": false')
+        return super().continuable(path, body)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +60,9 @@ class Wrong(SimDriver):
         ("models", "models must list 'tiny'"),
         ("status", "status must count a running request"),
         ("stream", "a continuable body must be answered as it is without"),
+        ("text", "by text must begin where the text ends"),
+        ("refused", "by tokens must be answered with 200, got 404"),
+        ("metrics", "must be a page of Prometheus metrics"),
     ],
 )
 def test_a_fault_is_found(fault: str, message: str, engine: SimEngine, monkeypatch: pytest.MonkeyPatch) -> None:

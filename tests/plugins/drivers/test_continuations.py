@@ -158,10 +158,21 @@ class TestLlamaCpp:
         answer = await self.driver.fill_in(engine, partial(COMPLETIONS, completion(), tokens=None))
         assert answer.tokens == 2
 
+    async def test_a_chat_without_tokens_goes_on_after_those_of_its_text(self) -> None:
+        """``continue_final_message`` would depend on the template, and on the version whether its text is repeated."""
+        engine = FakeClient({"/apply-template": {"prompt": "<user>Tell"}, "/tokenize": {"tokens": [7, 8]}})
+        answer = await self.driver.fill_in(engine, partial(CHAT, chat()))
+        made = self.driver.continuation(answer)
+        assert (made.path, made.skip, made.tokens, made.exact) == (COMPLETIONS, 0, 3, False)
+        assert msgspec.json.decode(made.body)["prompt"] == [7, 8, 7, 8]
+
     def test_the_answer_to_an_open_message_repeats_it(self) -> None:
         made = self.driver.continuation(partial(CHAT, chat()))
         assert (made.path, made.skip, made.tokens) == (CHAT, len(SAID), 3)
-        assert self.driver.continuation(partial(COMPLETIONS, completion())).skip == 0
+        assert msgspec.json.decode(made.body)["echo"] is True
+        completed = self.driver.continuation(partial(COMPLETIONS, completion()))
+        assert completed.skip == 0
+        assert "echo" not in msgspec.json.decode(completed.body), "which is refused there"
 
 
 @pytest.mark.parametrize("driver", [VllmDriver(), SglangDriver()])

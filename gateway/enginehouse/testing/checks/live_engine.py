@@ -8,12 +8,15 @@ import json
 import time
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from enginehouse.domain.errors import RequestError, UpstreamError
 from enginehouse.domain.instance import InstanceStatus
 from enginehouse.interfaces.drivers import Driver, EngineResponse
 from enginehouse.testing.checks.expect import expect
+from enginehouse.testing.checks.live_continuation import check_live_continuation
 
 _TIMEOUT_S = 120.0
 """The first request of an engine may take minutes, because it compiles."""
@@ -64,7 +67,8 @@ def check_live_engine(it: Driver, url: str, model: str, key: str = "") -> None:
     - A chat is answered, whole and as a stream that ends with ``[DONE]``, with its usage.
     - ``concurrency`` and ``status`` agree with what the engine does: a status counts a running request, and counts it
       no more after its client has left.
-    - A body made ``continuable`` is served as the original is.
+    - A body made ``continuable`` is served as the original is. A stream that is cut goes on as ``continuation`` says.
+    - What ``metrics_path`` names is a page of Prometheus metrics, or is not there.
     """
     client = HttpEngineClient(url, key)
     _check_answers(it, client, model)
@@ -75,6 +79,8 @@ def check_live_engine(it: Driver, url: str, model: str, key: str = "") -> None:
     expect(ended, "a stream must end with [DONE]")
     expect(streamed == whole, f"a stream must say what the whole answer says: {streamed!r} is not {whole!r}")
     _check_continuable(it, client, model, whole)
+    check_live_continuation(it, client, model)
+    _check_metrics(it, client, model)
     _check_load(it, client, model)
 
 
@@ -101,6 +107,18 @@ def _check_continuable(it: Driver, client: HttpEngineClient, model: str, whole: 
     body = json.dumps({"model": model, "messages": _HELLO, "max_tokens": 8, "temperature": 0, "stream": True}).encode()
     text, ended = _read_stream(client, it.continuable(_CHAT, body))
     expect(ended and text == whole, f"a continuable body must be answered as it is without: {text!r} is not {whole!r}")
+
+
+def _check_metrics(it: Driver, client: HttpEngineClient, model: str) -> None:
+    path = it.metrics_path.replace("{model}", quote(model, safe=""))
+    response = client.ask("GET", path)
+    if response.status != 200:
+        return
+    try:
+        found = list(text_string_to_metric_families(response.body.decode()))
+    except ValueError as error:
+        raise AssertionError(f"{path} must be a page of Prometheus metrics: {error}") from error
+    expect(bool(found), f"{path} must have metrics")
 
 
 def _check_load(it: Driver, client: HttpEngineClient, model: str) -> None:
