@@ -1,9 +1,9 @@
 """The registration hooks, in life-cycle order.
 
 The gateway calls each hook once, at start, with a callable: ``register(type, factory)``. ``type`` is the name that
-configuration uses, ``factory`` is the plugin's class. A class that declares ``Config``, a ``msgspec.Struct`` of its
-parameters, is called with an instance of it; a class without ``Config`` is called without arguments. No hook runs while
-a request is served.
+configuration uses, ``factory`` is the plugin's class. The gateway calls a class that declares ``Config``, a
+``msgspec.Struct`` of its parameters, with an instance of it, and a class without ``Config`` without arguments. No hook
+runs during a request.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def register_migrators(register: Register[Migrator]) -> None:
 
 @hookspec
 def register_observers(register: Register[Observer]) -> None:
-    """Register observers. All of them are called."""
+    """Register observers. The gateway calls all of them."""
 
 
 @hookspec

@@ -8,24 +8,24 @@ import msgspec
 
 
 class PartialAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client has of a stream, for the driver of the engine that shall continue it."""
+    """The part of a stream that a client has, for the driver of the engine that will continue it."""
 
     path: str
-    """The endpoint that the client asked."""
+    """The endpoint of the client's request."""
     body: bytes
     """The client's request, with the name that the continuing engine has for the model."""
     text: str
     """The text that the client has."""
     tokens: int | None = None
-    """How many tokens ``text`` took; ``None`` if that is unknown."""
+    """The number of tokens of ``text``; ``None`` if it is unknown."""
     ids: Sequence[int] | None = None
-    """Tokens of ``text``, from its first one; ``None`` if they are unknown."""
+    """The tokens of ``text``, beginning with the first; ``None`` if they are unknown."""
     skip: int = 0
-    """How many characters of ``text`` come after ``ids``: a token's text may be shown in part."""
+    """The number of characters of ``text`` that come after ``ids``: the client may have a part of a token's text."""
     prompt_ids: msgspec.Raw | None = None
     """The tokens of the prompt, as a JSON array; ``None`` if they are unknown."""
     text_ids: Sequence[int] | None = None
-    """``text`` as the continuing engine would tokenize it, where ``ids`` are unknown; ``None`` if it was not asked."""
+    """The tokens that the continuing engine makes of ``text``, if ``ids`` are unknown; ``None`` if it was not asked."""
 
 
 class Continuation(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,22 +34,22 @@ class Continuation(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     body: bytes
     tokens: int
-    """How many tokens of the answer the body repeats. The new engine does not count them as its own."""
+    """The number of tokens of the answer that the body repeats. The new engine does not count them as output."""
     skip: int = 0
-    """How many characters at the end of the client's text the new answer begins with. They are compared."""
+    """The number of characters at the end of the client's text that the new answer repeats. The gateway checks them."""
     exact: bool = False
     """Whether the body has the tokens themselves (``PartialAnswer.ids``). A text may become other tokens."""
 
 
 class StreamTraits(msgspec.Struct, frozen=True, kw_only=True):
-    """How the streams of an engine are made, as far as continuing them goes."""
+    """The properties of an engine's streams that matter for continuing them."""
 
     added: tuple[str, ...] = ()
-    """What ``Driver.continuable`` adds to the events, and the gateway cuts out again: ``token_ids``, ``usage``, or the
-    name of another field whose value is an object."""
+    """The fields that ``Driver.continuable`` adds to the events, and that the gateway removes again: ``token_ids``,
+    ``usage``, or the name of another field whose value is an object."""
     withholds_stop: bool = False
-    """Whether the text is always behind the tokens by the length of the longest stop string less one, as in vLLM."""
+    """Whether the text lags behind the tokens by the length of the longest stop string minus one, as in vLLM."""
     default_max_tokens: int | None = None
-    """The ``max_tokens`` of ``/v1/completions`` if a request has none; ``None`` for all the context."""
+    """The ``max_tokens`` of ``/v1/completions`` if a request has none; ``None`` for the whole context."""
     caches_prefixes: bool = False
-    """Whether a prompt that the engine has read once is quickly read again."""
+    """Whether the engine reads a prompt quickly that it has read before."""

@@ -45,7 +45,7 @@ _LONGEST_NAME = 256
 
 
 def shortened(name: str) -> str:
-    """``name``, cut after 256 bytes of UTF-8: clients and engines choose names, and errors and counters keep them."""
+    """Cut ``name`` after 256 bytes of UTF-8, because clients and engines choose names that errors and counters keep."""
     if len(name) * 4 <= _LONGEST_NAME:
         return name
     raw = name.encode(errors="replace")
@@ -72,7 +72,7 @@ class ConfigError(EnginehouseError):
         super().__init__(f"{text} ({remedy})" if remedy else text)
 
     def located(self, file: str) -> ConfigError:
-        """This error with ``file``, if it names a key but no file."""
+        """Return this error with ``file``, if it names a key but no file."""
         if not file or self.file or not self.key:
             return self
         return type(self)(self.problem, file=file, key=self.key, remedy=self.remedy)
@@ -169,7 +169,7 @@ class EncodedBody(InvalidRequest):
 
 
 class CapabilityMismatch(RequestError):
-    """The model has healthy replicas, but all lack a capability that the request needs: one of ``missing``."""
+    """The model has healthy replicas, but each lacks a capability that the request needs, one of ``missing``."""
 
     status = 400
     code = "capability_mismatch"
@@ -224,7 +224,7 @@ class NotFound(RequestError):
 
 
 class CannotContinue(RequestError):
-    """No other engine can continue a live stream; the message says why."""
+    """No other engine can continue a live stream; the message has the reason."""
 
     status = 409
     code = "cannot_continue"
@@ -264,14 +264,14 @@ class PluginFailed(RequestError):
 
 
 class UpstreamError(RequestError):
-    """The engine was unreachable or failed before the first byte, and no retries are left."""
+    """The engine was unreachable or broke off, and no retry is left."""
 
     status = 502
     code = "upstream_error"
 
 
 class Overloaded(RequestError):
-    """The gateway is short of memory for bodies, or of file descriptors. No engine is at fault."""
+    """The gateway lacks memory for bodies, or file descriptors. No engine is at fault."""
 
     status = 503
     code = "overloaded"

@@ -1,4 +1,4 @@
-"""Texts of objects that plugins make. Their own ``__str__`` and ``__repr__`` may fail; these functions never do."""
+"""Makes texts of objects of plugins. Their own ``__str__`` and ``__repr__`` may fail; these functions never do."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ import msgspec
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """A GPU of this machine and its memory in bytes, as NVIDIA's management library (NVML) reports them.
 
-    ``processes``: the bytes that each process holds, by its id. Empty where the library does not say, as in some
-    containers.
+    ``processes`` has the bytes that each process holds, by process id. It is empty if the library does not report them,
+    as in some containers.
     """
 
     index: int
@@ -22,7 +22,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU as operators see it: its memory in bytes, and the replicas whose engines were given it."""
+    """A GPU as operators see it: its memory in bytes, and the replicas whose engines use it."""
 
     host: str
     gpu: int

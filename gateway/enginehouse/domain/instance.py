@@ -10,12 +10,12 @@ from enginehouse.domain.replica import Role
 class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The load of an instance, in requests and tokens: the 40 fields of Llumnix.
 
-    What an engine leaves out is 0, but ``schedulable`` is true then. ``timestamp_ms``: milliseconds since the epoch.
-    ``step_duration``: milliseconds. ``update_id`` grows with every change, ``step_id`` with every step.
-    ``recent_waiting_requests``: requests of the last ten seconds. ``hybrid_...``: requests waiting outside of the
-    engine's scheduler. ``uncomputed`` tokens are not in the KV cache yet; ``unallocated`` ones exclude the step in
-    flight. ``..._to_decode``: requests that will generate more than one token, whether their prompt is computed or not.
-    Figures of migrations count those under way.
+    A figure that an engine leaves out is 0; ``schedulable`` is then true. ``timestamp_ms`` is in milliseconds since the
+    epoch, ``step_duration`` in milliseconds. ``update_id`` grows with every change, ``step_id`` with every step.
+    ``recent_waiting_requests`` are those of the last ten seconds. ``hybrid_...`` counts requests that wait outside of
+    the engine's scheduler. ``uncomputed`` tokens are not in the KV cache yet; ``unallocated`` ones exclude the step in
+    flight. ``..._to_decode`` counts requests that will generate more than one token, with or without a computed prompt.
+    Figures of migrations count those in progress.
     """
 
     instance_id: str = ""
@@ -61,7 +61,7 @@ class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InstanceMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """The constant facts of an instance, under Llumnix's names. What an engine leaves out is empty or 0."""
+    """The constant facts of an instance, under Llumnix's names. A fact that an engine leaves out is empty or 0."""
 
     node_id: str = ""
     unit_id: str = ""
@@ -73,13 +73,13 @@ class InstanceMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """The most tokens that one step computes."""
     ip: str = ""
     llumlet_port: int = 0
-    """Takes Llumnix's ``Migrate``; 0 for none."""
+    """The port for Llumnix's ``Migrate``; 0 for none."""
     kvt_port: int = 0
-    """Takes requests with their keys and values from other instances; 0 for none."""
+    """The port for requests with their keys and values from other instances; 0 for none."""
 
 
 class InFlight(msgspec.Struct, frozen=True, kw_only=True):
-    """The gateway's own account of an instance: requests that it sent and that ``InstanceStatus`` does not count yet.
+    """The requests that the gateway has sent to an instance and that its ``InstanceStatus`` does not count yet.
 
     A request to a neutral instance counts as prefill and as decode.
     """
@@ -92,13 +92,13 @@ class InFlight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InstanceAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where other instances and the gateway reach an instance for migrations; a port is 0 if there is none."""
+    """The address at which other instances and the gateway reach an instance for migrations; a port of 0 means none."""
 
     ip: str = ""
     llumlet_port: int = 0
-    """Takes Llumnix's ``Migrate``."""
+    """The port for Llumnix's ``Migrate``."""
     kvt_port: int = 0
-    """Takes requests with their keys and values from other instances."""
+    """The port for requests with their keys and values from other instances."""
 
 
 class RequestView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -107,7 +107,7 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     id: str
     model: str = ""
     arrived_ms: int = 0
-    """When the request came, in milliseconds since the Unix epoch."""
+    """The time of arrival, in milliseconds since the Unix epoch."""
     prompt_tokens: int = 0
     output_tokens: int = 0
     max_tokens: int | None = None
@@ -131,9 +131,9 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = ""
     role: Role = Role.NEUTRAL
     reserved: Role | None = None
-    """The role that adaptive disaggregation keeps it free for; ``None`` for none."""
+    """The role for which adaptive disaggregation reserves it; ``None`` for none."""
     models: tuple[str, ...] = ()
-    """Requests move only between instances that share a model. Without any, it has the same as all others."""
+    """Its models. Requests move only between instances with a common one. If empty, it has all models of the others."""
     data_parallel_size: int = 0
     """0 and 1 both mean no data parallelism."""
     block_size: int = 0
@@ -146,7 +146,7 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     address: InstanceAddress = InstanceAddress()
 
     def shares_model(self, other: InstanceView) -> bool:
-        """Whether requests can move between the two at all."""
+        """Whether both have a model in common, so that requests can move between them."""
         return not self.models or not other.models or not set(self.models).isdisjoint(other.models)
 
 

@@ -1,4 +1,4 @@
-"""Migrations: what policies plan and what migrators report."""
+"""Migrations: the plans of policies and the reports of migrators."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
     order: str
     """Which requests move first: a value of ``rescheduling.req_select_order``."""
     value: float
-    """How much to move, in the unit of ``rule``. -1 with ``NUM_REQ``: everything, in any order."""
+    """The amount to move, in the unit of ``rule``. -1 with ``NUM_REQ`` means all requests, in any order."""
     requests: tuple[str, ...] = ()
     """The ids of the requests to move. Without any, ``rule``, ``order`` and ``value`` choose them."""
 
 
 class DroppedPair(msgspec.Struct, frozen=True, kw_only=True):
-    """Two instances between which nothing moves, although a policy paired them."""
+    """Two instances that a policy paired, but between which no request moves."""
 
     policy: str
     source: str

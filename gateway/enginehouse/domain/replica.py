@@ -41,7 +41,7 @@ class Health(str, Enum):
 
 
 _LEAST_WEIGHT = 0.01
-"""The weight of a new latency after many. Answers differ by their prompts far more than backends differ."""
+"""The weight of a new latency after many answers. It is small, because prompts differ far more than backends do."""
 
 
 class Load(msgspec.Struct):
@@ -53,7 +53,7 @@ class Load(msgspec.Struct):
     pending: int = 0
     """Requests that were sent to the backend and have not ended."""
     avg_latency_ms: float = 0.0
-    """The average time to the first byte: of all answers up to 100, then exponential (weight 0.01); 0 before any."""
+    """The average time to the first byte: of all answers up to 100, then exponential (weight 0.01); at first 0."""
     latency_weight: float = 1.0
     """The weight of the next answer in this average."""
 
@@ -74,7 +74,7 @@ class Load(msgspec.Struct):
 
 
 def replica_name(model: str, backend: str) -> str:
-    """The name of the replica: ``llama3:8b@gpu-1``."""
+    """The name of a replica, such as ``llama3:8b@gpu-1``."""
     return f"{model}@{backend}"
 
 

@@ -38,9 +38,9 @@ Input = str | list[str | int | list[int] | Message] | None
 
 
 class Body(msgspec.Struct):
-    """The decoded fields of a request body, of whichever endpoint.
+    """The decoded fields of a request body, for all endpoints.
 
-    The gateway forwards the body as received, with all fields that are not listed here.
+    The gateway forwards the body as received, also with fields that are not listed here.
     """
 
     model: str

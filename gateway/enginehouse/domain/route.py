@@ -20,9 +20,9 @@ class Reason(str, Enum):
 
 
 class RouteDetails(msgspec.Struct, frozen=True, array_like=True):
-    """How a decision came about. ``candidates``: of the chosen model, those that just failed the request included.
+    """The figures of a decision. ``candidates`` counts those of the chosen model, also those that failed the request.
 
-    ``dropped``: how many candidates of all models that were tried each filter dropped.
+    ``dropped`` counts the candidates that each filter dropped, of all models that were tried.
     """
 
     strategy: str
@@ -55,7 +55,7 @@ class Route(msgspec.Struct, frozen=True):
 class Verdict(msgspec.Struct, frozen=True):
     """A strategy's rating of one candidate.
 
-    ``score`` is the total, ``None`` if the strategy does not score; ``parts`` are the figures behind it, by name.
+    ``score`` is the total, or ``None`` if the strategy does not score; ``parts`` are its components, by name.
     """
 
     score: float | None = None

@@ -8,7 +8,7 @@ from typing import NewType
 import msgspec
 
 SwapId = NewType("SwapId", int)
-"""Identifies one swap. Tells the result of an old swap from that of a new one with the same target."""
+"""Identifies one swap, and so distinguishes the result of an old swap from that of a new one with the same target."""
 
 
 class Phase(str, Enum):

@@ -25,11 +25,11 @@ _OF_CHATS = frozenset(
         *("top_logprobs", "add_generation_prompt", "continue_final_message", "chat_template", "chat_template_kwargs"),
     }
 )
-"""The fields of a chat that are used up once its prompt is tokens."""
+"""The fields of a chat that have no meaning once its prompt is tokens."""
 
 
 def add_field(body: bytes, name: str, value: bytes) -> bytes:
-    """``body`` with one more field, or as it is if a field of that name may be there. ``value`` is JSON."""
+    """Return ``body`` with one more field, or unchanged if it may already have that field. ``value`` is JSON."""
     if b'"%s"' % name.encode() in body:
         return body
     end = body.rindex(b"}")
@@ -48,8 +48,8 @@ def continue_answer(answer: PartialAnswer, *, default_max_tokens: int | None = N
 def continue_ids(answer: PartialAnswer, *, default_max_tokens: int | None = None, **more: Any) -> Continuation:
     """Continue with ``POST /v1/completions`` after the tokens of the prompt and the answer.
 
-    ``default_max_tokens``: of the request's own endpoint. ``more``: fields to set. Raises ``CannotContinue`` if the
-    tokens are unknown, or if the prompt has more than text.
+    ``default_max_tokens`` is the default of the request's endpoint, ``more`` has fields to set. Raises
+    ``CannotContinue`` if the tokens are unknown, or if the prompt has more than text.
     """
     if answer.ids is None or answer.prompt_ids is None:
         raise CannotContinue("The tokens of the stream are unknown")
@@ -64,8 +64,8 @@ def continue_text(
     """Continue at the same endpoint after the text: an open last message of a chat, or a longer prompt.
 
     A chat whose ``text_ids`` and ``prompt_ids`` are known continues after these, so that no chat template changes the
-    text. ``repeats``: the engine's answer to a chat begins with the open message. ``more``: fields to set. Raises
-    ``CannotContinue`` if the number of tokens is unknown, or if the prompt of a completion is no text.
+    text. ``repeats`` means that the engine's answer to a chat begins with the open message; ``more`` has fields to set.
+    Raises ``CannotContinue`` if the number of tokens is unknown, or if the prompt of a completion is no text.
     """
     if answer.tokens is None:
         raise CannotContinue("How many tokens the answer has so far is unknown")

@@ -40,7 +40,7 @@ class ServedModel(msgspec.Struct, frozen=True):
     name: str
     capabilities: Capabilities = UNKNOWN
     memory: int | None = None
-    """An estimate of the bytes that it takes when it is loaded, from a server that loads models itself."""
+    """The server's estimate of its bytes when loaded, if the server loads models itself."""
 
 
 class LoadedModel(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class LoadedModel(msgspec.Struct, frozen=True):
 
     name: str
     memory: int | None = None
-    """The bytes that it takes now; ``None`` if the server does not say."""
+    """The bytes that it takes now; ``None`` if the server does not report them."""
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that a driver turns into a launch line."""
 
     model: str
-    """The name that the engine shall serve the model under."""
+    """The name under which the engine must serve the model."""
     path: str
     """The model's file or folder; empty if none is configured."""
     port: int
@@ -74,11 +74,11 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     options: EngineOptions = EngineOptions()
     """The configured options, of the driver's type ``Options``."""
     args: Sequence[str] = ()
-    """The configured arguments, which the gateway appends. They may set anything, so they may make facts uncertain."""
+    """The configured arguments, which the gateway appends. They may override any option."""
     migrators: Sequence[str] = ()
     """The types of the migrators that may move the engine's requests, in the order of the configuration."""
     hands_over: bool = False
-    """Whether the engine may read prompts that another one answers, or answer what another one has read."""
+    """Whether the engine may read prompts for another one, or answer prompts that another one has read."""
     role: Role = Role.NEUTRAL
     """The configured role."""
 
@@ -102,7 +102,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     memory: int | None = None
     """An estimate of the bytes that its engine will take."""
     quantization: str = ""
-    """How its weights are quantised, in the engine's words: ``Q4_K_M``; empty if the files do not tell."""
+    """The quantisation of its weights, in the engine's words, such as ``Q4_K_M``; empty if the files do not name it."""
 
 
 class Driver(ABC):
@@ -114,155 +114,157 @@ class Driver(ABC):
     Options: type[EngineOptions] = EngineOptions
     """The options of a launched model. The gateway decodes them strictly when it reads its configuration."""
     loads_models: bool = False
-    """Whether its servers load and unload models on demand. Then ``load``, ``unload`` and ``loaded`` must be there."""
+    """Whether its servers load and unload models on demand. If so, implement ``load``, ``unload`` and ``loaded``."""
     how_to_install: str = ""
-    """How to get the engine's program, for people who lack it: ``brew install llama.cpp``."""
+    """How to install the engine's program, for an error message: ``brew install llama.cpp``."""
     streams: StreamTraits = StreamTraits()
-    """How the engine's streams are made."""
+    """The properties of the engine's streams."""
     metrics_path: str = "/metrics"
-    """Where the engine shows its own metrics. With ``{model}`` in it, each loaded model has a page of its own."""
+    """The path of the engine's own metrics. With ``{model}`` in it, each loaded model has a page of its own."""
     hands_over: bool = False
-    """Whether one engine can read a prompt and hand its KV cache over to another one: with vLLM's
-    ``kv_transfer_params``, or as ``bootstraps`` says."""
+    """Whether one engine can read a prompt and hand its KV cache over to another one, with vLLM's
+    ``kv_transfer_params`` or by ``bootstraps``."""
     bootstraps: bool = False
-    """Whether both engines get a request that is handed over at the same time, with the fields of ``bootstrap``. Then
-    each of them has one role, prefill or decode, and serves no request alone."""
+    """Whether a prefill and a decode engine get a request at the same time, with the fields of ``bootstrap``. Then
+    neither serves a request alone."""
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
-        """The launch line of a managed engine, or ``None`` if the model needs a ``command`` in its configuration.
+        """Return the launch line of a managed engine; ``None`` if the model needs a ``command`` in its configuration.
 
         The gateway appends the model's ``args``.
         """
         return None
 
     def environment(self, spec: LaunchSpec) -> Mapping[str, str]:
-        """Environment variables of a managed engine. The model's ``env`` takes precedence."""
+        """Return environment variables for a managed engine. The model's ``env`` takes precedence."""
         return {}
 
     def why_not(self, spec: LaunchSpec) -> str:
-        """Why the engine cannot start, as far as the names of the model's files tell; empty if it may.
+        """Return why the engine cannot start, for example a missing file; empty if it may start.
 
-        Called when the gateway reads its configuration, for engines on this machine. It must not read files.
+        Called when the gateway reads its configuration, for engines on this machine. May look for files, but must not
+        read them.
         """
         return ""
 
     def find_models(self, path: Path) -> Sequence[FoundModel]:
-        """The models that this engine can serve from the file or folder ``path``, for ``enginehouse run``."""
+        """Return the models that this engine can serve from the file or folder ``path``, for ``enginehouse run``."""
         return ()
 
     def inspect(self, spec: LaunchSpec) -> ModelFacts:
-        """Read the headers of the model's files. Called in a thread. Any exception is logged and changes nothing."""
+        """Read the headers of the model's files. Called in a thread. The gateway logs and ignores an exception."""
         return ModelFacts()
 
     @abstractmethod
     async def healthy(self, engine: EngineClient) -> bool:
-        """Whether the engine can serve requests now. Any exception counts as ``False``."""
+        """Return whether the engine can serve requests now. Any exception counts as ``False``."""
 
     @abstractmethod
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
-        """The models that the engine serves now. Raises ``UpstreamError`` if it does not list them."""
+        """Return the models that the engine serves now. Raise ``UpstreamError`` if it does not list them."""
 
     async def concurrency(self, engine: EngineClient) -> int | None:
-        """The most requests that the engine works on at once. ``None`` if it has no limit or does not report one.
+        """Return the most requests that the engine works on at once; ``None`` if it has no limit or reports none.
 
-        Asked when a launched engine is ready, and regularly for other engines. Above the limit, requests wait in the
+        Called when a launched engine is ready, and regularly for other engines. Requests above the limit wait in the
         gateway's queue. An exception leaves the limit as it is.
         """
         return None
 
     async def status(self, engine: EngineClient) -> InstanceStatus | None:
-        """The load of the engine for rescheduling, in Llumnix's figures; ``None`` if it does not report any.
+        """Return the load of the engine for rescheduling, in Llumnix's figures; ``None`` if it reports none.
 
-        A figure that the engine does not report stays 0; the gateway sets ``instance_id`` and ``timestamp_ms``. Raises
-        ``UpstreamError`` for an answer that cannot be read.
+        Leave a figure that the engine does not report at 0; the gateway sets ``instance_id`` and ``timestamp_ms``.
+        Raise ``UpstreamError`` for an answer that cannot be read.
         """
         return None
 
     async def metadata(self, engine: EngineClient) -> InstanceMetadata:
-        """The constant facts of an engine that reports its load. Asked after its first ``status``."""
+        """Return the constant facts of an engine that reports its load. Called after its first ``status``."""
         return InstanceMetadata()
 
     async def priority_order(self, engine: EngineClient, spec: LaunchSpec | None = None) -> int:
-        """The order in which the engine takes requests that wait, by their field ``priority``.
+        """Return how the engine orders waiting requests by their field ``priority``.
 
-        1: higher ones first. -1: lower ones first. 0: it does not look at the field, or may refuse it. ``spec``: of an
-        engine that the gateway has launched.
+        1 means higher ones first, -1 lower ones first, 0 that it ignores or may refuse the field. ``spec`` is that of
+        an engine that the gateway has launched.
         """
         return 0
 
     async def bootstrap_port(self, engine: EngineClient) -> int | None:
-        """The port at which other engines fetch what ``engine`` has read; ``None`` for their own default.
+        """Return the port at which other engines fetch prompts that ``engine`` has read; ``None`` for their default.
 
-        Asked before the first request that is handed over, and again after one has failed. Raises ``UpstreamError`` if
+        Called before the first request that is handed over, and again after one has failed. Raise ``UpstreamError`` if
         the engine reads no prompts for others.
         """
         return None
 
     def bootstrap(self, body: bytes, host: str, port: int | None) -> bytes:
-        """``body`` for both engines of a request that is handed over. The one that reads it is found at ``host``."""
+        """Return ``body`` for both engines of a hand-over; ``host`` and ``port`` are those of the prefill engine."""
         return body
 
     async def load(self, engine: EngineClient, model: str) -> None:
-        """Have the server load ``model``. May return before it is loaded: the gateway then asks ``loaded``.
+        """Make the server load ``model``. May return before it is loaded: the gateway then calls ``loaded``.
 
-        Raises ``NotEnoughMemory`` if that is the reason, else ``LoadFailed`` or ``UpstreamError``.
+        Raise ``NotEnoughMemory`` if the server lacks memory, else ``LoadFailed`` or ``UpstreamError``.
         """
         raise LoadFailed(f"The driver of '{model}' cannot load models")
 
     async def unload(self, engine: EngineClient, model: str) -> None:
-        """Have the server unload ``model``, if it is loaded. May return before it is unloaded."""
+        """Make the server unload ``model``, if it is loaded. May return before it is unloaded."""
         raise LoadFailed(f"The driver of '{model}' cannot unload models")
 
     def full_name(self, model: str) -> str:
-        """The name under which a server lists ``model``, where it knows several names of one model."""
+        """Return the name under which a server lists ``model``, if it knows several names of one model."""
         return model
 
     async def loaded(self, engine: EngineClient) -> Sequence[LoadedModel]:
-        """The models that the server has loaded now and that can take requests."""
+        """Return the models that the server has loaded and that can take requests now."""
         return ()
 
     async def sleep(self, engine: EngineClient) -> bool:
-        """Make a ready engine release memory and keep running. ``False`` if it cannot."""
+        """Make a ready engine release memory and keep running. Return ``False`` if it cannot."""
         return False
 
     async def wake(self, engine: EngineClient) -> bool:
-        """Wake a sleeping engine. ``False`` if it cannot. The engine is ready when ``healthy`` is true again."""
+        """Wake a sleeping engine. Return ``False`` if it cannot. The engine is ready when ``healthy`` is true again."""
         return False
 
     async def sleep_as_launched(self, engine: EngineClient, spec: LaunchSpec) -> bool:
-        """``sleep``, for an engine that was launched with ``spec``, whose options may say how."""
+        """Do as ``sleep``, for an engine that was launched with ``spec``, whose options may decide how."""
         return await self.sleep(engine)
 
     async def wake_as_launched(self, engine: EngineClient, spec: LaunchSpec) -> bool:
-        """``wake``, for an engine that ``sleep_as_launched`` has put to sleep."""
+        """Do as ``wake``, for an engine that ``sleep_as_launched`` has put to sleep."""
         return await self.wake(engine)
 
     def continuable(self, path: str, body: bytes) -> bytes:
-        """``body`` with fields that add the tokens to the stream, so that another engine can continue it.
+        """Return ``body`` with fields that add the tokens to the stream, so that another engine can continue it.
 
-        ``streams.added`` names what these fields add to the events. By default, the body is returned unchanged.
+        ``streams.added`` names the fields that this adds to the events. By default, the body is unchanged.
         """
         return body
 
     async def fill_in(self, engine: EngineClient, answer: PartialAnswer) -> PartialAnswer:
-        """Add to ``answer`` the facts that the stream lacked, by asking ``engine``, which will continue it.
+        """Return ``answer`` with the facts that its stream lacked, from ``engine``, which will continue it.
 
-        Raises ``UpstreamError`` if the engine does not have them either.
+        Raise ``UpstreamError`` if the engine does not have them either.
         """
         return answer
 
     def continuation(self, answer: PartialAnswer) -> Continuation:
-        """The request that makes the engine continue where ``answer`` ends.
+        """Return the request that makes the engine continue where ``answer`` ends.
 
-        If the engine refuses it and it was exact, this is called once more with ``ids`` as ``None``. Raises
-        ``CannotContinue`` with the reason.
+        If the engine refuses an exact one, the gateway calls this once more with ``ids`` as ``None``. Raise
+        ``CannotContinue`` with the reason if there is none.
         """
         raise CannotContinue("The driver of its engine cannot continue streams")
 
     def following(self, continuation: Continuation, request: str) -> Continuation:
-        """``continuation`` for an engine that runs the request already: it begins none, and answers the rest.
+        """Return ``continuation`` for an engine to which another engine has moved the running request.
 
-        ``request``: its id at the engines, one of which has moved it to this one. Raises ``CannotContinue`` with the
-        reason; then the stream still depends on the engine that it came from.
+        The engine begins no new request, and answers with the rest. ``request`` is the request's id at the engines.
+        Raise ``CannotContinue`` with the reason if the engine cannot; the stream then still depends on the other
+        engine.
         """
         raise CannotContinue("The engine cannot be asked for the rest of a request that came from another one")

@@ -22,9 +22,9 @@ class MetricSample(NamedTuple):
 
 
 def read_metrics(response: EngineResponse, names: Collection[str]) -> list[MetricSample]:
-    """The samples of the metrics ``names``, in the order of the page. Raises ``UpstreamError`` if it is no such page.
+    """Return the samples of the metrics ``names``, in the order of the page. Raises ``UpstreamError`` for another page.
 
-    A page is long and is read often, so all other lines are only skipped.
+    Parses only these metrics, because pages are long and the gateway reads them often.
     """
     if response.status != 200:
         raise UpstreamError(f"The engine answered {response.status} instead of its metrics")
@@ -32,7 +32,7 @@ def read_metrics(response: EngineResponse, names: Collection[str]) -> list[Metri
 
 
 def metric_sums(samples: Collection[MetricSample]) -> dict[str, float]:
-    """The sum of each metric over all its labels: an engine of several ranks has one sample for each."""
+    """Return the sum of each metric over all its labels: an engine with several ranks has one sample for each rank."""
     sums: dict[str, float] = {}
     for sample in samples:
         sums[sample.name] = sums.get(sample.name, 0.0) + sample.value

@@ -15,12 +15,12 @@ class _Answer(msgspec.Struct):
 
 
 def prompt_request(body: bytes) -> bytes:
-    """A request for one token that also has its engine keep the KV cache of the prompt for another one."""
+    """Return a request for one token whose engine keeps the KV cache of the prompt for another engine."""
     return add_field(body, _FIELD, _KEEP)
 
 
 def handed_over(answer: bytes) -> msgspec.Raw | None:
-    """The parameters for the engine that takes over, from the answer to ``prompt_request``; ``None`` without any."""
+    """Return the parameters for the decoding engine from the answer to ``prompt_request``; ``None`` without any."""
     try:
         parameters = msgspec.json.decode(answer, type=_Answer).kv_transfer_params
     except msgspec.DecodeError:
@@ -29,5 +29,5 @@ def handed_over(answer: bytes) -> msgspec.Raw | None:
 
 
 def take_over(body: bytes, parameters: msgspec.Raw) -> bytes:
-    """``body`` for the engine that takes over; it fetches the KV cache that ``parameters`` name."""
+    """Return ``body`` for the decoding engine, which fetches the KV cache that ``parameters`` name."""
     return add_field(body, _FIELD, bytes(parameters))

@@ -10,10 +10,10 @@ from enginehouse.interfaces.drivers import EngineOptions
 
 
 def option_arguments(options: EngineOptions, *, switches: Collection[str] = ()) -> list[str]:
-    """The arguments for ``options``, in the order of their fields: ``gpu_layers = 99`` is ``--gpu-layers 99``.
+    """Return the arguments for ``options``, in the order of their fields: ``gpu_layers = 99`` is ``--gpu-layers 99``.
 
-    ``None`` is left out. ``True`` is the flag alone, ``False`` the flag with ``no-`` in front. ``switches`` have no
-    such flag: for them, ``False`` is left out. The items of a list follow the flag; a table is written as JSON.
+    ``None`` gives no argument, ``True`` the flag alone, ``False`` the flag with ``no-`` in front. ``switches`` have no
+    flag with ``no-``: for them, ``False`` gives no argument. The items of a list follow the flag; a table becomes JSON.
     """
     arguments: list[str] = []
     for field in options.__struct_fields__:

@@ -16,22 +16,22 @@ class LaunchLine(msgspec.Struct, frozen=True, kw_only=True):
     command: Sequence[str]
     """The program and its arguments. No shell is involved."""
     environment: Mapping[str, str] = {}
-    """Variables added to the environment of the place where the engine runs."""
+    """Variables to add to the environment of the machine or container where the engine runs."""
     withheld: Collection[str] = frozenset()
     """Variables of the gateway's own environment that the engine must not get: they hold secrets of the gateway."""
     port: int
     """The port that the engine will listen on."""
     stop_command: Sequence[str] = ()
-    """Replaces the stop signal; empty for none. ``${pid}`` stands for the process id, which the launcher fills in."""
+    """The command that replaces the stop signal; empty for none. The launcher replaces ``${pid}`` by the process id."""
 
     def environment_on(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The engine's whole environment, where a process would inherit ``environ``. Also that of ``stop_command``."""
+        """The whole environment of the engine and of ``stop_command``, if a process would inherit ``environ``."""
         inherited = {name: value for name, value in environ.items() if name not in self.withheld}
         return {**inherited, **self.environment}
 
 
 class EngineOutput(Protocol):
-    """Receives what an engine prints."""
+    """Receives the output of an engine."""
 
     @property
     def followed(self) -> bool:
@@ -47,24 +47,24 @@ class EngineProcess(ABC):
     address: str
     """Where the engine listens: ``http://127.0.0.1:41234``."""
     ends_at_will: bool = False
-    """Whether its end is no failure: a server that runs elsewhere may unload a model when it likes."""
+    """Whether its exit is never a failure: a server that runs elsewhere may unload a model at any time."""
     handle: Mapping[str, Any]
-    """What ``Launcher.adopt`` needs to find the engine again. JSON-compatible and without secrets."""
+    """The facts by which ``Launcher.adopt`` finds the engine again. JSON-compatible and without secrets."""
 
     @abstractmethod
     async def exited(self) -> int | None:
         """Wait until the engine has exited, for any reason, and return its exit status.
 
-        No process of the engine is left then, and all of its output has been written. A negative status is the number
-        of the signal that ended the engine; ``None`` if the status is not known.
+        When this returns, no process of the engine is left, and the launcher has written all of its output. A negative
+        status is the number of the signal that ended the engine; ``None`` if the status is unknown.
         """
 
     @abstractmethod
     async def memory(self) -> int | None:
-        """The bytes of main memory that the engine and its child processes take now; ``None`` if not known."""
+        """Return the bytes of main memory that the engine and its child processes use now; ``None`` if unknown."""
 
     async def processes(self) -> Collection[int]:
-        """The ids of the engine's processes, if it runs on this machine. Its memory on GPUs is found by them."""
+        """Return the ids of the engine's processes on this machine. The gateway finds their memory on GPUs by them."""
         return ()
 
     @abstractmethod
@@ -73,17 +73,17 @@ class EngineProcess(ABC):
 
 
 class Launcher(ABC):
-    """Starts engines somewhere: on this machine, in Ray, in Kubernetes. Every host has a launcher of its own."""
+    """Starts engines on this machine, in Ray, in Kubernetes, or elsewhere. Every host has its own launcher."""
 
     def prepare(self, logs: Path) -> None:
         """Called once, before anything else. ``logs`` is an existing folder for output; it outlives the gateway."""
 
     @abstractmethod
     async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> EngineProcess:
-        """Start the engine of the backend ``name`` and write what it prints to ``output``.
+        """Start the engine of the backend ``name``, and write its output to ``output``.
 
-        Returns once the process runs; the gateway waits for its health. Raises ``LoadFailed`` if it cannot be started.
-        Cancelled after the model's ``start_timeout``.
+        Return once the process runs; the gateway waits until it is healthy. Raise ``LoadFailed`` if it cannot start.
+        The gateway cancels this call after the model's ``start_timeout``.
         """
 
     @abstractmethod
@@ -92,7 +92,6 @@ class Launcher(ABC):
     ) -> EngineProcess | None:
         """Find an engine that an earlier gateway launched; ``None`` if it does not run.
 
-        ``handle`` is the ``EngineProcess.handle`` of then. It is empty if that gateway died during ``launch``; the
-        engine may run or not. ``line`` is the current launch line, without a command if the engine is not configured
-        any more.
+        ``handle`` is its ``EngineProcess.handle``, or empty if that gateway died during ``launch``; the engine may then
+        run or not. ``line`` is the current launch line, without a command if the engine is no longer configured.
         """

@@ -14,7 +14,7 @@ from enginehouse.interfaces.too_little_memory import tells_of_too_little_memory
 
 
 class LoadingDriver(OpenAICompatibleDriver):
-    """Sends requests that load and unload models. A subclass says which, in ``load``, ``unload`` and ``loaded``.
+    """Sends requests that load and unload models. A subclass implements ``load``, ``unload`` and ``loaded``.
 
     ::
 
@@ -28,23 +28,23 @@ class LoadingDriver(OpenAICompatibleDriver):
 
     loads_models = True
     server: ClassVar[str] = "The server"
-    """What messages call it."""
+    """The name of the server in messages."""
 
     async def status(self, engine: EngineClient) -> InstanceStatus | None:
         """``None``: such a server reports no load of all its models together."""
         return None
 
     async def ask(self, engine: EngineClient, path: str, body: Any) -> str:
-        """Post ``body`` as JSON. Returns why the server refuses; empty if it answers 200."""
+        """Post ``body`` as JSON. Return the server's reason for a refusal; empty if it answers 200."""
         return _refusal(await engine.request("POST", path, msgspec.json.encode(body)))
 
     def load_failed(self, model: str, why: str) -> LoadFailed:
-        """The error of a load; ``NotEnoughMemory`` if ``why`` tells of that."""
+        """Return the error of a load: ``NotEnoughMemory`` if ``why`` reports a lack of memory, else ``LoadFailed``."""
         kind = NotEnoughMemory if tells_of_too_little_memory(why) else LoadFailed
         return kind(f"{self.server} did not load '{model}': {why}")
 
     def unload_failed(self, model: str, why: str) -> LoadFailed:
-        """The error of an unload."""
+        """Return the error of an unload."""
         return LoadFailed(f"{self.server} did not unload '{model}': {why}")
 
 

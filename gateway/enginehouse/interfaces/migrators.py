@@ -12,7 +12,7 @@ from enginehouse.interfaces.drivers import EngineClient
 
 
 class MigrationMeans(Protocol):
-    """What the gateway hands to a migrator. Methods raise ``NotFound`` for an unknown instance or request."""
+    """A migrator's access to the gateway. Methods raise ``NotFound`` for an unknown instance or request."""
 
     def live(self, instance: str) -> Sequence[RequestView]:
         """The live requests of an instance, oldest first."""
@@ -21,38 +21,39 @@ class MigrationMeans(Protocol):
         """Continue a live stream on another instance, whatever its engine. Raises a ``RequestError`` if it stays."""
 
     async def join(self, request: str, destination: str, engine_request: str) -> None:
-        """Get the rest of a stream from ``destination``, to which engines have moved the request themselves.
+        """Read the rest of a stream from ``destination``, to which engines have moved the request themselves.
 
-        ``engine_request``: the request's id there. Afterwards the stream does not depend on the source. Raises a
-        ``RequestError`` if it still comes from there, for instance because the destination cannot be asked for it.
+        ``engine_request`` is the request's id at the engines. Afterwards the stream does not depend on the source.
+        Raises a ``RequestError`` if the stream still comes from the source, for example because the destination's
+        engine does not offer the rest.
         """
 
     def moved_by_engine(self, request: str, destination: str) -> None:
-        """Note that engines have moved a request that could not be joined: from now on it counts at ``destination``."""
+        """Count a request at ``destination`` from now on, because engines have moved it and ``join`` has failed."""
 
     def engine(self, instance: str) -> EngineClient:
         """An HTTP client for the instance's engine."""
 
     def address(self, instance: str) -> InstanceAddress:
-        """Where the instance takes commands and requests of other instances."""
+        """The address and ports at which the instance takes commands and requests of other instances."""
 
     def kv_tokens(self, instance: str) -> int:
         """The size of the instance's KV cache in tokens, for ``RATIO``; 0 if it is not known."""
 
 
 class Migrator(ABC):
-    """Carries out migrations. The gateway uses the first configured migrator that can."""
+    """Carries out migrations. For each migration, the gateway uses the first configured migrator that can."""
 
     def prepare(self, means: MigrationMeans) -> None:
         """Called once, before anything else."""
 
     @abstractmethod
     def why_not(self, migration: Migration, view: ClusterView) -> str:
-        """Say why this migrator cannot move requests between the two instances. Empty if it can."""
+        """Return the reason why this migrator cannot move requests between the two instances; empty if it can."""
 
     @abstractmethod
     async def migrate(self, migration: Migration) -> Migrated:
-        """Move the requests. Cancelled after ``rescheduling.migrate_timeout``.
+        """Move the requests. The gateway cancels this call after ``rescheduling.migrate_timeout``.
 
-        Raise any exception if nothing could be tried; ``Migrated.refused`` names the requests that stay.
+        ``Migrated.refused`` names the requests that stay. Raise any exception if the migration could not begin.
         """

@@ -15,9 +15,9 @@ _LOCAL = ("/", "./", "../", "~")
 
 
 def read_model_folder(path: str) -> Capabilities:
-    """The capabilities in ``config.json`` of the folder ``path``; unknown if ``path`` names a model on a hub.
+    """Read the capabilities from ``config.json`` in the folder ``path``; all unknown if ``path`` is a model on a hub.
 
-    The context length is unknown where positions are scaled, because engines do that in different ways. Raises
+    The context length is unknown if positions are scaled, because engines do that in different ways. Raises
     ``ConfigError`` for a file that cannot be read.
     """
     file = Path(path) / "config.json"
@@ -35,7 +35,7 @@ def read_model_folder(path: str) -> Capabilities:
 
 
 def find_model_folders(path: Path) -> Sequence[Path]:
-    """``path``, or the folders directly below it, if they have a ``config.json`` and weights."""
+    """Return those of ``path`` and the folders directly below it that have a ``config.json`` and weights."""
     folders = [path, *sorted(each for each in path.iterdir() if each.is_dir())] if path.is_dir() else []
     return [each.absolute() for each in folders if _is_model_folder(each)]
 
@@ -45,7 +45,7 @@ def _is_model_folder(folder: Path) -> bool:
 
 
 def missing_folder(path: str) -> str:
-    """Why the model at ``path`` cannot be loaded: a path that names no folder; empty if there may be one."""
+    """Return an error text if ``path`` is a local path that does not exist; else an empty text."""
     if path.startswith(_LOCAL) and not Path(path).exists():
         return f"there is no folder {path} (download the model, or correct the path)"
     return ""

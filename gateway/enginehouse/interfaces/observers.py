@@ -12,16 +12,16 @@ from enginehouse.domain.ticket import SwapDone
 
 
 class Observer(ABC):  # noqa: B024 - every event is optional
-    """Override the events you need; an event that no observer overrides costs nothing.
+    """Override the methods of the events that you need. An event that no observer overrides costs nothing.
 
-    Methods must return at once. An exception is logged and has no other effect.
+    Methods must return at once. The gateway logs an exception, which has no other effect.
     """
 
     def routed(self, request_id: str, requirements: Requirements, route: Route) -> None:
-        """A request was routed. A retried request is routed again."""
+        """The gateway routed a request. It routes a retried request again."""
 
     def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
-        """A swap began: the replicas of ``evict`` are stopped, then ``target`` is started."""
+        """A swap began: the gateway stops the replicas of ``evict``, then starts ``target``."""
 
     def swap_done(self, done: SwapDone) -> None:
         """A swap ended, with or without an error."""
@@ -39,10 +39,10 @@ class Observer(ABC):  # noqa: B024 - every event is optional
         """An operator drained a backend, or sends it new requests again."""
 
     def queue_changed(self) -> None:
-        """The queue of some host may have changed. This comes often: only take a note, and look at queues later."""
+        """The queue of some host may have changed. This is called often: only set a flag, and read queues later."""
 
     def moved(self, request_id: str, source: str, destination: str, gap_ms: float) -> None:
-        """A live stream was moved from one backend to another; its client waited ``gap_ms`` for the next event."""
+        """A live stream moved from one backend to another; its client waited ``gap_ms`` for the next event."""
 
     def migrated(self, migration: Migration, migrated: Migrated) -> None:
         """A migration ended, even if no request moved."""

@@ -36,7 +36,7 @@ class OpenAICompatibleDriver(Driver):
 
 
 def read_json(response: EngineResponse, type: type[T]) -> T:
-    """The JSON body of a 200 response, decoded as ``type``. Raises ``UpstreamError`` for any other response."""
+    """Decode the JSON body of a 200 response as ``type``. Raises ``UpstreamError`` for any other response."""
     if response.status != 200:
         raise UpstreamError(f"The engine answered {response.status} instead of 200")
     try:
@@ -46,10 +46,10 @@ def read_json(response: EngineResponse, type: type[T]) -> T:
 
 
 def read_model_list(response: EngineResponse) -> Sequence[ServedModel]:
-    """The models of an OpenAI model list, with the capabilities that some engines add to the entries.
+    """Read an OpenAI model list, with the capabilities that some engines add to the entries.
 
-    The context length is read from ``max_model_len`` (vLLM, SGLang), ``context_length`` (OpenRouter) or ``meta``
-    (llama.cpp), vision from ``architecture.input_modalities``. Entries without an ``id`` are ignored. Raises
+    The context length comes from ``max_model_len`` (vLLM, SGLang), ``context_length`` (OpenRouter) or ``meta``
+    (llama.cpp), vision from ``architecture.input_modalities``. Ignores entries without an ``id``. Raises
     ``UpstreamError`` if the response is not a model list.
     """
     entries = read_json(response, _ModelListBody).data

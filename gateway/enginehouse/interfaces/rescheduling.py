@@ -12,8 +12,8 @@ from enginehouse.domain.migration import Plan
 class ReschedulingPolicy(ABC):
     """Decides which migrations are worthwhile.
 
-    The gateway drops planned pairs that nothing can move between, that contradict an earlier pair, or whose instances
-    rest after a migration. So a policy looks at figures only.
+    The gateway drops planned pairs between which no request can move, pairs that contradict an earlier one, and pairs
+    with an instance that rests after a migration. So a policy need not check that.
     """
 
     def prepare(self, settings: ReschedulingSettings) -> None:
@@ -23,12 +23,12 @@ class ReschedulingPolicy(ABC):
         """
 
     def reads_streams(self, instance: InstanceView) -> bool:
-        """Return whether ``plan`` reads the tokens of this instance's requests, or why they stay.
+        """Return whether ``plan`` needs the tokens of this instance's requests, or the reasons why they stay.
 
-        The gateway then reads their streams, which takes time. Otherwise it only knows the estimated length of prompts.
+        The gateway then reads their streams, which takes time. Otherwise it knows only the estimated length of prompts.
         """
         return False
 
     @abstractmethod
     def plan(self, view: ClusterView) -> Plan:
-        """The migrations to carry out now. Must be a pure function of ``view``. Runs in a thread of its own."""
+        """Return the migrations to carry out now. Must be a pure function of ``view``. Runs in a thread of its own."""

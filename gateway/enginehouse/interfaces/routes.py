@@ -11,7 +11,7 @@ from enginehouse.domain.errors import PluginError
 
 
 class GuardedRoutes(BaseRoute):
-    """Routes that only operators may use. The gateway puts its guard before them; without it, they match nothing."""
+    """Routes that only operators may use. The gateway puts its guard in front of them; without it, none matches."""
 
     def __init__(self, routes: Sequence[BaseRoute]) -> None:
         self.routes = tuple(routes)
@@ -24,10 +24,9 @@ class GuardedRoutes(BaseRoute):
 
 
 def guarded(routes: Sequence[BaseRoute]) -> list[BaseRoute]:
-    """``routes`` for operators only, to be returned by a factory of ``register_routes``.
+    """Return ``routes`` with the protection of ``/api``, for a factory of ``register_routes``.
 
-    They get the protection of ``/api``: where keys are set, a request needs an admin key; elsewhere, unknown names in
-    ``Host`` and web pages of other origins are refused. Other routes of plugins are open to everyone, even if keys are
-    set.
+    If keys are set, a request needs an admin key. Otherwise the gateway refuses unknown names in ``Host`` and web pages
+    of other origins. Other routes of plugins are open to everyone, even if keys are set.
     """
     return [GuardedRoutes(routes)]

@@ -14,7 +14,7 @@ from enginehouse.interfaces.swappers import HostFacts, Swapper
 
 
 class Effects(Protocol):
-    """Everything that a scheduler can see and do. No method waits, and none calls the scheduler before it returns."""
+    """A scheduler's only access to the gateway. No method waits, and none calls the scheduler before it returns."""
 
     def replica_state(self, replica: str) -> ReplicaState | None:
         """The state of ``replica``, or ``None`` if this host does not have it."""
@@ -29,7 +29,7 @@ class Effects(Protocol):
         """Cancel a swap. ``on_swap_done`` follows with an error."""
 
     def grant(self, ticket: Ticket) -> bool:
-        """Let the request go to its replica. ``False`` if its client has left: it is not in flight then."""
+        """Send the request to its replica. ``False`` if its client has left: then the request is not in flight."""
 
     def refuse(self, ticket: Ticket, error: Exception) -> None:
         """Answer the request with ``error``."""
@@ -40,8 +40,8 @@ class Effects(Protocol):
     def vacate(self, replicas: Sequence[str]) -> None:
         """Begin to move live streams of ``replicas`` away, which a waiting swap evicts.
 
-        Only streams that another ready replica can continue move. Call again while the swap waits; a move that is under
-        way does not begin twice.
+        Only streams move that another ready replica can continue. Call this again while the swap waits; a move in
+        progress does not begin twice.
         """
 
     def now(self) -> float:
@@ -49,16 +49,16 @@ class Effects(Protocol):
 
 
 class SchedulingLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of ``[scheduling]`` and of the host. Times are in seconds; 0 is no limit."""
+    """The limits of ``[scheduling]`` and of the host. Times are in seconds; 0 means no limit."""
 
     queue_timeout: float = 600.0
-    """How long a request may wait. Then it is refused with ``QueueTimeout``."""
+    """How long a request may wait. After that, refuse it with ``QueueTimeout``."""
     max_queue: int = 1000
-    """How many requests may wait on the host. One more is refused with ``QueueFull``."""
+    """How many requests may wait on the host. Refuse one more with ``QueueFull``."""
     min_residency: float = 0.0
-    """How long a loaded replica is not evicted."""
+    """How long a loaded replica stays before it may be evicted."""
     max_wait: float = 60.0
-    """How long a request may be overtaken by others."""
+    """How long other requests may overtake a waiting one."""
     max_loads: int = 1
     """How many replicas may load at once: ``hosts.*.max_loads``."""
 
@@ -93,7 +93,7 @@ class Scheduler(ABC):
     def reconfigure(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
         """The configuration changed. Use these from now on.
 
-        Waiting requests, requests in flight and swaps in flight stay as they are. ``host`` keeps removed replicas until
+        Waiting requests, requests in flight and swaps in flight stay as they are. ``host`` has removed replicas until
         they have stopped; the gateway itself refuses the requests that wait for them.
         """
 
@@ -115,22 +115,22 @@ class Scheduler(ABC):
 
     @abstractmethod
     def on_unload(self, targets: Sequence[str], timeout: float) -> None:
-        """An operator unloads ``targets``: stop them within ``timeout`` seconds each, requests in flight included.
+        """An operator unloads ``targets``. Refuse the requests that wait for them, and call ``Effects.stop``.
 
-        Requests that wait for them are refused.
+        Requests in flight have ``timeout`` seconds to end.
         """
 
     @abstractmethod
     def on_stopped(self, replica: str) -> None:
         """A replica stopped, went to sleep, or exited by itself.
 
-        If it failed, or the host does not have it any more, refuse the requests that wait for it with ``ReplicaLost``:
-        the relay routes them again. Do not if a swap is loading it; ``on_swap_done`` follows then.
+        If it failed, or if the host no longer has it, refuse the requests that wait for it with ``ReplicaLost``: the
+        relay routes them again. If a swap is loading it, do nothing, because ``on_swap_done`` follows.
         """
 
     @abstractmethod
     def on_tick(self, now: float) -> None:
-        """Time passed. Called several times per second while requests wait; check time limits here."""
+        """Check time limits. Called several times per second while requests wait."""
 
     @abstractmethod
     def on_shutdown(self, error: Exception) -> None:

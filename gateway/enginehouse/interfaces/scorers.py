@@ -17,8 +17,8 @@ class Scorer(ABC):
     def score(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[float]:
         """Return one figure for each candidate, in their order, from 0 (worst) to 100 (best). Must be pure.
 
-        Raise a ``RequestError`` to refuse the request. The gateway clamps figures to 0..100. Any other exception, a
-        wrong number of figures and NaN become ``plugin_failed`` (500), which names the scorer.
+        Raise a ``RequestError`` to refuse the request. The gateway limits each figure to 0 to 100. Any other exception,
+        a wrong number of figures or NaN becomes ``plugin_failed`` (500), which names the scorer.
         """
 
 

@@ -21,25 +21,26 @@ class Strategy(ABC):
     """
 
     def use(self, scorers: Sequence[WeightedScorer]) -> None:
-        """Receive the configured scorers, once, at start. Their figures are checked already."""
+        """Receive the configured scorers, once, at start. The gateway checks the figures that they return."""
 
     def extractors(self) -> Sequence[Extractor]:
-        """Return what reads requests for this strategy, after all installed extractors. Called once, at start."""
+        """Return extractors for this strategy, which run after all installed ones. Called once, at start."""
         return ()
 
     def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
-        """Receive the figures of all engines, in every round of rescheduling; only with ``rescheduling.enabled``."""
+        """Receive the figures of all engines, in every round of rescheduling, if ``rescheduling.enabled`` is set."""
 
     @abstractmethod
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
-        """Return one of ``candidates``, of which there is at least one."""
+        """Return one of ``candidates``, which are never empty."""
 
     def pick_decode(
         self, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate
     ) -> Candidate | None:
         """Return the candidate that answers after ``prefill``, which ``pick`` returned, has read the prompt.
 
-        ``None`` or ``prefill``: the same one does both. Called only where this method is overridden.
+        ``None`` or ``prefill`` means that the same one does both. The gateway calls this method only if it is
+        overridden.
         """
         return None
 

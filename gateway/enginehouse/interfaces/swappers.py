@@ -14,13 +14,13 @@ class HostedReplica(msgspec.Struct, frozen=True, kw_only=True):
     replica: str
     model: str
     memory: int | None = None
-    """The configured bytes that it takes; ``None`` if they are not configured."""
+    """Its configured size in bytes; ``None`` without one."""
     pin: bool = False
     """Whether it is never evicted."""
     priority: int = 0
     """The model's priority in the queue, added to the request's own; higher first."""
     concurrency: int = 0
-    """How many requests it serves at once by its configuration; 0 for the limit that its engine reports, if any."""
+    """The configured number of requests that it serves at once; 0 for the limit that its engine reports, if any."""
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,13 +34,13 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     measured: Mapping[str, int] = {}
     """The most bytes measured for each replica. Live: it changes while the gateway runs."""
     asleep: Mapping[str, int] = {}
-    """The bytes that each sleeping replica has kept, as measured. Live: it changes while the gateway runs."""
+    """The measured bytes that each sleeping replica still holds. Live: it changes while the gateway runs."""
     estimated: Mapping[str, int] = {}
-    """The bytes that each replica will probably take, by its files. Live: it changes while the gateway runs."""
+    """An estimate of each replica's bytes, from its files. Live: it changes while the gateway runs."""
     reported: Mapping[str, int] = {}
-    """How many requests each engine says that it serves at once. Live: it changes while the gateway runs."""
+    """The number of requests that each engine reports to serve at once. Live: it changes while the gateway runs."""
     elsewhere: frozenset[str] = frozenset()
-    """The models of other hosts. Rules are the same for all hosts, so they may name these too."""
+    """The models of other hosts. All hosts have the same rules, so rules may name these models too."""
 
 
 class SwapPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,44 +53,44 @@ class SwapPlan(msgspec.Struct, frozen=True, kw_only=True):
     set_name: str | None = None
     """The name of the rule that decided, if it has one."""
     cost: int | None = None
-    """The price of the eviction, if the swapper has prices."""
+    """The cost of the eviction, if the swapper has costs."""
 
 
 class Swapper(ABC):
     """The eviction policy of one host.
 
-    The gateway checks every answer. An exception but a ``RequestError``, and a name that is not among ``running``,
-    become ``plugin_failed`` (500); an eviction of a pinned replica becomes ``load_failed`` (503).
+    The gateway checks every answer. A name that is not among ``running``, and any exception other than a
+    ``RequestError``, becomes ``plugin_failed`` (500). An eviction of a pinned replica becomes ``load_failed`` (503).
     """
 
     def prepare(self, host: HostFacts) -> None:
-        """Called once, before anything else. Raises ``ConfigError`` for rules that do not fit the host.
+        """Called once, before anything else. Raise ``ConfigError`` for rules that do not fit the host.
 
-        A change of the configuration makes a new instance.
+        When the configuration changes, the gateway makes a new instance.
         """
 
     @abstractmethod
     def eviction_for(self, target: str, running: Sequence[str]) -> Sequence[str]:
-        """The replicas of ``running`` that must stop so that ``target`` can run.
+        """Return the replicas of ``running`` that must stop so that ``target`` can run.
 
-        ``running`` has every replica that is not at rest and the target of every swap in flight, the least recently
-        used first. Must be pure: schedulers also ask about swaps that never happen. Raises ``LoadFailed`` if ``target``
-        can never run here.
+        ``running`` has every replica that is neither stopped nor failed, and the target of every swap in flight, the
+        least recently used first. Must be pure: schedulers also ask about swaps that never happen. Raise ``LoadFailed``
+        if ``target`` can never run here.
         """
 
     def dispensable(self, target: str, running: Sequence[str]) -> Sequence[str]:
-        """The replicas of ``running`` that may stop if ``target`` found too little memory to start beside them.
+        """Return the replicas of ``running`` that may stop if ``target`` found too little memory to start beside them.
 
-        By default all of them. Must be pure. The gateway takes out pinned replicas and those of the target's model.
+        By default all of them. Must be pure. The gateway never stops pinned replicas and those of the target's model.
         """
         return running
 
     @abstractmethod
     def on_swap_start(self, target: str, running: Sequence[str]) -> None:
-        """A swap starts. Called once for each."""
+        """A swap starts. Called once for each swap."""
 
     def explain(self, target: str, running: Sequence[str]) -> SwapPlan:
-        """The decision of ``eviction_for`` with its reasons."""
+        """Return the decision of ``eviction_for`` with its reasons."""
         evict = list(self.eviction_for(target, running))
         stays = [replica for replica in running if replica not in evict and replica != target]
         return SwapPlan(target=target, evict=evict, set=[*stays, target])

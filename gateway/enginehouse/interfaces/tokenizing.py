@@ -1,4 +1,4 @@
-"""Has an engine tell the tokens that a continuation needs, for drivers of engines with vLLM's ``/tokenize``."""
+"""Asks an engine for the tokens that a continuation needs, for drivers of engines with vLLM's ``/tokenize``."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class _Tokenized(msgspec.Struct):
 
 
 async def fill_in_tokens(engine: EngineClient, answer: PartialAnswer, *, text: bool = False) -> PartialAnswer:
-    """``answer`` with the number of its tokens, and with the tokens of its prompt if those of its text are known.
+    """Return ``answer`` with the number of its tokens, and with those of its prompt if those of its text are known.
 
-    ``text``: where they are not, have the engine tokenize the text too (``text_ids``). It does not ask for tokens
-    that are known. Raises ``UpstreamError`` if the engine cannot count; an engine that does not tokenize such a prompt
-    leaves it as it is.
+    With ``text``, the engine also tokenizes the text (``text_ids``) if its tokens are unknown. Asks for no tokens that
+    are known. Raises ``UpstreamError`` if the engine cannot count. If the engine does not tokenize such a prompt,
+    ``prompt_ids`` stays ``None``.
     """
     text = text and answer.ids is None
     if answer.tokens is None or text:
@@ -44,7 +44,7 @@ async def fill_in_tokens(engine: EngineClient, answer: PartialAnswer, *, text: b
 
 
 def _prompt(answer: PartialAnswer) -> bytes:
-    """The request for the tokens of the prompt: the fields of the client's request that determine them."""
+    """The body for ``/tokenize``: the fields of the client's request that determine the tokens of the prompt."""
     fields = _fields(answer.body)
     names = _OF_CHATS if "messages" in fields else _OF_COMPLETIONS
     return msgspec.json.encode({name: fields[name] for name in names if name in fields})

@@ -1,4 +1,4 @@
-"""The words by which engines tell that they lack memory."""
+"""Recognizes the words with which engines report a lack of memory."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ _SIGNS = re.compile(
 
 
 def tells_of_too_little_memory(text: str) -> bool:
-    """Whether an engine that says ``text`` lacks memory."""
+    """Whether ``text``, printed by an engine, reports a lack of memory."""
     return _SIGNS.search(text) is not None
