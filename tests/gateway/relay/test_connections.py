@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 
 import pytest
 
 from enginehouse.api.doors.fast.connection import FastDoor
-from tests.support.living import living
+from tests.support.garbage import living, without_collector
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
 from tests.support.stream_events import DONE, event
@@ -219,19 +218,14 @@ async def test_a_query_does_not_change_the_endpoint(house: OpenGateway, engine: 
 async def test_a_closed_connection_does_not_wait_for_the_garbage_collector(
     house: OpenGateway, engine: StartEngine, only_fast: None
 ) -> None:
-    gc.collect()
-    gc.disable()
-    try:
-        before = living(FastDoor)
+    with without_collector():
         gateway = await house(await engine())
         client = await gateway.client()
         assert (await client.ask(gateway.post())).status == 200
-        assert living(FastDoor) == before + 1
+        assert living(FastDoor) == 1
         client.close()
         await gateway.disconnected()
-        await gateway.until(lambda: living(FastDoor) == before)
-    finally:
-        gc.enable()
+        await gateway.until(lambda: living(FastDoor) == 0)
 
 
 @pytest.mark.parametrize(

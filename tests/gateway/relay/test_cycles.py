@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tests.support.garbage import unreachable, without_collector
 from tests.support.scripted_engine import Cut, ScriptedEngine, StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
 from tests.support.stream_events import DONE, event
@@ -61,21 +61,13 @@ async def test_a_request_leaves_no_cycle(house: OpenGateway, engine: StartEngine
     served = await engine()
     gateway = await house(served)
     await ask(gateway, served)  # what is made once
-    gc.collect()
-    gc.disable()
-    try:
+    with without_collector():
         await ask(gateway, served)
         for connection in served.connections:
             connection.transport.close()
         await gateway.until(lambda: all(connection.closed.is_set() for connection in served.connections))
         await gateway.until(lambda: not gateway.relay.live)
-        gc.set_debug(gc.DEBUG_SAVEALL)
-        gc.collect()
         left = Counter(
-            type(each).__qualname__ for each in gc.garbage if type(each).__module__.startswith("enginehouse")
+            type(each).__qualname__ for each in unreachable() if type(each).__module__.startswith("enginehouse")
         )
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
-        gc.enable()
     assert not left

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import gc
 import logging
 from typing import Any
 
@@ -23,7 +22,7 @@ from enginehouse_openai import OpenAIDriver
 from tests.support.fake_clock import FakeClock
 from tests.support.fake_transport import FakeTransport
 from tests.support.fake_upstream import IgnoredAnswer, KeptAnswer
-from tests.support.living import living
+from tests.support.garbage import living, without_collector
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
 from tests.support.virtual_time import Run
@@ -159,17 +158,12 @@ async def test_a_probe_that_could_not_be_sent_is_no_verdict(monkeypatch: pytest.
 
 
 def test_a_lost_connection_does_not_wait_for_the_garbage_collector() -> None:
-    gc.collect()
-    gc.disable()
-    try:
-        before = living(Connection)
+    with without_collector():
         connection = Connection(lambda _: None, lambda _: None)
         connection.connection_made(FakeTransport())
         connection.send(KeptAnswer(), b"request")
         connection.data_received(ANSWER)
         connection.connection_lost(None)
-        assert living(Connection) == before + 1
+        assert living(Connection) == 1
         del connection
-        assert living(Connection) == before
-    finally:
-        gc.enable()
+        assert living(Connection) == 0

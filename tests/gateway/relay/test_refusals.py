@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.garbage import without_collector
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
 
@@ -25,18 +25,16 @@ async def decisions(gateway: ServedGateway, *lines: bytes) -> list[dict[str, Any
 
 
 @pytest.fixture
-def without_collector() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    tracemalloc.start()
-    yield
-    tracemalloc.stop()
-    gc.enable()
+def traced_memory() -> Iterator[None]:
+    with without_collector():
+        tracemalloc.start()
+        yield
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(("model", "status"), [("nothing", 404), ("other", 403), ("m", 503)])
 async def test_a_refused_request_leaves_no_body_in_memory(
-    house: OpenGateway, engine: StartEngine, without_collector: None, model: str, status: int
+    house: OpenGateway, engine: StartEngine, traced_memory: None, model: str, status: int
 ) -> None:
     models = ["m", "other"]
     gateway = await house(

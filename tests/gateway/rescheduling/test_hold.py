@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from time import perf_counter, thread_time
 from typing import NamedTuple, cast
-
-import pytest
 
 from enginehouse import (
     Candidate,
@@ -43,6 +40,7 @@ from enginehouse.rescheduling.rescheduler import Rescheduler
 from enginehouse.telemetry.counters import Counters
 from enginehouse.testing import create
 from enginehouse_rescheduling.migrators.llumlet.migrator import Llumlet
+from tests.support.garbage import without_collector
 
 INSTANCES, REQUESTS = 1000, 5000
 LIMIT_S = 0.005
@@ -161,18 +159,9 @@ async def _longest_turn() -> tuple[float, int]:
     return longest, len(rescheduler.records())
 
 
-@pytest.fixture
-def no_collections() -> Iterator[None]:
-    """No garbage collections, which take as long as all that other tests have left in memory."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
-
-
-@pytest.mark.usefixtures("no_collections")
 def test_a_round_leaves_the_event_loop_free() -> None:
-    rounds = [asyncio.run(_longest_turn()) for _ in range(5)]
+    with without_collector():  # a collection takes as long as all that other tests have left in memory
+        rounds = [asyncio.run(_longest_turn()) for _ in range(5)]
 
     assert min(migrations for _, migrations in rounds) > 100
     assert min(longest for longest, _ in rounds) < LIMIT_S
