@@ -13,11 +13,11 @@ if _typing.TYPE_CHECKING:
     from enginehouse.app.virtual.virtual_engines import VirtualBackend, VirtualEngines
     from enginehouse.app.virtual.virtual_gateway import VirtualGateway
     from enginehouse.app.virtual.virtual_request import VirtualRequest
-    from enginehouse.config.decode import did_you_mean
     from enginehouse.config.rescheduling import ReschedulingSettings
     from enginehouse.config.scheduling import GroupSettings, MatrixSettings
     from enginehouse.config.units import parse_duration
     from enginehouse.domain.capabilities import UNKNOWN, Capabilities
+    from enginehouse.domain.close_names import did_you_mean
     from enginehouse.domain.continuation import Continuation, PartialAnswer, StreamTraits
     from enginehouse.domain.errors import (
         AliasCycle,

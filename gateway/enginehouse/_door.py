@@ -10,7 +10,6 @@ _NAMES = {
     ),
     "enginehouse.app.virtual.virtual_gateway": ("VirtualGateway",),
     "enginehouse.app.virtual.virtual_request": ("VirtualRequest",),
-    "enginehouse.config.decode": ("did_you_mean",),
     "enginehouse.config.rescheduling": ("ReschedulingSettings",),
     "enginehouse.config.scheduling": (
         "GroupSettings",
@@ -21,6 +20,7 @@ _NAMES = {
         "UNKNOWN",
         "Capabilities",
     ),
+    "enginehouse.domain.close_names": ("did_you_mean",),
     "enginehouse.domain.continuation": (
         "Continuation",
         "PartialAnswer",

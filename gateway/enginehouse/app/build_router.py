@@ -8,11 +8,11 @@ import msgspec
 
 from enginehouse.app.config_diff import differences
 from enginehouse.app.plugin_instances import create, create_installed, identity
-from enginehouse.config.decode import did_you_mean
 from enginehouse.config.rescheduling import ReschedulingSettings
 from enginehouse.config.routing import ScorerSettings
 from enginehouse.config.schema import Config, ModelSettings
 from enginehouse.config.shape import dotted
+from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import EnginehouseError, PluginError
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.plugin_id import PluginId

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from enginehouse.config.decode import did_you_mean
 from enginehouse.config.plugin_tables import PLUGIN_KINDS, plugin_table, plugin_tables
 from enginehouse.config.schema import Config
+from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.plugin_id import PluginId

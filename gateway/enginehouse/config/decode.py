@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from msgspec.inspect import (
@@ -23,6 +22,7 @@ from enginehouse.config.schema import PluginSettings
 from enginehouse.config.secrets import Secret, refuse_mask
 from enginehouse.config.shape import PARAMETERS, Path, Shape, shape_of
 from enginehouse.config.units import parse_duration, parse_size
+from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import ConfigError
 
 _MEASURES: dict[str, Callable[[str], float]] = {"duration": parse_duration, "size": parse_size}
@@ -35,12 +35,6 @@ class Problem(NamedTuple):
     text: str
     remedy: str = ""
     error: type[ConfigError] = ConfigError
-
-
-def did_you_mean(name: str, known: list[str]) -> str:
-    """``did you mean "..."?`` with the name in ``known`` that is closest to ``name``; empty if none is close."""
-    near = get_close_matches(name, known, n=1)
-    return f'did you mean "{near[0]}"?' if near else ""
 
 
 def gather_plugin_tables(data: dict[str, Any]) -> None:

@@ -10,8 +10,8 @@ from typing import Any, TypeVar, cast
 import msgspec
 from msgspec.inspect import LiteralType, StructType, type_info
 
-from enginehouse.config.decode import did_you_mean
 from enginehouse.config.shape import shape_of
+from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import ConfigError
 
 T = TypeVar("T", bound=msgspec.Struct)

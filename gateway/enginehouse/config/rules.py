@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import urlsplit
 
-from enginehouse.config.decode import Problem, did_you_mean
+from enginehouse.config.decode import Problem
 from enginehouse.config.hedge_after import parse_hedge_after
 from enginehouse.config.managed import ANY_ANSWER
 from enginehouse.config.masks import has_mask
@@ -13,6 +13,7 @@ from enginehouse.config.schema import Config, KeySettings
 from enginehouse.config.secrets import MASK
 from enginehouse.config.shape import PARAMETERS, Path, dotted
 from enginehouse.config.units import format_size
+from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import AliasCycle
 
 LOCAL_HOST = "local"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 
-from enginehouse.config.decode import did_you_mean
 from enginehouse.config.schema import CheckSettings
 from enginehouse.domain.capabilities import Capabilities
+from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import ConfigError, NotFound
 from enginehouse.domain.replica import Candidate, Health, Load, ReplicaState
 from enginehouse.fleet.backend_info import BackendInfo, BackendStatus

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from enginehouse.config.decode import did_you_mean
+from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import NotFound
 from enginehouse.interfaces.swappers import HostFacts, Swapper, SwapPlan
 

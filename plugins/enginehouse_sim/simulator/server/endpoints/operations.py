@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import ModelNotFound, __version__
+import enginehouse
+from enginehouse import ModelNotFound
 from enginehouse_sim.simulator.server.http.call import Call
 from enginehouse_sim.simulator.server.simulation import Simulation
 
@@ -21,7 +22,7 @@ async def health(simulation: Simulation, call: Call) -> None:
 
 async def version(simulation: Simulation, call: Call) -> None:
     """The version of the simulated engine."""
-    await call.json({"version": __version__})
+    await call.json({"version": enginehouse.__version__})
 
 
 async def server_info(simulation: Simulation, call: Call) -> None:
