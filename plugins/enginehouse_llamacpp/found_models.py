@@ -22,8 +22,9 @@ def find_models(path: Path) -> Sequence[FoundModel]:
     contains.
     """
     if path.is_file():
-        beside = _models_among(path.parent)
-        return [_found(path, beside)] if path.suffix.lower() == ".gguf" else []
+        if path.suffix.lower() != ".gguf" or _is_projector(path):
+            return []
+        return [_found(_first_shard(path), _models_among(path.parent))]
     folders = [path, *sorted(each for each in path.iterdir() if each.is_dir())] if path.is_dir() else []
     return [_found(file, models) for folder in folders for models in [_models_among(folder)] for file in models]
 
@@ -60,6 +61,11 @@ def _options(file: Path) -> Mapping[str, Any]:
 
 def _is_projector(file: Path) -> bool:
     return _PROJECTOR.search(file.stem) is not None
+
+
+def _first_shard(file: Path) -> Path:
+    found = _SHARD.search(file.stem)
+    return file if found is None else file.with_name(f"{file.stem[: found.start(1)]}00001{file.name[found.end(1) :]}")
 
 
 def _number(file: Path) -> int | None:

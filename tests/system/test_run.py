@@ -38,7 +38,7 @@ def test_a_missing_program_ends_it_with_how_to_get_it(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": str(tmp_path)}
     done = subprocess.run([*RUN, str(tmp_path)], capture_output=True, text=True, env=environment)
     assert done.returncode == 1
-    assert "'llama-server' (`brew install llama.cpp`" in done.stderr
+    assert "'llama-server' on the PATH (`brew install llama.cpp`" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 import shlex
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -19,6 +18,7 @@ from enginehouse.domain.errors import ConfigError
 from enginehouse.domain.replica import Role
 from enginehouse.engines.gpus.assignment import CUDA_VISIBLE_DEVICES
 from enginehouse.engines.launch_rules import NO_RULES, LaunchRules
+from enginehouse.engines.missing_program import missing_program
 from enginehouse.interfaces.drivers import Driver, EngineOptions, LaunchSpec
 from enginehouse.interfaces.launchers import LaunchLine
 
@@ -88,11 +88,9 @@ def launch_spec(
 
 def why_not(name: str, model: ModelSettings, driver: Driver, line: LaunchLine) -> Iterator[str]:
     """Why the engine of ``line`` cannot start on this machine, each with the remedy; nothing if it may."""
-    program = line.command[0]
-    environ = line.environment_on(os.environ)
-    if shutil.which(program, path=environ.get("PATH")) is None:
+    if missing := missing_program(line.command, line.environment_on(os.environ).get("PATH")):
         remedy = f" ({driver.how_to_install})" if driver.how_to_install else ""
-        yield f"models.{name}: there is no program '{program}' on the PATH{remedy}"
+        yield f"models.{name}: {missing}{remedy}"
     problem = "" if model.command else driver.why_not(launch_spec(name, model, driver))
     if problem:
         yield f"models.{name}.path: {problem}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.errors import ConfigError
 from enginehouse.engines.launch_line import launch_line
+from enginehouse.engines.missing_program import missing_program
 from enginehouse.interfaces.drivers import Driver, FoundModel
 
 
@@ -38,16 +38,16 @@ def models_document(paths: Sequence[Path], drivers: Mapping[str, Driver]) -> dic
 
 
 def check_programs(document: Mapping[str, Any], drivers: Mapping[str, Driver]) -> None:
-    """Raise ``ConfigError``, with how to get it, if no program for any model is there."""
+    """Raise ``ConfigError`` if no program for any model is there, with how to get each that would do."""
     missing: dict[str, str] = {}
-    for name, table in document["models"].items():
-        driver = drivers[table["driver"]]
-        program = _program(table["driver"], driver, FoundModel(name=name, path=table["path"]))
-        if shutil.which(program) is not None:
-            return
-        missing[program] = driver.how_to_install
-    texts = [f"'{program}'" + (f" ({remedy})" if remedy else "") for program, remedy in missing.items()]
-    raise ConfigError(f"these models need a program that is not on the PATH: {', '.join(texts)}")
+    for table in document["models"].values():
+        for type, driver in drivers.items():
+            for model in driver.find_models(Path(table["path"])):
+                if not (problem := _missing(type, model, drivers)):
+                    return
+                missing[problem] = driver.how_to_install
+    texts = [problem + (f" ({remedy})" if remedy else "") for problem, remedy in missing.items()]
+    raise ConfigError(f"no engine for these models is installed: {'; '.join(texts)}")
 
 
 def _found(path: Path, drivers: Mapping[str, Driver]) -> list[tuple[str, FoundModel]]:
@@ -55,15 +55,12 @@ def _found(path: Path, drivers: Mapping[str, Driver]) -> list[tuple[str, FoundMo
     best: dict[str, tuple[str, FoundModel]] = {}
     for type, driver in drivers.items():
         for model in driver.find_models(path.absolute()):
-            if model.path not in best or (not _can_run(*best[model.path], drivers) and _can_run(type, model, drivers)):
+            if model.path not in best or (_missing(*best[model.path], drivers) and not _missing(type, model, drivers)):
                 best[model.path] = (type, model)
     return list(best.values())
 
 
-def _can_run(type: str, model: FoundModel, drivers: Mapping[str, Driver]) -> bool:
-    return shutil.which(_program(type, drivers[type], model)) is not None
-
-
-def _program(type: str, driver: Driver, model: FoundModel) -> str:
+def _missing(type: str, model: FoundModel, drivers: Mapping[str, Driver]) -> str:
+    """What the launch of ``model`` by the driver ``type`` lacks; empty if nothing."""
     settings = ModelSettings(driver=type, path=model.path)
-    return launch_line(model.name, settings, driver, 0, os.environ).command[0]
+    return missing_program(launch_line(model.name, settings, drivers[type], 0, os.environ).command)

@@ -76,7 +76,9 @@ def test_missing_programs_are_named_with_how_to_get_them(tmp_path: Path, monkeyp
     hugging_face(tmp_path / "b")
     monkeypatch.setenv("PATH", str(tmp_path))
     document = models_document([tmp_path], DRIVERS)
-    with pytest.raises(ConfigError, match=r"'llama-server' \(`brew install llama.cpp`.*'vllm' \(`pip install vllm`\)"):
+    with pytest.raises(
+        ConfigError, match=r"'llama-server' .*\(`brew install llama.cpp`.*'vllm' .*\(`pip install vllm`\)"
+    ):
         check_programs(document, DRIVERS)
     program(tmp_path, "vllm", monkeypatch)
     check_programs(document, DRIVERS)

@@ -36,7 +36,8 @@ def test_a_folder_has_models_and_so_have_the_folders_below(tmp_path: Path) -> No
 
 def test_shards_are_one_model(tmp_path: Path) -> None:
     llama(tmp_path, "big-00001-of-00002.gguf", "big-00002-of-00002.gguf")
-    assert found(tmp_path) == {"big": ("big-00001-of-00002.gguf", {})}
+    for path in (tmp_path, tmp_path / "big-00001-of-00002.gguf", tmp_path / "big-00002-of-00002.gguf"):
+        assert found(path) == {"big": ("big-00001-of-00002.gguf", {})}
 
 
 def test_a_projector_belongs_to_the_only_model_or_to_the_one_that_it_names(tmp_path: Path) -> None:
@@ -44,6 +45,7 @@ def test_a_projector_belongs_to_the_only_model_or_to_the_one_that_it_names(tmp_p
     assert found(tmp_path / "one") == {"gemma": ("gemma.gguf", {"mmproj": str(tmp_path / "one" / "mmproj-F16.gguf")})}
     llama(tmp_path / "two", "gemma.gguf", "qwen.gguf", "mmproj-qwen-F16.gguf")
     projector = str(tmp_path / "two" / "mmproj-qwen-F16.gguf")
+    assert found(Path(projector)) == {}
     assert found(tmp_path / "two") == {"gemma": ("gemma.gguf", {}), "qwen": ("qwen.gguf", {"mmproj": projector})}
 
 
