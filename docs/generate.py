@@ -22,8 +22,8 @@ CONFIGURATION = f"""\
 
 {NOTE}
 
-Every table and key of `enginehouse.toml`. How to use them: [Configure the gateway](../how-to/configure.md).
-`enginehouse schema` prints it as a JSON schema.
+This page lists every table and key of `enginehouse.toml`. [Configure the gateway](../how-to/configure.md) shows how to
+use them, and `enginehouse schema` prints them as a JSON schema.
 
 A *duration* is a number with a unit (`ms`, `s`, `m`, `h` or `d`), such as `"500ms"` or `"10m"`, or `"0"`. A *size* is a
 number with a unit (`KiB`, `MiB`, `GiB`, `TiB`, `kB`, `MB`, `GB` or `TB`), such as `"24GiB"`, or a number of bytes.
@@ -31,8 +31,8 @@ number with a unit (`KiB`, `MiB`, `GiB`, `TiB`, `kB`, `MB`, `GB` or `TB`), such 
 PLUGIN_TABLES = """\
 ## `[plugins.TYPE]`
 
-The parameters of the plugin type `TYPE`. They are documented with the plugin. `[plugins.KIND.TYPE]` wins over it
-for the type of that kind: [Configure the gateway](../how-to/configure.md#parameters-of-plugins).
+The parameters of the plugin type `TYPE`: [Bundled plugins](plugins.md), or the plugin's own documentation, lists them.
+`[plugins.KIND.TYPE]` replaces this table for [one kind](../how-to/configure.md#parameters-of-plugins).
 """
 COMMAND_LINE = f"""\
 # Command line reference

@@ -18,13 +18,14 @@ _HEAD = """\
 
 A plugin is a module that implements some of these hooks. The gateway calls each hook once, at start, in this order,
 with a function `register(type, factory)`: `type` is the name that configuration uses, `factory` is the plugin's class.
-A class that declares `Config`, a `msgspec.Struct` of its parameters, is called with an instance of it; a class without
-`Config` is called without arguments. No hook runs while a request is served.
+The gateway calls a class that declares `Config`, a `msgspec.Struct` of its parameters, with an instance of it, and a
+class without `Config` without arguments. No hook runs during a request.
 
 The gateway does not use *experimental* hooks yet. Their interfaces may change, and a plugin that implements one causes
 a warning at start.
 
-How to write one: [write a plugin](../how-to/write-a-plugin.md). The data types in the signatures: [types](types.md).
+[Write a plugin](../how-to/write-a-plugin.md) shows how to use them. [Types](types.md) lists the data types in the
+signatures.
 """
 
 

@@ -9,13 +9,14 @@ _HEAD = """\
 
 <!-- Written by docs/generate.py: change the source, then run `make docs`. -->
 
-`GET /metrics` has them in Prometheus' text format. `telemetry.push_metrics` sends the same to a collector, over OTLP;
-there, counters have no `_total`. `GET /metrics/engines` has the metrics of all engines, each with the label `backend`.
-The page also has the `process_*` metrics of Prometheus' client library: memory, CPU time, open files and start time.
+`GET /metrics` answers with these metrics in Prometheus' text format, and with the `process_*` metrics of Prometheus'
+client library: memory, CPU time, open files and start time. `telemetry.push_metrics` sends the same metrics to a
+collector over OTLP, where the names of counters have no `_total`. `GET /metrics/engines` answers with the metrics of
+all engines, each with the label `backend`.
 
-`model` is the name that was sent to the engine. Of at most `telemetry.max_series` pairs of `backend` and `model` there
-are series; all others count as `other`. All times are in seconds. A broken stream counts with the status of the error
-that ended it, such as 502, although its client saw 200 at the start.
+`model` is the name that the gateway sent to the engine. At most `telemetry.max_series` pairs of `backend` and `model`
+have series of their own; all others count as `other`. All times are in seconds. A broken stream counts with the status
+of the error that ended it, such as 502, although its client saw 200 at the start.
 
 | metric | kind | labels | |
 |---|---|---|---|

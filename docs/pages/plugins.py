@@ -19,7 +19,7 @@ _HEAD = """\
 <!-- Written by docs/generate.py: change the source, then run `make docs`. -->
 
 The types that come with Enginehouse, by kind. `enginehouse plugins list` also shows those of other installed plugins.
-[Hooks](hooks.md) says when each kind is used. The parameters of a scorer belong into its `[[routing.scorers]]` table,
+[Hooks](hooks.md) shows what each kind does. The parameters of a scorer belong into its `[[routing.scorers]]` table,
 those of other types into `[plugins.TYPE]`.
 """
 
@@ -33,7 +33,7 @@ def plugins_page() -> str:
 
 
 def _section(kind: Kind, registry: Registry) -> Iterator[str]:
-    title = kind.hook.removeprefix("register_").capitalize()
+    title = kind.hook.removeprefix("register_").replace("_", " ").capitalize()
     yield f"## {title}\n\n| type | plugin | | parameters |\n|---|---|---|---|"
     for type in registry.types(kind.name):
         yield _row(registry.get(kind.name, type))

@@ -17,8 +17,8 @@ _HEAD = """\
 
 The types and functions that a plugin may use. Import those of the first part from `enginehouse`. The second part is the
 test kit: import from `enginehouse.testing`, the real processes from `enginehouse.testing.gateway` and
-`enginehouse.testing.engines`, the types of fixtures from `enginehouse.testing.pytest_plugin`. The interfaces that a
-plugin implements: [hooks](hooks.md).
+`enginehouse.testing.engines`, the types of fixtures from `enginehouse.testing.pytest_plugin`. [Hooks](hooks.md) has the
+interfaces that a plugin implements.
 """
 
 _DOOR = {

@@ -37,7 +37,7 @@ class CacheAwareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CacheAware(Strategy):
-    """Picks the candidate with the fewest tokens to compute: those of the prompt that its cache lacks, and its queue.
+    """Picks the candidate with the fewest tokens to compute, for this prompt without its cached part and for its queue.
 
     An engine is assumed to have the beginnings of the prompts that it was sent last, ``cache_tokens`` of them. A
     pending request counts as ``load_weight`` prompts of average length, so requests with a popular beginning do not

@@ -1,4 +1,4 @@
-"""``enginehouse bench``: what the gateway costs on this machine."""
+"""``enginehouse bench``: measures what the gateway costs on this machine."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ OURS = "enginehouse"
 
 
 class BenchReport(msgspec.Struct, frozen=True):
-    """What ``--json`` prints. ``pinned``: the gateways had one core, the clients and the engine the others.
+    """The output of ``--json``. ``pinned``: the gateways had one core, and the clients and the engine the others.
 
-    ``rss_mib``: the memory of each contender in MiB at the end, where it is known.
+    ``rss_mib`` is the memory of each contender in MiB at the end, if it is known.
     """
 
     python: str
@@ -66,30 +66,36 @@ def _variants(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) 
 
 @click.command()
 @click.option(
-    "--against", multiple=True, metavar="URL", help="Another gateway before the same engine; may be repeated."
+    "--against", multiple=True, metavar="URL", help="Another gateway in front of the same engine; may be repeated."
 )
-@click.option("--engine", metavar="URL", help="The engine that all use, instead of one that costs almost nothing.")
-@click.option("--model", default=MODEL, show_default=True, help="The model to ask for.")
+@click.option("--engine", metavar="URL", help="The engine for all gateways, in place of a minimal one.")
+@click.option("--model", default=MODEL, show_default=True, help="The model that requests name.")
 @click.option("--key", default="", help="An API key that every request carries.")
 @click.option("--set", "variants", multiple=True, callback=_variants, metavar="KEY=VALUE...",
-              help="Also measure the gateway configured so, such as routing.strategy=random.")  # fmt: skip
-@click.option("--connections", default="1,32", show_default=True, callback=_counts, help="Clients that ask at once.")
+              help="Also measure the gateway with these keys, such as routing.strategy=random.")  # fmt: skip
 @click.option(
-    "--streams", default="100", show_default=True, callback=_counts, help="Streams read at once; '' for none."
+    "--connections", default="1,32", show_default=True, callback=_counts, help="Numbers of concurrent clients."
+)
+@click.option(
+    "--streams", default="100", show_default=True, callback=_counts, help="Numbers of concurrent streams; '' for none."
 )
 @click.option("--body", default="200B", show_default=True, callback=_bytes, metavar="SIZE", help="Size of a request.")
 @click.option("--unique-heads", is_flag=True, help="Give each request a traceparent of its own.")
-@click.option("--seconds", default=1.0, show_default=True, type=click.FloatRange(min=0.05), help="Of one measurement.")
-@click.option("--rounds", default=5, show_default=True, type=click.IntRange(min=1), help="Measurements of each.")
+@click.option(
+    "--seconds", default=1.0, show_default=True, type=click.FloatRange(min=0.05), help="Duration of one measurement."
+)
+@click.option(
+    "--rounds", default=5, show_default=True, type=click.IntRange(min=1), help="Measurements of each gateway."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def bench(
     against: Sequence[str], engine: str | None, model: str, key: str, variants: Mapping[str, Mapping[str, str]],
     connections: Sequence[int], streams: Sequence[int], body: int, unique_heads: bool, seconds: float, rounds: int,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Measure what a gateway costs: started here, against its engine asked directly and against other gateways.
+    """Measure what a gateway costs, compared with its engine alone and with other gateways.
 
-    The gateway is a process of its own, on a core of its own where there are two. In each round all are asked in turn.
+    It starts the gateway, which has a core to itself if there are two. In each round, all get requests in turn.
     """
     question = Question(model, body, unique_heads, {"authorization": f"Bearer {key}"} if key else {})
     workloads = [Workload("requests", count, seconds) for count in connections]

@@ -24,10 +24,10 @@ from enginehouse.plugin_manager.discovery import load_plugins
 
 @click.command()
 @config_option
-@click.option("--all", "in_full", is_flag=True, help="Print the values that are defaults too.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, also when something is wrong.")
+@click.option("--all", "in_full", is_flag=True, help="Print default values too.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, also for an invalid configuration.")
 def check(config: Path | None, in_full: bool, as_json: bool) -> None:
-    """Check the configuration and print what is in effect: file and environment together, secrets masked.
+    """Check the configuration, from file and environment, and print it with masked secrets.
 
     Refuses what `serve` refuses: it loads all plugins and builds the whole gateway, but starts nothing.
 

@@ -115,7 +115,7 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @config_option
     @click.option("--url", envvar=GATEWAY_URL, help=f"The gateway. By default ${GATEWAY_URL}, else the configured one.")
-    @click.option("--key", envvar=GATEWAY_KEY, help=f"An admin key, where keys are set; else ${GATEWAY_KEY}.")
+    @click.option("--key", envvar=GATEWAY_KEY, help=f"An admin key, if keys are set; else ${GATEWAY_KEY}.")
     @functools.wraps(command)
     def with_gateway(config: Path | None, url: str | None, key: str | None, **rest: Any) -> None:
         command(client_of(config, url, key), **rest)

@@ -26,7 +26,9 @@ class _Drained(msgspec.Struct):
 @click.command()
 @gateway_options
 @click.argument("backend", shell_complete=completion.backends)
-@click.option("--wait", type=Duration(), help="Wait until BACKEND has no live request, at most so long, such as 30s.")
+@click.option(
+    "--wait", type=Duration(), help="Wait until BACKEND has no live request, for at most this time, such as 30s."
+)
 @click.option("--stop", is_flag=True, help="Wait, without a limit by default, then stop the engine of BACKEND.")
 @answer_as_json
 def drain(gateway: GatewayClient, backend: str, wait: float | None, stop: bool, as_json: bool) -> None:

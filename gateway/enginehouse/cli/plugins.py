@@ -93,7 +93,7 @@ def _print_checked(checked: CheckedPlugins) -> None:
     metavar="KIND,...",
     default="filter",
     show_default=True,
-    help=f"What the plugin registers: {', '.join(kind.name for kind in KINDS)}.",
+    help=f"The kinds that the plugin registers: {', '.join(kind.name for kind in KINDS)}.",
 )
 @click.option(
     "--directory",

@@ -15,7 +15,7 @@ _TIMEOUT_S = 60.0
 
 @click.command()
 @gateway_options
-@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@click.option("--dry-run", is_flag=True, help="Only print what would change.")
 @answer_as_json
 def reload(gateway: GatewayClient, dry_run: bool, as_json: bool) -> None:
     """Make the gateway read its configuration again, and print what changed.

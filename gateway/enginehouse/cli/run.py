@@ -26,8 +26,8 @@ from enginehouse.plugin_manager.discovery import load_plugins
 def run(paths: Sequence[Path], host: str | None, port: int | None, print_config: bool) -> None:
     """Serve models without a configuration file: GGUF files, folders of Hugging Face models, or folders of these.
 
-    A model is called like its file without the ending, or like its folder. All shards of a model are one model, and
-    its mmproj file belongs to it. Models are loaded on demand, one at a time. A folder that gains a model serves it.
+    A model has the name of its file without the ending, or of its folder. All shards of a model are one model, and its
+    mmproj file belongs to it. Models are loaded on demand, one at a time. New models in a folder are served too.
     """
     drivers = _drivers()
 

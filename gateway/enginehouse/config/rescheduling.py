@@ -14,7 +14,7 @@ class ReschedulingSettings(Section, frozen=True):
 
     enabled: Annotated[bool, Meta(description="move live requests")] = False
     mode: Annotated[
-        Literal["colocated", "standalone"], Meta(description="run in the gateway, or in a process of its own")
+        Literal["colocated", "standalone"], Meta(description="plan in the gateway, or in `enginehouse reschedule`")
     ] = "colocated"
     interval: Annotated[Period, Meta(description="time between two rounds")] = 0.5
     policies: Annotated[list[str], Meta(description="policies to run, in order")] = field(
@@ -45,7 +45,10 @@ class ReschedulingSettings(Section, frozen=True):
     ] = "cluster"
     failover_domain: Annotated[
         Literal["instance", "node", "instance-unit", "node-unit"],
-        Meta(description="instances that count as failed together with one"),
+        Meta(
+            description="instances that count as failed with a failed one: only that one, or those of its `node`; "
+            "`-unit` adds, with data parallelism, those of their units"
+        ),
     ] = "instance"
     instance_staleness: Annotated[
         Duration, Meta(description="age above which the figures of an instance are ignored")
@@ -55,9 +58,14 @@ class ReschedulingSettings(Section, frozen=True):
         Meta(description="unit of `req_select_value`: requests, tokens, or a share of the tokens"),
     ] = "TOKEN"
     req_select_order: Annotated[
-        Literal["LCR", "FCR", "LR", "SR", "FCW", "FCWSR"], Meta(description="which requests move first")
+        Literal["LCR", "FCR", "LR", "SR", "FCW", "FCWSR"],
+        Meta(
+            description="requests that move first: the last or first to come of the running ones (`LCR`, `FCR`), the "
+            "longest or shortest of them (`LR`, `SR`), the first of the waiting ones (`FCW`), or these and then the "
+            "shortest running ones (`FCWSR`)"
+        ),
     ] = "SR"
-    req_select_value: Annotated[float, Meta(description="how much to move, in the unit of `req_select_rule`")] = 1024
+    req_select_value: Annotated[float, Meta(description="amount to move, in the unit of `req_select_rule`")] = 1024
     adaptive_pd: Annotated[bool, Meta(description="let instances change between prefill and decode")] = False
     ttft_slo: Annotated[Duration, Meta(description="target for the time to first token")] = 6
     tpot_slo: Annotated[Duration, Meta(description="target for the time per output token")] = 0.05
@@ -71,7 +79,7 @@ class ReschedulingSettings(Section, frozen=True):
         float, Meta(description="share of `tpot_slo` above which requests move away from an instance")
     ] = 0.95
     tpot_migrate_out_floor_threshold: Annotated[
-        float, Meta(description="share of `tpot_slo` below which an instance passes on its requests")
+        float, Meta(description="share of `tpot_slo` below which an instance gives its requests away")
     ] = 0.60
     ttft_profile: Annotated[str, Meta(description="file of measured times to first token; bundled by default")] = ""
     tpot_profile: Annotated[str, Meta(description="file of measured times per output token; bundled by default")] = ""

@@ -33,36 +33,34 @@ class RoutingSettings(Section, frozen=True):
     strategy: Annotated[
         str, Meta(description="`smart`, `round_robin`, `priority_only`, `random`, `weighted` or a plugin's")
     ] = "smart"
-    max_retries: Annotated[
-        Count, Meta(description="how often a request is retried before the first byte of an answer")
-    ] = 2
+    max_retries: Annotated[Count, Meta(description="most retries of a request, before the first byte of an answer")] = 2
     retry_budget: Annotated[
         Share,
         Meta(
-            description="which share of the requests of the last 10 s may be sent to one more engine: retries, hedges "
-            "and continuations together; 100 in 10 s always may"
+            description="most retries, hedges and continuations together, as a share of the requests of the last 10 s; "
+            "100 in 10 s are always allowed"
         ),
     ] = 0.1
     hedge_after: Annotated[
         str,
         Meta(
-            description="how long a stream may be without a first byte before another replica is asked for it too: a "
-            "duration, or `p50` to `p99` of the model's recent times; or `off`"
+            description="time without a first byte after which a stream is also asked of another replica: a duration, "
+            "or `p50` to `p99` of the model's recent times; or `off`"
         ),
     ] = OFF
     broken_stream: Annotated[
         BrokenStreamRule,
         Meta(
-            description="what follows when an engine breaks a stream off: another continues it, or is asked anew and "
-            "what the client has is skipped, or an error; each falls back to the next"
+            description="when an engine breaks a stream: `continue` it on another one; or `restart` it there, and skip "
+            "the part that the client has; or send an `error`. Each falls back to the next"
         ),
     ] = "continue"
-    max_continuations: Annotated[Count, Meta(description="how often one stream is continued after breaks")] = 3
+    max_continuations: Annotated[Count, Meta(description="most continuations of one stream after breaks")] = 3
     gather: Annotated[
         bool,
         Meta(
-            description="relay chats and completions without a stream as streams and gather their answers, so that "
-            "they survive their engine too"
+            description="ask engines for streams where the client did not, and gather the answers, so that these "
+            "survive their engine too"
         ),
     ] = False
     weights: WeightSettings = WeightSettings()

@@ -32,13 +32,13 @@ class SchedulingSettings(Section, frozen=True):
     scheduler: Annotated[str, Meta(description="`fifo` or a plugin's")] = "fifo"
     swapper: Annotated[str, Meta(description="`group`, `matrix`, `memory` or a plugin's")] = "group"
     queue_timeout: Annotated[Duration, Meta(description="longest time that a request waits for its model")] = 600
-    max_queue: Annotated[Count, Meta(description="most requests waiting at one host")] = 1000
-    min_residency: Annotated[Duration, Meta(description="time for which a loaded model is not evicted")] = 0
+    max_queue: Annotated[Count, Meta(description="most requests waiting on one host")] = 1000
+    min_residency: Annotated[Duration, Meta(description="time before a loaded model may be evicted")] = 0
     max_wait: Annotated[
         Duration,
         Meta(description="after this time, a waiting request holds back newer requests for the models that block it"),
     ] = 60
-    progress: Annotated[ProgressForm, Meta(description="how streaming clients are informed while they wait")] = "off"
+    progress: Annotated[ProgressForm, Meta(description="form of the progress that waiting streams get")] = "off"
     progress_patience: Annotated[
         Duration, Meta(description="wait before the first report; an error before that keeps its HTTP status")
     ] = 5

@@ -35,23 +35,21 @@ class ServerSettings(Section, frozen=True):
     max_body: Annotated[ByteSize, Meta(description="largest request body accepted")] = 32 * 1024**2
     max_body_memory: Annotated[
         ByteSize,
-        Meta(description="bytes of request bodies held at once, over all connections; beyond, 503. 0 is no limit"),
+        Meta(description="most bytes of request bodies of all connections together; above it, 503; 0 for no limit"),
     ] = 1024**3
-    drain_timeout: Annotated[
-        Duration, Meta(description="how long live requests may take to finish when the gateway stops")
-    ] = 30
+    drain_timeout: Annotated[Duration, Meta(description="time for live requests to finish when the gateway stops")] = 30
     drain_delay: Annotated[
         Duration,
-        Meta(description="how long a stopping gateway takes requests while `/ready` answers 503, before it drains"),
+        Meta(description="time in which a stopping gateway still accepts requests, while `/ready` answers 503"),
     ] = 0
     name: Annotated[
-        str, Meta(description="name of this gateway; one of the same name takes over the engines of a killed one")
+        str, Meta(description="name of this gateway; it takes over the engines of a killed gateway of the same name")
     ] = "default"
     watch: Annotated[bool, Meta(description="reload this file when it changes")] = False
     allowed_hosts: Annotated[
         list[str],
         Meta(
-            description="while no keys are set: names in `Host` to which operators' pages answer, besides those of "
+            description="while no keys are set: names in `Host` that operators' pages accept, besides those of "
             '`host` and of the loopback interface; `*` and `?` match as in a shell, `["*"]` for any'
         ),
     ] = []
@@ -66,7 +64,7 @@ class KeySettings(Section, frozen=True):
     models: Annotated[list[str], Meta(description="models that the key may use; `*` and `?` match as in a shell")] = (
         field(default_factory=lambda: ["*"])
     )
-    admin: Annotated[bool, Meta(description="whether the key may use `/api`")] = False
+    admin: Annotated[bool, Meta(description="whether the key may use operators' pages, such as `/api`")] = False
     requests_per_minute: Annotated[Count, Meta(description="limit of requests per minute")] = 0
     tokens_per_minute: Annotated[Count, Meta(description="limit of estimated prompt tokens per minute")] = 0
     max_concurrent: Annotated[Count, Meta(description="limit of concurrent requests")] = 0
@@ -86,7 +84,7 @@ class CheckSettings(Section, frozen=True):
     """Health probes. Live requests count as well."""
 
     interval: Annotated[Period, Meta(description="time between two probes of one backend")] = 5
-    timeout: Annotated[Duration, Meta(description="longest duration of one probe")] = 5
+    timeout: Annotated[Duration, Meta(description="time limit of one probe")] = 5
     failures: Annotated[Positive, Meta(description="consecutive failures that make a backend unhealthy")] = 3
     successes: Annotated[Positive, Meta(description="consecutive successes that make it healthy again")] = 2
 
@@ -99,7 +97,7 @@ class TimeoutSettings(Section, frozen=True):
     stall: Annotated[Duration, Meta(description="between two pieces of the answer")] = 120
     total: Annotated[Duration, Meta(description="for the whole answer")] = 0
     client: Annotated[
-        Duration, Meta(description="how long a client may leave an answer unread before its request is cancelled")
+        Duration, Meta(description="time for which a client may leave an answer unread; then its request is cancelled")
     ] = 60
 
 
@@ -111,16 +109,16 @@ class HostSettings(Section, frozen=True):
     ] = None
     gpus: Annotated[
         list[Count] | Literal["auto"],
-        Meta(description='numbers of the NVIDIA GPUs that its engines may use; `"auto"`: all of this machine'),
+        Meta(description='numbers of the NVIDIA GPUs that its engines may use; `"auto"` for all of this machine'),
     ] = "auto"
     node: Annotated[str, Meta(description="label for failure domains")] = ""
     unit: Annotated[str, Meta(description="label for failure domains")] = ""
     max_loads: Annotated[Count, Meta(description="models that load at the same time; 0 for no limit")] = 1
-    launcher: Annotated[str, Meta(description="what launches engines: `local` or a plugin's")] = "local"
+    launcher: Annotated[str, Meta(description="launcher of its engines: `local` or a plugin's")] = "local"
 
 
 class CapabilitySettings(Section, frozen=True):
-    """The capabilities of a model as this backend serves it. A key that is left out is unknown, which is no refusal."""
+    """The capabilities of a model as this backend serves it. An unset capability is unknown, and refuses no request."""
 
     context_length: Annotated[Positive, Meta(description="longest prompt and answer together, in tokens")] | None = None
     vision: Annotated[bool | None, Meta(description="accepts images")] = None
@@ -137,15 +135,15 @@ class BackendSettings(Section, frozen=True):
     priority: Annotated[Count, Meta(description="lower is better")] = 0
     role: Annotated[Role, Meta(description="role when prefill and decode are disaggregated")] = Role.NEUTRAL
     host: Annotated[
-        str, Meta(description="host that it runs on; a server that loads models itself needs one of its own")
+        str, Meta(description="host that it runs on; give a server that loads models itself a host of its own")
     ] = "local"
     models: Annotated[
         list[str] | dict[str, CapabilitySettings] | None,
-        Meta(description="models that it serves; by default, the engine is asked"),
+        Meta(description="models that it serves; by default, those that the engine lists"),
     ] = None
     concurrency: Annotated[
         Count,
-        Meta(description="most concurrent requests, others wait; 0: the engine's own limit, if it reports one"),
+        Meta(description="most concurrent requests, others wait; 0 for the limit that the engine reports, if any"),
     ] = 0
     api_key: Annotated[SecretText, Meta(description='API key for the engine; `"env:NAME"` or `"file:PATH"`')] = ""
     pass_authorization: Annotated[bool, Meta(description="forward the client's key to the engine")] = False
@@ -159,20 +157,23 @@ class BodyFilterSettings(Section, frozen=True):
     """Changes to the request bodies of a model. `a.b` is the field `b` of the object `a`; `model` cannot be changed."""
 
     strip: Annotated[list[str], Meta(description="fields to remove")] = []
-    set: Annotated[dict[str, Any], Meta(description="fields to set after that, whatever the client sent")] = {}
+    set: Annotated[dict[str, Any], Meta(description="fields to set after that, in place of the client's")] = {}
 
 
 class ModelSettings(CapabilitySettings, frozen=True):
     """A model that the gateway launches on demand.
 
-    Without `driver`, `path` and `command`, it launches nothing. The table then only declares capabilities, for
-    every backend that serves the model.
+    Without `driver`, `path` and `command`, it launches nothing: the table then declares capabilities for every backend
+    that serves the model.
     """
 
     driver: Annotated[str, Meta(description="`llamacpp`, `vllm`, `sglang`, `sim` or a plugin's")] = ""
     path: Annotated[str, Meta(description="the model's file or folder")] = ""
     command: Annotated[
-        str, Meta(description="launch line that replaces the driver's; may use `${port}`, `${path}` and `${model}`")
+        str,
+        Meta(
+            description="launch line that replaces the driver's, with `${port}`, `${path}`, `${model}`, `${env:NAME}`"
+        ),
     ] = ""
     options: Annotated[dict[str, Any], Meta(description="options of the driver, for its own launch line")] = {}
     args: Annotated[list[str], Meta(description="arguments to add to the launch line")] = []
@@ -184,39 +185,42 @@ class ModelSettings(CapabilitySettings, frozen=True):
     ttl: Annotated[Duration, Meta(description="unload after this idle time, even if pinned; 0 for never")] = 0
     idle: Annotated[
         Literal["stop", "sleep"],
-        Meta(description="action after `ttl`; an engine that cannot sleep is stopped"),
+        Meta(description="action after `ttl`; an engine that cannot sleep stops"),
     ] = "stop"
     evict: Annotated[
         Literal["stop", "sleep"],
         Meta(
             description="how it makes room for another model; an engine that cannot sleep, or keeps more than half of "
-            "its memory then, is stopped"
+            "its memory asleep, stops"
         ),
     ] = "stop"
-    memory: Annotated[ByteSize | None, Meta(description="memory that the model needs; measured by default")] = None
+    memory: Annotated[
+        ByteSize | None, Meta(description="memory that the model needs; by default, the measured one")
+    ] = None
     gpus: Annotated[
         list[Count] | Positive | None,
         Meta(
-            description="how many GPUs each engine gets (`CUDA_VISIBLE_DEVICES`), or the numbers of them; by default, "
-            "those of its host"
+            description="number of GPUs for each engine, or a list of GPU numbers (`CUDA_VISIBLE_DEVICES`); by "
+            "default, those of its host"
         ),
     ] = None
     stop_command: Annotated[str, Meta(description="command that replaces SIGTERM")] = ""
     health_path: Annotated[
         str,
-        Meta(description="path that answers 200 when it is ready; the driver's by default; `none`: any answer counts"),
+        Meta(description="path that answers 200 when it is ready; by default the driver's; `none` accepts any answer"),
     ] = ""
     start_timeout: Annotated[Duration, Meta(description="time limit for starting")] = 120
-    stop_timeout: Annotated[Duration, Meta(description="time to stop before it is killed")] = 10
-    name: Annotated[str, Meta(description="name for people, in `GET /v1/models`")] = ""
-    description: Annotated[str, Meta(description="description for people, in `GET /v1/models`")] = ""
+    stop_timeout: Annotated[Duration, Meta(description="time to stop before the gateway kills it")] = 10
+    name: Annotated[str, Meta(description="`name` in `GET /v1/models`, for people")] = ""
+    description: Annotated[str, Meta(description="`description` in `GET /v1/models`, for people")] = ""
     unlisted: Annotated[
-        bool, Meta(description="leave it and its aliases out of `GET /v1/models`; both can be asked for")
+        bool, Meta(description="leave it and its aliases out of `GET /v1/models`; requests may still name them")
     ] = False
-    preload: Annotated[bool, Meta(description="load it, all its `replicas`, when the gateway starts")] = False
+    preload: Annotated[bool, Meta(description="load all its `replicas` when the gateway starts")] = False
     pin: Annotated[bool, Meta(description="never evict it for another model")] = False
     concurrency: Annotated[
-        Count, Meta(description="most concurrent requests, others wait; 0: the engine's own limit, if it reports one")
+        Count,
+        Meta(description="most concurrent requests, others wait; 0 for the limit that the engine reports, if any"),
     ] = 0
     progress: Annotated[ProgressForm | None, Meta(description="overrides `scheduling.progress` for this model")] = None
     broken_stream: Annotated[BrokenStreamRule | None, Meta(description="overrides `routing.broken_stream`")] = None
@@ -248,7 +252,7 @@ class PluginSettings(Section, frozen=True):
 
     on_error: Annotated[
         Literal["fail", "skip"],
-        Meta(description="`fail`: refuse to start if a plugin cannot be loaded; `skip`: log a warning"),
+        Meta(description="if a plugin cannot be loaded: `fail` refuses to start, `skip` logs a warning"),
     ] = "fail"
     disabled: Annotated[list[str], Meta(description="entry points that are not loaded")] = []
     enabled: Annotated[

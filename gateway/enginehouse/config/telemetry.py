@@ -19,14 +19,14 @@ class TelemetrySettings(Section, frozen=True):
     endpoint: Annotated[
         str,
         Meta(
-            description="base URL of the OTLP collector, such as `http://127.0.0.1:4318`; by default the one of "
+            description="base URL of the OTLP collector, such as `http://127.0.0.1:4318`; by default "
             "`OTEL_EXPORTER_OTLP_ENDPOINT`, else this machine"
         ),
     ] = ""
     protocol: Annotated[
         Literal["http", "grpc"] | None,
         Meta(
-            description="how to speak to the collector; by default as `OTEL_EXPORTER_OTLP_PROTOCOL` says, else `http`. "
+            description="protocol of the collector; by default `OTEL_EXPORTER_OTLP_PROTOCOL`, else `http`. "
             '`grpc` needs `pip install "enginehouse[otlp-grpc]"`'
         ),
     ] = None
@@ -35,10 +35,10 @@ class TelemetrySettings(Section, frozen=True):
         str, Meta(description="`service.name` of spans and metrics; by default `OTEL_SERVICE_NAME`, else `enginehouse`")
     ] = ""
     sample_ratio: Annotated[
-        Share, Meta(description="share of requests to trace, where the client's `traceparent` does not decide")
+        Share, Meta(description="share of the requests without `traceparent` to trace; with one, its flag decides")
     ] = 0.01
     keep_slow: Annotated[
-        Duration, Meta(description="requests that take longer are traced even if they were not sampled; 0: none")
+        Duration, Meta(description="trace requests that take longer, even if they were not sampled; 0 for none")
     ] = 10
     keep_failed: Annotated[bool, Meta(description="trace all requests that end with a 5xx")] = True
     propagators: Annotated[
@@ -46,18 +46,18 @@ class TelemetrySettings(Section, frozen=True):
         Meta(description="headers in which clients and engines exchange the trace; `[]` for none"),
     ] = field(default_factory=lambda: ["tracecontext"])
     capture_content: Annotated[
-        bool, Meta(description="put prompts and answers into spans; everybody who can read traces can then read them")
+        bool, Meta(description="put prompts and answers into spans; everyone who can read traces can then read them")
     ] = False
     flush_timeout: Annotated[
-        Duration, Meta(description="how long a stopping gateway waits for its last spans to be sent")
+        Duration, Meta(description="time for which a stopping gateway waits for its last spans to be sent")
     ] = 5
     metrics: Annotated[bool, Meta(description="serve `/metrics` and `/metrics/engines`")] = True
     push_metrics: Annotated[
-        Duration, Meta(description="how often to send the metrics to the collector at `endpoint` too; 0: never")
+        Duration, Meta(description="interval at which to send the metrics to the collector at `endpoint`; 0 for never")
     ] = 0
     max_series: Annotated[
         Positive,
-        Meta(description="most series of one metric by backend and model; further ones count as `other`"),
+        Meta(description="most pairs of backend and model for which a metric has series; others count as `other`"),
     ] = 1000
     access_log: Annotated[bool, Meta(description="write a line for each request to standard error")] = True
     log_format: Annotated[Literal["text", "json"], Meta(description="plain lines, or one JSON object per line")] = (

@@ -23,7 +23,7 @@ class OffloadCandidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class OffloadPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The requests to offload. ``satisfied`` says whether they free enough blocks."""
+    """The requests to offload. ``satisfied`` is whether they free enough blocks."""
 
     selected: Sequence[OffloadCandidate] = ()
     total_blocks_freed: int = 0
@@ -43,8 +43,8 @@ OFFLOAD_ORDERS = tuple(_ORDERS)
 def plan_offload(candidates: Sequence[OffloadCandidate], deficit: int, order: str = "fewest_blocks") -> OffloadPlan:
     """Select candidates in ``order``, one of ``OFFLOAD_ORDERS``, until they free ``deficit`` blocks.
 
-    Selects no candidate that frees nothing, and drops selected ones that turn out to be unnecessary. The order of equal
-    candidates is kept. Raises ``KeyError`` for an unknown order.
+    Selects no candidate that frees no block, and drops selected ones that turn out to be unnecessary. Keeps the order
+    of equal candidates. Raises ``KeyError`` for an unknown order.
     """
     selected: list[OffloadCandidate] = []
     freed = 0

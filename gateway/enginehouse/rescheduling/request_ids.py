@@ -9,10 +9,10 @@ _PREFIX = re.compile(r"^(?:chat)?cmpl-")
 
 
 def gateway_request_ids(engine_id: str) -> Sequence[str]:
-    """What the gateway's id of an engine's request may be, the whole one first.
+    """Return the possible ids at the gateway of an engine's request, beginning with the whole id.
 
-    vLLM puts ``cmpl-`` or ``chatcmpl-`` before it, and ``-0`` and perhaps another part after it; Llumnix, ``+`` and a
-    number.
+    vLLM adds ``cmpl-`` or ``chatcmpl-`` in front and ``-0`` and perhaps another part at the end; Llumnix adds ``+`` and
+    a number at the end.
     """
     whole = _PREFIX.sub("", engine_id)
     ids = [whole, whole.partition("+")[0]]

@@ -37,23 +37,23 @@ _COSTS: Mapping[str, Callable[[RequestView], int]] = {
 }
 
 MIGRATION_ORDERS = tuple(_PHASES)
-"""Last or first come running, longest or shortest running, first come waiting, or that and then shortest running."""
+"""Last or first running by arrival, longest or shortest running, first waiting, or these and then shortest running."""
 
 MIGRATION_RULES = tuple(_COSTS)
 """The units of a budget: requests, tokens, or a share of the tokens that the KV cache holds."""
 
 
 def migration_budget(rule: str, value: float, total_tokens: int) -> int:
-    """The budget of ``select_requests``. ``total_tokens``: the size of the KV cache, for ``RATIO``."""
+    """Return the budget for ``select_requests``. ``total_tokens`` is the size of the KV cache, for ``RATIO``."""
     return int(value * total_tokens) if rule == "RATIO" else int(value)
 
 
 def select_requests(requests: Requests, rule: str, order: str, budget: int) -> list[str]:
-    """The ids of the requests to move, in order, until their costs reach ``budget``: requests or tokens, by ``rule``.
+    """Return the ids of requests to move, in order, until they cost ``budget``, in requests or tokens by ``rule``.
 
     ``requests`` are in the order of arrival, waiting ones in that of the queue. As in Llumnix, running requests without
-    output stay, and so does a request that alone costs more than the budget; the last one selected may exceed it.
-    Requests that say why they stay are not selected. Raises ``KeyError`` for an unknown rule or order.
+    output stay, and so does a request that alone costs more than the budget; the last one selected may exceed it. A
+    request with ``stays`` is not selected. Raises ``KeyError`` for an unknown rule or order.
     """
     movable = [request for request in requests if request.stays is None]
     if rule == "NUM_REQ" and budget == EVERYTHING:

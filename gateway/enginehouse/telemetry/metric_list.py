@@ -28,7 +28,7 @@ REQUESTS = _counter(
     (*_SERVED, "status", "reason"),
 )
 REFUSED = _counter("enginehouse_refused", "Requests answered with an error of the gateway.", ("code",))
-LIVE = _gauge("enginehouse_live_requests", "Requests that have no whole answer yet.")
+LIVE = _gauge("enginehouse_live_requests", "Requests in progress.")
 BODY_BYTES = _gauge(
     "enginehouse_request_body_bytes",
     "Bytes of request bodies that have arrived and are still needed (`server.max_body_memory`).",
@@ -71,7 +71,7 @@ RETRIES_REFUSED = _counter(
 )
 HEDGES = _counter(
     "enginehouse_hedges",
-    "Slow streams that this backend was asked for too (`routing.hedge_after`): it `won`, it `lost`, or it `failed`.",
+    "Slow streams that were also asked of this backend (`routing.hedge_after`): it `won`, `lost` or `failed`.",
     ("backend", "outcome"),
 )
 STALE = _counter(
@@ -114,7 +114,7 @@ HEALTHY = _gauge("enginehouse_backend_healthy", "1 if a backend is healthy.", ("
 LATENCY = _gauge("enginehouse_backend_latency_seconds", "Average time until an answer begins.", ("backend",))
 LOOP_LAG = _histogram(
     "enginehouse_event_loop_lag_seconds",
-    "How late the event loop turns; anything that holds it delays all requests.",
+    "Delay of the event loop, which delays all requests.",
 )
 SLOW_CALLS = _counter(
     "enginehouse_slow_plugin_calls",
@@ -123,9 +123,9 @@ SLOW_CALLS = _counter(
 )
 PLUGIN_TIME = _histogram(
     "enginehouse_plugin_seconds",
-    "Samples, at most 20 a second for each plugin, of how long a call takes: of an extractor, a filter, a scorer of "
+    "Sampled durations of calls, at most 20 a second for each plugin: of an extractor, a filter, a scorer of "
     "another distribution, the strategy with its scorers, `eviction_for` of a swapper, `on_tick` of a scheduler, or an "
-    "observer. A plugin with two samples in a row above 5 ms is named in the log.",
+    "observer. The log names a plugin with two samples in a row above 5 ms.",
     ("kind", "type", "name"),
 )
 SPANS = _counter(
@@ -136,7 +136,7 @@ TRACES_DROPPED = _counter(
     "Traced requests that never reached the collector: the pipe to the exporter was `full`, or the exporter `died`.",
     ("why",),
 )
-EXPORTER_RESTARTS = _counter("enginehouse_exporter_restarts", "How often the exporter was started again.")
+EXPORTER_RESTARTS = _counter("enginehouse_exporter_restarts", "Restarts of the exporter.")
 BUILD = _gauge("enginehouse_build_info", "1, with the versions that run.", ("version", "python"))
 
 ALL = tuple(value for value in globals().values() if isinstance(value, MetricInfo))

@@ -22,9 +22,9 @@ class SeenRequest(msgspec.Struct, kw_only=True):
     """A request as the engine received it."""
 
     path: str
-    """With the query."""
+    """The path with the query."""
     headers: list[tuple[str, str]]
-    """In the order received, names in lower case."""
+    """The header fields in the order received, names in lower case."""
     status: str
     """``running``, ``done`` or ``aborted``."""
     fault: str | None = None

@@ -1,4 +1,4 @@
-"""A host for schedulers in tests: no engine, no clock, and every rule of ``Effects`` checked."""
+"""A fake host for tests of schedulers, without engines and clock, which checks every rule of ``Effects``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class FakeSwap(NamedTuple):
 
 
 class FakeEffects:
-    """The world of one scheduler. A test makes events happen; the scheduler's decisions are recorded and checked.
+    """A fake host for one scheduler. A test causes events; the host records and checks the scheduler's decisions.
 
     ::
 
@@ -55,17 +55,17 @@ class FakeEffects:
         host.swap_done("b")
         assert host.granted == [first, second]
 
-    ``replicas``: names, or ``HostedReplica`` for a replica with a priority, a limit or a pin. ``limits``: fields of
-    ``SchedulingLimits``. The scheduler gets the ``swapper`` guarded and prepared, as in a gateway. The states of
-    replicas change at the end of a swap or an unload. Time passes in ``pass_time`` only.
+    ``replicas`` has names, or a ``HostedReplica`` for a replica with a priority, a limit or a pin. ``limits`` are
+    fields of ``SchedulingLimits``. The scheduler gets the ``swapper`` guarded and prepared, as in a gateway. The states
+    of replicas change at the end of a swap or an unload. Time passes only in ``pass_time``.
 
     Raises ``AssertionError`` as soon as the scheduler breaks a rule: it resolves a ticket twice, grants to a replica
     that is not ready, is stopping or is full, or starts a swap that collides with another or evicts a busy or pinned
     replica.
 
-    ``log``: every decision in order, as text. ``swaps``: the swaps in flight. ``stopping``: the unloads in progress.
-    ``vacated``: the replicas whose streams were to move.
-    Events without a method here go to ``scheduler`` directly.
+    ``log`` has every decision in order, as text, ``swaps`` the swaps in flight, ``stopping`` the unloads in progress,
+    and ``vacated`` the replicas whose streams the scheduler wanted to move. For an event without a method here, call
+    ``scheduler`` directly.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class FakeEffects:
         return ticket
 
     def disconnect(self, ticket: Ticket) -> None:
-        """The client of a waiting ticket leaves unnoticed, so that a grant will fail."""
+        """The client of a waiting ticket leaves, and the scheduler does not know it yet: a grant will fail."""
         self._disconnected.add(ticket)
 
     def cancel(self, ticket: Ticket) -> None:
@@ -151,7 +151,7 @@ class FakeEffects:
     def reconfigure(
         self, replicas: Iterable[str | HostedReplica], *, swapper: Swapper | None = None, **limits: Any
     ) -> None:
-        """The configuration changes. ``replicas``: all replicas from now on, known and new ones."""
+        """The configuration changes. ``replicas`` are all replicas from now on, known and new ones."""
         self.facts = _facts(replicas)
         self.states = {replica: self.states.get(replica, ReplicaState.STOPPED) for replica in self.facts.replicas}
         self.limits = SchedulingLimits(**limits)
@@ -167,9 +167,9 @@ class FakeEffects:
         self.scheduler.on_shutdown(error)
 
     def settle(self) -> None:
-        """End everything in flight without errors and let time pass until no ticket waits.
+        """End all swaps, unloads and requests without errors, and let time pass until no ticket waits.
 
-        Raises ``AssertionError`` if tickets wait for ever.
+        Raises ``AssertionError`` if tickets wait forever.
         """
         for _ in range(10 * (1 + len(self.waiting))):
             for replica in list(self.stopping):

@@ -1,4 +1,4 @@
-"""An engine for tests of drivers: answers from a table, without a process."""
+"""A fake engine for tests of drivers: answers from a table, without a process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from enginehouse.testing.checks.expect import expect
 
 
 class FakeEngineClient:
-    """The client of an engine that answers from ``pages``: for each path JSON or bytes (200), a status or an exception.
+    """The client of a fake engine. ``pages`` has for each path JSON or bytes (200), a status, or an exception to raise.
 
     ::
 
@@ -20,7 +20,7 @@ class FakeEngineClient:
         assert not await MyDriver().healthy(engine)
         assert engine.asked == ["/health"]
 
-    Every other path has the page ``otherwise``. ``asked``: the paths so far.
+    Every other path answers ``otherwise``. ``asked`` has the requested paths so far.
     """
 
     def __init__(self, pages: Mapping[str, Any] | None = None, *, otherwise: Any = 404) -> None:

@@ -1,4 +1,4 @@
-"""A server of another make, played by a thread from its documentation."""
+"""A fake server in a thread, written from the documentation of a real one."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class PlayedServer:
         with FakeLoader() as server:
             check_driver(LoaderDriver, server.url, "qwen")
 
-    Each request has a thread of its own. An answer is a status and JSON, bytes, or lines that are sent one by one. A
-    client that leaves before the end is noted in ``left``.
+    Each request runs in its own thread. An answer is a status and JSON, bytes, or lines, which the server sends one by
+    one. The server sets ``left`` when a client leaves before the end.
     """
 
     content_type: ClassVar[str] = "application/json"
@@ -48,11 +48,11 @@ class PlayedServer:
         self._server.server_close()
 
     def get(self, path: str) -> tuple[int, object]:
-        """The answer to a ``GET``; ``path`` includes the query."""
+        """Return the answer to a ``GET``; ``path`` includes the query."""
         return 404, {"error": "not found"}
 
     def post(self, path: str, body: dict[str, Any]) -> tuple[int, object]:
-        """The answer to a ``POST`` of JSON; an empty body is an empty object."""
+        """Return the answer to a ``POST`` of JSON; an empty body counts as an empty object."""
         return 404, {"error": "not found"}
 
 

@@ -1,6 +1,6 @@
-"""Fixtures for tests of plugins. pytest loads them wherever Enginehouse is installed; ``-p no:enginehouse`` does not.
+"""Fixtures for tests of plugins. pytest loads them if Enginehouse is installed, unless it has ``-p no:enginehouse``.
 
-A fixture imports what it needs when a test asks for it.
+A fixture imports its modules when a test uses it, so that pytest starts quickly.
 """
 
 from __future__ import annotations

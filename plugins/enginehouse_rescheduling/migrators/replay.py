@@ -21,10 +21,10 @@ from enginehouse_rescheduling.migrators.instance_index import InstanceIndex
 
 
 class Replay(Migrator):
-    """Has the destination continue each stream from its tokens. The engines need to know nothing of it."""
+    """Makes the destination continue each stream from its tokens. It needs nothing of the engines."""
 
     class Config(msgspec.Struct, frozen=True):
-        """``at_once``: the most streams that move together. The destination reads so many texts at the same time."""
+        """``at_once``: the most streams that move together, whose texts the destination then reads at the same time."""
 
         at_once: Annotated[int, msgspec.Meta(ge=1)] = 16
 

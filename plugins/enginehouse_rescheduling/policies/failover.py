@@ -41,21 +41,21 @@ class FailoverPolicy(ReschedulingPolicy):
 
 
 class PrefillFailover(FailoverPolicy):
-    """For prefill instances."""
+    """Moves all requests away from prefill instances that fail."""
 
     type = "prefill_failover"
     role = Role.PREFILL
 
 
 class DecodeFailover(FailoverPolicy):
-    """For decode instances."""
+    """Moves all requests away from decode instances that fail."""
 
     type = "decode_failover"
     role = Role.DECODE
 
 
 class NeutralFailover(FailoverPolicy):
-    """For neutral instances."""
+    """Moves all requests away from neutral instances that fail."""
 
     type = "neutral_failover"
     role = Role.NEUTRAL

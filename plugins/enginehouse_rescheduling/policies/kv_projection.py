@@ -28,14 +28,14 @@ _TYPE = "kv_projection"
 
 
 class KvProjection(ReschedulingPolicy):
-    """Projects the blocks that running requests need if none of them ends early, and moves what would not fit.
+    """Projects the blocks that running requests need if none of them ends early, and moves requests that would not fit.
 
     The requests with the fewest blocks in the worst pass, but enough of them, move to the instance with the most room
     that shares a model. It stays below ``ratio``.
     """
 
     class Config(msgspec.Struct, frozen=True):
-        """``ratio``: the used share of a cache from which on it is projected. ``lookahead``: tokens per request."""
+        """``ratio``: the used share of a cache from which on to project it. ``lookahead``: tokens of each request."""
 
         ratio: float = 0.8
         lookahead: int = 64

@@ -96,14 +96,14 @@ class LoadPolicy(ReschedulingPolicy):
 
 
 class DecodeLoad(LoadPolicy):
-    """Balances decode instances."""
+    """Balances the load of decode instances."""
 
     type = "decode_load"
     role = Role.DECODE
 
 
 class NeutralLoad(LoadPolicy):
-    """Balances neutral instances."""
+    """Balances the load of neutral instances."""
 
     type = "neutral_load"
     role = Role.NEUTRAL

@@ -29,22 +29,22 @@ from enginehouse_rescheduling.strategies.by_figures import FREE, FULL, Rank, Str
 _CHUNK_TOKENS = 256
 """As in Llumnix."""
 _MOST_CHUNKS = 4096
-"""Chunks that are remembered of an engine that does not tell the size of its cache: a million tokens."""
+"""The most chunks to remember for an engine that does not report the size of its cache: a million tokens."""
 
 
 class LlumnixLoad(StrategyByFigures):
     """Llumnix's ``load-balance``: picks the instance with the least load by a metric of its role.
 
     An instance at or above the threshold of its role is picked only if all are. With ``cache_aware``, of the instances
-    that read prompts the one comes first that has the least to compute, for it has read much of the prompt before.
+    that read prompts the one with the least to compute comes first, without the part of the prompt in its cache.
     """
 
     class Config(msgspec.Struct, frozen=True):
-        """Metrics and thresholds: ``neutral_metric``, ``neutral_threshold``, ``prefill_...``, ``decode_...``.
+        """Metrics and thresholds, such as ``neutral_metric``; ``cache_aware``; ``predict_progress``.
 
-        ``cache_aware``: count what is cached of prompts of at least ``cache_aware_min_tokens``, by
-        ``cache_locality_metric``. ``predict_progress``: subtract what prefill instances have probably computed since
-        they reported, from ``progress_samples`` steps on.
+        ``cache_aware``: count the cached part of prompts of at least ``cache_aware_min_tokens``, by
+        ``cache_locality_metric``. ``predict_progress``: after ``progress_samples`` steps, subtract the tokens that
+        prefill instances have probably computed since they reported.
         """
 
         neutral_metric: str = "all_prefills_tokens_num"

@@ -167,7 +167,7 @@ def test_the_json_schema_takes_durations_and_sizes_as_text() -> None:
     duration = definitions["ServerSettings"]["properties"]["drain_timeout"]
     size = definitions["HostSettings"]["properties"]["memory"]
     assert (duration["type"], duration["default"]) == ("string", "30s")
-    assert duration["description"] == "how long live requests may take to finish when the gateway stops"
+    assert duration["description"] == "time for live requests to finish when the gateway stops"
     assert (size["type"], "default" in size) == ("string", False)
     assert size["examples"]
     for text in ("500ms", "1.5m", "0"):

@@ -27,11 +27,11 @@ _LAUNCHING = ("driver", "path", "command")
 
 
 class VirtualSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration, as a simulation changes it.
+    """The changes that a simulation makes to a configuration.
 
-    ``file``: without one, the gateway has one backend and default values. ``values``: keys such as ``routing.strategy``
-    with their values, both as text. ``instances``: so many engines for each model, instead of those configured; remote
-    backends that serve the same models are repeated in their order.
+    Without ``file``, the gateway has one backend and default values. ``values`` has keys such as ``routing.strategy``
+    with their values, both as text. ``instances`` is the number of engines for each model, in place of the configured
+    one; remote backends that serve the same models are repeated in their order.
     """
 
     file: Path | None = None

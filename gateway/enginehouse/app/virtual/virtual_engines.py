@@ -1,4 +1,4 @@
-"""The engines of a virtual gateway, which its caller plays."""
+"""The engines of a virtual gateway, which its caller simulates."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class VirtualBackend(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine to play, as it is configured.
+    """The configuration of one engine to simulate.
 
-    ``models``: those that the configuration names; empty if the engine decides. ``spec``: how the gateway launches it;
-    ``None`` for an engine that runs already.
+    ``models`` are those that the configuration names; empty if the engine decides. ``spec`` has the settings with which
+    the gateway launches it; ``None`` for an engine that runs already.
     """
 
     name: str
@@ -31,11 +31,11 @@ class VirtualBackend(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VirtualEngines(ABC):
-    """Plays the engines of a ``VirtualGateway``. No method but the loads and stops may wait."""
+    """Simulates the engines of a ``VirtualGateway``. Only asynchronous methods may wait."""
 
     @abstractmethod
     def probe(self, backend: VirtualBackend) -> tuple[Sequence[ServedModel], int | None]:
-        """The models that an engine serves and the requests that it serves at once, as probes would learn them."""
+        """Return the models of an engine, and how many requests it serves at once, as probes would find them."""
 
     @abstractmethod
     def serve(self, request: VirtualRequest) -> None:
@@ -49,26 +49,26 @@ class VirtualEngines(ABC):
         """The gateway answers a request with ``error``. Nothing else follows."""
 
     def report(self, backend: str) -> tuple[InstanceStatus, InstanceMetadata] | None:
-        """The figures of an engine of now, for rescheduling; ``None`` if it has none."""
+        """Return the current figures of an engine, for rescheduling; ``None`` if it has none."""
         return None
 
     def output_tokens(self, request: VirtualRequest) -> int:
-        """How many tokens a live request has so far."""
+        """Return the number of output tokens that a live request has so far."""
         return 0
 
     def max_tokens(self, request: VirtualRequest) -> int | None:
-        """The most tokens that it may have; ``None`` if only the context limits it."""
+        """Return the most output tokens that it may have; ``None`` if only the context limits it."""
         return None
 
     async def move(self, request: VirtualRequest, destination: str) -> None:
-        """Have ``destination`` continue a live request, as the migrator ``replay`` does; return when it is there.
+        """Continue a live request at ``destination``, as the migrator ``replay`` does; return when it is there.
 
         Raises ``CannotContinue`` if the request stays.
         """
         raise CannotContinue("Requests of this simulation do not move")
 
     def migrators(self, means: MigrationMeans) -> Mapping[str, Migrator]:
-        """The migrators that it plays, by type: those whose plugins would ask real engines."""
+        """Return simulated migrators by type, in place of those that would ask real engines."""
         return {}
 
     async def load(self, backend: VirtualBackend) -> None:

@@ -1,4 +1,4 @@
-"""The decisions of a gateway, in front of engines that its caller plays."""
+"""The decisions of a gateway, in front of engines that its caller simulates."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _SWEEP_S = 1.0
 class VirtualGateway:
     """A gateway without doors, relay and real engines: its routing, queues, swaps and retries are those of ``serve``.
 
-    ``engines`` plays the engines. Make and use it inside a running event loop, whose clock is that of every decision;
-    on a loop with a virtual clock, hours pass at once. ``live``: the requests that engines have, by id. Raises
+    ``engines`` simulates the engines. Make and use the gateway inside a running event loop, whose clock all decisions
+    use; on a loop with a virtual clock, hours pass at once. ``live`` has the requests at engines, by id. Raises
     ``ConfigError`` or ``PluginError``, as ``serve`` does.
     """
 
@@ -104,7 +104,7 @@ class VirtualGateway:
         self.rescheduler.start()
 
     def submit(self, request: InferenceRequest, subject: Any = None) -> VirtualRequest:
-        """A client's request, whole. The engines get it, or its refusal, possibly before this returns.
+        """Submit a client's whole request. The engines get it, or its refusal, possibly before this returns.
 
         Raises the ``RequestError`` of an extractor.
         """

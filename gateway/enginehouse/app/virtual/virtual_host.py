@@ -1,4 +1,4 @@
-"""One host of a virtual gateway: its engines have states and take time, and nothing else."""
+"""One host of a virtual gateway. Its engines are only states and times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from enginehouse.scheduling.facts import scheduling_rules
 
 
 class VirtualHost(EngineControl, QueueListener):
-    """The queue of one host, over engines that the caller plays. ``swaps``: those that ended well."""
+    """The queue of one host, for engines that the caller simulates. ``swaps`` counts the successful ones."""
 
     def __init__(self, name: str, context: HostContext, publisher: StatusPublisher, engines: VirtualEngines) -> None:
         self.swaps = 0

@@ -1,4 +1,4 @@
-"""How a request of a virtual gateway changes its engine."""
+"""Moves a request of a virtual gateway to another engine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class VirtualMove:
     """A place for ``request`` at the backend ``destination``, until ``complete`` or ``cancel``.
 
-    Without ``queued``, it is there although the queue of ``destination`` does not know. Raises ``CannotContinue`` if
-    there is none, as the relay's moves do.
+    Without ``queued``, the queue of ``destination`` does not know the place. Raises ``CannotContinue`` if there is no
+    place, as the relay's moves do.
     """
 
     def __init__(

@@ -19,7 +19,8 @@ _UNTRIED = RetryState()
 class VirtualRequest:
     """Takes a request through the decisions of the gateway, as the relay would.
 
-    ``route``: where it is, or ``None``. ``began``: when it came, on the gateway's clock. ``subject``: the caller's own.
+    ``route`` is its current route, or ``None``; ``began`` its arrival on the gateway's clock; ``subject`` belongs to
+    the caller.
     """
 
     __slots__ = ("_gateway", "_sent_at", "_slot", "_state", "began", "id", "requirements", "route", "subject")
@@ -45,13 +46,13 @@ class VirtualRequest:
         route.chosen.load.answered((gateway.now() - self._sent_at) * 1000)
 
     def ended(self, status: int = 200) -> None:
-        """The answer, which has this ``status``, has ended."""
+        """The answer has ended, with ``status``."""
         self._release()
         del self._gateway.live[self.id]
         self._gateway.finished(self, status)
 
     def moved(self, route: Route, slot: QueueSlot | None) -> None:
-        """The request is at the end of ``route`` now, where it has ``slot``."""
+        """The request is now at the replica of ``route``, where it has ``slot``."""
         self._release()
         self.route, self._slot = route, slot
         route.chosen.load.begin()

@@ -11,7 +11,7 @@ from enginehouse.cli.explain.swap import swap
 
 @click.group()
 def explain() -> None:
-    """Explain decisions; no gateway needs to run."""
+    """Explain decisions, without a running gateway."""
 
 
 explain.add_command(route)

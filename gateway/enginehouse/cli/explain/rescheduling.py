@@ -35,7 +35,7 @@ def rescheduling(config: Path | None, view: Path, as_json: bool) -> None:
     """Show which migrations the policies of [rescheduling] would plan, and which pairs they would drop.
 
     VIEW.json holds {"now_ms": 0, "instances": [{"id": "gpu-1", "role": "decode", "status": {...}}]}; the names in
-    status are Llumnix's. Nothing has moved before, so no instance rests.
+    status are Llumnix's. No request has moved before, so no instance rests.
     """
     loaded = load_config_or_embedded(config, os.environ)
     for warning in loaded.warnings:

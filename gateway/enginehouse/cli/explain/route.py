@@ -37,8 +37,12 @@ _FILE = click.Path(path_type=Path, allow_dash=True)
 @click.command()
 @config_option
 @click.option("--request", metavar="BODY.json", type=_FILE, required=True, help="The request's body; - is stdin.")
-@click.option("--state", metavar="STATE.json", type=_FILE, help="How the backends are; else all are healthy and idle.")
-@click.option("--view", metavar="VIEW.json", type=_FILE, help="Figures for strategies that read them; else none.")
+@click.option(
+    "--state", metavar="STATE.json", type=_FILE, help="The state of the backends; by default, all are healthy and idle."
+)
+@click.option(
+    "--view", metavar="VIEW.json", type=_FILE, help="Figures for strategies that read them; by default, none."
+)
 @click.option("--path", default="/v1/chat/completions", show_default=True, help="The endpoint that the body is for.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def route(config: Path | None, request: Path, state: Path | None, view: Path | None, path: str, as_json: bool) -> None:
@@ -46,7 +50,7 @@ def route(config: Path | None, request: Path, state: Path | None, view: Path | N
 
     STATE.json holds {"backends": {"gpu-1": {"healthy": true, "draining": false, "pending": 0, "avg_latency_ms": 0}}}.
     Backends that it leaves out are healthy and idle. "models": [...] names the models of an engine whose models are not
-    configured. VIEW.json is what /api/cluster answers, as for 'explain rescheduling'.
+    configured. VIEW.json is an answer of /api/cluster, as for 'explain rescheduling'.
 
     The exit status is 0 for every explanation, even if no replica can serve the request.
     """

@@ -1,1 +1,1 @@
-"""For strategies: which beginnings of prompts each engine has in its prefix cache, as far as this gateway knows."""
+"""For strategies: the beginnings of prompts that each engine probably has in its prefix cache."""

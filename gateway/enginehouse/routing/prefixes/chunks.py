@@ -16,7 +16,7 @@ _KEY = "routing.chunks"
 
 
 class ChunkExtractor(Extractor):
-    """Notes the chunks of prompts of at least ``least`` tokens, for a strategy that returns it from ``extractors``.
+    """Records the chunks of prompts of at least ``least`` tokens, for a strategy that returns it from ``extractors``.
 
     A chunk has ``tokens`` token ids, or four times as many characters of text. Only whole chunks count.
     """
@@ -48,7 +48,7 @@ class _Chunks:
 
 
 def chunks_of(requirements: Requirements) -> Sequence[int]:
-    """The chunks that ``ChunkExtractor`` noted, as numbers that mean the same in this process only."""
+    """Return the chunks that ``ChunkExtractor`` recorded, as numbers that are valid only in this process."""
     noted: _Chunks | None = requirements.extra.get(_KEY)
     return noted.numbers if noted is not None else ()
 

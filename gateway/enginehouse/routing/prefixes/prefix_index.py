@@ -1,4 +1,4 @@
-"""Which chunks of prompts each engine has in its prefix cache."""
+"""The chunks of prompts that each engine probably has in its prefix cache."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 
 class PrefixIndex:
-    """Remembers the chunks that were sent to each engine last. Engines are not asked, so it may be wrong."""
+    """Remembers the chunks that were sent to each engine last. It may be wrong, because it does not ask engines."""
 
     def __init__(self) -> None:
         self._sent: dict[str, OrderedDict[int, None]] = {}
@@ -19,7 +19,7 @@ class PrefixIndex:
         return copied
 
     def leading(self, engine: str, chunks: Sequence[int]) -> int:
-        """How many of the first ``chunks`` the engine has without a gap."""
+        """Return how many of the first ``chunks`` the engine has without a gap."""
         sent = self._sent.get(engine, ())
         for place, chunk in enumerate(chunks):
             if chunk not in sent:
@@ -27,9 +27,9 @@ class PrefixIndex:
         return len(chunks)
 
     def note(self, engine: str, chunks: Sequence[int], most: int) -> None:
-        """Remember that ``chunks`` were sent there, and at most ``most`` in all.
+        """Remember that ``chunks`` were sent there; keep at most ``most`` chunks in all.
 
-        The last chunks of a prompt are forgotten first, as engines do: without its beginning they are of no use.
+        Forgets the last chunks of a prompt first, as engines do, because they are useless without its beginning.
         """
         sent = self._sent.setdefault(engine, OrderedDict())
         for chunk in reversed(chunks):

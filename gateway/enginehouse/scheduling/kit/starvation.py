@@ -15,8 +15,8 @@ from enginehouse.scheduling.kit.ticket_queue import ReplicaLine, TicketAge, Tick
 class _Claim(NamedTuple):
     """A swap that a ticket has waited for too long.
 
-    ``holds``: only requests in flight prevent it, so newer requests for the replicas it evicts wait behind it. While it
-    waits for a load, an unload or a residency, they would wait in vain.
+    ``holds`` means that only requests in flight prevent it, so newer requests for the replicas that it evicts wait.
+    While it waits for a load, an unload or a residency, holding them back would not help.
     """
 
     age: TicketAge
@@ -42,15 +42,15 @@ class StarvationClaims:
                 self._add(line, running, now)
 
     def barrier(self, replica: str) -> TicketAge:
-        """The age from which on requests wait for ``replica`` although it is ready."""
+        """Return the age above which requests wait for ``replica`` although it is ready."""
         return min(
             (claim.age for claim in self._claims if claim.holds and replica in claim.evict), default=self.NO_BARRIER
         )
 
     def block(self, age: TicketAge, target: str, evict: Sequence[str], running: Sequence[str]) -> bool:
-        """Whether a claim older than ``age`` comes before a swap of ``target``.
+        """Whether a claim older than ``age`` holds back a swap of ``target``.
 
-        A claim does if the two swaps collide, or if it had more to evict once ``target`` is loaded.
+        It does if the two swaps collide, or if it would have more to evict after the load of ``target``.
         """
         return any(
             collide(target, evict, claim.target, claim.evict) or self._would_grow(claim, target, evict, running)

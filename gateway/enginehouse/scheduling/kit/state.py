@@ -29,10 +29,10 @@ class SwapObstacle(Enum):
 
 
 class SchedulingState:
-    """What a scheduler knows: the world through ``Effects``, and the swaps, unloads and requests that it started.
+    """A scheduler's knowledge: the replicas, through ``Effects``, and the swaps, unloads and requests that it started.
 
-    A scheduler keeps ``swaps``, ``usage`` and ``stopping`` up to date with its decisions and its events. ``start`` does
-    this by itself.
+    Update ``swaps``, ``usage`` and ``stopping`` with each decision and each event of the scheduler. ``start`` does so
+    itself.
     """
 
     def __init__(self, effects: Effects, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
@@ -55,7 +55,7 @@ class SchedulingState:
         return self._host.replicas.get(replica) or HostedReplica(replica=replica, model=replica)
 
     def overdue(self, now: float) -> float:
-        """The time of arrival, in seconds, up to which a ticket has waited for ``max_wait``."""
+        """The latest time of arrival, in seconds, of a ticket that has waited for ``max_wait``."""
         return now - self.limits.max_wait if self.limits.max_wait else -math.inf
 
     def can_serve(self, replica: str) -> bool:
@@ -63,12 +63,12 @@ class SchedulingState:
         return self.effects.replica_state(replica) is ReplicaState.READY and self._is_at_rest(replica)
 
     def can_start(self, replica: str) -> bool:
-        """Whether a swap may load ``replica``, as far as its own state tells."""
+        """Whether the state of ``replica`` allows a swap to load it."""
         state = self.effects.replica_state(replica)
         return state not in (None, ReplicaState.READY, ReplicaState.STOPPING) and self._is_at_rest(replica)
 
     def is_lost(self, replica: str) -> bool:
-        """Whether ``replica`` failed or is not known any more."""
+        """Whether ``replica`` failed or is no longer known."""
         return self.effects.replica_state(replica) in (None, ReplicaState.FAILED)
 
     def has_room(self, replica: str) -> bool:
@@ -77,11 +77,11 @@ class SchedulingState:
         return not most or self.usage.in_flight(replica) < most
 
     def is_loading_enough(self) -> bool:
-        """Whether ``max_loads`` is reached."""
+        """Whether the host loads ``max_loads`` replicas already."""
         return 0 < self.limits.max_loads <= self.swaps.loads()
 
     def running(self) -> list[str]:
-        """The ``running`` of a swapper: replicas not at rest and targets of swaps, the least recently used first."""
+        """The ``running`` argument of a swapper: running replicas and swap targets, the least recently used first."""
         return self.usage.least_recent_first(dict.fromkeys([*self.effects.running(), *self.swaps.targets()]))
 
     def evictions(self, target: str, running: Sequence[str], cramped: bool = False) -> Sequence[str]:

@@ -12,8 +12,8 @@ from enginehouse.domain.ticket import SwapId
 class SwapInFlight(msgspec.Struct, kw_only=True):
     """A swap that was started and has not ended.
 
-    ``cancelled``: it still takes memory until its end is reported. ``last_resort``: it also evicted every dispensable
-    replica, so a failure for lack of memory is final.
+    A ``cancelled`` swap still takes memory until its end is reported. A swap of ``last_resort`` also evicted every
+    dispensable replica, so its failure for lack of memory is final.
     """
 
     id: SwapId
@@ -38,7 +38,7 @@ class SwapsInFlight:
         return next((swap for swap in self._swaps.values() if swap.target == replica and not swap.cancelled), None)
 
     def targets(self) -> Iterable[str]:
-        """The targets, with those of cancelled swaps: they may be half loaded."""
+        """The targets, also those of cancelled swaps, which may be half loaded."""
         return [swap.target for swap in self._swaps.values()]
 
     def touch(self, replica: str) -> bool:

@@ -12,7 +12,7 @@ from enginehouse.domain.ticket import Ticket
 TicketRank = tuple[int, int]
 """The order of service: the higher priority first, then the earlier arrival."""
 TicketAge = tuple[float, int]
-"""The time of arrival in seconds and a running number. The smaller is the older."""
+"""The time of arrival in seconds, and a running number. A smaller age means an older ticket."""
 
 
 class WaitingTicket(NamedTuple):
@@ -38,7 +38,7 @@ def _age(waiting: WaitingTicket) -> TicketAge:
 class ReplicaLine:
     """The tickets that wait for one replica. A line in a ``TicketQueue`` is never empty.
 
-    ``cramped``: the last load failed for lack of memory; the next one evicts every dispensable replica.
+    ``cramped`` means that the last load failed for lack of memory: the next one evicts every dispensable replica.
     """
 
     def __init__(self, replica: str) -> None:
@@ -91,12 +91,12 @@ class TicketQueue:
         return len(self._waiting)
 
     def place(self, ticket: Ticket, priority: int) -> WaitingTicket:
-        """Give ``ticket`` its place, behind every ticket of its priority. It does not wait before ``add``."""
+        """Return ``ticket`` with its place, behind every ticket of its priority. ``add`` then adds it to the queue."""
         self._arrivals += 1
         return WaitingTicket(ticket, (-priority, self._arrivals), (ticket.arrived, self._arrivals))
 
     def rank(self, priority: Callable[[Ticket], int]) -> None:
-        """Sort every line anew, by other priorities."""
+        """Sort every line again, by other priorities."""
         tickets = self.tickets()
         for line in self._lines.values():
             line.clear()

@@ -1,4 +1,4 @@
-"""How the replicas of a host are used."""
+"""The use of a host's replicas."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ CHECKS: Mapping[str, Callable[[Callable[[], Any]], None]] = {
     "routes": check_routes,
     "command": check_command,
 }
-"""By the name of the kind, in the order of the hooks."""
+"""The check of each kind, by name, in the order of the hooks."""
 
 WITH_EFFECTS = frozenset({"launcher", "discoverer", "observer"})
-"""The checks that start processes, reach other machines or write what an observer writes."""
+"""The kinds whose checks start processes, reach other machines, or let an observer write."""

@@ -11,7 +11,7 @@ from enginehouse.testing.checks.expect import expect
 
 
 def check_discoverer(factory: Callable[[], Discoverer], timeout: float = 10.0) -> None:
-    """Check that ``watch`` yields all backends at first, by name, and can be closed. Call it in a synchronous test.
+    """Check that ``watch`` first yields all backends by name, and can be closed. Call it in a synchronous test.
 
     ``timeout``: seconds until the first backends. The source must be reachable, or a fake.
     """

@@ -1,4 +1,4 @@
-"""The conformance check of drivers: launch lines, and questions to engines that serve, fail and are unreachable."""
+"""The conformance check of drivers: launch lines, and requests to engines that serve, fail and are unreachable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from enginehouse.testing.checks.speed import warn_if_slow
 from enginehouse.testing.fake_engine import FakeEngineClient
 
 _ODD: tuple[Any, ...] = (b"", b"<html>", [], {}, {"data": None}, {"data": [{}]}, {"data": [{"id": 7}]}, "text", 7.5)
-"""Answers with status 200 that are no lists of models."""
+"""Answers with status 200 that are not model lists."""
 
 
 def check_driver(factory: Callable[[], Driver], url: str = "", model: str = "", key: str = "") -> None:

@@ -61,13 +61,12 @@ class HttpEngineClient:
 
 
 def check_live_engine(it: Driver, url: str, model: str, key: str = "") -> None:
-    """Check ``it`` on the engine at ``url``, which serves ``model`` and has nothing else to do.
+    """Check ``it`` on the engine at ``url``, which serves ``model`` and must have no other requests.
 
     - It is healthy and lists the model; one that loads models loads and unloads this one.
     - A chat is answered, whole and as a stream that ends with ``[DONE]``, with its usage.
-    - ``concurrency`` and ``status`` agree with what the engine does: a status counts a running request, and counts it
-      no more after its client has left.
-    - A body made ``continuable`` is served as the original is. A stream that is cut goes on as ``continuation`` says.
+    - ``concurrency`` and ``status`` agree with the engine: a status counts a running request, until its client leaves.
+    - The engine serves a ``continuable`` body as it serves the original, and continues a cut stream.
     - What ``metrics_path`` names is a page of Prometheus metrics, or is not there.
     """
     client = HttpEngineClient(url, key)
@@ -151,7 +150,7 @@ def _check_load(it: Driver, client: HttpEngineClient, model: str) -> None:
 
 
 def _longest_answer(it: Driver, client: HttpEngineClient, model: str) -> int:
-    """The most tokens that surely fit behind a short question."""
+    """The most tokens that surely fit into the context after a short question."""
     served = next(each for each in asyncio.run(it.models(client)) if each.name == model)
     return (served.capabilities.context_length or 2048) - _ROOM_FOR_THE_QUESTION
 

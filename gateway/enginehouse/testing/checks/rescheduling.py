@@ -46,9 +46,9 @@ def check_rescheduling_policy(factory: Callable[[], ReschedulingPolicy]) -> None
 
 
 def check_migrator(factory: Callable[[], Migrator]) -> None:
-    """Check that ``why_not`` is a pure question, and that it has a reason for instances that the view does not have.
+    """Check that ``why_not`` is pure, and that it has a reason for instances that the view does not have.
 
-    ``migrate`` is not called: it needs engines.
+    Does not call ``migrate``, which needs engines.
     """
     it = factory()
     it.prepare(NoMeans())
@@ -67,7 +67,7 @@ def check_migrator(factory: Callable[[], Migrator]) -> None:
 
 
 class NoMeans:
-    """The means of a gateway without live requests."""
+    """The ``MigrationMeans`` of a gateway without live requests."""
 
     def live(self, instance: str) -> Sequence[RequestView]:
         return ()

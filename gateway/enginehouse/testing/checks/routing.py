@@ -29,7 +29,7 @@ Answer = TypeVar("Answer")
 def check_filter(factory: Callable[[], Filter]) -> None:
     """Check that ``keep`` keeps the order, adds and changes no candidate, and that every dropped one has a reason.
 
-    The same question must get the same answer, whatever was asked before.
+    The same arguments must always give the same result.
     """
     _check_pure(factory, "keep", lambda it, question: it.keep(*question), _check_kept)
 
@@ -37,7 +37,7 @@ def check_filter(factory: Callable[[], Filter]) -> None:
 def check_scorer(factory: Callable[[], Scorer]) -> None:
     """Check that ``score`` returns one figure from 0 to 100 per candidate and changes nothing.
 
-    The same question must get the same answer, whatever was asked before.
+    The same arguments must always give the same result.
     """
     _check_pure(factory, "score", lambda it, question: it.score(*question), _check_scores)
 

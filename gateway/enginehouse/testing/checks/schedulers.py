@@ -37,7 +37,7 @@ def check_scheduler(factory: Callable[[], Scheduler]) -> None:
     - an unload refuses the tickets that wait for the replica and stops it;
     - a ticket of higher priority is granted first;
     - a shutdown refuses every waiting ticket with the given error;
-    - no ticket waits for ever;
+    - no ticket waits forever;
     - the same events lead to the same decisions.
     """
     slow = warn_if_slow("a scheduler's event", lambda: _day(factory(), 0), calls=_EVENTS)

@@ -20,7 +20,7 @@ class SlowPluginWarning(UserWarning):
 
 
 def affordable(samples: Sequence[T], what: str, call: Callable[[], object]) -> Sequence[T]:
-    """``samples``, but only a few of them if ``call`` is slow, with a ``SlowPluginWarning`` that names ``what``."""
+    """Return ``samples``, or only a few of them if ``call`` is slow; a ``SlowPluginWarning`` then names ``what``."""
     return samples[:_FEW] if warn_if_slow(what, call) else samples
 
 

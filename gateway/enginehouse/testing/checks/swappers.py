@@ -17,8 +17,8 @@ _GIB = 1024**3
 def check_swapper(factory: Callable[[], Swapper], models: Sequence[str] = _MODELS) -> None:
     """Check a swapper against the rules of its interface. Raises ``AssertionError``.
 
-    It may only evict running replicas, never the target or a pinned one, and a question must change nothing.
-    ``LoadFailed`` is a legal answer. ``models``: the models of the hosts, for a swapper whose parameters name models.
+    It may evict only running replicas, never the target or a pinned one, and asking must change nothing. It may raise
+    ``LoadFailed``. ``models`` are the models of the hosts, for a swapper whose parameters name models.
     """
     _warn_if_slow(factory(), next(_hosts(models)))
     for host in _hosts(models):
