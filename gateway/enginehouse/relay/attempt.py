@@ -20,11 +20,11 @@ from enginehouse.telemetry.record import AttemptRecord
 
 NEVER: Final = float("inf")
 Preparation = Callable[[Route], Awaitable[bytes]]
-"""Makes the body of a request that goes along a route. Raises ``RequestError``."""
+"""Makes the body of a request for a route. Raises ``RequestError``."""
 
 
 class Attempt:
-    """What one try holds at its backend: a share of the load, a queue slot, a connection, the current time limit.
+    """One try of a request: its share of the backend's load, its queue slot, its connection and its current time limit.
 
     ``body``: of the request, as the engine gets it. ``slot``: only where the backend has a queue. ``granted_at``,
     ``sent_at`` and ``answered_at``, when the body of the answer began, are 0 until then. ``connection``: set while the
@@ -75,7 +75,7 @@ class Attempt:
 
     @property
     def waiting_since(self) -> float | None:
-        """Since when a request that was not sent waits, on the queue's clock; ``None`` if it was, or has no slot."""
+        """Since when an unsent request waits, on the queue's clock; ``None`` if it was sent or has no slot."""
         return None if self.slot is None or self.sent_at else self.slot.ticket.arrived
 
     def send(self, receiver: Receiver, request: bytes, *, reuse: bool, upload: Upload | None = None) -> None:
@@ -138,12 +138,12 @@ class Attempt:
         self._task = asyncio.ensure_future(self._find_out(report))
 
     def prepare(self, preparation: Preparation, report: Callable[[RequestError | None], None]) -> None:
-        """Have ``preparation`` make the body before the request is sent, and ``report`` its error."""
+        """Let ``preparation`` make the body before the request is sent, and ``report`` its error."""
         self.deadline = NEVER
         self._task = asyncio.ensure_future(self._prepare(preparation, report))
 
     def pause(self) -> None:
-        """Read nothing more of the answer. The engine is not blamed for stalling meanwhile."""
+        """Stop reading the answer. Meanwhile the engine's stall limit does not run."""
         self.await_client()
         if self.connection is not None:
             self.connection.pause()

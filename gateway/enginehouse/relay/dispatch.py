@@ -46,7 +46,7 @@ class Dispatch:
 
     @property
     def phase(self) -> Phase:
-        """How far the job is on its way to an engine."""
+        """The job's phase on its way to an engine."""
         if self.attempt is None:
             return Phase.ROUTING
         slot = self.attempt.slot
@@ -70,7 +70,7 @@ class Dispatch:
     def lost(self, error: RequestError) -> None:
         """Retry the job, which its engine failed with ``error`` before it began to answer.
 
-        A shortage of the gateway itself is no reason to blame an engine, or to ask another one.
+        A shortage of the gateway itself counts against no engine, and leads to no retry.
         """
         if isinstance(error, Overloaded):
             self._carry_out(Otherwise.FAIL, error)
@@ -163,12 +163,12 @@ class Dispatch:
         self.attempt = attempt
 
     def cancel(self) -> None:
-        """Abort what is under way, without another call of ``receiver`` or ``fail``."""
+        """Abort the current attempt, without another call of ``receiver`` or ``fail``."""
         if self.attempt is not None:
             self.attempt.cancel()
 
     def end(self, outcome: str) -> None:
-        """Release what the current attempt holds, which ends with ``outcome``. Nothing may follow."""
+        """End the current attempt with ``outcome``, and release what it holds. Nothing may follow."""
         self._receiver = self._fail = None  # otherwise the cycle of the two waits for the garbage collector
         attempt, self.attempt = self.attempt, None
         if attempt is not None:
@@ -258,6 +258,6 @@ class Dispatch:
 
 
 def _at_fault(route: Route, failed: tuple[str, ...]) -> Candidate:
-    """Which engine of ``route`` is the one that ``failed``."""
+    """The engine of ``route`` that ``failed``."""
     prefill = route.prefill
     return prefill if prefill is not None and prefill.replica in failed else route.chosen

@@ -43,24 +43,24 @@ class Door(ABC):
 
     @abstractmethod
     def unread(self) -> int:
-        """How many bytes the client has not taken yet."""
+        """The number of bytes that the client has not taken yet."""
 
     @abstractmethod
     def abort(self) -> None:
-        """Break the connection, so that the client sees that the response is not whole."""
+        """Break the connection, so that the client sees that the response is incomplete."""
 
 
 class OpenExchange(Protocol):
     """An exchange, as its door sees it."""
 
     def begin(self, body: bytes, caller: Caller | None = None) -> None:
-        """Send the request, which is whole now, on its way."""
+        """Send the request, which is now whole, to an engine."""
 
     def cancel(self, error: RequestError | None = None) -> None:
         """End the request, with ``error``."""
 
     def client_disconnected(self) -> None:
-        """End the request, whose answer has no reader any more."""
+        """End the request, whose answer no longer has a reader."""
 
     def pause(self) -> None:
         """Read no more of the engine's answer until ``resume``: the client is slow."""
@@ -70,7 +70,7 @@ class OpenExchange(Protocol):
 
 
 class Farewell(NamedTuple):
-    """How one side of a WebSocket ended it: the code and the reason of its close frame.
+    """The end of one side of a WebSocket: the code and the reason of its close frame.
 
     The code is 1005 if the frame has none, and 1006 if there is no frame (RFC 6455, 7.4.1).
     """
@@ -91,7 +91,7 @@ class WebSocketDoor(Protocol):
         """Answer the handshake with another response instead of ``accept``."""
 
     async def receive(self) -> str | bytes | Farewell:
-        """The client's next message, or how it ended the WebSocket. Before ``accept`` it can only end it."""
+        """The client's next message, or the end of the WebSocket. Before ``accept`` only the end can come."""
 
     async def send(self, message: str | bytes) -> None:
         """Send a message when the client has read most of the earlier ones; does nothing once it is disconnected."""

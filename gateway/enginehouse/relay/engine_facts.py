@@ -1,4 +1,4 @@
-"""What engines say of themselves, where a request to them depends on it."""
+"""Facts that engines report about themselves and that their requests depend on."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def with_priority(body: bytes, order: int, priority: int) -> bytes:
 
 
 class EngineFacts:
-    """What each engine has said, until it is started again.
+    """The facts that each engine has reported, until it is started again.
 
     ``drivers``: of every backend. ``specs``: of launched engines, by backend.
     """
@@ -54,7 +54,7 @@ class EngineFacts:
     def priority_order(self, upstream: Upstream) -> int:
         """``Driver.priority_order`` of the engine behind ``upstream``; 0 until it has answered.
 
-        The first request to an engine has it asked, and does not wait for the answer.
+        The first request to an engine starts the question, and does not wait for the answer.
         """
         said = self._of(upstream)
         if said.asking is None and monotonic() >= said.order_until:
@@ -93,7 +93,7 @@ class EngineFacts:
 
 
 class _Said:
-    """What one engine has said. ``connections``: the pool of its process."""
+    """The facts that one engine has reported. ``connections``: the pool of its process."""
 
     def __init__(self, connections: object) -> None:
         self.connections = connections

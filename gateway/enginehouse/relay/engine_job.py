@@ -1,4 +1,4 @@
-"""A request for one model's engine that nothing on the way reads."""
+"""A request for one model's engine that the gateway does not read."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class EngineJob(Job):
         return lines_below(lines, f"/upstream/{quote(self.call.model, safe=_PATH)}".encode(), upstream.pool.origin)
 
     def judge(self, route: Route, status: int, first_byte: float, suspects: tuple[str, ...]) -> tuple[str, ...]:
-        """An error may be the right answer to such a call, so none counts against the backend. 429 says nothing."""
+        """Count no error against the backend, because it may be the right answer to such a call. Ignore 429."""
         if status < 500 and status != 429:
             self.context.fleet.succeeded(route.chosen.backend)
         return suspects

@@ -1,4 +1,4 @@
-"""Which headers pass through the gateway."""
+"""The headers that pass through the gateway, and those that do not."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from enginehouse.routing.body.replace_model import replace_model
 
 
 class InferenceJob(Job):
-    """A ``POST`` that is routed by what its body asks for."""
+    """A ``POST`` that is routed by its body."""
 
     __slots__ = ()
 
@@ -51,7 +51,7 @@ class InferenceJob(Job):
         return self._continuable(route, body) if self.requirements.stream else body
 
     def _continuable(self, route: Route, body: bytes) -> bytes:
-        """``body`` with what a stream needs so that another engine can continue it, if there is another one."""
+        """``body`` with the fields by which another engine can continue the stream, if there is another one."""
         context, chosen = self.context, route.chosen
         self.delivered = None
         if self.path not in PATHS or context.continuation.of(chosen.model) == "error":

@@ -86,11 +86,11 @@ class Job(ABC):
 
     @property
     def max_retries(self) -> int:
-        """How often the request may be sent again."""
+        """The most retries of the request."""
         return self.context.max_retries
 
     async def prepare(self, route: Route) -> bytes:
-        """The body for ``route``, if it takes time to make. Raises ``RequestError`` if the engine has no use for it."""
+        """Make the body for ``route``, if that takes time. Raises ``RequestError`` if the engine cannot use it."""
         return self.body_for(route)
 
     def admit(self, body: bytes, caller: Caller | None) -> None:
@@ -122,7 +122,7 @@ class Job(ABC):
 
     @abstractmethod
     def _needs(self, caller: Caller | None) -> Requirements:
-        """What the request of ``caller`` needs. Raises ``InvalidRequest``."""
+        """The requirements of the request of ``caller``. Raises ``InvalidRequest``."""
 
     @abstractmethod
     def route(self, failed: tuple[str, ...]) -> Route:

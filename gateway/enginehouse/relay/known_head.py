@@ -1,4 +1,4 @@
-"""Heads that come again on a connection, and are not parsed again."""
+"""Heads that repeat on a connection, and are parsed only once."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Meaning = TypeVar("Meaning")
 
 
 class _Head(NamedTuple):
-    """What precedes and what follows the digits of a Content-Length."""
+    """A head, split before and after the digits of its Content-Length."""
 
     before: bytes
     after: bytes
 
 
 class KnownHead(Generic[Meaning]):
-    """Learns a head, with what it means, when it comes for the second time in a row.
+    """Learns a head and its meaning when it comes for the second time in a row.
 
     A head is known if every byte but the digits of its Content-Length is equal, and the body arrived with it, whole and
-    with nothing behind it. So what the parser and the checks found of it still holds. Where heads are unique, few of
-    them are looked at.
+    with nothing behind it. So the results of the parser and the checks still hold. If heads are unique, only few of
+    them are compared.
     """
 
     __slots__ = ("_learned", "_meaning", "_misses", "_pause", "_seen")
@@ -37,7 +37,7 @@ class KnownHead(Generic[Meaning]):
         self._meaning: Meaning
 
     def read(self, data: bytes) -> tuple[Meaning, bytes] | None:
-        """What the head of ``data`` means, and the body; ``None`` unless the head is known."""
+        """The meaning of the head of ``data``, and the body; ``None`` unless the head is known."""
         head = self._learned
         if head is None:
             return None

@@ -1,4 +1,4 @@
-"""A request that is under way."""
+"""A request in progress."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LiveRequest(ABC):
 
     @property
     def requirements(self) -> Requirements | None:
-        """What the request needs; ``None`` until it is whole."""
+        """The requirements of the request; ``None`` until it is whole."""
         return self._job.requirements
 
     @property
@@ -78,12 +78,12 @@ class LiveRequest(ABC):
 
     @property
     def prompt_tokens(self) -> int | None:
-        """How many tokens a stream's prompt has; ``None`` if no engine has told."""
+        """The number of tokens of a stream's prompt; ``None`` if no engine has reported it."""
         return None
 
     @property
     def output_tokens(self) -> int | None:
-        """How many tokens a stream's answer has so far; ``None`` if that is unknown."""
+        """The number of tokens of a stream's answer so far; ``None`` if it is unknown."""
         return None
 
     @property

@@ -1,4 +1,4 @@
-"""What others see of an exchange, and how its stream changes engines on purpose."""
+"""The part of an exchange that others see, and the moves of its stream to other engines."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class ProgressReports:
     """Reports to the clients of waiting streams, once they have waited for longer than ``progress_patience``.
 
     ``models`` and ``scheduling`` say which streams get reports, and in which form; ``queues`` know the positions. All
-    streams are looked at together, twice a second: requests wait meanwhile, so it must not be done more often.
+    streams are checked together, only twice a second, because requests wait meanwhile.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class ProgressReport:
     """Reports to one client: when the phase or the position of its request has changed, and every 5 s.
 
     The first report is sent only while the request waits: it begins the stream, and from then on an error can only be
-    the last event. Later, the engine at work is no news either, but the report is repeated to keep the stream alive.
+    the last event. Later reports do not mention that the engine has begun to work, but repeat to keep the stream alive.
     """
 
     __slots__ = ("_created", "_form", "_last", "_reply", "_sent_at")

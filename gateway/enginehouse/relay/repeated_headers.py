@@ -7,7 +7,7 @@ from enginehouse.relay.request_id import request_id_in
 
 
 class RepeatedHeaders(list[tuple[bytes, bytes]]):
-    """The ``Headers`` of a head that came before, with what was found in them then. One of them is ``Content-Length``.
+    """The ``Headers`` of a head that came before, with the results of their checks. One of them is ``Content-Length``.
 
     ``request_id``: the client's, or empty. ``passing``: what ``passing_lines`` made of them, by what was withheld.
     """

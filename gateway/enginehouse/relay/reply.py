@@ -1,4 +1,4 @@
-"""What the client of an exchange gets."""
+"""The answer that the client of an exchange gets."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Reply:
             self._check = StreamCheck(self.form)
 
     def withdraw(self) -> bool:
-        """Take back an answer of which nothing has passed yet; whether it was one.
+        """Take back an answer of which nothing has passed yet. Returns whether there was one.
 
         Another answer may begin then. If none does, ``fail`` ends this one.
         """
@@ -173,7 +173,7 @@ class Reply:
         return self._meter.total()
 
     def unread(self) -> int:
-        """How many bytes the client has not taken yet."""
+        """The number of bytes that the client has not taken yet."""
         return self.door.unread()
 
     def abort(self) -> None:
@@ -195,7 +195,7 @@ class Reply:
 
 
 class MismatchedReply(Reply):
-    """Ends an opened stream with an error event for an answer that does not fit: no stream, or a status but 200.
+    """Ends an opened stream with an error event for an answer that does not fit: no stream, or a status other than 200.
 
     The fields of the engine's own error become those of the event. ``details`` has the status and up to 64 KiB of the
     body.

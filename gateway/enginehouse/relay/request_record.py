@@ -1,4 +1,4 @@
-"""What the trace of a request is made from, once it has ended."""
+"""Makes the record from which the trace of an ended request is made."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _MOST_TIMES_SENT_BACK: Final = 10
 
 
 class Outcome(Enum):
-    """How an attempt ended without serving its request."""
+    """The end of an attempt that did not serve its request."""
 
     ANSWERED = "the engine's answer is worth a retry"
     TIMED_OUT = "a time limit has passed"
@@ -27,12 +27,12 @@ class Outcome(Enum):
 
     @classmethod
     def of_engine(cls, error: RequestError) -> Outcome:
-        """Of an attempt that the engine failed with ``error``."""
+        """The outcome of an attempt that the engine failed with ``error``."""
         return cls.TIMED_OUT if isinstance(error, UpstreamTimeout) else cls.BROKEN
 
     @classmethod
     def of_queue(cls, error: RequestError, joined_load: bool = False) -> Outcome:
-        """Of an attempt that the queue rejected with ``error``, because a load failed if ``joined_load``."""
+        """The outcome of an attempt that the queue rejected with ``error``; ``joined_load``: because a load failed."""
         if isinstance(error, ReplicaLost):
             return cls.REPLICA_LOST
         return cls.JOINED_LOAD_FAILED if joined_load else cls.REJECTED
@@ -53,7 +53,7 @@ class FailedAttempt(NamedTuple):
 
 
 class RetryState(NamedTuple):
-    """What happened to a request so far.
+    """The failures of a request so far.
 
     ``failed``: replicas that failed it; they are not asked again. ``resent``: replicas whose engine exited while it had
     the request; they are asked once more. ``sent_back``: how often a replica was lost before it had the request.
@@ -72,15 +72,15 @@ class RetryState(NamedTuple):
 
     @property
     def retries(self) -> int:
-        """How many retries were used up. To be sent back is not one."""
+        """The number of used retries, without the times that a replica was lost before it had the request."""
         return len(self.failed) + len(self.resent)
 
     def elsewhere(self, replica: str, max_retries: int) -> RetryState | None:
-        """After ``replica`` failed the request; ``None`` if it may not be retried."""
+        """The state after ``replica`` failed the request; ``None`` if the request may not be retried."""
         return self._replace(failed=(*self.failed, replica)) if self.retries < max_retries else None
 
     def resend(self, replica: str, max_retries: int) -> RetryState | None:
-        """After the engine of ``replica`` exited with the request: once more, for the request may be the cause."""
+        """The state after the engine of ``replica`` exited: allowed once, as the request may be the cause."""
         if replica in self.resent or self.retries >= max_retries:
             return None
         return self._replace(resent=(*self.resent, replica))
@@ -90,11 +90,11 @@ class RetryState(NamedTuple):
         return replica in self.resent or replica in self.stale
 
     def load_again(self) -> RetryState | None:
-        """After a load failed that others had asked for: once, a load of its own."""
+        """The state after a load failed that others had asked for: the request may ask for one load of its own."""
         return None if self.reloaded else self._replace(reloaded=True)
 
     def send_back(self) -> RetryState | None:
-        """After a replica was lost that did not have the request yet."""
+        """The state after a replica was lost that did not have the request yet."""
         return self._replace(sent_back=self.sent_back + 1) if self.sent_back < _MOST_TIMES_SENT_BACK else None
 
 
@@ -124,7 +124,7 @@ FindRoute = Callable[[tuple[str, ...]], "tuple[Route, bytes] | None"]
 def decide(
     attempt: FailedAttempt, state: RetryState, max_retries: int, find_route: FindRoute, *, in_budget: bool = True
 ) -> RetryDecision:
-    """What to do after ``attempt`` failed a request whose retries so far are in ``state``.
+    """Decide about a request that ``attempt`` failed; its earlier retries are in ``state``.
 
     ``in_budget``: the retry budget has room. Without it, a request that an engine may still work on is not sent again.
     """
@@ -143,7 +143,7 @@ def decide(
 
 
 def _adds_work(attempt: FailedAttempt, state: RetryState) -> bool:
-    """Whether another attempt comes on top of work that engines do, or did more than once.
+    """Whether another attempt adds to work that engines still do, or have lost more than once.
 
     An engine that never had the request does none. One whose connection broke has ended its own: the first time, the
     next attempt takes its place, so the crash of an engine does not fail its requests, however many there are.

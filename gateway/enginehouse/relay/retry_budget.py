@@ -8,7 +8,7 @@ from typing import Final
 _CELL_S: Final = 1.0
 _CELLS: Final = 10
 AT_LEAST: Final = 100
-"""So many requests may be sent once more in ten seconds, however quiet the gateway is: ten a second, as in Finagle."""
+"""The number of tries that ten seconds always allow, even without traffic: ten per second, as in Finagle."""
 
 
 class RetryBudget:
@@ -27,7 +27,7 @@ class RetryBudget:
         self._cells: deque[tuple[int, int]] = deque(maxlen=_CELLS)
 
     def count(self, now: float) -> None:
-        """Count a request that has come."""
+        """Count a new request."""
         if now >= self._ends:
             self._move(now)
         self._requests += 1

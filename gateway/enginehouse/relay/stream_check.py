@@ -11,7 +11,7 @@ from enginehouse.relay.stream_form import StreamForm, decode_event
 
 
 class BrokenStream(NamedTuple):
-    """Why a stream is not whole. ``good``: how many bytes of the piece precede it. ``error``: the engine's own.
+    """The reason why a stream is broken. ``good``: the number of good bytes before it. ``error``: the engine's own.
 
     ``differs``: it is whole so far, but does not continue what the client has.
     """
@@ -23,7 +23,7 @@ class BrokenStream(NamedTuple):
 
     @property
     def is_request(self) -> bool:
-        """Whether the engine says that the request is at fault, by a code of HTTP."""
+        """Whether the engine blames the request, with an HTTP status."""
         code = self.error.get("code") if isinstance(self.error, dict) else None
         return isinstance(code, int) and 400 <= code < 500
 

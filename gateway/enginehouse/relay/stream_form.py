@@ -1,4 +1,4 @@
-"""How each endpoint ends its streams and writes its errors."""
+"""The ends of streams and the errors, in the form of each endpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rest of a large request body, on its way from the client to an engine."""
+"""Forwards the rest of a large request body from the client to an engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_HELD: Final = 256 * 1024
 
 
 class UploadTurn(Enum):
-    """What an upload waits for."""
+    """The side that an upload waits for."""
 
     CLIENT = "the client sends the next piece"
     ENGINE = "the engine reads what was sent"
@@ -40,7 +40,7 @@ class Upload:
 
     @property
     def held(self) -> int:
-        """How many bytes wait for the engine."""
+        """The number of bytes that wait for the engine."""
         return len(self._held)
 
     @property

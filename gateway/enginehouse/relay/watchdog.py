@@ -1,4 +1,4 @@
-"""Looks at the time limits of all live requests together."""
+"""Checks the time limits of all live requests together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EVERY_S: Final = 0.05
 
 
 class Watchdog:
-    """Every 50 ms, has live requests check their time limits, and sends the progress reports that are due.
+    """Makes live requests check their time limits every 50 ms, and sends the progress reports that are due.
 
     One sweep over all requests is far cheaper than timers that are set and cancelled for each piece of an answer.
     """

@@ -27,7 +27,7 @@ _CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for its log; the client se
 
 
 class WebSocket(LiveRequest):
-    """Has the engine open a WebSocket, opens the client's, and carries messages until one side ends.
+    """Opens a WebSocket to the engine, then the client's, and passes messages until one side ends.
 
     Until then it counts as load of the backend and occupies its queue slot. ``largest``: the size limit in bytes of a
     message from the engine. ``ended`` is set at the end.

@@ -76,7 +76,7 @@ class WebSocketAttempt:
 
     @property
     def waiting_since(self) -> float | None:
-        """Since when a request that was not sent waits, on the queue's clock; ``None`` if it was, or has no slot."""
+        """Since when an unsent request waits, on the queue's clock; ``None`` if it was sent or has no slot."""
         return None if self.slot is None or self.sent else self.slot.ticket.arrived
 
     def failed(self, outcome: Outcome) -> FailedAttempt:

@@ -32,7 +32,7 @@ class WebSocketDispatch:
 
     @property
     def phase(self) -> Phase:
-        """How far the handshake is on its way to an engine."""
+        """The handshake's phase on its way to an engine."""
         if self.attempt is None:
             return Phase.ROUTING
         return Phase.QUEUED if self.attempt.slot is not None and not self.attempt.sent else Phase.SERVING
@@ -68,7 +68,7 @@ class WebSocketDispatch:
             self._state, route = decision.state, decision.route
 
     def end(self, outcome: str) -> None:
-        """Release what the current attempt holds, which ends with ``outcome``."""
+        """End the current attempt with ``outcome``, and release what it holds."""
         attempt, self.attempt = self.attempt, None
         if attempt is not None:
             self.attempts.append(attempt.record(outcome))

@@ -1,4 +1,4 @@
-"""Cuts out of a stream what was added to its request so that it can be continued."""
+"""Removes from a stream the fields that the driver asked for so that it can be continued."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _cut_usage(piece: bytes) -> bytes:
 
 @lru_cache(maxsize=64)
 def cutter(fields: Sequence[str]) -> Cut | None:
-    """What cuts ``fields`` out: ``token_ids``, ``usage``, or the name of another object. ``None`` for no fields."""
+    """The function that removes ``fields``: ``token_ids``, ``usage``, or another object. ``None`` for no fields."""
     cuts: list[Cut] = []
     for name in fields:
         if name == "token_ids":

@@ -1,4 +1,4 @@
-"""Asks drivers and engines how to continue a stream."""
+"""Asks drivers and engines for the request that continues a stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OF_STREAMS = frozenset({"stream_options", "min_tokens", "max_completion_tokens"
 
 
 def one_token(body: bytes) -> bytes:
-    """``body`` as a request for one token, which has its engine read the prompt."""
+    """``body`` as a request for one token, so that its engine reads the prompt."""
     fields = {name: value for name, value in _fields(body).items() if name not in _OF_STREAMS}
     return _encode({**fields, "max_tokens": 1, "stream": False})
 
@@ -23,7 +23,7 @@ def one_token(body: bytes) -> bytes:
 async def continuation_of(
     delivered: Delivered, driver: Driver, engine: EngineClient, *, exact: bool = True
 ) -> Continuation:
-    """How ``engine`` continues the stream; ``exact``: by its tokens, if the driver can.
+    """The request with which ``engine`` continues the stream; ``exact``: by its tokens, if the driver can.
 
     Raises ``CannotContinue``, or what the driver and the engine raise.
     """

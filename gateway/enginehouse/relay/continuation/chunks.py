@@ -27,7 +27,7 @@ class ChunkDelta(msgspec.Struct):
 
     @property
     def other(self) -> str:
-        """What else than text it adds, in words; empty for nothing."""
+        """Its additions other than text, in words; empty for none."""
         if self.tool_calls or self.function_call:
             return "a tool call"
         if self.reasoning_content or self.reasoning:

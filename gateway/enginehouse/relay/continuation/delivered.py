@@ -1,4 +1,4 @@
-"""What a client has of a stream."""
+"""The part of a stream that its client has."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Delivered:
             self.discard("an event of its engine cannot be understood")
 
     def discard(self, why: str) -> None:
-        """Keep nothing any more: the stream cannot be continued."""
+        """Stop keeping events, because the stream cannot be continued."""
         self.why = why
         self._unread, self._size = [], 0
         self.progress = AnswerProgress()
@@ -188,7 +188,7 @@ class Delivered:
         return self.traits.default_max_tokens if wanted is None else wanted
 
     def partial(self, body: bytes) -> PartialAnswer:
-        """What a driver must know. ``body``: the request as the continuing engine would get it."""
+        """The ``PartialAnswer`` for a driver. ``body``: the request as the continuing engine would get it."""
         progress, text = self.progress, self.progress.text
         if progress.ids is None:
             tokens = 0 if not text else progress.counted

@@ -1,4 +1,4 @@
-"""Moves live streams away from backends and replicas that are to be free."""
+"""Moves live streams away from backends and replicas that must become free."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Live = Callable[[], Sequence[LiveRequest]]
 
 
 class Drains:
-    """Moves streams to ready replicas, a few at a time, while their place is to be free; other requests may finish.
+    """Moves streams to ready replicas, a few at a time, while their own must become free; other requests may finish.
 
     A stream whose move failed is tried once more only at another destination, or if the destination was full.
     """

@@ -23,11 +23,11 @@ from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
 
 _TIMEOUT_S: Final = 5.0
-"""How long an engine may take to tell what its driver asks."""
+"""The time limit of a driver's question to an engine."""
 
 
 class Way(str, Enum):
-    """How another engine continues a stream."""
+    """A way in which another engine continues a stream."""
 
     TOKENS = "tokens"
     TEXT = "text"

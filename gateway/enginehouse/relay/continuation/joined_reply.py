@@ -1,4 +1,4 @@
-"""What the client gets of a stream whose engines change."""
+"""The answer that a client gets if the engine of its stream changes."""
 
 from __future__ import annotations
 

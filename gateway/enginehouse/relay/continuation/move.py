@@ -46,7 +46,7 @@ class MovableStream(Receiver, Protocol):
 
     @property
     def reply(self) -> Reply:
-        """What the client gets."""
+        """The answer for the client."""
 
     @property
     def attempts(self) -> Sequence[AttemptRecord]:
@@ -56,10 +56,10 @@ class MovableStream(Receiver, Protocol):
         """The attempt that serves the stream. Raises ``CannotContinue`` if none does."""
 
     def movable(self) -> Delivered:
-        """What the client has. Raises ``CannotContinue`` with the reason why the stream stays where it is."""
+        """The part that the client has. Raises ``CannotContinue`` with the reason why the stream stays where it is."""
 
     def hold(self) -> None:
-        """Read no more of the source's answer: the cut."""
+        """Stop reading the source's answer: the cut."""
 
     def read_on(self) -> None:
         """Read on at the source: the move failed."""

@@ -1,4 +1,4 @@
-"""How far an answer is: its text, its tokens, and which tokens the client has seen in full."""
+"""The progress of an answer: its text, its tokens, and which tokens the client has seen in full."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class AnswerProgress:
         return ids[len(known) :]
 
     def tokens(self) -> int | None:
-        """How many tokens the engines made, if that is known."""
+        """The number of tokens that the engines made, if it is known."""
         return self.counted if self.ids is None else self.base + len(self.ids)
 
     def resume_point(self, withheld: int, undecided: int, min_tokens: int) -> tuple[int, int]:

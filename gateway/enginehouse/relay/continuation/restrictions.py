@@ -1,4 +1,4 @@
-"""Which requests have streams that cannot be continued, and why."""
+"""Tells which streams cannot be continued, with the reason."""
 
 from __future__ import annotations
 

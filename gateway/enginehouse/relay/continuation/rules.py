@@ -1,4 +1,4 @@
-"""Which streams are continued, by the configuration in force."""
+"""The configured rules for streams whose engine breaks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enginehouse.interfaces.drivers import Driver
 
 
 class ContinuationRules:
-    """What happens to a stream whose engine breaks. ``drivers``: of every backend, by its name.
+    """The rules for a stream whose engine breaks. ``drivers``: of every backend, by its name.
 
     ``migrate_timeout``: the time limit in seconds of each half of a move. ``moves_at_once``: how many streams a drain
     moves together.
@@ -33,5 +33,5 @@ class ContinuationRules:
         self._by_model = {name: model.broken_stream for name, model in models.items() if model.broken_stream}
 
     def of(self, model: str) -> BrokenStreamRule:
-        """What happens to a stream of ``model``."""
+        """The rule for a stream of ``model``."""
         return self._by_model.get(model, self._otherwise)

@@ -13,10 +13,10 @@ _JSON = b"content-type: application/json\r\n"
 
 
 class GatheringDoor(Door):
-    """Another ``door``, to which a stream goes as one JSON object when it has ended. Other answers pass as they come.
+    """Sends a stream to another ``door`` as one JSON object when it has ended. Other answers pass as they come.
 
-    ``gathers``: the client asked for no stream. If it did, everything passes as it comes. An error event becomes an
-    error with its own status: the client has nothing yet.
+    ``gathers``: the client asked for no stream; otherwise everything passes as it comes. An error event becomes an
+    error with its own status, because the client has nothing yet.
     """
 
     __slots__ = ("_answer", "_door", "_lines", "gathers")

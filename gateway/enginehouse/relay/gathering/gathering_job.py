@@ -20,7 +20,7 @@ _TRUE, _WITH_USAGE = msgspec.Raw(b"true"), msgspec.Raw(b'{"include_usage":true}'
 
 
 class GatheringJob(InferenceJob):
-    """Asks for a stream where another engine could continue it, and otherwise for what the client asked for.
+    """Asks for a stream if another engine could continue it, and otherwise leaves the request as it is.
 
     ``gathering``: the door that turns such a stream into one answer. ``None`` passes every answer as it comes.
     """

@@ -1,4 +1,4 @@
-"""How long a stream may be without a first byte before a second replica is asked for it."""
+"""The time without a first byte after which a second replica gets the request too."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class HedgeDelay:
         return None if times is None else times.percentile(self.after.percentile)
 
     def observe(self, model: str, seconds: float) -> None:
-        """Take the time that an engine took until its first byte. If another one won, it took longer than that."""
+        """Add an engine's time to its first byte. If another engine won, the real time is longer."""
         if self.after.percentile:
             self._by_model.setdefault(model, _FirstBytes()).add(seconds)
 

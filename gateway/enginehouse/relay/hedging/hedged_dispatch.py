@@ -22,7 +22,7 @@ _OVERTAKEN: Final = "overtaken"
 
 
 class HedgedDispatch(Dispatch):
-    """Asks a second replica when a stream's first byte takes long. The first answer that begins is the client's.
+    """Asks a second replica if a stream is slow to begin. The first answer that begins is the client's.
 
     The other one is cancelled in the same step. A try that fails meanwhile leaves the race to its rival, and only the
     last one's failure is a case for the retry decision. It stands between the connections and the exchange, which it

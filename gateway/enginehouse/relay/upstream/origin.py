@@ -1,4 +1,4 @@
-"""Where an engine listens."""
+"""The address of an engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where an engine listens; ``prefix`` is the path before ``/v1``. Without a ``host`` the engine does not run."""
+    """The address of an engine; ``prefix`` is the path before ``/v1``. Without a ``host`` the engine does not run."""
 
     host: str
     port: int
