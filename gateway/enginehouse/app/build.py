@@ -197,7 +197,7 @@ def check_launch_lines(config: Config, drivers: Mapping[str, Driver], registry: 
 
 
 def check_scheduling(config: Config, registry: Registry) -> None:
-    """Raise errors in schedulers' parameters and swappers' rules now, not while the gateway starts."""
+    """Check schedulers' parameters and swappers' rules now, before the gateway starts."""
     create(config, registry, "scheduler", config.scheduling.scheduler, "scheduling.scheduler")
     for host in host_names(config):
         facts = host_facts(config, host)

@@ -37,7 +37,7 @@ _ADAPTIVE_PD = ("binpacking_consolidation", "binpacking_mitigation")
 class Surroundings(NamedTuple):
     """The parts that a rescheduler reads and changes: those of a gateway, or of a simulated one.
 
-    ``played``: migrators that a simulation plays, by type; plugins are used for all others.
+    ``played`` has simulated migrators by type; plugins provide all others.
     """
 
     cluster: Cluster

@@ -55,7 +55,7 @@ class ModelChanges(Changes, frozen=True, kw_only=True):
 
 
 class ConfigDiff(msgspec.Struct, frozen=True, kw_only=True):
-    """What a new configuration changes.
+    """The changes of a new configuration.
 
     ``settings``: other changed keys. ``next_launch``: changed keys that apply from the next launch of an engine.
     ``needs_restart``: changed keys that apply only after a restart of the gateway.

@@ -1,4 +1,4 @@
-"""Makes the rules for streams that break or are slow to begin, and what engines are asked, from the configuration."""
+"""Makes the rules for streams that break or are slow to begin, and the questions to engines, from the configuration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def continuation_rules(config: Config, drivers: Mapping[str, Driver]) -> Continu
 
 
 def hedge_delay(config: Config, before: HedgeDelay | None = None) -> HedgeDelay | None:
-    """When slow streams are asked of a second replica; ``before`` stays, with its times, if nothing has changed."""
+    """The delay of hedges; ``before`` stays, with its measured times, if the configuration has not changed."""
     after = parse_hedge_after(config.routing.hedge_after)
     if after is None:
         return None
@@ -35,7 +35,7 @@ def hedge_delay(config: Config, before: HedgeDelay | None = None) -> HedgeDelay 
 
 
 def engine_facts(config: Config, drivers: Mapping[str, Driver]) -> EngineFacts:
-    """What engines will have said; ``drivers`` are by type."""
+    """The store of the facts that engines report; ``drivers`` are by type."""
     specs = {
         backend: launch_spec(name, model, drivers[driver_of(model)])
         for name, model in config.models.items()

@@ -68,7 +68,7 @@ class Reloader:
         self._tasks.cancel()
 
     async def reload(self, dry_run: bool = False) -> Reloaded:
-        """Read the configuration and put it in force; a dry run only says what would change.
+        """Read the configuration and put it in force; a dry run only returns the changes.
 
         Raises ``ConfigError`` or ``PluginError`` for an unusable configuration, ``ShuttingDown`` in a gateway that does
         not run. After an error, nothing has changed.

@@ -1,4 +1,4 @@
-"""Warns of the roles prefill and decode where no request would find one engine of each."""
+"""Warns of the roles prefill and decode if no request would find an engine of each."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ _Stamp = tuple[int, int, int, int]
 class FileWatch:
     """Compares the status of ``file``, or of the target of a link, from call to call.
 
-    A missing file is no change, because it may be about to be replaced. A file that is still being written is none
-    either: a change is reported when two calls in a row find the same new status.
+    A missing file is no change, because it may be about to be replaced. To skip a file that is still being written, a
+    change is reported only when two calls in a row find the same new status.
     """
 
     def __init__(self, file: Path, stat: Callable[[Path], os.stat_result] = os.stat) -> None:
@@ -45,7 +45,7 @@ class FolderWatch:
         self._known = self._last = self._look()
 
     def changed(self) -> bool:
-        """Whether the files are others than the last time, and the same as at the last look: none is being written."""
+        """Whether the files differ from those last reported, and equal those of the last call: none is half written."""
         before, self._last = self._last, self._look()
         if self._last == self._known or self._last != before:
             return False

@@ -1,4 +1,4 @@
-"""Many clients in one process, each on a connection of its own, and what they saw."""
+"""Many clients in one process, each on a connection of its own, and their measurements."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct):
-    """What the clients of one contender saw; all times are in seconds.
+    """The measurements of one contender's clients; all times are in seconds.
 
     ``waits``: of each request, until its answer was whole, or until the first byte of a stream's body. ``chunks``: the
     pieces of all streams.
@@ -118,13 +118,13 @@ class _BenchClient(asyncio.Protocol):
 
 
 async def ask(url: str, question: Question, clients: int, seconds: float) -> Seen:
-    """Have ``clients`` ask for ``seconds``, each one request after another. Raises ``GatewayError`` for any failure."""
+    """Let ``clients`` send one request after another for ``seconds``. Raises ``GatewayError`` for any failure."""
     end = perf_counter() + seconds
     return await _ask(url, question, clients, stream=False, more=lambda: perf_counter() < end)
 
 
 async def read_streams(url: str, question: Question, streams: int) -> Seen:
-    """Read so many streams at once, each to its end. Raises ``GatewayError`` for any failure."""
+    """Read ``streams`` streams at once, each to its end. Raises ``GatewayError`` for any failure."""
     return await _ask(url, question, streams, stream=True, more=lambda: False)
 
 

@@ -32,7 +32,7 @@ class CpuTime(NamedTuple):
 class Contender(msgspec.Struct, frozen=True):
     """A server to send requests to. ``pid``: of the process whose time is counted; ``None`` if it runs elsewhere.
 
-    ``may_pause``: it serves no one else.
+    ``may_pause``: it has no other clients.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Contender(msgspec.Struct, frozen=True):
 
 
 class Cores(msgspec.Struct, frozen=True):
-    """Which core the measured gateways run on, and which the clients and the engine. Empty: wherever they like."""
+    """The cores of the measured gateways, and those of the clients and the engine. Empty: any core."""
 
     gateway: frozenset[int] = frozenset()
     clients: frozenset[int] = frozenset()

@@ -1,4 +1,4 @@
-"""An engine that costs almost nothing: a fixed answer, and streams at a fixed pace.
+"""A minimal engine: a fixed answer, and streams at a fixed pace.
 
 ``python -m enginehouse.bench.engine [PORT [CHUNKS PACE]]`` prints its address and serves until it is killed. A request
 with ``"stream":true`` in its body gets CHUNKS chunks, one every PACE seconds; any other gets a small JSON answer.

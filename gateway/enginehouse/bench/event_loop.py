@@ -1,4 +1,4 @@
-"""The fastest event loop there is here."""
+"""The fastest installed event loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """``asyncio.run``, on uvloop where it is installed."""
+    """``asyncio.run``, on uvloop if it is installed."""
     try:
         import uvloop
     except ImportError:

@@ -1,8 +1,8 @@
-"""Asks the contenders in turn, again and again, and compares their figures round by round.
+"""Measures the contenders in turn, again and again, and compares their figures round by round.
 
-A machine is never equally fast for long. So every round measures all contenders, and a ratio compares figures of one
-round. While one is measured, those that were started here are paused. Reports have the median and the spread of the
-rounds' ratios.
+The speed of a machine changes from minute to minute. So every round measures all contenders, and a ratio compares
+figures of one round. While one is measured, those that were started here are paused. Reports have the median and the
+spread of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WARM_UP_S = 0.1
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """``size`` clients that ask one request after another for ``seconds``, or ``size`` streams at once."""
+    """``size`` clients that send one request after another for ``seconds``, or ``size`` streams at once."""
 
     kind: str
     size: int
@@ -60,7 +60,7 @@ class ContenderFigures(msgspec.Struct, frozen=True):
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """The median of the rounds, and their least and most."""
+    """The median of the rounds, the smallest and the largest."""
 
     median: float
     least: float
@@ -115,7 +115,7 @@ def measure(
 
 
 def warm_up(contender: Contender, question: Question) -> None:
-    """Let ``contender`` answer a few requests, and catch up with what it missed while it was paused."""
+    """Let ``contender`` answer a few requests, and catch up on its work after the pause."""
     Workload("requests", 1, _WARM_UP_S).carry_out(contender, question)
 
 

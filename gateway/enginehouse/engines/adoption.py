@@ -20,9 +20,9 @@ _STRAY_STOP_S = 10.0
 async def adopt(
     name: str, record: EngineRecord, supervisor: Supervisor | None, launcher: RecordingLauncher
 ) -> EngineProcess | None:
-    """The process of a recorded engine; ``None`` if it does not run any more.
+    """Return the process of a recorded engine; ``None`` if it no longer runs.
 
-    ``None`` too if ``supervisor`` would launch it differently now, or if there is none: then it has been stopped.
+    If ``supervisor`` would launch it differently now, or if there is no supervisor, stop it and return ``None``.
     """
     if supervisor is not None:
         supervisor.gpus = record.gpus

@@ -1,4 +1,4 @@
-"""How long an engine that keeps failing is not started again."""
+"""The pause before an engine that keeps failing is started again."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ _FORGIVEN_S = 60.0
 class BackOff:
     """Doubles the pause after each failure in a row, from one second to a minute. Times are seconds on any clock.
 
-    The first failure of an engine that had been ready costs no pause, because a restart usually helps.
-
-    ``crowded_by``: the replicas that ran when the engine found too little memory, empty if that was not the reason.
+    The first failure of an engine that had been ready causes no pause, because a restart usually helps. ``crowded_by``
+    are the replicas that ran when the engine found too little memory; empty if it failed otherwise.
     """
 
     def __init__(self) -> None:

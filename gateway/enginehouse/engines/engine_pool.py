@@ -28,7 +28,7 @@ from enginehouse.scheduling.collaborators import EngineControl
 _log = logging.getLogger(__name__)
 
 _FIRST_LOOK_S = 2.0
-"""How long a starting gateway waits for adopted engines. The others become ready later."""
+"""The time for which a starting gateway waits for adopted engines. Slower ones become ready later."""
 _MEASURE_EVERY_S = 30.0
 
 
@@ -200,7 +200,7 @@ class EnginePool(EngineControl):
         await self.gpus.until_free(replica, self.measured.get(replica))
 
     async def _examine(self, replica: str, supervisor: Supervisor) -> None:
-        """Ask an engine that has just become ready for its memory and its limit."""
+        """Measure the memory of an engine that has just become ready, and ask for its limit."""
         self.reported.pop(replica, None)
         limit, _ = await asyncio.gather(supervisor.concurrency(), self._meter.measure(replica, supervisor))
         if limit:

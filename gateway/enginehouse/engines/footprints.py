@@ -1,4 +1,4 @@
-"""How much memory models have taken, in a file that the next gateway reads."""
+"""The measured sizes of models, in a file that the next gateway reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One host: its engines, its queue, and the reports of their state to the rest of the house."""
+"""One host: its engines, its queue, and the reports of their states to the rest of the gateway."""
 
 from __future__ import annotations
 
@@ -105,12 +105,12 @@ class Host(QueueListener):
         return [replica for replica in new if listed[replica].model.preload]
 
     def running(self) -> Sequence[RunningEngine]:
-        """The engines that are not at rest."""
+        """The engines that are neither stopped nor failed."""
         states = self.queue.running().items()
         return [self.replicas[replica].running(state) for replica, state in states]
 
     def quantizations(self) -> Mapping[str, str]:
-        """How the weights of its models are quantised, where their files tell."""
+        """The quantisation of each model's weights, if its files name it."""
         return {self.replicas[each].model_name: found for each, found in self._files.quantizations.items() if found}
 
     def gpus(self) -> Sequence[GpuStatus]:
@@ -122,7 +122,7 @@ class Host(QueueListener):
         return {supervisor.name: supervisor.log for supervisor in self.pool.supervisors.values()}
 
     def explain_swap(self, target: str, running: Sequence[str] | None) -> SwapPlan:
-        """Plan the swap that loads the model ``target`` beside the models ``running``, by default what runs now."""
+        """Plan the swap that loads the model ``target`` beside the models ``running``, by default the running ones."""
         now = list(dict.fromkeys(each.model for each in self.running())) if running is None else running
         return self._rules.explain_swap(target, now)
 
@@ -228,7 +228,7 @@ class Host(QueueListener):
         return end
 
     def _leave(self, replica: str) -> None:
-        """Take ``replica`` out of service, and its streams away."""
+        """Take ``replica`` out of service, and move its streams away."""
         self.pool.retire(replica)
         self._drains.retire(replica, LoadFailed(f"The engine of '{replica}' is being stopped; connect again"))
 

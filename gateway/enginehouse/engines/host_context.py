@@ -1,4 +1,4 @@
-"""The parts of the house that every host uses."""
+"""The parts of the gateway that every host uses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from enginehouse.telemetry.observers import Observers
 
 
 class HostContext(NamedTuple):
-    """The configuration in force and the parts of the house that every host uses.
+    """The configuration in force and the parts of the gateway that every host uses.
 
     ``make_swapper`` makes a prepared swapper. ``make_launcher`` takes the launcher's type, the host and the log folder.
     """

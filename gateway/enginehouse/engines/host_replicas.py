@@ -9,7 +9,7 @@ from enginehouse.engines.managed_replica import ManagedReplica
 
 
 class HostReplicas:
-    """What a host launches or loads, by replica: ``kept``, and ``retiring`` until their engines have stopped."""
+    """The replicas that a host launches or loads: ``kept``, and ``retiring`` until their engines have stopped."""
 
     def __init__(self, managed: Mapping[str, ManagedReplica]) -> None:
         self.all = dict(managed)

@@ -76,7 +76,7 @@ class HostRules:
             _log.exception("The scheduler of host '%s' did not take its new configuration", self._pool.name)
 
     def renew(self, context: HostContext, queue: HostQueue) -> None:
-        """Give the scheduler of ``queue`` the replicas that there are now."""
+        """Give the scheduler of ``queue`` the current replicas."""
         facts = self._facts_by(self._rules, context, self._replicas.retiring)
         try:
             swapper = context.make_swapper(facts)

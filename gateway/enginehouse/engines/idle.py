@@ -1,4 +1,4 @@
-"""Which engines have been idle for their ttl."""
+"""Finds the engines that have been idle for their ttl."""
 
 from __future__ import annotations
 

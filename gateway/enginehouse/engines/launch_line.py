@@ -34,12 +34,11 @@ def launch_line(
     rules: LaunchRules = NO_RULES,
     gpus: str = "",
 ) -> LaunchLine:
-    """How to launch the engine of the model ``name`` on ``port``. No shell is involved.
+    """Make the launch line for the engine of the model ``name`` on ``port``. No shell is involved.
 
-    ``gpus``: what it gets as ``CUDA_VISIBLE_DEVICES``, unless the model's ``env`` says otherwise; empty for nothing.
-
-    Raises ``ConfigError``, naming the key, for an unknown placeholder, an unset variable, a command that cannot be
-    split, and a missing ``command`` where the driver has no launch line.
+    ``gpus`` is its ``CUDA_VISIBLE_DEVICES``, unless the model's ``env`` sets another; empty for none. Raises
+    ``ConfigError``, naming the key, for an unknown placeholder, an unset variable, a command that cannot be split, and
+    a missing ``command`` if the driver has no launch line.
     """
     spec = launch_spec(name, model, driver, port, rules)
     values = {"port": str(port), "path": spec.path, "model": name}
@@ -64,7 +63,7 @@ def launch_line(
 def launch_spec(
     name: str, model: ModelSettings, driver: Driver, port: int = 0, rules: LaunchRules = NO_RULES
 ) -> LaunchSpec:
-    """What the driver needs to know of a model. Raises ``ConfigError`` for options that the driver does not take."""
+    """The settings of a model for its driver. Raises ``ConfigError`` for options that the driver does not take."""
     options = decode_parameters(
         driver.Options,
         model.options,
@@ -87,7 +86,7 @@ def launch_spec(
 
 
 def why_not(name: str, model: ModelSettings, driver: Driver, line: LaunchLine) -> Iterator[str]:
-    """Why the engine of ``line`` cannot start on this machine, each with the remedy; nothing if it may."""
+    """The reasons why the engine of ``line`` cannot start on this machine, with remedies; none if it may."""
     if missing := missing_program(line.command, line.environment_on(os.environ).get("PATH")):
         remedy = f" ({driver.how_to_install})" if driver.how_to_install else ""
         yield f"models.{name}: {missing}{remedy}"

@@ -1,4 +1,4 @@
-"""A load that no request asks for: an operator does, or ``preload``. It waits in its turn among the requests."""
+"""A load that an operator or ``preload`` asks for. It waits its turn among the requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ids = itertools.count(1)
 async def load(queue: HostQueue, replica: str) -> None:
     """Load ``replica`` in its turn and wait until it is ready. Raises ``RequestError`` if that fails.
 
-    One that is ready has no turn to wait for, though its engine may have no room for a request.
+    For a ready replica this returns at once, even if its engine has no room for a request.
     """
     if queue.replica_state(replica) is ReplicaState.READY:
         return

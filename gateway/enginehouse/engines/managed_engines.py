@@ -119,7 +119,7 @@ class ManagedEngines:
             host.queue.reject(not_ready, lambda _: error)
 
     def reject_waiting(self, error: RequestError) -> None:
-        """Refuse everything that still waits, such as loads by operators."""
+        """Refuse all waiting tickets, such as those of operators' loads."""
         for host in self._hosts.values():
             host.queue.reject(host.pool.states().keys(), lambda _: error)
 
@@ -163,11 +163,11 @@ class ManagedEngines:
         return list(dict.fromkeys([*launched, *hosted]))
 
     def running(self) -> Sequence[RunningEngine]:
-        """The engines that are not at rest."""
+        """The engines that are neither stopped nor failed."""
         return [engine for host in self._hosts.values() for engine in host.running()]
 
     def quantizations(self) -> Mapping[str, str]:
-        """How the weights of launched models are quantised, by model, where their files tell."""
+        """The quantisation of launched models' weights, by model, if their files name it."""
         return {model: found for host in self._hosts.values() for model, found in host.quantizations().items()}
 
     def gpus(self) -> Sequence[GpuStatus]:
@@ -190,12 +190,12 @@ class ManagedEngines:
         return {backend: log for host in self._hosts.values() for backend, log in host.logs().items()}
 
     def explain_swap(self, target: str, running: Sequence[str] | None = None) -> SwapPlan:
-        """Plan the swap that loads the model ``target`` beside the models ``running``, by default what runs now."""
+        """Plan the swap that loads the model ``target`` beside the models ``running``, by default the running ones."""
         target = self._known(target)
         return self._of(target).explain_swap(target, running)
 
     def plan(self, replica: str) -> SwapPlan:
-        """Plan the swap that loads ``replica`` beside what runs now."""
+        """Plan the swap that loads ``replica`` beside the running replicas."""
         model = replica.rpartition("@")[0]
         host = next((host for host in self._hosts.values() if replica in host.replicas.of_model(model)), None)
         return self.explain_swap(model) if host is None else host.explain_swap(model, None)

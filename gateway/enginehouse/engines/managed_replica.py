@@ -32,7 +32,7 @@ class ManagedReplica(NamedTuple):
 
 
 class RunningEngine(msgspec.Struct, frozen=True):
-    """An engine that is not at rest, as ``/running`` shows it."""
+    """An engine that is neither stopped nor failed, as ``/running`` shows it."""
 
     model: str
     backend: str

@@ -1,4 +1,4 @@
-"""How much memory engines take."""
+"""Measures the memory of engines."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class MemoryMeter:
         self._resets: Counter[str] = Counter()
 
     def reset(self, replica: str) -> None:
-        """Drop what was measured, and the result of a measurement in progress."""
+        """Drop the measured size, and the result of a measurement in progress."""
         self.measured.pop(replica, None)
         self.asleep.pop(replica, None)
         self._resets[replica] += 1
 
     def recall(self, replica: str, supervisor: Supervisor) -> None:
-        """Take what an engine of the same launch line took under an earlier gateway."""
+        """Take the size that an earlier gateway measured for an engine with the same launch line."""
         key = supervisor.footprint_key()
         if self._footprints is not None and key is not None and (known := self._footprints.known.get(key)):
             self.measured[replica] = known
@@ -52,7 +52,7 @@ class MemoryMeter:
                 self._keep(memory, supervisor)
 
     async def measure_asleep(self, replica: str, supervisor: Supervisor) -> None:
-        """Measure what the sleeping engine of ``replica`` has kept. A failure is logged."""
+        """Measure the memory that the sleeping engine of ``replica`` still holds. A failure is logged."""
         resets = self._resets[replica]
         memory = await self._read(replica, supervisor)
         if memory is not None and resets == self._resets[replica]:

@@ -16,7 +16,7 @@ _TIMEOUT_S = 5.0
 
 
 def missing_program(command: Sequence[str], path: str | None = None) -> str:
-    """What ``command`` lacks, with the programs on ``path``, which is ``$PATH`` by default; empty if nothing.
+    """Name the program that ``command`` needs and ``path``, by default ``$PATH``, lacks; empty if it is there.
 
     Of ``python -m MODULE``, the module too.
     """

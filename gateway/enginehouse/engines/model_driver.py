@@ -61,7 +61,7 @@ class ModelDriver:
         await check.wait_until_healthy(self._connect(address), note)
 
     async def concurrency(self, address: str) -> int | None:
-        """How many requests the ready engine says that it serves at once; ``None`` if it does not say."""
+        """The number of requests that the ready engine reports to serve at once; ``None`` if it reports none."""
         if self._model.concurrency:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Recognises an engine that exited because it found too little memory."""
+"""Recognizes an engine that exited because it found too little memory."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.back_off import BackOff
 
 _WAITED_OUT_S = 2.0
-"""The longest pause that requests wait out instead of being refused."""
+"""The longest pause through which requests wait; during a longer one they are refused."""
 
 
 class Pauses:

@@ -160,7 +160,7 @@ class _NoSwaps(Swapper):
 
 
 class _Listener(QueueListener):
-    """Tells observers that a queue has changed."""
+    """Notifies observers that a queue has changed."""
 
     def __init__(self, context: HostContext) -> None:
         self._on_queue_changed = context.observers.callbacks("queue_changed")

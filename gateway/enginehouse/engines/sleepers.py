@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 class Sleepers:
     """The names of engines that were put to sleep, from before they are asked until they are ready again or gone.
 
-    Not every engine tells whether it sleeps, and some break if they are woken while they are awake.
+    Not every engine reports whether it sleeps, and some break if they are woken while they are awake.
     """
 
     def __init__(self, folder: Path) -> None:

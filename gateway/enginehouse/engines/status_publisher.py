@@ -1,4 +1,4 @@
-"""Reports the states of one host's engines to the rest of the house."""
+"""Reports the states of one host's engines to the rest of the gateway."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Supervisor:
 
     @property
     def address(self) -> str | None:
-        """Where the engine listens; ``None`` unless it is ready."""
+        """The address at which the engine listens; ``None`` unless it is ready."""
         return self._engine.process.address if self._engine and self.state is ReplicaState.READY else None
 
     async def start(self) -> None:
@@ -138,7 +138,7 @@ class Supervisor:
 
     @property
     def wanted_gpus(self) -> int | Sequence[int] | None:
-        """How many GPUs the engine takes, or which; ``None`` for those of its host."""
+        """The number of GPUs that the engine takes, or their numbers; ``None`` for those of its host."""
         return self._model.gpus
 
     def footprint_key(self) -> str | None:
@@ -146,7 +146,7 @@ class Supervisor:
         return None if self.elsewhere else self._driver.footprint_key()
 
     async def concurrency(self) -> int | None:
-        """How many requests the ready engine says that it serves at once; ``None`` if it does not say."""
+        """The number of requests that the ready engine reports to serve at once; ``None`` if it reports none."""
         return None if (address := self.address) is None else await self._driver.concurrency(address)
 
     def launch_line(self, port: int) -> LaunchLine:

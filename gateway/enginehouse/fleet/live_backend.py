@@ -37,7 +37,7 @@ class LiveBackend:
 
     @property
     def state(self) -> ReplicaState:
-        """The state of its engine: a server that loads models itself runs always, a managed one has one model."""
+        """The state of its engine: a server that loads models itself always runs, a managed engine has one model."""
         if self.info.loads_models:
             return ReplicaState.READY
         return next((state for state, _ in self.states.values()), ReplicaState.READY)
@@ -67,7 +67,7 @@ class LiveBackend:
         return known
 
     def _reported(self, model: str) -> Capabilities | None:
-        """What the engine reports of ``model``. A launched one has that model only, whatever it calls it."""
+        """The engine's report on ``model``. A launched engine has only that model, under any name."""
         if not self.info.url and len(self.discovered) == 1:
             return next(iter(self.discovered.values()))
         return self.discovered.get(model)

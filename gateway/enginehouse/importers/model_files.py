@@ -61,6 +61,6 @@ def _found(path: Path, drivers: Mapping[str, Driver]) -> list[tuple[str, FoundMo
 
 
 def _missing(type: str, model: FoundModel, drivers: Mapping[str, Driver]) -> str:
-    """What the launch of ``model`` by the driver ``type`` lacks; empty if nothing."""
+    """The program that the launch of ``model`` by the driver ``type`` lacks; empty if none."""
     settings = ModelSettings(driver=type, path=model.path)
     return missing_program(launch_line(model.name, settings, drivers[type], 0, os.environ).command)

@@ -1,4 +1,4 @@
-"""Facts about installed plugins that need no import of them."""
+"""Facts about installed plugins, found without importing them."""
 
 from __future__ import annotations
 

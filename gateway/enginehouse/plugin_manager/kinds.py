@@ -96,7 +96,7 @@ def factory_faults(kind: Kind, factory: Any) -> Iterator[str]:
 
 
 def _constructor_faults(factory: Callable[..., Any], config: type | None) -> Iterator[str]:
-    """The factory is called with its ``Config`` object if it has one, else without arguments."""
+    """The gateway calls the factory with its ``Config`` object if it has one, else without arguments."""
     try:
         signature = inspect.signature(factory)
     except (TypeError, ValueError):  # a class written in C may have no signature

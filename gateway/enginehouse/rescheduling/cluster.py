@@ -21,7 +21,7 @@ from enginehouse.rescheduling.reservations import NONE_RESERVED, reserve
 _SLICE = 50
 """Instances between two turns of the event loop: about 1 ms of work."""
 _READING_S = 0.001
-"""The time between two turns while streams are read. Their lengths differ widely, so they are not counted."""
+"""The time between two turns while streams are read. Streams are not counted, because their lengths differ widely."""
 
 
 class Cluster:

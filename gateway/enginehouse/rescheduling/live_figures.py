@@ -27,7 +27,7 @@ _SLICE = 100
 class LiveFigures(NamedTuple):
     """A live request at an instance. ``sent_at``: when it was whole, in ``perf_counter`` seconds.
 
-    ``read``: the request with what its stream tells: tokens, and why it stays.
+    ``read``: the request with the facts from its stream: tokens, and why it stays.
     """
 
     request: RequestView
@@ -56,7 +56,7 @@ class LiveRequests:
                 self._moved[request] = (live.route, destination)
 
     def at(self, instance: str) -> Sequence[RequestView]:
-        """The live requests of one instance, oldest first, with what their streams tell."""
+        """The live requests of one instance, oldest first, with the facts from their streams."""
         return [figures.read() for backend, figures in self._placed(self._oldest_first()) if backend == instance]
 
     async def by_instance(self) -> Mapping[str, Sequence[LiveFigures]]:

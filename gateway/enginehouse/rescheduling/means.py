@@ -1,4 +1,4 @@
-"""What migrators may do."""
+"""The access of migrators to the gateway."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class PairRules:
         self._arriving_tokens: Counter[str] = Counter()
 
     def check(self, migration: Migration) -> tuple[Migration | None, str]:
-        """The migration as it may be carried out, or ``None`` with the reason why not."""
+        """The migration in its permitted form, or ``None`` with the reason why it is dropped."""
         source = self._instances.get(migration.source)
         destination = self._instances.get(migration.destination)
         if source is None or destination is None:
@@ -88,7 +88,7 @@ class PairRules:
 
 
 def _is_evacuation(migration: Migration) -> bool:
-    """Whether everything must go, rested or not."""
+    """Whether all requests must move, even from an instance that rests."""
     return migration.rule == "NUM_REQ" and migration.value == EVERYTHING
 
 

@@ -32,13 +32,13 @@ class Planner:
         self._readers = [each for each in policies if type(each.policy).reads_streams is not unread]
 
     def reads_streams(self, instance: InstanceView) -> bool:
-        """Whether a policy reads the tokens of the instance's requests. The log tells of one that fails."""
+        """Whether a policy reads the tokens of the instance's requests. The log names one that fails."""
         return any(_reads_streams(prepared, instance) for prepared in self._readers)
 
     def plan(self, view: ClusterView, recent: RecentMoves) -> Plan:
-        """The migrations to carry out together. ``recent``: what the last migrations moved.
+        """The migrations to carry out together. ``recent``: the last moves.
 
-        A policy that fails plans nothing, and the log says so.
+        A policy that fails plans nothing, and the log names it.
         """
         rules = PairRules(view, recent)
         migrations: list[Migration] = []

@@ -1,4 +1,4 @@
-"""Remembers what moved lately, so that instances rest and requests do not return."""
+"""Remembers recent moves, so that instances rest and requests do not return."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RecentMoves:
             self._left[request] = (migration.source, now_ms)
 
     def rests(self, instance: str, now_ms: int) -> bool:
-        """Whether the instance sent or received requests too short a time ago."""
+        """Whether the instance sent or received requests in the last ``cool_down`` seconds."""
         return self._is_recent(self._instances.get(instance), now_ms)
 
     def returns(self, request: str, destination: str, now_ms: int) -> bool:

@@ -1,4 +1,4 @@
-"""Rescheduling from outside: plans on what a gateway shows, and asks it to move requests."""
+"""Rescheduling from another process: plans on a gateway's view, and asks the gateway to move requests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RemoteRescheduler:
         self._on_end = on_end
 
     def round(self, executor: Executor) -> None:
-        """Look, plan, and have all requests moved at once. Raises ``GatewayError`` if the gateway shows nothing."""
+        """Get a view, plan, and move all requests at once. Raises ``GatewayError`` if the gateway shows no view."""
         view = msgspec.json.decode(self._gateway.get("/api/cluster"), type=ClusterView)
         plan = self._planner.plan(view, self._recent)
         chosen = [(migration, _chosen(migration, view)) for migration in plan.migrations]

@@ -1,4 +1,4 @@
-"""Looks at the cluster again and again, plans, and carries plans out."""
+"""Makes views of the cluster again and again, plans, and carries plans out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FiguresSource(Protocol):
         """Ask all engines every ``interval`` seconds."""
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
 
     async def pull(self) -> None:
         """Ask all engines once."""
@@ -72,7 +72,7 @@ class Rescheduler:
             self._tasks.start(self._run())
 
     def stop(self) -> None:
-        """End. Migrations under way are cancelled."""
+        """Stop, and cancel migrations in progress."""
         self._tasks.cancel()
         self._puller.stop()
 
@@ -87,7 +87,7 @@ class Rescheduler:
         return tuple(self._dispatcher.records)
 
     async def round(self) -> None:
-        """Look, plan and move once."""
+        """Make a view, plan and move once."""
         view = await self._cluster.view(self._planner.reads_streams)
         self._on_view(view, self._settings)
         if self._in_thread:

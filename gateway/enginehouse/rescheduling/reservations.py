@@ -1,4 +1,4 @@
-"""Which instances adaptive disaggregation keeps free: one for prefill, one for decode."""
+"""The instances that adaptive disaggregation reserves: one for prefill, one for decode."""
 
 from __future__ import annotations
 

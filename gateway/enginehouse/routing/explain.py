@@ -18,7 +18,7 @@ from enginehouse.routing.strategy_runner import StrategyRunner
 
 
 class _Steps:
-    """The steps of one decision, as far as it came."""
+    """The steps of one decision up to its end or its error."""
 
     def __init__(self) -> None:
         self.attempted: list[str] = []

@@ -19,14 +19,14 @@ _LISTED_FIRST = ("vision", "tools", "json_mode", "context_length")
 
 
 class Drop(NamedTuple):
-    """Which filter dropped a candidate, and why."""
+    """The filter that dropped a candidate, and its reason."""
 
     filter: str
     why: str
 
 
 class FilterChain:
-    """The filters in order. What a filter raises becomes ``PluginFailed``, except for a ``RequestError``.
+    """The filters in order. An exception of a filter becomes ``PluginFailed``, except for a ``RequestError``.
 
     ``dropped`` counts the candidates that each filter dropped, and ``noted`` does so since it was last replaced.
     """

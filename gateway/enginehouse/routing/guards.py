@@ -1,4 +1,4 @@
-"""Checks what plugins of other distributions do on the request path, so that errors name the plugin at fault."""
+"""Checks the results of other distributions' plugins on the request path, so that errors name the plugin at fault."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Router:
         """Choose the replica for a request with these requirements.
 
         ``exclude`` names replicas that have just failed the request. Without ``fallbacks``, only the requested model
-        and its alias's target are tried. A ``detailed`` route says how the decision came about.
+        and its alias's target are tried. A ``detailed`` route has the figures of the decision.
 
         Raises ``ModelNotFound``, ``NoHealthyBackend``, ``CapabilityMismatch`` or ``FallbackExhausted`` if no replica
         can serve, and ``PluginFailed`` if a plugin fails.
@@ -144,7 +144,7 @@ class Router:
         snapshot: RoutingSnapshot,
         can_hand_over: Callable[[Candidate], bool] = lambda candidate: False,
     ) -> Explanation:
-        """Explain what ``route`` and ``hand_over`` would do now, without changing anything.
+        """Explain the decisions that ``route`` and ``hand_over`` would make now, without changing anything.
 
         An error is part of the explanation. ``can_hand_over``: whether the engine of a candidate can.
         """

@@ -20,7 +20,7 @@ from enginehouse.telemetry.plugin_times import SampledCall
 
 
 class StrategyRunner:
-    """The strategy. What it raises becomes ``PluginFailed``, except for a ``RequestError``.
+    """Runs the strategy. Its exceptions become ``PluginFailed``, except for a ``RequestError``.
 
     ``hands_over``: it may pick one candidate for the prompt and another one for the answer.
     """
@@ -64,7 +64,7 @@ class StrategyRunner:
     def rehearse(
         self, requirements: Requirements, candidates: Sequence[Candidate], can_hand_over: Callable[[Candidate], bool]
     ) -> tuple[Candidate, Candidate | None]:
-        """What ``pick`` would return now, and ``pick_decode`` if another candidate would answer.
+        """The candidate that ``pick`` would return now, and that of ``pick_decode`` if another one would answer.
 
         A copy picks, so that a rotation or a random source keeps its state.
         """

@@ -16,13 +16,13 @@ class EngineControl(Protocol):
         """The current state of every replica."""
 
     async def wait_out_pause(self, replica: str, evict: Sequence[str]) -> None:
-        """Wait until the engine may be started with ``evict`` stopped. Raise ``LoadFailed`` if that takes long."""
+        """Wait until the engine may be started, with ``evict`` stopped. Raise ``LoadFailed`` if that takes long."""
 
     async def start(self, replica: str) -> None:
         """Start an engine and wait until it is ready. Raises ``LoadFailed``."""
 
     async def stop(self, replica: str, timeout: float | None) -> None:
-        """Stop an engine within ``timeout`` seconds; ``None`` is the model's own limit. An engine at rest stays so."""
+        """Stop an engine within ``timeout`` seconds, by default the model's limit. A stopped or failed one stays so."""
 
     async def evict(self, replica: str) -> None:
         """Free the memory of an engine for another one: stop it, or put it to sleep if its model says so."""

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 _NOTICE_S = 2.0
-"""An engine's exit is noticed this much later than its broken connections: it first gives its memory back."""
+"""The gateway notices an exit this much later than the broken connections: the engine first frees its memory."""
 
 
 class EngineExits:
@@ -23,7 +23,7 @@ class EngineExits:
             exit.set_result(None)
 
     def generation(self, replica: str) -> int:
-        """How often the engine of ``replica`` has exited."""
+        """The number of exits of ``replica``'s engine."""
         return self._generations[replica]
 
     async def wait_for(self, replica: str, generation: int) -> None:

@@ -17,7 +17,7 @@ from enginehouse.interfaces.swappers import HostedReplica, HostFacts
 
 
 class SchedulingRules(NamedTuple):
-    """How a host is scheduled. ``swapper``: the type and the parameters of its swapper, as text."""
+    """The scheduling rules of a host. ``swapper``: the type and the parameters of its swapper, as text."""
 
     facts: HostFacts
     limits: SchedulingLimits
@@ -40,7 +40,7 @@ def host_facts(config: Config, host: str) -> HostFacts:
 
 
 def scheduling_rules(config: Config, host: str) -> SchedulingRules:
-    """How ``host`` is scheduled, without measurements."""
+    """The scheduling rules of ``host``, without measurements."""
     scheduling = config.scheduling
     shared = msgspec.convert(scheduling, SchedulingLimits, from_attributes=True)
     limits = msgspec.structs.replace(shared, max_loads=config.hosts.get(host, HostSettings()).max_loads)

@@ -15,7 +15,7 @@ class GrantedRequests:
         self._drained: dict[str, asyncio.Event] = {}
 
     def of(self, replica: str) -> int:
-        """How many requests ``replica`` has."""
+        """The number of requests of ``replica``."""
         return self._counts[replica]
 
     def begin(self, replica: str) -> None:

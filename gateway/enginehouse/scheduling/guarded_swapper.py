@@ -14,8 +14,9 @@ from enginehouse.telemetry.plugin_times import SampledCall
 class GuardedSwapper(Swapper):
     """Runs another swapper and checks its answers.
 
-    An answer that names anything but running replicas, or the target, and any exception but a ``RequestError`` become
-    ``PluginFailed``, which names the swapper's type and plugin. An eviction of a pinned replica becomes ``LoadFailed``.
+    An answer that names a replica which does not run, or the target, becomes ``PluginFailed``, which names the
+    swapper's type and plugin. So does any exception other than a ``RequestError``. An eviction of a pinned replica
+    becomes ``LoadFailed``.
     """
 
     def __init__(self, swapper: Swapper, *, type: str, plugin: str) -> None:

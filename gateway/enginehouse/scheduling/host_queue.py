@@ -72,7 +72,7 @@ class HostQueue:
         return self._swaps.last
 
     def place(self, replica: str) -> tuple[str, int]:
-        """The replica that a ticket for ``replica`` names, and what its model adds to the ticket's priority."""
+        """The replica that a ticket for ``replica`` names, and the priority that its model adds to the ticket's."""
         return replica, 0
 
     def prepare(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
@@ -118,7 +118,7 @@ class HostQueue:
         self._handle(lambda: self._scheduler.on_stopped(replica))
 
     def generation(self, replica: str) -> int:
-        """How often the engine of ``replica`` has exited by itself."""
+        """The number of times that the engine of ``replica`` has exited by itself."""
         return self._exits.generation(replica)
 
     async def has_exited(self, replica: str, generation: int) -> bool:

@@ -1,1 +1,1 @@
-"""The GPUs of this machine: what they have free, and which engines get which."""
+"""The GPUs of this machine: their free memory, and their assignment to engines."""

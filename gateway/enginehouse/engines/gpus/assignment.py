@@ -1,4 +1,4 @@
-"""Which GPUs of a host an engine gets. Nothing here waits or has effects."""
+"""Assigns GPUs of a host to an engine. Nothing here waits or has effects."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ def assign(
 ) -> Sequence[int] | None:
     """The numbers of the GPUs that an engine may see; ``None`` if it may see all of them.
 
-    ``wanted``: how many, or which; ``None`` for all that are ``allowed`` on its host, which is ``None`` for every one.
-    ``gpus``: those that are there, as far as known. ``taken``: the GPUs of each engine that runs. Of several, those
-    with the fewest engines come first, then those with the most free memory. Raises ``ConfigError`` if there are not
-    enough.
+    ``wanted`` is their number or a list of them; ``None`` for all that are ``allowed`` on the host, which is ``None``
+    for every one. ``gpus`` are the known ones, ``taken`` those of each running engine. Of several, those with the
+    fewest engines come first, then those with the most free memory. Raises ``ConfigError`` if there are not enough.
     """
     if wanted is None:
         return allowed
@@ -41,7 +40,7 @@ def assign(
 
 
 def _engines(taken: Iterable[Sequence[int]]) -> Mapping[int, int]:
-    """How many engines each GPU has."""
+    """The number of engines on each GPU."""
     counts: dict[int, int] = {}
     for gpus in taken:
         for gpu in gpus:

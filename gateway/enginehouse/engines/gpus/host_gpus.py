@@ -34,7 +34,7 @@ class GpuReader(Protocol):
 
 
 class HostGpus:
-    """Knows the GPUs of a host, and which engines have which.
+    """Knows the GPUs of a host, and which engine has which of them.
 
     ``reader`` reads those of this machine; ``None`` for a host elsewhere. ``allowed``: the numbers that the host may
     use, ``None`` for all. ``now``: the last reading of them.
@@ -58,7 +58,7 @@ class HostGpus:
             self._tasks.start(self._keep_reading())
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._tasks.cancel()
 
     @property

@@ -1,4 +1,4 @@
-"""The question to an engine whether it can take requests now."""
+"""Asks an engine whether it can take requests now."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TIMEOUT_S = 5.0
 class HealthCheck:
     """Asks an engine through its driver or, with a ``path``, on that page.
 
-    A page says that the engine is healthy if it answers 200. The path ``none`` takes any answer for a yes.
+    The engine is healthy if the page answers 200. With the path ``none``, any answer counts.
     """
 
     def __init__(self, driver: Driver, path: str = "") -> None:
@@ -40,7 +40,7 @@ class HealthCheck:
             pause = min(pause * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
 
     async def problem(self, engine: EngineClient, timeout: float) -> str | None:
-        """Why the engine cannot take requests now, in words for people; ``None`` if it can.
+        """The reason, for people, why the engine cannot take requests now; ``None`` if it can.
 
         Takes at most ``timeout`` seconds, even if the driver resists its cancellation. Raises nothing that a driver
         raises, except ``Overloaded``: then the gateway could not ask.

@@ -41,7 +41,7 @@ class ProbeSink(Protocol):
 
 
 class Prober:
-    """Probes every backend in a loop of its own: is it healthy, and now and then, which models does it serve?
+    """Probes every backend in a loop of its own: always its health, and now and then its models.
 
     Needs a running event loop. ``random`` returns a number from 0 to 1; it spreads the probes of many backends.
     """

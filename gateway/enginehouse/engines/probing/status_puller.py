@@ -57,7 +57,7 @@ class StatusPuller:
         self._tasks.start(self._run(interval))
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         self._tasks.cancel()
 
     async def pull(self) -> None:

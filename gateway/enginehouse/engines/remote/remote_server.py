@@ -57,7 +57,7 @@ class RemoteServer:
         self._tasks.start(self._keep_asking())
 
     def close(self) -> None:
-        """Ask no more. The server keeps what it has loaded."""
+        """Stop asking. The server keeps its loaded models."""
         self._tasks.cancel()
 
     async def load(self, model: str, timeout: float) -> RemoteLoad:
@@ -128,7 +128,7 @@ class RemoteServer:
 
 
 class RemoteLoad(EngineProcess):
-    """A loaded model of a server, in the part of an engine: it runs until the model is unloaded."""
+    """A loaded model of a server, which takes the place of an engine: it runs until the model is unloaded."""
 
     ends_at_will = True
 
@@ -171,7 +171,7 @@ class RemoteLoad(EngineProcess):
 
 
 class RemoteLauncher(Launcher):
-    """Launches one model of a server: has it loaded."""
+    """Launches one model of a server by loading it."""
 
     def __init__(self, server: RemoteServer, model: str, timeout: float) -> None:
         self._server = server

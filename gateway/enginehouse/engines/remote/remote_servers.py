@@ -34,7 +34,7 @@ class RemoteServers:
         self._use(context)
 
     def begin(self) -> None:
-        """Begin to ask the servers what they have loaded."""
+        """Begin to ask the servers for their loaded models."""
         self._open = True
         for server in self._servers.values():
             server.begin()
@@ -44,7 +44,7 @@ class RemoteServers:
         self._use(context)
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         for server in self._servers.values():
             server.close()
 

@@ -178,7 +178,7 @@ def _launched(table: Table, driver: str, command: str, launch: Macros, defaults:
 
 
 def _note_own_endpoints(table: Table, command: str) -> None:
-    """Tell where clients find endpoints that are routed by no model."""
+    """Note where clients find endpoints that are not routed by model."""
     if _WHISPER.search(command) and _TRANSCRIPTIONS not in command:
         text = f"whisper-server answers at /inference: add --inference-path {_TRANSCRIPTIONS} to its command"
         table.note(f"{text}, or have clients send to /upstream/MODEL/inference", "cmd")

@@ -1,4 +1,4 @@
-"""llama-swap's peers: servers that other people run."""
+"""llama-swap's peers: servers that run elsewhere."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class FormModel(NamedTuple):
 
 
 def is_form(headers: Headers) -> bool:
-    """Whether the body is said to be a form."""
+    """Whether the headers declare the body a form."""
     return _content_type(headers).get_content_type() == "multipart/form-data"
 
 

@@ -44,7 +44,7 @@ def replace_model(raw: bytes, name: str) -> bytes:
 
 
 def surely_one_key(raw: bytes) -> bool:
-    """Whether ``raw`` surely has only one ``model`` key, at any depth. A quick look."""
+    """Whether a quick search shows that ``raw`` has only one ``model`` key, at any depth."""
     return raw.count(_KEY) == 1 and _ESCAPED_LETTER not in raw
 
 
