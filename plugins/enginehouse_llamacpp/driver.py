@@ -56,7 +56,7 @@ class LlamaCppDriver(ContinuingDriver):
         return find_models(path)
 
     def inspect(self, spec: LaunchSpec) -> ModelFacts:
-        """What the GGUF file tells. Raises ``ConfigError`` for one that cannot be read."""
+        """Read the GGUF file. Raises ``ConfigError`` if that fails."""
         return model_facts(spec) if spec.path else ModelFacts()
 
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:

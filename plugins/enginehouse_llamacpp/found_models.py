@@ -49,7 +49,7 @@ def _found(file: Path, beside: Sequence[Path]) -> FoundModel:
 
 
 def _options(file: Path) -> Mapping[str, Any]:
-    """What a model that embeds or reranks needs. A file that cannot be read says why when it is loaded."""
+    """The options for a model that embeds or reranks. An unreadable file causes an error only when it is loaded."""
     try:
         header = read_gguf_header(file)
     except GgufError:

@@ -1,4 +1,4 @@
-"""What a GGUF file tells about its model before a ``llama-server`` loads it."""
+"""Reads facts about a model from its GGUF file, before a ``llama-server`` loads it."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def model_facts(spec: LaunchSpec) -> ModelFacts:
 
 
 def quantization(header: Mapping[str, Any]) -> str:
-    """The type of most weights, as llama.cpp names it: ``Q4_K_M``; empty if the file does not tell a known one."""
+    """The type of most weights, under llama.cpp's name, such as ``Q4_K_M``; empty if the file has no known one."""
     number = header.get("general.file_type")
     return FILE_TYPES.get(number, "") if isinstance(number, int) else ""
 
 
 def renders_tools(template: object) -> bool | None:
-    """Whether a chat template shows tools to the model. ``None`` if not: llama.cpp then has its own way."""
+    """Whether a chat template mentions tools; ``None`` if not, because llama.cpp can do without the template."""
     return True if isinstance(template, str) and re.search(r"\btools\b", template) else None
 
 

@@ -37,7 +37,7 @@ class LlamaCppRouterDriver(ContinuingDriver, LoadingDriver):
     metrics_path = "/metrics?model={model}"
 
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
-        """All models of the folder, with what the router tells of each; more of those that are loaded."""
+        """All models of the folder, with the router's report on each; it has more facts about loaded ones."""
         response = await engine.request("GET", "/models")
         modalities = {model.id: model.capabilities() for model in read_json(response, _ModelList).data}
         return [

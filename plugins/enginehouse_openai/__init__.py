@@ -22,7 +22,7 @@ from enginehouse import (
 
 
 class OpenAIConfig(msgspec.Struct, frozen=True):
-    """``[plugins.openai]``: what all servers of this driver can do.
+    """``[plugins.openai]``: the abilities of all servers of this driver.
 
     ``continues``: ``nothing``; ``text``: they continue an open last message (``continue_final_message``); ``ids``: they
     also know ``return_token_ids`` and prompts of token ids, as vLLM does.
@@ -44,7 +44,7 @@ class OpenAIDriver(OpenAICompatibleDriver):
         return add_field(body, "return_token_ids", b"true") if self._continues == "ids" else body
 
     def continuation(self, answer: PartialAnswer) -> Continuation:
-        """As ``[plugins.openai]`` says; a server may do anything with fields that it does not know."""
+        """Continue as ``[plugins.openai]`` says, because a server may treat unknown fields in any way."""
         if self._continues == "ids":
             return continue_answer(answer, default_max_tokens=16, return_token_ids=True)
         if self._continues == "text":

@@ -23,7 +23,7 @@ class PromptFigures(NamedTuple):
 
 
 class Circumstances(NamedTuple):
-    """What a metric reads besides the instance."""
+    """The facts that a metric reads besides the instance."""
 
     now_ms: int
     latency: LatencyPredictor | None = None
@@ -54,7 +54,7 @@ def metric(name: str, key: str) -> Metric:
 
 
 def kv_cache_usage_ratio_projected(instance: InstanceView, circumstances: Circumstances) -> float:
-    """The share of the KV cache that is used once everything known has its place. Can exceed 1."""
+    """The share of the KV cache that all known requests will use. Can exceed 1."""
     status = instance.status
     if not status.num_total_gpu_tokens:
         return LARGEST
@@ -69,7 +69,7 @@ def kv_cache_usage_ratio_projected(instance: InstanceView, circumstances: Circum
 
 
 def decode_batch_size(instance: InstanceView, circumstances: Circumstances) -> int:
-    """The requests that decode or will."""
+    """The requests that decode now or later."""
     status = instance.status
     return (
         status.hybrid_scheduler_waiting_to_decode_requests_num

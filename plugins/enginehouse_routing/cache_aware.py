@@ -1,4 +1,4 @@
-"""The strategy ``cache_aware``: requests go where an engine has the beginning of their prompt in its cache."""
+"""The strategy ``cache_aware``: prefers the engine that has the beginning of a prompt in its prefix cache."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _WITHOUT_CACHE = (ReplicaState.STOPPED, ReplicaState.STARTING, ReplicaState.FAIL
 
 
 class CacheAwareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``cache_tokens``: what the prefix cache of one engine holds; vLLM prints it as *GPU KV cache size*.
+    """``cache_tokens``: the size of one engine's prefix cache; vLLM prints it as *GPU KV cache size*.
 
-    ``load_weight``: what a pending request weighs, in prompts of average length. More of it spreads requests more
-    evenly; less keeps more prompts where their beginning is.
+    ``load_weight``: the weight of a pending request, in prompts of average length. A higher weight spreads requests
+    more evenly; a lower one gives more cache hits.
     """
 
     cache_tokens: Annotated[int, msgspec.Meta(ge=1)] = 500_000

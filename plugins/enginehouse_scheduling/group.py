@@ -25,7 +25,7 @@ class Group(Swapper):
     """Evicts by groups, and never a pinned replica. Replicas of one model do not evict each other."""
 
     class Config(msgspec.Struct, frozen=True):
-        """``groups``: by name; from ``[scheduling.groups]``."""
+        """``groups``: the groups by name, from ``[scheduling.groups]``."""
 
         groups: dict[str, GroupSettings] = {}
 

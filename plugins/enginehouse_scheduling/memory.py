@@ -13,10 +13,10 @@ _MIB = 1024**2
 class Memory(Swapper):
     """Evicts the least recently used replicas until the target fits, and no more; never a pinned one.
 
-    The size of a replica is the declared one, else the measured one, else what its files suggest. A replica of unknown
-    size, or of one that its files alone make too large, counts as all the memory that pinned replicas leave, so it runs
-    beside those only. A sleeping one counts with what it has kept, as measured. Without a budget, no replica is ever
-    evicted.
+    The size of a replica is the declared one, else the measured one, else the estimate from its files. A replica of
+    unknown size, or of one that its files alone make too large, counts as all the memory that pinned replicas leave, so
+    it runs beside those only. A sleeping one counts with the measured memory that it still holds. Without a budget, no
+    replica is ever evicted.
     """
 
     def __init__(self) -> None:

@@ -163,7 +163,7 @@ class SglangDriver(OpenAICompatibleDriver):
         return body if path == _CHAT else add_field(body, "return_token_ids", b"true")
 
     async def fill_in(self, engine: EngineClient, answer: PartialAnswer) -> PartialAnswer:
-        """Have the engine count the tokens of a text that came without them, and tokenize the prompt."""
+        """Let the engine count the tokens of a text that came without them, and tokenize the prompt."""
         return await fill_in_tokens(engine, answer)
 
     def continuation(self, answer: PartialAnswer) -> Continuation:

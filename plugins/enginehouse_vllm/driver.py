@@ -112,7 +112,7 @@ class VllmDriver(OpenAICompatibleDriver):
         return add_field(body, "return_token_ids", b"true")
 
     async def fill_in(self, engine: EngineClient, answer: PartialAnswer) -> PartialAnswer:
-        """Have the engine tokenize the prompt of a stream that began at an engine of another kind.
+        """Let the engine tokenize the prompt of a stream that began at an engine of another kind.
 
         Chat templates may strip the blanks around an open message, such as Llama 3's: then the text too.
         """

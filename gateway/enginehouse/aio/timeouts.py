@@ -12,7 +12,7 @@ T = TypeVar("T")
 async def run_within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
     """Run ``work`` and return its result. Raises ``TimeoutError`` after ``seconds``.
 
-    ``asyncio.wait_for`` waits for work that resists its cancellation; this leaves such work behind.
+    ``asyncio.wait_for`` waits for work that resists its cancellation; this function does not.
     """
     task = asyncio.ensure_future(work)
     task.add_done_callback(_retrieve)

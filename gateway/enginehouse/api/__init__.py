@@ -1,1 +1,1 @@
-"""The HTTP surface: ``doors`` let requests in, ``pages`` answer those that no engine serves."""
+"""The HTTP interface: ``doors`` receive requests, ``pages`` answer those that no engine serves."""

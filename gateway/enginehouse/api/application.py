@@ -56,7 +56,7 @@ def build_application(
 
 
 class _HostCheck:
-    """Refuses requests without ``Host``, or with two, for servers that do not (RFC 9112, 3.2)."""
+    """Refuses requests without ``Host`` or with two, because not every server does (RFC 9112, 3.2)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

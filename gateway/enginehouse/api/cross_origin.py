@@ -1,6 +1,6 @@
 """Keeps web pages of other origins away from a gateway without keys.
 
-Such a gateway trusts everyone who can reach it, and a browser reaches it on behalf of every page that it shows.
+Such a gateway trusts every client that can reach it, and a browser reaches it on behalf of every page that it shows.
 Browsers name the page's origin in ``Origin``, or say ``Sec-Fetch-Site: cross-site``. A page whose own name leads to the
 gateway's address (DNS rebinding) is of the gateway's origin to a browser; that name is then in ``Host``.
 """
@@ -23,7 +23,7 @@ _ANY = "*"
 
 
 class _Sender(NamedTuple):
-    """What a request's headers say about the page that sent it. Absent headers are empty."""
+    """The headers of a request that identify the page which sent it. Absent headers are empty."""
 
     host: str
     origins: Sequence[str]
@@ -69,7 +69,7 @@ class CrossOriginProtection:
             self._check(origin, sender)
 
     def check_web_socket(self, headers: Headers) -> None:
-        """As ``check_origin``, where the caller has shown a key: any ``Host`` may be the gateway's name.
+        """As ``check_origin``, for a caller with a key: any ``Host`` may be the gateway's name.
 
         Browsers do not check CORS for WebSockets (RFC 6455, 10.2).
         """

@@ -14,7 +14,7 @@ from enginehouse.domain.requirements import Requirements
 
 
 class _PerMinute:
-    """A token bucket that holds the amount of one minute. ``limit`` 0 is no limit."""
+    """A token bucket that holds the amount of one minute. A ``limit`` of 0 means no limit."""
 
     def __init__(self, limit: int, clock: Callable[[], float]) -> None:
         self.limit = limit
@@ -115,7 +115,7 @@ class Keyring:
             self._holders[_digest(key.key.encode())] = holder
 
     def caller(self, headers: Headers) -> KeyHolder | None:
-        """The caller whose key is in ``Authorization: Bearer`` or ``x-api-key``; ``None`` where no keys are set.
+        """The caller whose key is in ``Authorization: Bearer`` or ``x-api-key``; ``None`` if no keys are set.
 
         Raises ``Unauthorized``.
         """

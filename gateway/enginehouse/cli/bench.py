@@ -121,7 +121,7 @@ def bench(
 def _contenders(
     engine: str | None, against: Sequence[str], variants: Mapping[str, Mapping[str, str]], cores: Cores
 ) -> Iterator[list[Contender]]:
-    """The gateway first, then its variants, the engine and the others. The clients run on their cores meanwhile."""
+    """The gateway first, then its variants, the engine and the others. Meanwhile the clients run on their own cores."""
     with ExitStack() as stack:
         url = engine or stack.enter_context(own_engine(cores))
         found = [stack.enter_context(own_gateway(OURS, url, {}, cores))]

@@ -51,7 +51,7 @@ def _requests(gateway: GatewayClient) -> Iterable[str]:
 
 
 def _completing(names: Callable[[GatewayClient], Iterable[str]]) -> Complete:
-    """Complete to those ``names`` of the gateway that the command's options name; to nothing if it does not answer."""
+    """Complete to the ``names`` of the gateway that the command's options name; to none if it does not answer."""
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
         given: dict[str, Any] = context.params

@@ -65,7 +65,7 @@ def _wait(gateway: GatewayClient, backend: str, answer: bytes, wait: float | Non
 
 
 def _say_nothing(_: str) -> None:
-    """Only the last answer is printed."""
+    """Print nothing: the command prints only the last answer."""
 
 
 @click.command()

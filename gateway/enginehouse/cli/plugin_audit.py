@@ -59,7 +59,7 @@ def _fault(error: PluginError) -> PluginFault:
 
 
 def _conformance_faults(registry: Registry, entry: Registered, slow: list[str]) -> Iterator[PluginError]:
-    """Make the type and run the check of its kind. A type that needs parameters is left to its plugin's own tests."""
+    """Make the type and run the check of its kind. A type that needs parameters is for its plugin's own tests."""
     if _needs_parameters(entry):
         return
     with warnings.catch_warnings(record=True) as caught:

@@ -24,8 +24,8 @@ class GroupWithPlugins(click.Group):
     """A group that adds the commands of installed plugins. Its own commands win over those of the same name.
 
     The list of all commands imports only the plugins whose source names the hook for commands. A command that the group
-    lacks imports all plugins. Which ones, and their parameters, is configured; the configuration is found without
-    ``--config``. A broken plugin is a warning.
+    lacks imports all plugins. The configuration, which it finds without ``--config``, decides which plugins and with
+    which parameters. A broken plugin is a warning.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -60,7 +60,7 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool) 
 
 
 def serve_loaded(read: Callable[[], LoadedConfig], watch: FolderWatch | None = None) -> None:
-    """Serve what ``read`` reads, now and at each reload, until a signal. ``watch`` notices when it has changed."""
+    """Serve the configuration of ``read``, called now and at each reload, until a signal. ``watch`` notices changes."""
     loaded = read()
     settings = loaded.config
     log = configure_logs(settings.telemetry, secrets=secret_values(settings))
@@ -88,7 +88,7 @@ def _run(server: _GatewayServer, settings: Config) -> None:
 
 
 def adjusted(config: Config, host: str | None, port: int | None, watch: bool) -> Config:
-    """``config`` with what the command line says."""
+    """``config`` with the options of the command line."""
     server = msgspec.structs.replace(config.server, watch=watch or config.server.watch)
     if host is not None:
         server = msgspec.structs.replace(server, host=host)
@@ -103,7 +103,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 class _GatewayServer(uvicorn.Server):
-    """uvicorn with the fast door. Prints where it listens."""
+    """uvicorn with the fast door. Prints its address."""
 
     def __init__(self, gateway: Gateway, *, embedded: bool) -> None:
         settings = gateway.config.server

@@ -1,4 +1,4 @@
-"""Waiting for a gateway that takes its time, such as for a load."""
+"""Waits for a slow answer of the gateway, such as for a load."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REPEAT_AFTER_S = 10.0
 def wait_for(ask: Callable[[], bytes], look: Callable[[], str]) -> bytes:
     """Return the answer of ``ask``, which waits for it.
 
-    Until then, what ``look`` says goes to standard error: when it has changed, and again after a while.
+    Until then, print the text of ``look`` to standard error: when it has changed, and again after a while.
     """
     answer: Future[bytes] = Future()
     Thread(target=_run, args=(ask, answer), daemon=True).start()  # Ctrl-C does not wait for the answer

@@ -10,7 +10,7 @@ OFF = "off"
 
 
 class HedgeAfter(NamedTuple):
-    """After how long a stream without a first byte is asked of a second replica.
+    """The time without a first byte after which a second replica gets the request too.
 
     ``percentile``: of recent times to the first byte, from 50 to 99; or 0, and then ``seconds``.
     """

@@ -1,4 +1,4 @@
-"""Masks what may be a secret in launch lines and in plugins' parameters, by its name."""
+"""Masks possible secrets in launch lines and in plugins' parameters, by their names."""
 
 from __future__ import annotations
 

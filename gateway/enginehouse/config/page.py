@@ -1,4 +1,4 @@
-"""A configuration as a page that people read: what differs from the defaults, an entry in each line."""
+"""A configuration as a page for people: the values that are not defaults, one entry in each line."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from enginehouse.config.schema import Config
 from enginehouse.config.shape import CONFIG, shape_of
 
 _ALWAYS = {("server", "host"), ("server", "port"), ("routing", "strategy"), ("routing", "weights")}
-"""Shown also if they are the defaults: where the gateway listens and how it decides."""
+"""Keys that are shown even with default values: the address, the strategy and the like."""
 
 
 def page(config: Config) -> str:
-    """``config`` as TOML without defaults. What may be a secret is masked."""
+    """``config`` as TOML without defaults. Possible secrets are masked."""
     written = effective_data(config)
     changed = _changed(CONFIG, written)
     sections = []
@@ -30,7 +30,7 @@ def page(config: Config) -> str:
 
 
 def _changed(type_: Type, written: Any) -> Any:
-    """What of ``written``, a value of ``type_`` as in the file, differs from the defaults."""
+    """The part of ``written``, a value of ``type_`` as in the file, that differs from the defaults."""
     for kind in shape_of(type_).kinds:
         if isinstance(kind, StructType) and isinstance(written, dict):
             fields = {field.encode_name: field for field in kind.fields}

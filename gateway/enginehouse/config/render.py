@@ -30,7 +30,7 @@ _UNIT_SCHEMAS: dict[str, dict[str, Any]] = {
 
 
 def effective(config: Config) -> str:
-    """``config`` as TOML that loads to the same configuration, except for what may be a secret: that is masked."""
+    """``config`` as TOML that loads to the same configuration, except for possible secrets, which are masked."""
     return tomli_w.dumps(effective_data(config))
 
 

@@ -1,4 +1,4 @@
-"""Telemetry: what the gateway records and reports about its work.
+"""Telemetry: the gateway's records and reports of its work.
 
 ::
 
@@ -8,13 +8,13 @@
     trace_context     reads the trace of a client, and writes the one for engines
     exporter_process  starts the exporter and sends it records
     exporter/         the exporter: makes spans and sends them to a collector
-    metric_list       all metrics, with their labels and what they mean
+    metric_list       all metrics, with their labels and meanings
     counters          counters and histograms of finished requests
     decisions         the last routes
     observers         notifies observers of events
     event_stream      events and snapshots for operators' browsers
     logs              the gateway's own log
-    log_context       which request the event loop works for
+    log_context       the request that the event loop works for
     redaction         masks secrets in lines
     access_log        one line for each request
     log_ring          the last lines of one log, the gateway's or an engine's

@@ -14,7 +14,7 @@ from enginehouse.telemetry.record import AttemptRecord, Ending, first_answered
 
 _LOGGER: Final = "enginehouse.access"
 _LONGEST_SHARED: Final = 256
-"""In characters. Clients choose paths and models, so parts of longer ones are not kept for other lines."""
+"""In characters. Clients choose paths and models, so longer parts are not kept for other lines."""
 
 _THOUSANDTHS: Final = [f"{number:03}" for number in range(1000)]
 
@@ -117,7 +117,7 @@ def _facts(access: Access) -> dict[str, str | int | float]:
 
 
 def dropped_line(at: float, count: int, json: bool) -> str:
-    """The line that says how many lines are missing."""
+    """The line with the number of missing lines."""
     text = f"{count} lines of the access log were dropped: they are read too slowly"
     if not json:
         return f"{_text_time(at)} WARNING {_LOGGER}: {text}\n"
@@ -126,7 +126,7 @@ def dropped_line(at: float, count: int, json: bool) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text on a line of text. Clients choose ids and models, so odd ones are written as Python would."""
+    """Text for a line of text. Clients choose ids and models, so unusual characters are escaped as in Python."""
     return text if text.isprintable() and " " not in text else ascii(text)
 
 

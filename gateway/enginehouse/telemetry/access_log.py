@@ -17,10 +17,10 @@ Write = Callable[[bytes], None]
 
 
 class AccessLog:
-    """Collects lines and has them written by another thread, so that a slow reader of them delays no request.
+    """Collects lines, which another thread writes, so that a slow reader of them delays no request.
 
     The event loop makes the lines: a thread that did would take the interpreter from it for milliseconds at once.
-    ``json``: each line is a JSON object. Of more than 20,000 lines that wait, further ones are only counted.
+    ``json``: each line is a JSON object. If 20,000 lines wait, further ones are only counted.
     """
 
     def __init__(self, *, json: bool, write: Write | None = None) -> None:
@@ -44,7 +44,7 @@ class AccessLog:
             self._start_writing()
 
     async def close(self) -> None:
-        """Write all that waits."""
+        """Write all waiting lines."""
         while self._waiting or self._writing is not None:
             if self._writing is None:
                 self._start_writing()

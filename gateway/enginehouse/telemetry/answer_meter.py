@@ -8,7 +8,7 @@ from enginehouse.telemetry.record import NO_TOKENS, Tokens
 from enginehouse.telemetry.usage import Usage, decoded_usage
 
 _TAIL: Final = 4096
-"""How much of the end of an answer is searched for ``usage``, in bytes."""
+"""The length of the end of an answer that is searched for ``usage``, in bytes."""
 _MOST_PIECES: Final = 16
 _KEY: Final = b'"usage"'
 _MOST_TRIES: Final = 4

@@ -13,7 +13,7 @@ from enginehouse.telemetry.record import AttemptRecord, Ending, SwapRecord, firs
 _LAST_SWAPS: Final = 64
 _MAX_SERIES: Final = 1000
 OTHER: Final = "other"
-"""The value of a label once its series are too many."""
+"""The value of a label when there are too many series."""
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """Upper bounds of the histograms' buckets, in seconds."""
@@ -47,7 +47,7 @@ class Histogram:
 class Series:
     """Counters and histograms of one model on one backend.
 
-    ``requests``: by status and reason. ``output_tokens``: by their source. ``metric_list`` says what each counts.
+    ``requests``: by status and reason. ``output_tokens``: by their source. ``metric_list`` describes each.
     """
 
     __slots__ = (
@@ -106,7 +106,7 @@ class Counters:
 
     ``refused`` counts requests that reached no engine, by error code. ``retries`` counts retried requests, by the
     backend that failed. ``stale`` counts requests sent anew because the backend had closed a kept connection.
-    ``max_series``: of how many models on backends there are series; all others are counted as ``other``.
+    ``max_series``: the most pairs of backend and model with series; all others are counted as ``other``.
     """
 
     def __init__(self, max_series: int = _MAX_SERIES) -> None:
@@ -126,7 +126,7 @@ class Counters:
         self.continuations: defaultdict[tuple[str, str, str], int] = defaultdict(int)
         """Streams that another engine continued, by its backend, the reason and the outcome."""
         self.gaps: defaultdict[str, Histogram] = defaultdict(Histogram)
-        """How long clients waited for the next event of such a stream, by the reason."""
+        """The times for which clients waited for the next event of such a stream, by the reason."""
         self.migrations: defaultdict[tuple[str, str], int] = defaultdict(int)
         """Migrations, by rule and order."""
         self.failed_migrations: defaultdict[tuple[str, str], int] = defaultdict(int)

@@ -50,7 +50,7 @@ def epoch_ns(
 
 
 class ExportCounters:
-    """What became of traced requests. ``dropped``: records, by why: ``full`` pipe, or lost when the exporter ``died``.
+    """The fates of traced requests. ``dropped``: records, by reason: ``full`` pipe, or lost when the exporter ``died``.
 
     ``failed``: spans that the collector did not take.
     """
@@ -65,8 +65,8 @@ class ExportCounters:
 class ExporterProcess:
     """Starts the exporter, and starts it again with growing pauses when it ends.
 
-    ``most_bytes``: how much may wait in the gateway's memory; what does not fit is dropped and counted. ``command``: of
-    the process.
+    ``most_bytes``: the most bytes that may wait in the gateway's memory; records above it are dropped and counted.
+    ``command``: of the process.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Which request the event loop works for, so that each line of the log can name it."""
+"""The request that the event loop works for, so that each line of the log can name it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class LoggedRequest(NamedTuple):
-    """A request as lines of the log name it. ``trace_id`` is empty if it is not traced."""
+    """The ids of a request in lines of the log. ``trace_id`` is empty if it is not traced."""
 
     request_id: str
     trace_id: str

@@ -25,7 +25,7 @@ async def follow(rings: Callable[[], Rings], most: int | None = None) -> AsyncGe
     """Yield the history, then new lines as they are written, without end. Lines that arrive together are one piece.
 
     ``rings`` is called again for each piece, because logs may be added and removed; an exception of it ends the pieces.
-    A reader that is too slow loses lines and reads how many.
+    A reader that is too slow loses lines and reads their number.
     """
     more = asyncio.Event()
     places = {ring: ring.written for ring in rings().values()}
@@ -48,7 +48,7 @@ async def follow(rings: Callable[[], Rings], most: int | None = None) -> AsyncGe
 
 
 def _places(known: Rings, before: Mapping[LogRing, int], more: asyncio.Event) -> dict[LogRing, int]:
-    """Where to read on in each log. A new log is read from its beginning."""
+    """The next line to read in each log. A new log is read from its beginning."""
     places = {ring: before.get(ring, ring.oldest) for ring in known.values()}
     for ring in before.keys() - places.keys():
         ring.unfollow(more)

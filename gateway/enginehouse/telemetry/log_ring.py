@@ -24,8 +24,8 @@ class LogLine(NamedTuple):
 class LogRing:
     """The last lines that an engine or the gateway printed: at most ``max_lines``, at most ``max_bytes``.
 
-    Writing never waits. Each reader keeps its own place; one that falls behind loses the oldest lines and reads how
-    many. Lines are numbered from 0 over the ring's whole life.
+    Writing never waits. Each reader keeps its own place; one that falls behind loses the oldest lines and reads their
+    number. Lines are numbered from 0 over the ring's whole life.
     """
 
     def __init__(self, max_lines: int = 2000, max_bytes: int = 256 * 1024) -> None:
@@ -73,7 +73,7 @@ class LogRing:
         return [line.text for line in self._from(max(self._written - count, since, self.oldest))]
 
     def read(self, place: int) -> Sequence[LogLine]:
-        """All lines from number ``place`` on. If some of them are lost, a first line says how many."""
+        """All lines from number ``place`` on. If some of them are lost, the first line has their number."""
         lost = self.oldest - place
         lines = self._from(max(place, self.oldest))
         if lost > 0:

@@ -1,4 +1,4 @@
-"""Watches the event loop: how late it turns, and which plugin blocks it."""
+"""Watches the event loop: its delay, and the plugin that blocks it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LoopMonitor:
             self._timer.cancel()
 
     def held(self) -> float:
-        """For how many seconds something has held the loop."""
+        """The seconds for which a call has held the loop."""
         return max(0.0, monotonic() - self.turned - _TURN_S)
 
     def _turn(self) -> None:

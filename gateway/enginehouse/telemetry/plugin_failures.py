@@ -64,7 +64,7 @@ def log_plugin_failure(plugin: PluginId, problem: str, error: BaseException | No
 
 @contextmanager
 def plugin_errors(plugin: PluginId) -> Iterator[None]:
-    """Raise ``PluginFailed`` from what the plugin raises. A ``RequestError`` is meant for the client and passes.
+    """Raise ``PluginFailed`` from an exception of the plugin. A ``RequestError`` is meant for the client and passes.
 
     ``SystemExit`` and ``KeyboardInterrupt`` count as failures: they would end the gateway. A context manager costs too
     much for code that runs on every request; such code spells this out.
@@ -78,7 +78,7 @@ def plugin_errors(plugin: PluginId) -> Iterator[None]:
 
 
 async def await_plugin(plugin: PluginId, method: Callable[..., Awaitable[T]], *arguments: object) -> T:
-    """Await an asynchronous method of the plugin. Raises ``PluginFailed`` from what it raises.
+    """Await an asynchronous method of the plugin. Raises ``PluginFailed`` from its exceptions.
 
     Errors of Enginehouse and the cancellation of the calling task pass. asyncio would end the event loop with
     ``SystemExit`` and ``KeyboardInterrupt``, and take a ``CancelledError`` of the plugin for a cancellation.

@@ -1,4 +1,4 @@
-"""Samples how long calls of plugins take. The event loop does nothing else meanwhile."""
+"""Samples the durations of plugins' calls. The event loop does nothing else during such a call."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SampledCall:
         return self.call is not self.method
 
     def sample(self, times: PluginTimes) -> None:
-        """Tell ``times`` how long the next call takes."""
+        """Report the duration of the next call to ``times``."""
         self._times = times
         self.call = self._timed
 

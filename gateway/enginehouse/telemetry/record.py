@@ -23,7 +23,7 @@ _Attempt = TypeVar("_Attempt", bound=_AnyAttempt)
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
-    """One try of a request at one replica. All times are in ``perf_counter`` seconds; 0 if it never came to that.
+    """One try of a request at one replica. All times are in ``perf_counter`` seconds; 0 for a step not reached.
 
     ``queued``: the backend has a queue, which granted the attempt at ``granted``. ``sent``: the engine may have the
     request. ``first_byte``: the first byte of the engine's body came. ``status``: of the engine's answer.
@@ -72,7 +72,7 @@ NO_TOKENS = Tokens()
 
 
 class Ending(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """How a request ended. ``status``: what the client got, or would have got. ``outcome``: the last attempt's, or the
+    """The end of a request. ``status``: that the client got, or would have got. ``outcome``: the last attempt's, or the
     code of the error that no attempt caused. ``message``: the error's. ``sent_bytes``: of the body, to the client.
     ``events``: of a stream.
     """

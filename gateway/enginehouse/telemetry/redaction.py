@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 MASK = "***"
 _SHORTEST = 6
-"""Shorter secrets would also mask ordinary words."""
+"""In characters. Shorter secrets would also mask ordinary words."""
 _SCHEME = r"(?:bearer|basic)"
 _VALUE = r"[^\s\"',;]+"
 _NAME = r"(?:proxy-)?authorization|x-api-key|api[-_]key"

@@ -20,7 +20,7 @@ _OWN_BITS: Final = 48
 _SAMPLED: Final = frozenset(b"13579bdf")
 """The last digit of the flags of a sampled trace."""
 SPANS_PER_ATTEMPT: Final = 8
-"""How many numbers the spans of one attempt may use."""
+"""The number of span numbers for each attempt."""
 MOST_CAPTURED = 256 * 1024
 """The most bytes of a prompt, and of an answer, that a trace may have."""
 
@@ -78,7 +78,7 @@ class Trace:
         self.captured: bytearray | None = None
 
     def lines(self) -> bytes:
-        """The header lines that tell an engine of the current attempt's span."""
+        """The header lines with the current attempt's span, for an engine."""
         state = b"tracestate: %s\r\n" % self.state if self.state else b""
         number = span_number(self.root, self.attempt, UPSTREAM)
         return b"traceparent: 00-%s-%016x-01\r\n%s" % (self.trace_id, number, state)
@@ -91,6 +91,6 @@ class Trace:
 
 
 TRACE_HEADERS: Final = frozenset({b"traceparent", b"tracestate"})
-"""The headers that tell of a span."""
+"""The headers that name a span."""
 ROUTE, SCHEDULE, SWAP, UPSTREAM, BETWEEN = range(5)
 """The places of the spans of one attempt."""

@@ -16,7 +16,7 @@ _STATE: Final = b"tracestate"
 
 
 class Tracer:
-    """Draws once per request whether it is traced; a client that sends ``traceparent`` has decided already.
+    """Samples requests at random; if a client sends ``traceparent``, its flag decides.
 
     A request that was slow or failed is traced all the same, from its end. ``add`` takes the record of a traced
     request.
@@ -39,7 +39,7 @@ class Tracer:
         return self._draw()
 
     def keeps(self, seconds: float, status: int) -> bool:
-        """Whether a request that was not sampled is traced because it took so long, or ended with ``status``."""
+        """Whether a request that was not sampled is traced because of its duration or its ``status``."""
         return seconds >= self._slow or status >= self._failed
 
     def begin_late(self, headers: Headers) -> Trace:

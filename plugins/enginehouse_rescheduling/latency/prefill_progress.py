@@ -1,4 +1,4 @@
-"""Predicts what an instance has computed since it reported, from the steps that it and others reported."""
+"""Predicts the tokens that an instance has computed since it reported, from the steps that it and others reported."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ _EVERYTHING = -1
 
 
 class FailoverPolicy(ReschedulingPolicy):
-    """Moves everything from each failed instance of a role, and from its failure domain, to one outside of it."""
+    """Moves all requests from each failed instance of a role, and from its failure domain, to one outside of it."""
 
     type: ClassVar[str]
     role: ClassVar[Role]

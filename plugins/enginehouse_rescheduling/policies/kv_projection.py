@@ -74,7 +74,7 @@ class KvProjection(ReschedulingPolicy):
         return max(0, int(self._config.ratio * status.num_total_gpu_tokens) - status.num_used_gpu_tokens)
 
     def _moving(self, instance: InstanceView) -> Sequence[RequestView]:
-        """The requests that must go so that the others fit in the worst pass; none below the ratio."""
+        """The requests that must move so that the others fit in the worst pass; none below the ratio."""
         running = {each.id: each for each in instance.requests if each.running}
         if _used_share(instance) < self._config.ratio or not running:
             return ()

@@ -32,7 +32,7 @@ _SPLIT = {Role.PREFILL, Role.DECODE}
 class Rank(NamedTuple):
     """The place of an instance for a request; the least comes first.
 
-    ``locality``: where prefix caches count, the load with what is not cached of the prompt; else 0.
+    ``locality``: if prefix caches count, the load with the uncached part of the prompt; else 0.
     """
 
     full: int
@@ -41,7 +41,7 @@ class Rank(NamedTuple):
 
 
 class StrategyByFigures(Strategy):
-    """Picks the candidate with the least load. Those that fail or report nothing come last, by pending requests.
+    """Picks the candidate with the least load. Candidates that fail or report nothing come last, by pending requests.
 
     Where instances with the roles prefill and decode serve a model, one of each serves a request: the first one reads
     the prompt, and the second one answers. Between two views, each request is added to the figures of its instances.
@@ -106,7 +106,7 @@ class StrategyByFigures(Strategy):
         return self._rank(instance, requirements)
 
     def _stages(self, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
-        """Those that may read the prompt, and those that may answer after another one has read it."""
+        """The candidates that may read the prompt, and those that may answer after another one has read it."""
         if not {self._role(each) for each in candidates} >= _SPLIT:
             return candidates, ()
         decoding = [each for each in candidates if self._role(each) is Role.DECODE]
@@ -116,7 +116,7 @@ class StrategyByFigures(Strategy):
         """Raise a ``RequestError`` if even the best candidate must not get the request, or its answer only."""
 
     def _figures(self, instance: InstanceView, requirements: Requirements) -> PromptFigures:
-        """What metrics read of the prompt."""
+        """The figures of the prompt, for metrics."""
         return PromptFigures(tokens=requirements.estimated_tokens)
 
     def _parts(

@@ -15,7 +15,7 @@ _KEY = "scheduling.matrix"
 
 
 class _Choice(NamedTuple):
-    """A set, the running replicas that it excludes, and the price of their eviction."""
+    """A set, the running replicas that it excludes, and the cost of their eviction."""
 
     set_name: str | None
     evict: list[str]
@@ -30,7 +30,7 @@ class Matrix(Swapper):
     """
 
     class Config(MatrixSettings, frozen=True):
-        """``vars``: short names of models. ``costs``: of evicting, 1 if left out. ``sets``: expressions, best first."""
+        """``vars``: short names of models. ``costs`` of evictions, 1 by default. ``sets``: expressions, best first."""
 
     def __init__(self, config: Config) -> None:
         if not config.sets:

@@ -51,8 +51,8 @@ def is_from_browser(headers: Headers) -> bool:
 class Admission:
     """Admits requests by their heads: the gateway is open, the key is known, there is room for the body.
 
-    Where no keys are set, no web page of another origin gets in. ``client_timeout``: how many seconds a client may
-    leave answers unread; 0 is no limit.
+    If no keys are set, it refuses web pages of other origins. ``client_timeout``: the seconds for which a client may
+    leave answers unread; 0 means no limit.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Admission:
         self.hot_paths = {path.encode(): path for path in INFERENCE_PATHS}
 
     def admit(self, headers: Headers) -> KeyHolder | None:
-        """Return the caller, or ``None`` where no keys are set.
+        """Return the caller, or ``None`` if no keys are set.
 
         Raises ``Unauthorized``, ``Forbidden``, ``BodyTooLarge``, ``Overloaded`` or ``ShuttingDown``.
         """
@@ -102,7 +102,7 @@ class Admission:
     def admit_direct(self, headers: Headers) -> KeyHolder | None:
         """Admit a request for an engine itself. Also raises ``Forbidden`` for a key with a token limit.
 
-        Where no keys are set, operators' rules apply: the request may be for a page that controls the engine.
+        If no keys are set, operators' rules apply, because the request may be for a page that controls the engine.
         """
         caller = self.admit(headers)
         if caller is None:

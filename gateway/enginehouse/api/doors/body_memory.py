@@ -1,4 +1,4 @@
-"""The memory that request bodies take, over all connections."""
+"""The memory that the request bodies of all connections take."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from enginehouse.domain.errors import Overloaded
 class BodyMemory:
     """Counts the bytes of request bodies from their arrival until the end of their request.
 
-    ``most``: how many may be held; 0 is no limit. Copies that the gateway makes are not counted: a body that is
-    changed for its engine takes up to twice as much.
+    ``most``: the most bytes that may be held; 0 means no limit. Copies that the gateway makes are not counted: a body
+    that is changed for its engine takes up to twice as much.
     """
 
     __slots__ = ("held", "most")
@@ -39,7 +39,7 @@ class BodyMemory:
 
 
 class BodyShare:
-    """What one body takes of the memory: ``size`` bytes so far."""
+    """The share of one body in the memory: ``size`` bytes so far."""
 
     __slots__ = ("_memory", "size")
 
@@ -53,6 +53,6 @@ class BodyShare:
         self.size += size
 
     def give_back(self) -> None:
-        """Count all bytes out: they are held no longer."""
+        """Count all bytes out, because they are no longer held."""
         self._memory.held -= self.size
         self.size = 0

@@ -14,7 +14,7 @@ from enginehouse.relay.upload import Upload
 from enginehouse.routing.body.form import FormReader, is_form
 
 _SMALL = 1 << 20
-"""A form of so many bytes is kept until it is answered, so that it can be sent again. A larger one is not."""
+"""In bytes. A form up to this size is kept until it is answered, so that it can be sent again."""
 
 
 class FormDoor:
@@ -43,8 +43,8 @@ class _SmallFormDoor(AsgiDoor):
 class _UploadDoor(AsgiDoor):
     """The door for one form, which passes on to the engine while it arrives, once its model has arrived.
 
-    Until then it is gathered: clients do well to send ``model`` before the file. While it waits for a place at the
-    engine it is gathered too, as long as there is memory: that its client left is seen only by reading.
+    Until then it is kept, so clients should send ``model`` before the file. It is also kept while it waits for a place
+    at the engine, as long as there is memory: only by reading can the gateway notice that the client has left.
     """
 
     def __init__(self, admission: Admission, length: int | None) -> None:

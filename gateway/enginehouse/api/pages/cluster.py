@@ -1,4 +1,4 @@
-"""``/api/cluster`` and ``/api/migrations``: what rescheduling sees and does."""
+"""``/api/cluster`` and ``/api/migrations``: the view and the moves of rescheduling."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from enginehouse.engines.managed_engines import ManagedEngines
 
 
 class _SwapQuestion(msgspec.Struct):
-    """The body of ``/api/explain/swap``. Without ``running``, the models that run now."""
+    """The body of ``/api/explain/swap``. ``running`` defaults to the models that run now."""
 
     target: str
     running: list[str] | None = None
@@ -60,7 +60,7 @@ class Lifecycle:
         return json_response({"running": self._engines.running()})
 
     async def explain_swap(self, request: Request) -> Response:
-        """Which replicas would stop so that a model can run, as in ``enginehouse explain swap``."""
+        """The replicas that would stop so that a model can run, as in ``enginehouse explain swap``."""
         try:
             question = msgspec.json.decode(await request.body(), type=_SwapQuestion)
         except msgspec.DecodeError as error:

@@ -92,7 +92,7 @@ class Operations:
         return json_response({"decisions": self._relay.context.decisions.last(most)})
 
     async def explain_route(self, request: Request) -> Response:
-        """How the request in the body would be routed now, as in ``enginehouse explain route``."""
+        """The route that the request in the body would get now, as in ``enginehouse explain route``."""
         path = request.query_params.get("path", "/v1/chat/completions")
         context = self._relay.context
         needs = context.router.requirements(read_request(path, request.headers.raw, await request.body()))

@@ -13,7 +13,7 @@ from enginehouse.domain.errors import ConfigError, ConfigErrors, EnginehouseErro
 
 
 class Reload:
-    """Serves ``reload``, whose argument says whether this is a dry run."""
+    """Serves ``reload``, whose argument is whether this is a dry run."""
 
     def __init__(self, reload: Callable[[bool], Awaitable[object]]) -> None:
         self._reload = reload
@@ -23,7 +23,7 @@ class Reload:
         return [Route("/api/reload", self.reload, methods=["POST"])]
 
     async def reload(self, request: Request) -> Response:
-        """Reload the configuration; with ``?dry_run=true``, only say what would change."""
+        """Reload the configuration; with ``?dry_run=true``, only return the changes."""
         asked = request.query_params.get("dry_run", "false")
         if asked not in ("true", "false"):
             raise InvalidRequest(f"dry_run is true or false, not '{asked}'", param="dry_run")

@@ -2,8 +2,8 @@
 
 ::
 
-    messages      what the gateway tells the exporter, and back
-    framing       how messages follow each other on a pipe
+    messages      the messages between the gateway and the exporter
+    framing       the frames of messages on a pipe
     export_loop   the exporter's loop: reads messages, exports, reports
     destinations  OpenTelemetry's exporters, as the configuration and OTEL_* variables say
     spans         the spans of one request

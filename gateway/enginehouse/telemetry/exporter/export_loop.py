@@ -22,8 +22,8 @@ _log = logging.getLogger(__name__)
 class ExportLoop:
     """Exports what arrives, one message at a time.
 
-    It reads no faster than the collector takes, so the pipe fills and the gateway drops what does not fit: that bounds
-    the memory of both.
+    It reads no faster than the collector accepts. Then the pipe fills, and the gateway drops records that do not fit.
+    This bounds the memory of both.
     """
 
     def __init__(self, settings: ExportSettings, report: Callable[[Report], None]) -> None:

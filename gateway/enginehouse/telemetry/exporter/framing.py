@@ -1,4 +1,4 @@
-"""How messages follow each other on a pipe: four bytes of length, then MessagePack."""
+"""The frames of messages on a pipe: four bytes of length, then MessagePack."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ Message = ExportSettings | RequestBatch | MetricBatch
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What the exporter did since its last report: ``records`` it dealt with, ``spans`` sent and ``failed`` ones."""
+    """The work of the exporter since its last report: handled ``records``, sent ``spans`` and ``failed`` ones."""
 
     records: int
     spans: int

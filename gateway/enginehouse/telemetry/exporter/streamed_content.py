@@ -24,7 +24,7 @@ def streamed_messages(body: bytes) -> list[Json]:
 
 
 class _Choice:
-    """What the events of one choice have told so far."""
+    """The content of one choice's events so far."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []

@@ -26,8 +26,8 @@ _VALUES = {"NUM_REQ": "num_reqs", "TOKEN": "num_tokens", "RATIO": "kv_cache_usag
 class Llumlet(Migrator):
     """Commands the llumlet of the source. The engines copy the KV cache, and the destination continues.
 
-    If the destination can be asked for the rest of a stream, the stream no longer depends on the source. Of other
-    engines, it still comes through the source.
+    If the destination offers the rest of a stream, the stream no longer depends on the source. Otherwise it still comes
+    through the source.
 
     Needs gRPC: ``pip install 'enginehouse[llumlet]'``.
     """

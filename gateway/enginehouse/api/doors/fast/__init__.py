@@ -20,5 +20,5 @@ __all__ = ["FastDoor", "WebSocketProtocol", "fast_door"]
 
 
 def fast_door(admission: Admission, *, cors: bool) -> partial[FastDoor]:
-    """What to give to uvicorn as its ``http``. With ``cors``, the application answers browsers."""
+    """Make the protocol class for uvicorn's ``http``. With ``cors``, the application answers browsers."""
     return partial(FastDoor, admission=admission, cors=cors, idle_sweep=IdleSweep())

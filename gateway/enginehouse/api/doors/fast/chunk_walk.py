@@ -14,7 +14,7 @@ class ChunkWalk:
         self._in_trailers = False
 
     def end(self, data: bytes, at: int) -> int:
-        """Where the body that continues at ``at`` ends in ``data``; the length of ``data`` if it does not end there."""
+        """The end in ``data`` of the body that continues at ``at``; the length of ``data`` if it does not end there."""
         shift, behind = at - len(self._line), len(data)
         data = self._line + data[at:]
         at, self._line = self._skip, b""

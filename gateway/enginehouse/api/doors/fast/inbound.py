@@ -39,10 +39,10 @@ def _ignore(inbound: Inbound) -> None:
 
 
 class ClientConnection:
-    """What the requests on one connection share.
+    """The state that the requests on one connection share.
 
-    ``arrived`` takes a request that is complete, or will be refused without its body. ``answered`` takes one that has
-    been answered.
+    ``arrived`` takes a request that is complete, or that will be refused without its body. ``answered`` takes one that
+    has been answered.
     """
 
     __slots__ = ("admission", "answered", "arrived", "flow", "transport")
@@ -67,7 +67,7 @@ class ClientConnection:
 
 
 class HotHead(NamedTuple):
-    """What a head for an inference endpoint means."""
+    """The meaning of a head for an inference endpoint."""
 
     path: str
     headers: RepeatedHeaders

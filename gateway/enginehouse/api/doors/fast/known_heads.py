@@ -16,7 +16,7 @@ class KnownHeads:
         self._known: KnownHead[HotHead] = KnownHead()
 
     def read(self, data: bytes) -> tuple[HotHead, bytes] | None:
-        """What the head of ``data`` means, and the body; ``None`` unless the head is known."""
+        """The meaning of the head of ``data``, and the body; ``None`` unless the head is known."""
         return self._known.read(data)
 
     def learn(self, data: bytes, inbound: Inbound) -> None:

@@ -1,4 +1,4 @@
-"""Limits how much of a request, and for how long, a connection waits for."""
+"""Limits the size of a request's head, and the time for which a connection waits for it."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class SlowReader:
-    """Watches how many bytes of answers a client has not taken yet."""
+    """Watches the number of bytes of answers that a client has not taken yet."""
 
     __slots__ = ("_since", "_unread")
 
@@ -13,7 +13,7 @@ class SlowReader:
         self._since = 0.0
 
     def has_stalled(self, unread: int, now: float, limit: float) -> bool:
-        """Whether the client has taken nothing for more than ``limit`` seconds; a limit of 0 is none."""
+        """Whether the client has taken no byte for more than ``limit`` seconds; 0 means no limit."""
         if not unread or unread != self._unread:
             self._unread, self._since = unread, now
             return False

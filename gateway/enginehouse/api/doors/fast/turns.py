@@ -17,7 +17,7 @@ _MOST_WAITING: Final = 16
 
 
 class Turns(HttpToolsProtocol):
-    """Has each request of a connection answered when its turn comes.
+    """Answers each request of a connection in its turn.
 
     ``cycle`` is the request received last, ``_current`` the hot request being answered. They differ when the client
     pipelines. ``_ready`` is a hot request that waits only for the client to read earlier answers. ``_asgi_cycle`` is a
@@ -115,7 +115,7 @@ class Turns(HttpToolsProtocol):
             inbound.client_disconnected()
 
     def eof_received(self) -> None:
-        """Take a client that sends no more for one that has left. It may still read what ends with the connection."""
+        """Treat a client that sends no more as gone. It may still read an answer that ends with the connection."""
         if self._current is not None and self._current.until_close:
             self._current.abort()
 

@@ -4,7 +4,7 @@
 
     page      GET /metrics, in Prometheus's text format
     families  Prometheus's families of the metrics in telemetry/metric_list.py
-    requests  what finished requests count
+    requests  the counters of finished requests
     fleet     backends, replicas and queues
     process   the event loop, plugins, the exporter of traces
     engines   GET /metrics/engines: the pages of all engines as one

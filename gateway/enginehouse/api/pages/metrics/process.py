@@ -1,4 +1,4 @@
-"""The event loop, plugins, the exporter of traces, and what runs."""
+"""The event loop, plugins, the exporter of traces, and the versions that run."""
 
 from __future__ import annotations
 

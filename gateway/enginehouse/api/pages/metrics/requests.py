@@ -1,4 +1,4 @@
-"""What finished requests count."""
+"""The counters of finished requests."""
 
 from __future__ import annotations
 
