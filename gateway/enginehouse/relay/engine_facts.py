@@ -9,7 +9,7 @@ from time import monotonic
 
 import msgspec
 
-from enginehouse.domain.errors import EnginehouseError
+from enginehouse.domain.errors import EnginehouseError, UpstreamError
 from enginehouse.interfaces.drivers import Driver, LaunchSpec
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
@@ -56,16 +56,25 @@ class EngineFacts:
 
         The first request to an engine starts the question, and does not wait for the answer.
         """
+        driver = self._drivers.get(upstream.name)
+        if driver is None:  # a reload has removed the backend while a request was on its way there
+            return 0
         said = self._of(upstream)
         if said.asking is None and monotonic() >= said.order_until:
-            said.asking = asyncio.ensure_future(self._ask_order(upstream, said))
+            said.asking = asyncio.ensure_future(self._ask_order(driver, upstream, said))
         return said.order
 
     async def bootstrap_port(self, upstream: Upstream) -> int | None:
-        """``Driver.bootstrap_port`` of the engine behind ``upstream``. Raises as that does."""
+        """``Driver.bootstrap_port`` of the engine behind ``upstream``. Raises as that does.
+
+        Raises ``UpstreamError`` if a reload has removed the backend.
+        """
+        driver = self._drivers.get(upstream.name)
+        if driver is None:
+            raise UpstreamError(f"The configuration no longer has backend '{upstream.name}'")
         said = self._of(upstream)
         if not said.has_port:
-            said.port = await self._drivers[upstream.name].bootstrap_port(Client(upstream, _TIMEOUT_S))
+            said.port = await driver.bootstrap_port(Client(upstream, _TIMEOUT_S))
             said.has_port = True
         return said.port
 
@@ -80,10 +89,10 @@ class EngineFacts:
             said = self._said[upstream.name] = _Said(upstream.pool)
         return said
 
-    async def _ask_order(self, upstream: Upstream, said: _Said) -> None:
+    async def _ask_order(self, driver: Driver, upstream: Upstream, said: _Said) -> None:
         name = upstream.name
         try:
-            said.order = await self._drivers[name].priority_order(Client(upstream, _TIMEOUT_S), self._specs.get(name))
+            said.order = await driver.priority_order(Client(upstream, _TIMEOUT_S), self._specs.get(name))
         except EnginehouseError as error:
             _log.debug("Backend %s does not say whether it knows priorities: %s", name, error or type(error).__name__)
             said.order = 0

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from enginehouse import ReschedulingSettings, Role
+from enginehouse.domain.errors import UpstreamError
 from enginehouse.domain.route import Route
 from enginehouse.interfaces.observers import Observer
+from enginehouse.relay.engine_facts import EngineFacts
 from tests.support.cluster_views import instance, view
 from tests.support.model_engine import Break, StartModelEngine
-from tests.support.scripted_engine import Cut
+from tests.support.scripted_engine import Cut, StartEngine
 from tests.support.seen_stream import read_stream
 from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
 from tests.support.streaming_model import stream
@@ -66,3 +69,11 @@ async def test_an_engine_reads_a_prompt_that_no_other_one_reads_for_it(
     assert (reply.status, reply.header("x-enginehouse-backend")) == (200, "b")
     assert reads.calls == []
     assert answers.asked() == BODY
+
+
+async def test_what_it_would_have_said_of_itself_is_not_asked(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine())
+    upstream, facts = gateway.relay.context.upstreams["a"], EngineFacts({}, {})
+    assert facts.priority_order(upstream) == 0
+    with pytest.raises(UpstreamError, match="no longer has backend 'a'"):
+        await facts.bootstrap_port(upstream)
