@@ -29,7 +29,10 @@ class IdleKeeper:
             self._last_used[replica] = now
 
     def due(self, states: Mapping[str, ReplicaState], in_flight: Mapping[str, int], now: float) -> Sequence[str]:
-        """The replicas to put to sleep or to stop. A busy or newly ready replica counts as used at ``now``."""
+        """The replicas to put to sleep or to stop. A busy or newly ready replica counts as used at ``now``.
+
+        Those that are due are forgotten, for an owner may load one again before the next call.
+        """
         for replica in self._ttls:
             if states.get(replica) is not ReplicaState.READY:
                 self._last_used.pop(replica, None)
@@ -37,4 +40,7 @@ class IdleKeeper:
                 self._last_used[replica] = now
             else:
                 self._last_used.setdefault(replica, now)
-        return [replica for replica, used in self._last_used.items() if now - used >= self._ttls[replica]]
+        due = [replica for replica, used in self._last_used.items() if now - used >= self._ttls[replica]]
+        for replica in due:
+            del self._last_used[replica]
+        return due

@@ -18,7 +18,7 @@ ALL_READY = {"short": READY, "long": READY, "forever": READY}
 
 def test_an_idle_replica_is_due_after_its_ttl_and_never_if_that_is_0(keeper: IdleKeeper) -> None:
     due = {now: list(keeper.due(ALL_READY, {}, now)) for now in (1000.0, 1009.9, 1010.0, 1100.0)}
-    assert due == {1000.0: [], 1009.9: [], 1010.0: ["short"], 1100.0: ["short", "long"]}
+    assert due == {1000.0: [], 1009.9: [], 1010.0: ["short"], 1100.0: ["long"]}
 
 
 def test_the_ttl_counts_from_the_end_of_the_last_request(keeper: IdleKeeper) -> None:
@@ -41,6 +41,13 @@ def test_a_replica_that_became_ready_without_any_request_has_its_whole_ttl(keepe
     keeper.due({"short": ReplicaState.STOPPED}, {}, 5)
     assert keeper.due({"short": READY}, {}, 50) == []
     assert keeper.due({"short": READY}, {}, 60) == ["short"]
+
+
+def test_a_replica_that_is_loaded_again_at_once_has_its_whole_ttl(keeper: IdleKeeper) -> None:
+    keeper.due(ALL_READY, {}, 0)
+    assert keeper.due(ALL_READY, {}, 10) == ["short"]
+    assert keeper.due(ALL_READY, {}, 11) == []
+    assert keeper.due(ALL_READY, {}, 21) == ["short"]
 
 
 def test_a_sleeping_replica_is_not_due(keeper: IdleKeeper) -> None:
