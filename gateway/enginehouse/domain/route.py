@@ -71,9 +71,9 @@ class ExplainedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     score: float | None = None
     parts: dict[str, float] = {}
     dropped_by: str | None = None
-    """The filter that dropped the candidate; ``None`` if it was kept."""
+    """The filter that dropped the candidate, or ``role`` if it serves nothing alone; ``None`` if it was kept."""
     why: str | None = None
-    """The filter's reason."""
+    """The reason."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,13 +13,23 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import ExplainedCandidate, Explanation, Reason, Verdict
 from enginehouse.routing.filter_chain import Drop, FilterChain
 from enginehouse.routing.models_to_try import ModelToTry
-from enginehouse.routing.refusals import refusal
+from enginehouse.routing.refusals import refusal, unpaired
 from enginehouse.routing.snapshot import RoutingSnapshot
 from enginehouse.routing.strategy_runner import StrategyRunner
 
 
+class HandOverRules(NamedTuple):
+    """Which engines hand prompts over or take them, and which serve a request alone."""
+
+    can_hand_over: Callable[[Candidate], bool]
+    serves_alone: Callable[[Candidate], bool]
+
+
+NO_HAND_OVER = HandOverRules(lambda _: False, lambda _: True)
+
+
 class _Steps:
-    """The steps of one decision up to its end or its error."""
+    """The steps of one decision up to its end or its error. ``passed_over``: those that find no other half."""
 
     def __init__(self) -> None:
         self.attempted: list[str] = []
@@ -26,6 +37,7 @@ class _Steps:
         self.reason: Reason | None = None
         self.first: Candidate | None = None
         self.decode: Candidate | None = None
+        self.passed_over: list[Candidate] = []
 
 
 def explain(
@@ -34,22 +46,41 @@ def explain(
     others: Sequence[ModelToTry],
     filter_chain: FilterChain,
     strategy_runner: StrategyRunner,
-    can_hand_over: Callable[[Candidate], bool],
+    hand_over_rules: HandOverRules,
 ) -> Explanation:
     """Decide as the router would, with reasons. The strategy's state does not change."""
     steps, error = _Steps(), None
     try:
         for model, reason in (ModelToTry(requirements.model, Reason.MATCH), *others):
             kept = _explain_model(steps, model, requirements, snapshot, filter_chain, strategy_runner)
-            if kept:
-                steps.first, steps.decode = strategy_runner.rehearse(requirements, kept, can_hand_over)
+            if _choose(steps, kept, requirements, strategy_runner, hand_over_rules):
                 steps.reason = reason
                 break
         else:
-            error = refusal(requirements, snapshot, (), others, filter_chain)
+            error = refusal(requirements, snapshot, [each.replica for each in steps.passed_over], others, filter_chain)
+            if steps.passed_over and not any(map(hand_over_rules.can_hand_over, steps.passed_over)):
+                error = unpaired(requirements)
     except RequestError as raised:
         error = raised
     return _explanation(requirements, steps, error)
+
+
+def _choose(
+    steps: _Steps,
+    kept: Sequence[Candidate],
+    requirements: Requirements,
+    strategy_runner: StrategyRunner,
+    hand_over_rules: HandOverRules,
+) -> bool:
+    """Let the strategy pick; whether one of ``kept`` can serve, alone or with another one."""
+    while kept:
+        first, decode = strategy_runner.rehearse(requirements, kept, hand_over_rules.can_hand_over)
+        if decode is not None or not strategy_runner.hands_over or hand_over_rules.serves_alone(first):
+            steps.first, steps.decode = first, decode
+            return True
+        steps.passed_over.append(first)
+        kept = [each for each in kept if each is not first]
+    return False
 
 
 def _explain_model(
@@ -74,17 +105,23 @@ def _explain_model(
 
 def _explanation(requirements: Requirements, steps: _Steps, error: RequestError | None) -> Explanation:
     chosen = steps.decode or steps.first
+    alone = {each.replica for each in steps.passed_over}
     return Explanation(
         requested=requirements.model,
         resolved=chosen.model if chosen else None,
         reason=steps.reason.value if steps.reason else None,
         attempted=steps.attempted,
         requirements=msgspec.to_builtins(requirements, enc_hook=repr),
-        candidates=steps.candidates,
+        candidates=[_passed_over(each) if each.replica in alone else each for each in steps.candidates],
         chosen=chosen.replica if chosen else None,
         prefill=steps.first.replica if steps.first and steps.decode else msgspec.UNSET,
         error=error.envelope()["error"] if error else None,
     )
+
+
+def _passed_over(candidate: ExplainedCandidate) -> ExplainedCandidate:
+    why = "its server serves no request alone, and no other one pairs up with it"
+    return msgspec.structs.replace(candidate, dropped_by="role", why=why)
 
 
 def explain_unread(error: RequestError) -> Explanation:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from enginehouse.domain.errors import (
     CapabilityMismatch,
     FallbackExhausted,
+    InvalidRequest,
     ModelNotFound,
     NoHealthyBackend,
     RequestError,
@@ -37,6 +38,14 @@ def refusal(
         if not isinstance(error, ModelNotFound):
             return error
     return ModelNotFound(others[0].model, alias_of=requested) if others else errors[requested]
+
+
+def unpaired(requirements: Requirements) -> RequestError:
+    """The error of a request to an endpoint for which engines of a model cannot pair up, and serve nothing alone."""
+    return InvalidRequest(
+        f"Model '{requirements.model}' has only servers with the roles prefill and decode, which cannot pair up for "
+        f"{requirements.path}: use /v1/chat/completions or /v1/completions"
+    )
 
 
 def _spent(requested: str, errors: Mapping[str, RequestError]) -> RequestError:

@@ -17,7 +17,7 @@ from enginehouse.domain.route import Explanation, Reason, Route, RouteDetails
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.strategies import Strategy
-from enginehouse.routing.explain import explain
+from enginehouse.routing.explain import NO_HAND_OVER, HandOverRules, explain
 from enginehouse.routing.filter_chain import FilterChain
 from enginehouse.routing.guarded_scorer import GuardedScorer
 from enginehouse.routing.guards import GuardedExtractor
@@ -142,14 +142,14 @@ class Router:
         self,
         requirements: Requirements,
         snapshot: RoutingSnapshot,
-        can_hand_over: Callable[[Candidate], bool] = lambda candidate: False,
+        hand_over_rules: HandOverRules = NO_HAND_OVER,
     ) -> Explanation:
         """Explain the decisions that ``route`` and ``hand_over`` would make now, without changing anything.
 
-        An error is part of the explanation. ``can_hand_over``: whether the engine of a candidate can.
+        An error is part of the explanation. ``hand_over_rules``: those of its endpoint.
         """
         others = self._others.get(requirements.model, ())
-        return explain(requirements, snapshot, others, self._filter_chain, self._strategy_runner, can_hand_over)
+        return explain(requirements, snapshot, others, self._filter_chain, self._strategy_runner, hand_over_rules)
 
     def _detailed(
         self, requirements: Requirements, snapshot: RoutingSnapshot, exclude: Collection[str], fallbacks: bool

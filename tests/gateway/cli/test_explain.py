@@ -265,3 +265,21 @@ def test_a_view_gives_the_strategy_its_figures(explain: Explain, route: Route, t
     assert [each["parts"] for each in without["candidates"]] == [{}, {}]
     embeddings = explain(*view, "--path", "/v1/embeddings", config=TWO_STAGES, request={"model": "m", "input": "x"})
     assert (embeddings["chosen"], "prefill" in embeddings) == ("m@reads", False)
+
+
+@pytest.mark.parametrize(
+    ("path", "code"), [("/v1/chat/completions", "no_healthy_backend"), ("/v1/responses", "invalid_request")]
+)
+def test_servers_that_serve_nothing_alone_are_passed_over(explain: Explain, path: str, code: str) -> None:
+    """One is down, or the endpoint has no pairs: as ``serve`` answers it."""
+    config = TWO_STAGES.replace('"sim"', '"sglang"')
+    down = {"backends": {"answers": {"healthy": path == "/v1/responses"}}}
+    explanation = explain("--path", path, config=config, request={**HELLO, "model": "m"}, state=down)
+    assert (explanation["chosen"], explanation["error"]["code"]) == (None, code)
+    assert explanation["candidates"][0]["dropped_by"] == "role"
+
+
+def test_either_server_counts_tokens(explain: Explain) -> None:
+    config = TWO_STAGES.replace('"sim"', '"sglang"')
+    counted = explain("--path", "/tokenize", config=config, request={"model": "m", "prompt": "x"})
+    assert counted["chosen"] == "m@reads"

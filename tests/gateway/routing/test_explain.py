@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from enginehouse import Candidate, Capabilities, Health, RateLimited, Requirements, Strategy, Verdict
+from enginehouse.routing.explain import HandOverRules
 from enginehouse.testing import candidate, requirements
 from tests.support.routing import make_router, make_snapshot
 
@@ -137,7 +138,9 @@ class Twice(Strategy):
 def test_the_replica_that_reads_the_prompt_is_shown(able: str, chosen: str, prefill: str | None) -> None:
     snap = make_snapshot(*(candidate(name, "m") for name in "abc"))
     made = make_router(("twice", Twice()))
-    explanation = made.explain(requirements("m"), snap, lambda each: each.backend in able)
+    explanation = made.explain(
+        requirements("m"), snap, HandOverRules(lambda each: each.backend in able, lambda _: True)
+    )
     assert (explanation.chosen, msgspec.to_builtins(explanation).get("prefill")) == (chosen, prefill)
 
 

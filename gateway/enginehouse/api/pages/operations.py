@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import msgspec
 from starlette.requests import Request
@@ -14,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 from enginehouse.api.errors import json_response
 from enginehouse.api.pages.live_view import LiveView, replica
 from enginehouse.domain.errors import InvalidRequest, NotFound
-from enginehouse.relay.hand_over.rules import can_hand_over
+from enginehouse.relay.hand_over.rules import hand_over_rules
 from enginehouse.relay.relay import Relay
 from enginehouse.routing.body.read import read_request
 from enginehouse.telemetry.decisions import MOST
@@ -96,5 +95,5 @@ class Operations:
         path = request.query_params.get("path", "/v1/chat/completions")
         context = self._relay.context
         needs = context.router.requirements(read_request(path, request.headers.raw, await request.body()))
-        hands_over = partial(can_hand_over, context.continuation.drivers, path)
-        return json_response(context.router.explain(needs, context.fleet.snapshot, hands_over))
+        rules = hand_over_rules(context.continuation.drivers, path)
+        return json_response(context.router.explain(needs, context.fleet.snapshot, rules))

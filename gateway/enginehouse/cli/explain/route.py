@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
 
 import click
@@ -27,7 +26,7 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.route import ExplainedCandidate, Explanation
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.relay.hand_over.rules import can_hand_over
+from enginehouse.relay.hand_over.rules import hand_over_rules
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.explain import explain_unread
 
@@ -85,7 +84,7 @@ def _explain(config: Config, state: State, view: ClusterView | None, path: str, 
     except RequestError as error:
         return explain_unread(error)
     drivers = continuation_rules(config, build_drivers(config, registry, {})).drivers
-    return router.explain(needs, fleet.snapshot, partial(can_hand_over, drivers, path))
+    return router.explain(needs, fleet.snapshot, hand_over_rules(drivers, path))
 
 
 def _table(candidates: list[ExplainedCandidate]) -> Table:

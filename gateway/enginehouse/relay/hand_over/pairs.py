@@ -23,12 +23,13 @@ from enginehouse.relay.continuation.asking import one_token
 from enginehouse.relay.continuation.restrictions import PATHS
 from enginehouse.relay.hand_over.prompt_request import PromptRequest
 from enginehouse.relay.hand_over.prompt_slot import PromptSlot
-from enginehouse.relay.hand_over.rules import can_hand_over, can_pair, never_alone
+from enginehouse.relay.hand_over.rules import can_hand_over, can_pair, hand_over_rules
 from enginehouse.relay.job import Job
 from enginehouse.relay.stream_check import StreamCheck
 from enginehouse.relay.stream_form import stream_form
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.routing.refusals import unpaired
 
 _LONGEST_S = 3600.0
 """The time limit of an engine that has none."""
@@ -36,8 +37,6 @@ _WRONG = (400, 413, 422)
 """The answers to a request that another engine would refuse too."""
 _SHOWN = 300
 """How many bytes of an engine's refusal are shown."""
-_TOKENIZER_ONLY = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
-"""The endpoints that no engine reads a prompt for."""
 
 
 def pair_route(job: Job, find: Callable[[tuple[str, ...]], Route], failed: tuple[str, ...]) -> Route:
@@ -46,20 +45,18 @@ def pair_route(job: Job, find: Callable[[tuple[str, ...]], Route], failed: tuple
     Passes over engines that serve no request alone, and find no other one. Raises ``InvalidRequest`` if all are such,
     and no request to its endpoint is handed over.
     """
-    if job.path in _TOKENIZER_ONLY:
-        return find(failed)
-    drivers, allowed = job.context.continuation.drivers, failed
+    rules, allowed = hand_over_rules(job.context.continuation.drivers, job.path), failed
     while True:
         try:
             route = _with_decode(job, find(failed), failed)
         except (NoHealthyBackend, FallbackExhausted):
             if failed is allowed or job.path in PATHS:
                 raise
-            raise _refused(job) from None
-        chosen = route.chosen
-        if route.prefill is not None or not never_alone(drivers[chosen.backend], chosen):
+            assert job.requirements is not None
+            raise unpaired(job.requirements) from None
+        if route.prefill is not None or rules.serves_alone(route.chosen):
             return route
-        failed = (*failed, chosen.replica)
+        failed = (*failed, route.chosen.replica)
 
 
 def _with_decode(job: Job, route: Route, failed: tuple[str, ...]) -> Route:
@@ -72,15 +69,6 @@ def _with_decode(job: Job, route: Route, failed: tuple[str, ...]) -> Route:
     if both.prefill is None or not can_hand_over(drivers, path, both.chosen):
         return route
     return both if can_pair(drivers, both.prefill, both.chosen) else route
-
-
-def _refused(job: Job) -> InvalidRequest:
-    assert job.requirements is not None
-    paths = " or ".join(sorted(PATHS))
-    return InvalidRequest(
-        f"Model '{job.requirements.model}' has only engines with the roles prefill and decode, whose servers cannot "
-        f"pair up for {job.path}: use {paths}"
-    )
 
 
 async def prepare_pair(job: Job, route: Route, path: str, body: bytes) -> tuple[bytes, PromptRequest | None]:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from enginehouse.domain.replica import Candidate, Role
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.relay.continuation.restrictions import PATHS
+from enginehouse.routing.explain import HandOverRules
+
+_TOKENIZER_ONLY = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
+"""The endpoints for which no engine reads a prompt."""
 
 
 def can_hand_over(drivers: Mapping[str, Driver], path: str, candidate: Candidate) -> bool:
@@ -24,6 +29,15 @@ def can_pair(drivers: Mapping[str, Driver], prefill: Candidate, decode: Candidat
     if bootstraps is not drivers[decode.backend].bootstraps:
         return False
     return not bootstraps or (prefill.role is Role.PREFILL and decode.role is Role.DECODE)
+
+
+def hand_over_rules(drivers: Mapping[str, Driver], path: str) -> HandOverRules:
+    """The rules for requests to ``path``."""
+
+    def serves_alone(candidate: Candidate) -> bool:
+        return path in _TOKENIZER_ONLY or not never_alone(drivers[candidate.backend], candidate)
+
+    return HandOverRules(partial(can_hand_over, drivers, path), serves_alone)
 
 
 def never_alone(driver: Driver, candidate: Candidate) -> bool:
