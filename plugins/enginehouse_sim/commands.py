@@ -27,11 +27,11 @@ sim.add_command(serve)
 
 
 _trace = click.argument("trace", type=click.Path(path_type=Path))
-_limit = click.option("--limit", type=POSITIVE, help="Only so many requests of the trace.")
+_limit = click.option("--limit", type=POSITIVE, help="Read only this number of requests of the trace.")
 _format = click.option(
     "--format",
     type=click.Choice(["azure", "bailian", "mooncake", "plain"]),
-    help="Format of the trace; by default its fields tell.",
+    help="Format of the trace; by default, its fields decide.",
 )
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -46,9 +46,9 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--slo", help="Objectives: ttft=2s,tpot=50ms,latency=1m.")
 @click.option("--config", type=click.Path(path_type=Path), help="Replay through the gateway of this file.")
 @click.option("--set", "changes", multiple=True, metavar="KEY=A,B", help="Compare values of a key of the file.")
-@click.option("--instances", type=POSITIVE, help="So many engines for each model.")
+@click.option("--instances", type=POSITIVE, help="Number of engines for each model.")
 @duration_option("--load-time", default="5s", help="Time in which an engine loads a model.")
-@click.option("--model", default="", help="Model of requests whose trace names none; default: the first one served.")
+@click.option("--model", default="", help="Model of requests without one in the trace; by default the first.")
 def replay(
     trace: Path,
     core: CoreSettings,
@@ -65,8 +65,9 @@ def replay(
 ) -> None:
     """Run the requests of TRACE on a virtual clock, and report latencies and throughput.
 
-    Without --config, --set and --instances they go to one engine. With them they go through the routing, the queues and
-    the swaps of a gateway; each combination of the values of --set is replayed, and all are reported side by side.
+    Without --config, --set and --instances, the requests go to one engine. With one of these, they go through the
+    routing, the queues and the swaps of a gateway; each combination of the values of --set is replayed, and all are
+    reported side by side.
 
     TRACE is a CSV or JSON lines file with arrival (seconds), input_length, output_length and optionally prefix_ids and
     model, or a trace of Azure, Bailian or Mooncake as published.
@@ -96,7 +97,7 @@ def replay(
 @_format
 @_json
 def steps(trace: Path, core: CoreSettings, limit: int | None, format: str | None, as_json: bool) -> None:
-    """Print what the scheduler plans for each step of TRACE; with --json the whole plan, one object in each line."""
+    """Print the scheduler's plan for each step of TRACE; with --json the whole plan, one object in each line."""
     from enginehouse_sim.simulator.replay.command import run_steps
     from enginehouse_sim.simulator.replay.variants import TraceFile
 
@@ -136,15 +137,17 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 @click.option("--requests", type=POSITIVE, default=1000, help="Number of requests.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), default=8.0, help="Mean arrivals in a second.")
 @click.option("--lengths", default="azure-conversation", help="Tokens in and out: a shape, or IN:OUT.")
-@click.option("--prefix-sharing", type=click.FloatRange(0, 1), default=0.0, help="Share of prompts that is common.")
+@click.option(
+    "--prefix-sharing", type=click.FloatRange(0, 1), default=0.0, help="Share of each prompt that others have too."
+)
 @click.option("--models", default="", metavar="A,B", help="Models, each equally likely.")
 @click.option("--seed", type=int, default=0, help="Equal seeds make equal traces.")
 def trace(requests: int, rate: float, lengths: str, prefix_sharing: float, models: str, seed: int) -> None:
     """Print a made-up trace, as JSON lines.
 
-    Arrivals are independent of each other. Lengths have the shape azure-conversation, azure-code, mooncake-conversation
-    or mooncake-toolagent, or IN:OUT, each 512, 200-800 (any equally likely), 1020~1155 (log-normal with this median and
-    mean) or ~8596 (exponential with this mean).
+    Arrivals are independent of each other. --lengths is a shape (azure-conversation, azure-code, mooncake-conversation
+    or mooncake-toolagent) or IN:OUT. IN and OUT are each a number such as 512, a range such as 200-800 (any equally
+    likely), 1020~1155 (log-normal with this median and mean) or ~8596 (exponential with this mean).
     """
     from enginehouse_sim.simulator.replay.traces.workload import Workload, write
 
@@ -156,8 +159,18 @@ def trace(requests: int, rate: float, lengths: str, prefix_sharing: float, model
 @sim.command(context_settings={"show_default": True})
 @click.option("--gpu", default="h100", help="h100, h200, a100, l40s, l4 or a10g.")
 @click.option("--model", default="llama-3-8b", help="llama-3-8b, or the config.json of a dense model.")
-@click.option("--flops-share", type=click.FloatRange(0, 1, min_open=True), default=0.5, help="Operations reached.")
-@click.option("--bandwidth-share", type=click.FloatRange(0, 1, min_open=True), default=0.8, help="Bandwidth reached.")
+@click.option(
+    "--flops-share",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.5,
+    help="Share of the GPU's operations that is reached.",
+)
+@click.option(
+    "--bandwidth-share",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.8,
+    help="Share of the GPU's bandwidth that is reached.",
+)
 def roofline(gpu: str, model: str, flops_share: float, bandwidth_share: float) -> None:
     """Print a speed profile, computed from the data sheet of a GPU: save it as a .toml file, and use it as --profile.
 

@@ -33,7 +33,7 @@ def _kv_events(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 
 @click.command(context_settings={"show_default": True})
 @click.option("--host", default="127.0.0.1", help="Address to listen on.")
-@click.option("--port", type=_PORT, default=8000, help="Port to listen on; 0 picks a free one, which is printed.")
+@click.option("--port", type=_PORT, default=8000, help="Port to listen on; 0 picks a free one and prints it.")
 @click.option("--control-port", type=_PORT, help="A second port, which answers while a 'refuse' fault is set.")
 @click.option("--model", "models", multiple=True, default=("sim",), help="Name to serve; may be given several times.")
 @click.option("--lora-modules", "loras", multiple=True, callback=_names, help="Adapter to serve as NAME or NAME=PATH.")
@@ -49,7 +49,9 @@ def _kv_events(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 @click.option("--role", type=click.Choice(_ROLES), default="neutral", help="Role in a cluster.")
 @click.option("--llumlet-port", type=_PORT, help="Port for migration commands over gRPC; 0 picks one.")
 @click.option("--kv-bandwidth", type=click.FloatRange(min=1), default=64e9, help="Bytes per second between engines.")
-@click.option("--store", type=click.Path(path_type=Path), help="File of the store, which other engines here may share.")
+@click.option(
+    "--store", type=click.Path(path_type=Path), help="File of the store; other engines on this machine may share it."
+)
 @click.option("--kv-events-config", "kv_events", callback=_kv_events, metavar="JSON", help="Publish KV events.")
 @click.option("--side-channel-port", type=_PORT, help="Port to hand prompts over to decoding engines; 0 picks one.")
 def serve(**flags: Any) -> None:
