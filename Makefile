@@ -22,13 +22,13 @@ slow: $(STAMP)  ## run the tests that take minutes
 
 chaos: SEEDS ?= 10000
 chaos: FIRST ?= 0
-chaos: $(STAMP)  ## run the gateway among simulated faults: make chaos SEEDS=100000
+chaos: $(STAMP)  ## run the gateway with simulated faults: make chaos SEEDS=100000
 	nice $(BIN)/python -m tests.chaos --first=$(FIRST) --seeds=$(SEEDS) --jobs=$$(nproc)
 
 compiled: $(STAMP)  ## compile the hot path in place; changes of the compiled modules then need another make compiled
 	$(BIN)/python tools/compiled.py
 
-pure: $(STAMP)  ## remove what make compiled made
+pure: $(STAMP)  ## remove the output of make compiled
 	$(BIN)/python tools/compiled.py --remove
 
 lint: $(STAMP)  ## check style, types and import contracts
@@ -37,7 +37,7 @@ lint: $(STAMP)  ## check style, types and import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-fix: $(STAMP)  ## repair what ruff can repair
+fix: $(STAMP)  ## apply ruff's automatic fixes
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
@@ -46,14 +46,14 @@ bench: $(STAMP)  ## measure routing, the relay and the simulated engine
 	$(BIN)/python benchmarks/relay.py
 	$(BIN)/python benchmarks/replay.py
 
-soak: $(STAMP)  ## see whether the memory of a gateway grows: 200,000 requests, 10,000 streams, 2,000 reloads
+soak: $(STAMP)  ## watch the memory of a gateway under load: 200,000 requests, 10,000 streams, 2,000 reloads
 	$(BIN)/python benchmarks/soak.py
 
 docs: $(STAMP)  ## write the generated pages of docs/
 	$(BIN)/python docs/generate.py
 
 engines: ENGINES ?= llama-server
-engines: $(STAMP)  ## bring real engines into the user's cache, once: make engines ENGINES="llama-server vllm"
+engines: $(STAMP)  ## install real engines into the user's cache, once: make engines ENGINES="llama-server vllm"
 	$(BIN)/python -m pip install --quiet --editable '.[engines]'
 	$(BIN)/python -m tools.engines $(ENGINES)
 

@@ -1,1 +1,1 @@
-"""What the rooms of the engine exchange: requests, limits, and what goes in and out of a step."""
+"""The types that the folders of the engine exchange: requests, limits, and the input and output of a step."""

@@ -91,12 +91,12 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rules(self) -> SchedulingRules:
-        """What differs between versions of vLLM."""
+        """The rules of the configured version of vLLM."""
         return RULES[self.vllm_compat]
 
     @property
     def draft_rules(self) -> DraftRules:
-        """What the drafts cost; nothing without any."""
+        """The cost of drafts; none without drafts."""
         return DRAFT_RULES[self.draft_method] if self.num_spec_tokens else DraftRules()
 
     @property

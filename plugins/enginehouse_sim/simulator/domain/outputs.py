@@ -1,4 +1,4 @@
-"""What goes in and out of one step: the plan, the model's result, and the outputs for clients."""
+"""The input and output of one step: the plan, the model's result, and the outputs for clients."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class NewRequestData(msgspec.Struct, frozen=True):
 
 
 class CachedRequestData(msgspec.Struct, frozen=True, gc=False):
-    """What changed for a request that the model runner knows.
+    """The changes of a request that the model runner knows.
 
     ``new_block_ids`` extend its block table. After a preemption they replace it, and ``token_ids`` are all tokens of
     the request, because the runner has dropped them. ``num_computed_tokens`` is the count before this step.

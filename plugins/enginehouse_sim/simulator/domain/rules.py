@@ -1,4 +1,4 @@
-"""What differs from one version of vLLM to the next, in one place."""
+"""The differences between versions of vLLM, in one place."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class DraftMethod(str, Enum):
 
 
 class DraftRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a draft method costs a request in every step, as in vLLM.
+    """The cost of a draft method for a request in every step, as in vLLM.
 
     ``lookahead``: whether the drafter needs room for keys and values of its drafts. ``slots``: more places of the token
     budget for each request. ``drops_last_block``: a prefix match loses its last block, which the drafter computes again

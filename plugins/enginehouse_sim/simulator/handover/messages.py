@@ -24,7 +24,7 @@ class Gone(msgspec.Struct, frozen=True, tag=True):
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """The decoding engine has what it needs."""
+    """The decoding engine has loaded the blocks."""
 
 
 Message = Fetch | Offer | Gone | Done

@@ -17,7 +17,7 @@ FETCH_TIMEOUT = 480.0
 
 
 class KvAddress(NamedTuple):
-    """How other engines reach the blocks that this one keeps: its name, and where its side channel listens."""
+    """The address at which other engines reach the blocks that this one keeps: its name and its side channel."""
 
     engine_id: str
     registry: RemoteBlockRegistry

@@ -22,7 +22,7 @@ class BlockStore(ABC):
 
     @abstractmethod
     def count_leading(self, hashes: Sequence[int]) -> int:
-        """How many of the blocks are stored, up to the first one that is missing."""
+        """The number of leading blocks that are stored, up to the first missing one."""
 
     @abstractmethod
     def put(self, hashes: Sequence[int]) -> None:

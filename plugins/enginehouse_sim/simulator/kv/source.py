@@ -23,7 +23,7 @@ class KvSource(ABC):
 
     @abstractmethod
     def seconds(self, num_tokens: int) -> float:
-        """How long loading ``num_tokens`` takes."""
+        """The seconds that loading ``num_tokens`` takes."""
 
     def claim(self, request: RequestState, num_tokens: int) -> None:
         """The request has blocks: load ``num_tokens`` from here; 0 means that it does not need this source."""

@@ -1,4 +1,4 @@
-"""When a new projection is worth its cost."""
+"""Decides when a new projection is worth its cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When requests are offloaded, and which."""
+"""The rules by which requests are offloaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replay is to the engines that it plays."""
+"""The interface of a replay to the engines that it simulates."""
 
 from __future__ import annotations
 

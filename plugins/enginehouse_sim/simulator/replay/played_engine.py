@@ -141,7 +141,7 @@ class PlayedEngine:
         )
 
     def subject(self, request_id: str) -> Any:
-        """What a live request is to its owner; ``None`` for one that only reads ahead."""
+        """The owner's object for a live request; ``None`` for one that only reads ahead."""
         request = self._live[request_id]
         return None if isinstance(request, ReadAheadRecord) else request.subject
 
@@ -232,7 +232,7 @@ class PlayedEngine:
         self._core.add_request(wanted)
 
     def _interrupt(self) -> None:
-        """What was foreseen does not come: only the step in flight ends as planned."""
+        """Drop the foreseen steps: only the step in flight ends as planned."""
         self.catch_up()
         if self._foreseen:
             self.due, self._foreseen = self._foreseen[0], ()

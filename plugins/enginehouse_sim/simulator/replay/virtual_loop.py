@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 
 class World(Protocol):
-    """What happens outside of the loop's own timers."""
+    """The events outside of the loop's own timers."""
 
     def next_at(self) -> float:
         """The time of its next event; infinite if there is none."""

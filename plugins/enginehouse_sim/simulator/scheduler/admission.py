@@ -18,7 +18,7 @@ from enginehouse_sim.simulator.scheduler.step_plan import StepPlan
 
 
 class AdmissionResult(Enum):
-    """What happened to the request at the head of the waiting queue."""
+    """The result for the request at the head of the waiting queue."""
 
     SCHEDULED = "scheduled"
     SKIPPED = "skipped: the next request may try"
@@ -149,7 +149,7 @@ def _allocate_once(
 
 
 def _reserved_blocks(state: SchedulerState) -> int:
-    """The blocks that must stay free when a load begins: what others need for their prompts, and drafts of this one.
+    """The blocks that must stay free when a load begins: for the prompts of others, and for drafts of this request.
 
     A loading request cannot be preempted. Without this, two of them could each wait for blocks that the other holds.
     """

@@ -1,4 +1,4 @@
-"""Which multimodal inputs a step encodes, and how many tokens it can compute without the others."""
+"""The multimodal inputs that a step encodes, and the tokens that it can compute without the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that the scheduler remembers from step to step."""
+"""The state that the scheduler keeps from step to step."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _num_missing_blocks(state: SchedulerState, count: int) -> int:
 
 
 def _changes(state: SchedulerState, index: int, count: int) -> Iterator[tuple[int, bool, int]]:
-    """What happens to the blocks of a request: the step, whether its plan follows the end of it, and the request.
+    """The changes of a request's blocks: the step, whether its plan follows the end of it, and the request.
 
     A plan needs another block after each full one. A block can be found when its tokens are known: at the end of a
     step if its tokens were planned ahead, else with the plan.

@@ -1,4 +1,4 @@
-"""When a request finishes by itself."""
+"""The conditions under which a request finishes by itself."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How long a step takes: its load, step models, and profiles of engines."""
+"""The duration of a step: its load, step models, and profiles of engines."""

@@ -1,4 +1,4 @@
-"""How long moving keys and values takes."""
+"""The duration of transfers of keys and values."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a replay reports: figures, tables and plots."""
+"""The reports of a replay: figures, tables and plots."""

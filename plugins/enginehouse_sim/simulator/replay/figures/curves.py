@@ -1,4 +1,4 @@
-"""What plots show of a replay: a few hundred points of each figure."""
+"""The points of a replay's plots: a few hundred of each figure."""
 
 from __future__ import annotations
 

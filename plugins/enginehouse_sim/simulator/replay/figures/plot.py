@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _COLOURS = ("#0f6cbd", "#d1590f", "#1f8a5b", "#a8478f", "#c79a00", "#4fb0d8", "#5b5b66", "#8f5b34")
 """Distinguishable for colour-blind readers, and in this order also in grey."""
 _STRETCHES = 60
-"""About so many separate values are in a line over time."""
+"""The approximate number of separate values in a line over time."""
 _INK, _FAINT, _GRID = "#22262e", "#737a86", "#e7e9ee"
 _STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,

@@ -1,4 +1,4 @@
-"""What happened during a replay, in bounded memory: three numbers for each request, counts for all else."""
+"""The record of a replay, in bounded memory: three numbers for each request, counts for all else."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ReadAheadRecord(RequestRecord):
 
 
 class InstanceRecord(msgspec.Struct, kw_only=True):
-    """What one engine did. ``busy``: the seconds of its steps. ``peak_kv_use``: the largest sampled share of blocks."""
+    """One engine. ``busy``: the seconds of its steps. ``peak_kv_use``: the largest sampled share of blocks."""
 
     name: str
     requests: int = 0

@@ -29,7 +29,7 @@ _LENGTH = re.compile(r"(?:(\d+)([-~])|(~)?)(\d+)")
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """What requests are like.
+    """The properties of requests.
 
     ``rate``: the mean number of arrivals in a second, independent of each other. ``lengths``: of input and output, a
     name of ``SHAPES`` or ``IN:OUT``, each ``512``, ``200-800`` (any equally likely), ``1020~1155`` (log-normal with

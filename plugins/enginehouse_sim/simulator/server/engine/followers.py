@@ -11,7 +11,7 @@ from enginehouse_sim.simulator.server.engine.listener import RequestListener, Re
 
 
 class Followers:
-    """Passes on what happens to a request; ``location`` is where it runs.
+    """Passes on the events of a request; ``location`` is where it runs.
 
     The request is finished when the last follower leaves.
     """

@@ -91,7 +91,7 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The text so far, without what stop strings hold back."""
+        """The text so far, without the part that stop strings hold back."""
         return "".join(self._parts)
 
     @property

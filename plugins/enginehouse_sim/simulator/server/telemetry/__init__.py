@@ -1,1 +1,1 @@
-"""What the server reports about itself: Prometheus metrics and Llumnix's instance status."""
+"""The server's reports about itself: Prometheus metrics and Llumnix's instance status."""

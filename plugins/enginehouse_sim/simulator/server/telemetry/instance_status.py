@@ -72,7 +72,7 @@ class StatusReporter:
 
 
 def load_figures(state: SchedulerState) -> dict[str, Any]:
-    """What a scheduler's state says of memory, waiting and running requests."""
+    """The figures of a scheduler's state: memory, waiting and running requests."""
     return {**_memory(state), **_waiting(state), **_running(state)}
 
 

@@ -79,7 +79,7 @@ class ChoicesMeter:
         self._longest = 0
 
     def finished(self, tokens: int) -> None:
-        """An answer has ended with so many tokens."""
+        """An answer has ended with this number of tokens."""
         self._missing -= 1
         self._longest = max(self._longest, tokens)
         if not self._missing:
