@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shlex
@@ -12,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, TypedDict, TypeVar
+from typing import BinaryIO, Protocol, TypedDict, TypeVar
 
 import httpx
 import psutil
@@ -207,6 +208,9 @@ class Stage:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._mute = folder / "mute"
+        self._mute.touch()
+        self._curtain = _locked(folder / "curtain")
 
     def table(self, name: str, ttft: str = "1ms", **settings: str) -> str:
         """The table of such a model."""
@@ -215,21 +219,24 @@ class Stage:
 
     def open(self) -> None:
         """Let engines load from now on."""
-        (self._folder / "open").touch()
+        self._curtain.close()
 
     @contextmanager
     def mute(self) -> Iterator[None]:
         """Within the block, loaded engines answer no request."""
-        mark = self._folder / "mute"
-        mark.touch()
-        try:
+        with _locked(self._mute):
             yield
-        finally:
-            mark.unlink()
 
     def limit(self, room: int) -> None:
         """There is memory for so many engines."""
         (self._folder / "room").write_text(str(room))
+
+
+def _locked(path: Path) -> BinaryIO:
+    """A file that is locked until it is closed."""
+    file = path.open("wb")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    return file
 
 
 def _stub_table(name: str, flags: list[str], settings: dict[str, str]) -> str:

@@ -1,9 +1,9 @@
 """An engine that starts in a few hundredths of a second: ``python -S stub_engine.py --model NAME --port PORT``.
 
 It speaks as much of OpenAI's protocol as a gateway needs. ``--ttft``, ``--tpot`` and ``--start-delay`` are as for the
-simulated engine. With ``--stage FOLDER`` it loads once FOLDER has a file ``open``; a number in the file ``room``
-there says how many engines can be loaded at once, and one more finds no memory. It answers no request while FOLDER has
-a file ``mute``.
+simulated engine. With ``--stage FOLDER`` it loads once nobody has a lock on the file ``curtain`` there; a number in the
+file ``room`` says how many engines can be loaded at once, and one more finds no memory. It answers no request while
+somebody has a lock on the file ``mute``.
 
 It imports as little as it can: tests start hundreds of them.
 """
@@ -46,9 +46,14 @@ def take_place(folder: str) -> bool:
     return False
 
 
+def wait_for(path: str) -> None:
+    """Wait until nobody has a lock on the file."""
+    with open(path) as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+
+
 def load(folder: str) -> None:
-    while not os.path.exists(f"{folder}/open"):
-        time.sleep(0.01)
+    wait_for(f"{folder}/curtain")
     if not take_place(folder):
         sys.exit("ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory")
 
@@ -86,8 +91,8 @@ class Engine:
         asked = json.loads(body)
         tokens = asked.get("max_tokens", _DEFAULT_TOKENS)
         time.sleep(self._ttft)
-        while self._stage and os.path.exists(f"{self._stage}/mute"):
-            time.sleep(0.01)
+        if self._stage:
+            wait_for(f"{self._stage}/mute")
         if not asked.get("stream"):
             time.sleep(self._tpot * tokens)
             yield _whole({"model": self._model, "choices": [{"message": {"content": "token " * tokens}}]})

@@ -71,8 +71,10 @@ def assert_none_left(mark: str) -> None:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path)
+    yield stage
+    stage.open()
 
 
 @pytest.fixture(scope="session")
