@@ -17,6 +17,14 @@ class Request(NamedTuple):
     body: bytes
 
 
+class Tolerated(NamedTuple):
+    """Something that the gateway reads as if it were ``plain``, though h11 refuses it."""
+
+    odd: bytes
+    plain: bytes
+    why: str
+
+
 def path_of(target: bytes) -> bytes:
     """The path and query of a target: they decide where a request goes."""
     url = httptools.parse_url(target)

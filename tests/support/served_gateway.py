@@ -114,6 +114,11 @@ class ServedGateway:
                 connection.check_silence(now + later)
 
     @property
+    def held(self) -> int:
+        """The bytes of bodies that the gateway holds in memory."""
+        return self.gateway.admission.body_memory.held
+
+    @property
     def connected(self) -> bool:
         """Whether a client is connected."""
         return bool(self._state.connections)

@@ -19,7 +19,8 @@ from enginehouse.config.load import load_config
 from enginehouse.testing.process import ServerProcess
 from tests.support.gguf_header import write_gguf
 from tests.support.plain_httpx import get, post
-from tests.support.real_engines import find_llama_server
+from tests.support.real_engines import RealEngine
+from tests.support.real_gateways import llama_server
 
 RUN = [sys.executable, "-m", "enginehouse", "run"]
 
@@ -45,9 +46,7 @@ def test_a_missing_program_ends_it_with_how_to_get_it(tmp_path: Path) -> None:
 class RunCommand:
     """``enginehouse run FOLDER`` with a real llama-server."""
 
-    def __init__(self, folder: Path, state: Path) -> None:
-        engine = find_llama_server()
-        assert engine is not None
+    def __init__(self, engine: RealEngine, folder: Path, state: Path) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ENGINEHOUSE_")}
         environment["PATH"] = f"{engine.program.parent}{os.pathsep}{os.environ['PATH']}"
         environment["ENGINEHOUSE_STATE_DIR"] = str(state)
@@ -74,14 +73,12 @@ class RunCommand:
 
 @pytest.fixture
 def command(tmp_path: Path) -> Iterator[RunCommand]:
-    engine = find_llama_server()
-    if engine is None:
-        pytest.skip("no llama-server is installed: run `make engines`")
+    engine = llama_server()
     (tmp_path / "models").mkdir()
     (tmp_path / "state").mkdir()
     for name in ("first", "second"):
         shutil.copy(engine.model, tmp_path / "models" / f"{name}.gguf")
-    command = RunCommand(tmp_path / "models", tmp_path / "state")
+    command = RunCommand(engine, tmp_path / "models", tmp_path / "state")
     yield command
     command.process.end(signal.SIGKILL)
 

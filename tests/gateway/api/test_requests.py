@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import NamedTuple
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.fake_door import FakeDoor
-from tests.support.h11_peer import Reading, Request, read_requests
+from tests.support.h11_peer import Reading, Request, Tolerated, read_requests
 from tests.support.hypothesis_profiles import always_alike
 
 profile = always_alike(150)
@@ -19,14 +18,6 @@ profile = always_alike(150)
 PLAIN = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
 NEXT = b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n"
 CHUNKED = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-class Tolerated(NamedTuple):
-    """Something that the door reads as if it were ``plain``, though h11 refuses it."""
-
-    odd: bytes
-    plain: bytes
-    why: str
 
 
 TOLERATED = {

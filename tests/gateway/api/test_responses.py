@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from typing import NamedTuple
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.fake_upstream import hear
-from tests.support.h11_peer import read_answer
+from tests.support.h11_peer import Tolerated, read_answer
 from tests.support.hypothesis_profiles import always_alike
 
 profile = always_alike(150)
@@ -21,14 +20,6 @@ PLAIN = OK + b"content-length: 3\r\n\r\nabc"
 CHUNKED = OK + b"transfer-encoding: chunked\r\n\r\n"
 WHOLE = CHUNKED + b"3\r\nabc\r\n0\r\n\r\n"
 UNTIL_CLOSE = OK + b"\r\nabc"
-
-
-class Tolerated(NamedTuple):
-    """Something that the relay reads as if it were ``plain``, though h11 refuses it."""
-
-    odd: bytes
-    plain: bytes
-    why: str
 
 
 TOLERATED = {

@@ -15,9 +15,10 @@ from enginehouse.engines.ports import Ports
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.testing import HttpEngineClient
 from enginehouse_llamacpp import LlamaCppDriver
+from tests.support import real_gateways
 from tests.support.fake_engines import FakeLauncher, ScriptedDriver
 from tests.support.launchers import local_launcher
-from tests.support.real_engines import RealEngine, find_llama_server
+from tests.support.real_engines import RealEngine
 
 
 @pytest.fixture
@@ -33,10 +34,7 @@ def fake_launcher() -> FakeLauncher:
 @pytest.fixture
 def real_engine() -> RealEngine:
     """A real llama-server and a tiny model."""
-    engine = find_llama_server()
-    if engine is None:
-        pytest.skip("no llama-server is installed: run `make engines`")
-    return engine
+    return real_gateways.llama_server()
 
 
 @pytest.fixture

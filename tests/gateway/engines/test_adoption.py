@@ -11,7 +11,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,13 +21,9 @@ from enginehouse.telemetry.log_ring import LogRing
 from enginehouse_local.processes import identity, members, signal_group
 from tests.support.launchers import local_launcher
 from tests.support.paths import ROOT, SUPPORT
+from tests.support.waiting import within
 
-T = TypeVar("T")
 ENGINE = f"{shlex.quote(sys.executable)} -S {shlex.quote(str(SUPPORT / 'tiny_engine.py'))} ${{port}}"
-
-
-async def soon(work: Awaitable[T]) -> T:
-    return await asyncio.wait_for(work, 20)
 
 
 class TinyGateway:
@@ -39,7 +35,7 @@ class TinyGateway:
 
     async def report(self, key: str) -> Any:
         assert self._process.stdout is not None
-        while line := await soon(self._process.stdout.readline()):
+        while line := await within(self._process.stdout.readline()):
             self.lines.append(msgspec.json.decode(line))
             if key in self.lines[-1]:
                 return self.lines[-1]
@@ -48,7 +44,7 @@ class TinyGateway:
     async def end(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
             self._process.send_signal(number)
-        await soon(self._process.wait())
+        await within(self._process.wait())
 
 
 StartGateway = Callable[..., Awaitable[TinyGateway]]
@@ -106,7 +102,7 @@ async def test_an_engine_whose_gateway_is_dead_can_print_as_much_as_it_likes(gat
     await first.end(signal.SIGKILL)
     reader, writer = await asyncio.open_connection("127.0.0.1", before["ports"]["a"])
     writer.write(b"GET /flood HTTP/1.0\r\n\r\n")
-    assert (await soon(reader.read())).startswith(b"HTTP/1.0 200")
+    assert (await within(reader.read())).startswith(b"HTTP/1.0 200")
     writer.close()
 
     second = await gateway(a={"command": ENGINE})
@@ -156,7 +152,7 @@ async def test_what_is_left_of_an_engine_that_died_without_a_gateway_is_killed(
 ) -> None:
     first = await gateway("a", a={"command": f"{ENGINE} {fifo}"})
     pid = (await first.report("running"))["running"]["a"]
-    end = await soon(asyncio.to_thread(fifo.open, "rb"))
+    end = await within(asyncio.to_thread(fifo.open, "rb"))
     await first.end(signal.SIGKILL)
     os.kill(pid, signal.SIGKILL)
     assert len(members(pid)) > 0
@@ -164,7 +160,7 @@ async def test_what_is_left_of_an_engine_that_died_without_a_gateway_is_killed(
     report = await second.report("running")
     assert (report["running"], report["ready"]) == ({}, [])
     with end:
-        assert await soon(asyncio.to_thread(end.read)) == b""
+        assert await within(asyncio.to_thread(end.read)) == b""
     assert members(pid) == []
     await second.end(signal.SIGTERM)
 

@@ -4,10 +4,9 @@ import asyncio
 import contextlib
 import shlex
 import sys
-from collections.abc import Awaitable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -18,14 +17,10 @@ from enginehouse.engines.supervisor import Supervisor
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
 from tests.support.launchers import local_launcher
 from tests.support.virtual_time import Run
+from tests.support.waiting import within
 
-T = TypeVar("T")
 STOPPED, STARTING, READY = ReplicaState.STOPPED, ReplicaState.STARTING, ReplicaState.READY
 STOPPING, FAILED = ReplicaState.STOPPING, ReplicaState.FAILED
-
-
-async def soon(work: Awaitable[T]) -> T:
-    return await asyncio.wait_for(work, 20)
 
 
 class Stage:
@@ -316,5 +311,5 @@ async def test_a_real_child_that_exits_during_start_fails_at_once(driver: Script
     model = ModelSettings(command=shlex.join([sys.executable, "-u", "-c", fail]), start_timeout=600)
     stage = Stage(driver, FakeClient({}), model, FakeLauncher(), local_launcher(tmp_path))
     with pytest.raises(LoadFailed, match="it ended with status 1 while it started") as caught:
-        await soon(stage.supervisor.start())
+        await within(stage.supervisor.start())
     assert caught.value.details["log"] == ["reading the model", "error: model not found"]

@@ -13,15 +13,11 @@ BODY = b'{"model": "m"}'.ljust(1000)
 CHUNK = b"1f4\r\n" + b" " * 500 + b"\r\n"
 
 
-def held(gateway: ServedGateway) -> int:
-    return gateway.gateway.admission.body_memory.held
-
-
 async def half_sent(gateway: ServedGateway, size: int) -> RawClient:
     """A client whose request has arrived but for its last ``size`` bytes."""
-    client, before = await gateway.client(), held(gateway)
+    client, before = await gateway.client(), gateway.held
     client.send(gateway.post(BODY)[:-size])
-    await gateway.until(lambda: held(gateway) == before + len(BODY) - size)
+    await gateway.until(lambda: gateway.held == before + len(BODY) - size)
     return client
 
 
@@ -48,7 +44,7 @@ async def test_a_chunked_body_is_refused_once_there_is_no_room(house: OpenGatewa
     head = gateway.post(b"", b"transfer-encoding: chunked").replace(b"content-length: 0\r\n", b"")
     reply = await gateway.ask(head + CHUNK * 2)
     assert (reply.status, reply.code) == (503, "overloaded")
-    await gateway.until(lambda: held(gateway) == 900)
+    await gateway.until(lambda: gateway.held == 900)
     assert served.calls == []
     assert (await first.ask(b" " * 100)).status == 200
 
@@ -57,7 +53,7 @@ async def test_the_body_of_a_client_that_leaves_makes_room(house: OpenGateway, e
     gateway = await house(await engine(), server=LIMITS)
     first = await half_sent(gateway, 1)
     first.reset()
-    await gateway.until(lambda: not held(gateway))
+    await gateway.until(lambda: not gateway.held)
     assert (await gateway.ask(gateway.post(BODY))).status == 200
 
 
@@ -68,11 +64,11 @@ async def test_a_body_is_held_until_the_end_of_its_answer(house: OpenGateway, en
     client = await gateway.client()
     client.send(gateway.post(BODY))
     await served.call()
-    assert held(gateway) == 1000
+    assert gateway.held == 1000
     assert (await gateway.ask(gateway.post(BODY))).code == "overloaded"
     gate.set()
     assert (await client.reply()).status == 200
-    await gateway.until(lambda: not held(gateway))
+    await gateway.until(lambda: not gateway.held)
 
 
 async def test_bodies_that_wait_for_their_turn_count(house: OpenGateway, engine: StartEngine, only_fast: None) -> None:
@@ -81,11 +77,11 @@ async def test_bodies_that_wait_for_their_turn_count(house: OpenGateway, engine:
     served.plays(asyncio.Event())
     client = await gateway.client()
     client.send(gateway.post(BODY) * 4)
-    await gateway.until(lambda: held(gateway) == 3000)
+    await gateway.until(lambda: gateway.held == 3000)
     call = await served.call()
     client.reset()
     await call.closed.wait()
-    await gateway.until(lambda: not held(gateway))
+    await gateway.until(lambda: not gateway.held)
     assert len(served.calls) == 1, "bodies that waited behind the first were sent"
 
 
@@ -96,7 +92,7 @@ async def test_a_body_for_an_engine_itself_counts(house: OpenGateway, engine: St
     client = await gateway.client()
     client.send(gateway.post(BODY, path="/upstream/m/tokenize"))
     await served.call()
-    assert held(gateway) == 1000
+    assert gateway.held == 1000
     assert (await gateway.ask(gateway.post(BODY, path="/upstream/m/tokenize"))).code == "overloaded"
     gate.set()
     assert (await client.reply()).status == 200

@@ -35,10 +35,6 @@ def head(gateway: ServedGateway, length: int | None, path: str = AUDIO) -> bytes
     return gateway.post(b"", TYPE, path=path).replace(b"content-length: 0", b"content-length: %d" % length)
 
 
-def held(gateway: ServedGateway) -> int:
-    return gateway.gateway.admission.body_memory.held
-
-
 def has_received(served: ScriptedEngine, size: int) -> bool:
     """Whether the engine has ``size`` bytes of a body."""
     return len(served.connections[0].received) == size
@@ -80,7 +76,7 @@ async def test_a_large_form_passes_on_while_it_arrives(house: OpenGateway, engin
         client.send(PIECE)
         received = len(beginning()) + (number + 1) * len(PIECE)
         await gateway.until(partial(has_received, served, received))
-        await gateway.until(lambda: held(gateway) == len(beginning()))
+        await gateway.until(lambda: gateway.held == len(beginning()))
     reply = await client.ask(END)
     assert reply.status == 200
     assert (await served.call()).body == beginning() + PIECE * 8 + END
@@ -104,7 +100,7 @@ async def test_a_file_before_the_model_is_kept_until_that_is_here(house: OpenGat
     form = FILE + PIECE * 8 + b"\r\n" + MODEL_FIRST % b"whisper-1" + b"--b1--\r\n"
     client = await gateway.client()
     client.send(head(gateway, len(form)) + form[: -len(MODEL_FIRST) - 20])
-    await gateway.until(lambda: held(gateway) > 7 * len(PIECE))
+    await gateway.until(lambda: gateway.held > 7 * len(PIECE))
     assert served.connections == []
     assert (await client.ask(form[-len(MODEL_FIRST) - 20 :])).status == 200
     assert (await served.call()).body == form.replace(b"whisper-1", b"m")
@@ -128,7 +124,7 @@ async def test_a_slow_engine_slows_its_client(house: OpenGateway, engine: StartE
 
     await gateway.until(stands_still)
     assert MANY * len(PIECE) - client.unsent() < BOUND
-    assert held(gateway) < 1 << 20
+    assert gateway.held < 1 << 20
     served.connections[0].transport.resume_reading()
     assert (await client.reply()).status == 200
     assert len((await served.call()).body) == len(beginning()) + MANY * len(PIECE) + len(END)
@@ -165,11 +161,11 @@ async def test_a_form_waits_for_its_engine_to_load(house: OpenGateway, engine: S
     client = await gateway.client()
     client.send(head(gateway, len(form)) + form)
     await loading.starting()
-    await gateway.until(lambda: held(gateway) == len(form))
+    await gateway.until(lambda: gateway.held == len(form))
     await loading.gets_ready()
     assert (await client.reply()).status == 200
     assert (await served.call()).body == form
-    await gateway.until(lambda: held(gateway) == 0)
+    await gateway.until(lambda: gateway.held == 0)
 
 
 async def test_forms_that_wait_leave_half_of_the_memory_to_others(
@@ -182,8 +178,8 @@ async def test_forms_that_wait_leave_half_of_the_memory_to_others(
     client = await gateway.client()
     client.send(head(gateway, len(form)) + form)
     await loading.starting()
-    await gateway.until(lambda: held(gateway) > 2 << 20)
-    assert held(gateway) < (2 << 20) + (1 << 19)
+    await gateway.until(lambda: gateway.held > 2 << 20)
+    assert gateway.held < (2 << 20) + (1 << 19)
     await loading.gets_ready()
     assert (await client.reply()).status == 200
     assert (await served.call()).body == form
@@ -198,10 +194,10 @@ async def test_a_form_leaves_the_queue_with_its_client(
     client = await gateway.client()
     client.send(head(gateway, len(beginning()) + 8 * len(PIECE)) + beginning() + PIECE * pieces)
     await loading.starting()
-    await gateway.until(lambda: held(gateway) == len(beginning()) + pieces * len(PIECE))
+    await gateway.until(lambda: gateway.held == len(beginning()) + pieces * len(PIECE))
     assert gateway.relay.live
     client.close()
-    await gateway.until(lambda: not gateway.relay.live and held(gateway) == 0)
+    await gateway.until(lambda: not gateway.relay.live and gateway.held == 0)
 
 
 async def test_an_engine_may_answer_before_it_has_all(house: OpenGateway, engine: StartEngine) -> None:

@@ -5,23 +5,10 @@ import asyncio
 import msgspec
 import pytest
 
+from tests.support.fake_clock import StoppedClock
+from tests.support.keys import bearer, key
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
-
-
-def key(name: str, **more: object) -> dict[str, object]:
-    return {"name": name, "key": f"{name}-secret", **more}
-
-
-def bearer(name: str) -> bytes:
-    return b"authorization: Bearer %s-secret" % name.encode()
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.mark.parametrize("line", [b"", b"authorization: Bearer wrong", b"authorization: Basic x", b"x-api-key: wrong"])
@@ -66,7 +53,7 @@ async def test_operations_need_an_admin_key(house: OpenGateway, engine: StartEng
 
 
 async def test_requests_in_a_minute_are_limited(house: OpenGateway, engine: StartEngine) -> None:
-    clock = Clock()
+    clock = StoppedClock(1000.0)
     gateway = await house(await engine(), auth={"keys": [key("a", requests_per_minute=2), key("b")]}, clock=clock)
     ask = gateway.post(None, bearer("a"))
     assert [(await gateway.ask(ask)).status for _ in range(3)] == [200, 200, 429]
@@ -80,7 +67,7 @@ async def test_requests_in_a_minute_are_limited(house: OpenGateway, engine: Star
 
 
 async def test_tokens_in_a_minute_are_limited(house: OpenGateway, engine: StartEngine) -> None:
-    clock = Clock()
+    clock = StoppedClock(1000.0)
     gateway = await house(await engine(), auth={"keys": [key("a", tokens_per_minute=100)]}, clock=clock)
     ask = gateway.post({"prompt": "word" * 60}, bearer("a"), path="/v1/completions")
     assert [(await gateway.ask(ask)).status for _ in range(2)] == [200, 429]
@@ -89,7 +76,7 @@ async def test_tokens_in_a_minute_are_limited(house: OpenGateway, engine: StartE
 
 
 async def test_a_connection_survives_a_limit(house: OpenGateway, engine: StartEngine) -> None:
-    gateway = await house(await engine(), auth={"keys": [key("a", requests_per_minute=1)]}, clock=Clock())
+    gateway = await house(await engine(), auth={"keys": [key("a", requests_per_minute=1)]}, clock=StoppedClock(1000.0))
     client = await gateway.client()
     assert [(await client.ask(gateway.post(None, bearer("a")))).status for _ in range(3)] == [200, 429, 429]
 

@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
+from tests.support.keys import bearer, key
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
 from tests.support.stream_events import event
@@ -12,10 +13,6 @@ from tests.support.stream_events import event
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "SEARCH"]
 REPEATABLE, ONCE = ["GET", "PUT", "DELETE", "OPTIONS"], ["POST", "PATCH"]
 GZIP = b"\x1f\x8b\x08\x00 not really\n\n but binary"
-
-
-def key(name: str, **more: object) -> dict[str, object]:
-    return {"name": name, "key": f"{name}-secret", **more}
 
 
 def request(method: str, target: str, body: bytes | None = None, *lines: bytes) -> bytes:
@@ -410,10 +407,6 @@ async def test_leaving_frees_the_engine(house: OpenGateway, engine: StartEngine,
 
 
 # --- keys
-
-
-def bearer(name: str) -> bytes:
-    return b"authorization: Bearer %s-secret" % name.encode()
 
 
 @pytest.mark.parametrize("path", ["/upstream/m/x", "/upstream/m", "/upstream/nope/x"])

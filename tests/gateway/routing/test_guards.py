@@ -26,9 +26,7 @@ from tests.support.routing import make_router, make_snapshot
 HERE = make_snapshot(candidate("a", "m"), candidate("b", "m"))
 
 
-@pytest.fixture(autouse=True)
-def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugin_failures, "_limit", plugin_failures.RateLimit(0))
+pytestmark = pytest.mark.usefixtures("every_failure")
 
 
 class Keeps(Filter):

@@ -13,15 +13,11 @@ from enginehouse.domain.errors import PluginError
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.ticket import Ticket
 from enginehouse.scheduling.host_queue import HostQueue
-from enginehouse.telemetry import plugin_failures
 from enginehouse.testing import OneAtATime
 from tests.support.host_queues import FakeEngines, FakeHolder, RecordingListener
 from tests.support.virtual_time import Run
 
-
-@pytest.fixture(autouse=True)
-def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugin_failures, "_limit", plugin_failures.RateLimit(0))
+pytestmark = pytest.mark.usefixtures("every_failure")
 
 
 class Forgetful(Scheduler):

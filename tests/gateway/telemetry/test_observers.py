@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from enginehouse import Observer
-from enginehouse.telemetry import plugin_failures
 from enginehouse.telemetry.observers import Observers, notify
 
 
@@ -51,14 +50,13 @@ def test_who_comes_before_a_list_is_asked_for_is_in_it() -> None:
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1), KeyboardInterrupt()])
 def test_an_observer_that_fails_is_logged_and_the_others_are_told(
-    error: BaseException, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    error: BaseException, caplog: pytest.LogCaptureFixture, every_failure: None
 ) -> None:
     class Broken(Observer):
         def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
             raise error
 
     ear = Ear()
-    monkeypatch.setattr(plugin_failures, "_limit", plugin_failures.RateLimit(0))
     notify(Observers([Broken(), ear]).callbacks("swap_started"), "a@a", ())
     assert ear.heard == ["a@a"]
     assert "Broken' failed in swap_started" in caplog.text

@@ -14,7 +14,7 @@ from enginehouse_llamacpp.file_types import FILE_TYPES
 from enginehouse_llamacpp.gguf_header import GgufError, read_gguf_header
 from enginehouse_llamacpp.options import LlamaCppOptions
 from tests.support.gguf_header import gguf_text, write_gguf
-from tests.support.real_engines import find_llama_server
+from tests.support.real_gateways import llama_server
 
 LLAMA: dict[str, Any] = {
     "general__architecture": "llama",
@@ -125,9 +125,7 @@ def test_all_shards_and_the_projector_count(tmp_path: Path) -> None:
 
 @pytest.mark.engine
 def test_a_real_file_is_read_as_its_own_library_reads_it() -> None:
-    engine = find_llama_server()
-    if engine is None:
-        pytest.skip("no llama-server is installed: run `make engines`")
+    engine = llama_server()
     facts = LlamaCppDriver().inspect(LaunchSpec(model="tiny", path=str(engine.model), port=0))
     assert facts.capabilities.context_length == 8192
     assert facts.memory == engine.model.stat().st_size + 8192 * 4 * 2 * 32 * 2 * 2  # layers, KV heads, length

@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -18,12 +17,7 @@ from enginehouse_local.launcher import LocalProcess
 from enginehouse_local.log_file import LogFile
 from enginehouse_local.processes import identity
 from tests.support.launchers import local_launcher
-
-T = TypeVar("T")
-
-
-async def soon(work: Awaitable[T]) -> T:
-    return await asyncio.wait_for(work, 20)
+from tests.support.waiting import within
 
 
 class Engine:
@@ -39,7 +33,7 @@ class Engine:
                 if text in lines:
                     return
 
-        await soon(printed())
+        await within(printed())
 
 
 Launch = Callable[..., Awaitable[Engine]]
@@ -58,7 +52,7 @@ async def launch(tmp_path: Path) -> AsyncIterator[Launch]:
 
     yield launch
     for engine in engines:
-        await soon(engine.process.stop(0))
+        await within(engine.process.stop(0))
 
 
 async def end_of(fifo: Path) -> asyncio.Task[bytes]:
@@ -80,7 +74,7 @@ async def end_of(fifo: Path) -> asyncio.Task[bytes]:
 async def test_an_engine_has_its_environment_its_group_and_no_input(launch: Launch) -> None:
     show = 'echo "$GREETING $HOME $(cat | wc -c) $(ps -o pgid= -p $$ | tr -d " ")"'
     engine = await launch("sh", "-c", show, GREETING="hello")
-    assert await soon(engine.process.exited()) == 0
+    assert await within(engine.process.exited()) == 0
     assert engine.log.tail(1) == [f"hello {os.environ['HOME']} 0 {engine.process.pid}"]
     assert engine.process.address == "http://127.0.0.1:4711"
 
@@ -100,7 +94,7 @@ async def test_neither_an_engine_nor_its_stop_command_gets_what_is_withheld(
     log = LogRing()
     engine = Engine(await local_launcher(tmp_path).launch("tiny", line, log), log)
     await engine.prints("done")
-    await soon(engine.process.stop(20))
+    await within(engine.process.stop(20))
     for environment in ("\n".join(log.tail(1000)), seen.read_text()):
         assert "OWN=own" in environment
         assert "PATH=" in environment
@@ -109,13 +103,13 @@ async def test_neither_an_engine_nor_its_stop_command_gets_what_is_withheld(
 
 async def test_both_outputs_are_in_the_log_once_the_engine_has_exited(launch: Launch) -> None:
     engine = await launch("sh", "-c", "echo out; echo err >&2; exit 3")
-    assert await soon(engine.process.exited()) == 3
+    assert await within(engine.process.exited()) == 3
     assert engine.log.tail(10) == ["out", "err"]
 
 
 async def test_the_status_of_a_killed_engine_is_its_signal(launch: Launch) -> None:
     engine = await launch("sh", "-c", "kill -9 $$")
-    assert await soon(engine.process.exited()) == -9
+    assert await within(engine.process.exited()) == -9
 
 
 async def test_a_command_that_cannot_be_run_fails_at_once(launch: Launch) -> None:
@@ -126,7 +120,7 @@ async def test_a_command_that_cannot_be_run_fails_at_once(launch: Launch) -> Non
 async def test_a_polite_engine_ends_in_its_own_way(launch: Launch) -> None:
     engine = await launch("sh", "-c", "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done")
     await engine.prints("up")
-    await soon(engine.process.stop(15))
+    await within(engine.process.stop(15))
     assert await engine.process.exited() == 7
     assert engine.log.tail(1) == ["bye"]
 
@@ -136,9 +130,9 @@ async def test_an_engine_that_ignores_the_signal_is_killed_with_its_grandchildre
     grandchild = f"exec 3>{fifo}; echo up; while :; do sleep 1; done"
     engine = await launch("sh", "-c", f'trap "" TERM; sh -c "{grandchild}" & wait')
     await engine.prints("up")
-    await soon(engine.process.stop(0.2))
+    await within(engine.process.stop(0.2))
     assert await engine.process.exited() == -9
-    await soon(gone)
+    await within(gone)
 
 
 async def test_what_an_engine_leaves_behind_is_killed_when_it_exits(launch: Launch, fifo: Path) -> None:
@@ -150,8 +144,8 @@ async def test_what_an_engine_leaves_behind_is_killed_when_it_exits(launch: Laun
     await engine.prints("up")
     await engine.prints("down")
     os.kill(engine.process.pid, signal.SIGUSR1)
-    assert await soon(engine.process.exited()) == 5
-    await soon(gone)
+    assert await within(engine.process.exited()) == 5
+    await within(gone)
 
 
 async def test_a_grandchild_that_left_the_group_does_not_hold_up_the_end(launch: Launch) -> None:
@@ -160,8 +154,8 @@ async def test_a_grandchild_that_left_the_group_does_not_hold_up_the_end(launch:
     await engine.prints("free")
     [pid] = [int(line.split()[1]) for line in engine.log.tail(10) if line.startswith("pid ")]
     try:
-        await soon(engine.process.stop(10))
-        assert await soon(engine.process.exited()) == -signal.SIGTERM
+        await within(engine.process.stop(10))
+        assert await within(engine.process.exited()) == -signal.SIGTERM
         assert identity(pid) is not None, "the grandchild did not outlive the engine"
     finally:
         os.kill(pid, signal.SIGKILL)
@@ -170,7 +164,7 @@ async def test_a_grandchild_that_left_the_group_does_not_hold_up_the_end(launch:
 async def test_a_flood_of_output_never_blocks_the_engine(launch: Launch) -> None:
     flood = "import sys\nfor _ in range(400): sys.stdout.write('x' * 99_999 + '\\n')\nprint('through', flush=True)"
     engine = await launch(sys.executable, "-c", flood)
-    assert await soon(engine.process.exited()) == 0
+    assert await within(engine.process.exited()) == 0
     assert engine.log.tail(1) == ["through"]
     assert any("bytes skipped" in line for line in engine.log.tail(1000))
 
@@ -181,7 +175,7 @@ async def test_a_stop_command_replaces_the_signal(launch: Launch, fifo: Path) ->
         stop_command=("sh", "-c", f"echo stop-${{pid}} > {fifo}"),
     )  # fmt: skip
     await engine.prints("up")
-    await soon(engine.process.stop(15))
+    await within(engine.process.stop(15))
     assert await engine.process.exited() == 4
     assert engine.log.tail(1) == [f"got stop-{engine.process.pid}"]
 
@@ -193,9 +187,9 @@ async def test_a_stop_command_that_hangs_is_ended_with_the_engine(launch: Launch
         stop_command=("sh", "-c", f"exec 3>{fifo}; while :; do sleep 1; done"),
     )  # fmt: skip
     await engine.prints("up")
-    await soon(engine.process.stop(0.5))
+    await within(engine.process.stop(0.5))
     assert await engine.process.exited() == -9
-    await soon(gone)
+    await within(gone)
 
 
 @pytest.mark.parametrize(
@@ -205,14 +199,14 @@ async def test_a_stop_command_that_hangs_is_ended_with_the_engine(launch: Launch
 async def test_a_stop_command_that_fails_is_told_in_the_log(stop_command: str, said: str, launch: Launch) -> None:
     engine = await launch("sh", "-c", "echo up; while :; do sleep 0.01; done", stop_command=(stop_command,))
     await engine.prints("up")
-    await soon(engine.process.stop(0.5))
+    await within(engine.process.stop(0.5))
     assert any(line.startswith(said) for line in engine.log.tail(5))
 
 
 async def test_stopping_an_engine_that_exited_does_nothing(launch: Launch) -> None:
     engine = await launch("true")
-    await soon(engine.process.exited())
-    await soon(engine.process.stop(5))
+    await within(engine.process.exited())
+    await within(engine.process.stop(5))
     assert await engine.process.exited() == 0
 
 
@@ -220,7 +214,7 @@ async def test_an_engine_tells_how_much_memory_it_takes_and_how_to_find_it(launc
     hold = "import time; held = b'x' * 40_000_000; print('up', flush=True); time.sleep(60)"
     engine = await launch(sys.executable, "-S", "-c", hold)
     await engine.prints("up")
-    memory = await soon(engine.process.memory())
+    memory = await within(engine.process.memory())
     assert memory is not None
     assert 40e6 < memory < 80e6
     assert engine.process.handle["pid"] == engine.process.pid
@@ -237,8 +231,8 @@ async def test_an_engine_whose_log_cannot_be_written_prints_elsewhere(
     assert "cannot be written: No such file or directory" in caplog.text
     adopted = await local_launcher(tmp_path / "missing").adopt("tiny", line, process.handle, LogRing())
     assert adopted is not None, "the handle names the file"
-    await soon(adopted.stop(0))
-    await soon(process.stop(0))
+    await within(adopted.stop(0))
+    await within(process.stop(0))
 
 
 async def test_an_engine_without_any_log_is_not_launched_and_the_error_says_why(
