@@ -34,7 +34,7 @@ MODULES = {
         "slow_reader",
         "turns",
     ),
-    "gateway/enginehouse/fleet": ("fleet", "health"),
+    "gateway/enginehouse/fleet": ("fleet", "health", "snapshot"),
     "gateway/enginehouse/relay": (
         "attempt",
         "captured_door",
@@ -49,6 +49,7 @@ MODULES = {
         "known_head",
         "live_request",
         "movable_exchange",
+        "opener",
         "queue_slot",
         "reply",
         "request_id",
@@ -70,8 +71,10 @@ MODULES = {
     "gateway/enginehouse/routing/body": ("filters", "read"),
     "gateway/enginehouse/telemetry": (
         "access_line",
+        "access_log",
         "answer_meter",
         "counters",
+        "decisions",
         "log_context",
         "trace_context",
         "tracer",

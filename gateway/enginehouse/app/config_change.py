@@ -38,6 +38,7 @@ from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.filters import FiltersByName
+from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.logs import GatewayLog, configure_logs
 
 _log = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class Parts(NamedTuple):
     admission: Admission
     prober: Prober
     log: GatewayLog
+    access_log: AccessLog
 
 
 class CurrentConfig:
@@ -154,8 +156,7 @@ class ConfigChange:
                 upstream.pool.close()
         if _log_settings(config) != _log_settings(old):
             configure_logs(config.telemetry, parts.log, secret_values(config))
-        if relay.access_log is not None:
-            relay.access_log.json = config.telemetry.log_format == "json"
+        parts.access_log.json = config.telemetry.log_format == "json"
 
     def _probe(self, before: Mapping[str, Upstream]) -> None:
         """Probe the remote backends of the new configuration by its settings."""

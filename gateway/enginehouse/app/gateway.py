@@ -90,10 +90,12 @@ class Gateway:
         self.engines = ManagedEngines(context)
         self.exporter = build_exporter(config.telemetry)
         self.relay = Relay(self._relay_context(context))
+        self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan))
         self.admission = build_admission(config, self.relay)
         self._prober = Prober(self.fleet, config.checks)
-        parts = Parts(registry, self.fleet, self.engines, self.relay, self.admission, self._prober, self.log)
+        logs = self.log, self._access_log
+        parts = Parts(registry, self.fleet, self.engines, self.relay, self.admission, self._prober, *logs)
         self.current = CurrentConfig(parts, context)
         self.reloader = Reloader(self.current, source or ConfigSource(lambda: LoadedConfig(config, None, ()), None))
         self.rescheduler = build_rescheduler(
@@ -136,7 +138,7 @@ class Gateway:
         """
         self.log.open()
         if self.config.telemetry.access_log:
-            self.relay.context.access_log = AccessLog(json=self.config.telemetry.log_format == "json")
+            self.relay.context.log_access = self._access_log.add
         if self.exporter is not None:
             self.exporter.start()
         if self._metric_push is not None:
@@ -179,8 +181,7 @@ class Gateway:
         await self.engines.close(ShuttingDown("The gateway is shutting down; send the request again"))
         if self._state_file is not None:
             self._state_file.close()
-        if self.relay.context.access_log is not None:
-            await self.relay.context.access_log.close()
+        await self._access_log.close()
         if self._metric_push is not None:
             self._metric_push.close()
         if self.exporter is not None:

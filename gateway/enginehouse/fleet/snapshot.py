@@ -5,32 +5,43 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-
-import msgspec
+from typing import Final
 
 from enginehouse.domain.replica import Candidate, ReplicaState
 
+_NONE: Final[Mapping[str, tuple[Candidate, ...]]] = MappingProxyType({})
 
-class Snapshot(msgspec.Struct, frozen=True):
+
+class Snapshot:
     """The fleet at one moment. ``models``: every served model with its candidates, at least one each.
 
     A snapshot never changes, except for the load figures that its candidates share with the fleet.
     """
 
-    models: Mapping[str, tuple[Candidate, ...]] = MappingProxyType({})
+    __slots__ = ("_models",)
 
-    @classmethod
-    def of(cls, offers: Iterable[Mapping[str, Candidate]]) -> Snapshot:
+    def __init__(self, models: Mapping[str, tuple[Candidate, ...]] = _NONE) -> None:
+        self._models = models
+
+    @property
+    def models(self) -> Mapping[str, tuple[Candidate, ...]]:
+        return self._models
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Snapshot) and self._models == other._models
+
+    @staticmethod
+    def of(offers: Iterable[Mapping[str, Candidate]]) -> Snapshot:
         """Make a snapshot from the candidates of each backend, in the order of the backends."""
         models: dict[str, tuple[Candidate, ...]] = {}
         for offered in offers:
             for model, candidate in offered.items():
                 models[model] = (*models.get(model, ()), candidate)
-        return cls(MappingProxyType(models))
+        return Snapshot(MappingProxyType(models))
 
     def candidates(self, model: str) -> tuple[Candidate, ...]:
         """The replicas that serve ``model``, healthy or not. Empty for an unknown model."""
-        return self.models.get(model, ())
+        return self._models.get(model, ())
 
     def ready_on(self, backend: str) -> Iterator[str]:
         """The models that ``backend`` has ready."""

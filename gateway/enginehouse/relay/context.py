@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import perf_counter, time
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.filters import FiltersByName
 from enginehouse.routing.router import Router
 from enginehouse.scheduling.host_queue import HostQueue
-from enginehouse.telemetry.access_log import AccessLog
+from enginehouse.telemetry.access_line import AccessEntry
 from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.decisions import Decisions
 from enginehouse.telemetry.log_context import log_context
@@ -40,6 +40,7 @@ class RelayContext:
     ``gather``, ``continuation``, ``engine_facts`` and the share of ``budget``. ``hedging`` is ``None`` where slow
     streams are not asked of a second replica. ``gather``: requests without a stream are relayed as streams.
     ``upstreams`` has every backend by name; ``queues`` has those that the gateway launches, and those with a limit.
+    ``log_access`` writes the line of a request to the access log, if there is one.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class RelayContext:
         self.hedging = hedging
         self.gather = gather
         self.tracer = tracer
-        self.access_log: AccessLog | None = None
+        self.log_access: Callable[[AccessEntry], None] | None = None
         self.continuation = continuation
         self.engine_facts = engine_facts
         self.live: set[LiveRequest] = set()
@@ -119,7 +120,7 @@ class RelayContext:
         if self.tracer is not None and (job.trace is not None or self.tracer.keeps(duration, status)):
             trace = job.trace = job.trace or self.tracer.begin_late(job.headers)
             self.tracer.add(request_record(job, trace, attempts, ended, ending))
-        if self.access_log is not None:
+        if self.log_access is not None:
             model = job.requirements.model if job.requirements is not None else ""
             entry = (
                 time(),
@@ -133,7 +134,7 @@ class RelayContext:
                 attempts,
                 ending,
             )
-            self.access_log.add(entry)
+            self.log_access(entry)
         if self._on_finished:
             replica = last.route.chosen.replica if last is not None else ""
             with log_context.named(job.request_id, job.trace_id):

@@ -27,7 +27,6 @@ from enginehouse.telemetry.record import Ending
 
 _log = logging.getLogger("enginehouse.relay")
 _CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for its log; the client sees none
-_ADDED: Final = b"%s%sx-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n"
 
 
 class Exchange(MovableExchange):
@@ -203,7 +202,9 @@ class Exchange(MovableExchange):
                 attempt.pause()
         else:
             theirs = job.client_lines(head.lines, attempt.upstream) if job.raw else head.lines
-            lines = _ADDED % (theirs, origin, job.request_id, self._overhead * 1e6)
+            overhead = int(self._overhead * 1e6)
+            own = b"x-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n" % (job.request_id, overhead)
+            lines = theirs + origin + own
             stream = head.stream and not job.raw
             if complete and not stream and job.method != "HEAD":
                 self._reply.answer(head.status, lines, body)

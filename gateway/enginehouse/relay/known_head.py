@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final, Generic, NamedTuple, TypeVar
 
 _LENGTH_NAMES: Final[tuple[bytes, ...]] = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
-_MOST_DIGITS: Final = 15
 _MOST_MISSES: Final = 8
 """After so many unique heads in a row, the next ``_PAUSE`` heads are not looked at."""
 _PAUSE: Final = 62
@@ -28,26 +27,41 @@ class KnownHead(Generic[Meaning]):
     them are compared.
     """
 
-    __slots__ = ("_learned", "_meaning", "_misses", "_pause", "_seen")
+    __slots__ = ("_expected", "_learned", "_meaning", "_misses", "_pause", "_seen", "_size")
 
     def __init__(self) -> None:
         self._misses = self._pause = 0
         self._seen: _Head | None = None
         self._learned: _Head | None = None
         self._meaning: Meaning
+        self._size = -1
+        self._expected = b""
 
     def read(self, data: bytes) -> tuple[Meaning, bytes] | None:
         """The meaning of the head of ``data``, and the body; ``None`` unless the head is known."""
-        head = self._learned
-        if head is None:
+        expected = self.expected(len(data))
+        length = len(expected)
+        if not length or data[:length] != expected:
             return None
-        before, after = head
-        start = len(before)
-        end = data.find(b"\r", start, start + _MOST_DIGITS)
-        if end <= start or not data.startswith(after, end) or not data.startswith(before):
-            return None
-        digits, body = data[start:end], data[end + len(after) :]
-        return (self._meaning, body) if digits.isdigit() and int(digits) == len(body) else None
+        return self._meaning, data[length:]
+
+    def expected(self, size: int) -> bytes:
+        """The known head of a message of so many bytes; empty if there is none."""
+        if size != self._size:
+            self._size, self._expected = size, self._head_of(size)
+        return self._expected
+
+    def _head_of(self, size: int) -> bytes:
+        if self._learned is None:
+            return b""
+        before, after = self._learned
+        digits_and_body = size - len(before) - len(after)
+        count = len(b"%d" % digits_and_body)
+        digits = b"%d" % (digits_and_body - count)
+        if len(digits) < count:
+            digits = b"%d" % (digits_and_body - count + 1)  # the body is shorter than that power of ten
+        fits = digits.isdigit() and int(digits) + len(digits) == digits_and_body
+        return before + digits + after if fits else b""
 
     def see(self, data: bytes) -> bool:
         """Note that ``data`` was one whole message; whether its head came again, so that its meaning may be learned."""
@@ -56,7 +70,8 @@ class KnownHead(Generic[Meaning]):
             return False
         head = _sized_head(data)
         again = head is not None and head == self._seen
-        self._seen, self._learned = head, None
+        self._seen = head
+        self._know(None)
         if again:
             self._misses = 0
         else:
@@ -72,7 +87,12 @@ class KnownHead(Generic[Meaning]):
 
     def learn(self, meaning: Meaning) -> None:
         """The head seen last means ``meaning``."""
-        self._learned, self._meaning = self._seen, meaning
+        self._meaning = meaning
+        self._know(self._seen)
+
+    def _know(self, head: _Head | None) -> None:
+        self._learned = head
+        self._size, self._expected = -1, b""
 
 
 def _sized_head(data: bytes) -> _Head | None:

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from enginehouse.domain.request import Headers
-from enginehouse.relay.request_id import request_id_in
+from typing import NamedTuple
+
+
+class HeaderFacts(NamedTuple):
+    """The results of the first look at the headers of a head.
+
+    ``request_id``: the client's, or empty. ``length_at``: the place of ``Content-Length``. ``trace_at``: the place of
+    ``traceparent``; -1 if there is none, or several. ``passing``: the lines that pass to an engine, by what is withheld
+    from it: those before the value of ``traceparent``, and those behind it. The latter are empty where it does not
+    pass.
+    """
+
+    request_id: bytes
+    length_at: int
+    trace_at: int
+    passing: dict[frozenset[bytes], tuple[bytes, bytes]]
 
 
 class RepeatedHeaders(list[tuple[bytes, bytes]]):
-    """The ``Headers`` of a head that came before, with the results of their checks. One of them is ``Content-Length``.
+    """The ``Headers`` of a head that came before, with the ``facts`` found in them.
 
-    ``request_id``: the client's, or empty. ``passing``: what ``passing_lines`` made of them, by what was withheld.
+    ``traceparent``: the value of the header at ``trace_at``; empty if there is none.
     """
 
-    __slots__ = ("_length_at", "passing", "request_id")
+    __slots__ = ("facts", "traceparent")
 
-    def __init__(self, headers: Headers) -> None:
-        super().__init__(headers)
-        self.request_id = request_id_in(headers)
-        self.passing: dict[frozenset[bytes], bytes] = {}
-        self._length_at = [name for name, _ in headers].index(b"content-length")
-
-    def with_length(self, length: int) -> Headers:
-        """The same headers for a body of ``length`` bytes."""
-        at, digits = self._length_at, b"%d" % length
-        if self[at][1] == digits:
-            return self
-        changed = RepeatedHeaders.__new__(RepeatedHeaders)
-        changed += self
-        changed[at] = (b"content-length", digits)
-        changed.request_id, changed.passing, changed._length_at = self.request_id, self.passing, at
-        return changed
+    facts: HeaderFacts
+    traceparent: bytes

@@ -11,7 +11,7 @@ from time import time
 from enginehouse.telemetry.access_line import AccessEntry, dropped_line, json_line, text_line
 
 _WRITE_EVERY_S = 0.5
-_BATCH = 256
+_BATCH = 2048
 _MOST_WAITING = 20_000
 Write = Callable[[bytes], None]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from enginehouse.telemetry.record import NO_TOKENS, Tokens
-from enginehouse.telemetry.usage import Usage, decoded_usage
+from enginehouse.telemetry.usage import Usage, decode_counted
 
 _TAIL: Final = 4096
 """The length of the end of an answer that is searched for ``usage``, in bytes."""
@@ -76,8 +76,16 @@ def _last_usage(text: bytes) -> Usage | None:
         return None
     rest = b"{" + text[at:]
     for _ in range(_MOST_TRIES):
-        if (usage := decoded_usage(rest)) is not None:
+        if (usage := _decoded(rest)) is not None:
             return usage
         rest = rest.rstrip()
         rest = rest[: rest.find(b"\n")] if b"\n" in rest else rest[:-1]
     return None
+
+
+def _decoded(text: bytes) -> Usage | None:
+    """The counts in ``text``; ``None`` if it is no JSON object that has them."""
+    try:
+        return decode_counted(text).usage
+    except (ValueError, RecursionError):
+        return None

@@ -33,7 +33,7 @@ class Decisions:
     def last(self, most: int) -> list[dict[str, Any]]:
         """At most ``most`` decisions, newest first, as ``GET /api/decisions`` shows them."""
         newest = list(self._ring)[-most:] if most > 0 else []
-        return [_as_data(*entry) for entry in reversed(newest)]
+        return [_as_data(*entry) for entry in newest[::-1]]
 
 
 def _as_data(at: float, request_id: bytes, requested: str, decision: Route | dict[str, Any]) -> dict[str, Any]:

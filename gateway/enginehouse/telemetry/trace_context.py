@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from random import getrandbits
-from typing import Final, NamedTuple
+from typing import Final
 
 from enginehouse.domain.request import Headers
 
@@ -25,12 +25,15 @@ MOST_CAPTURED = 256 * 1024
 """The most bytes of a prompt, and of an answer, that a trace may have."""
 
 
-class Parent(NamedTuple):
+class Parent:
     """The client's span: its ids in hexadecimal digits."""
 
-    trace_id: bytes
-    span_id: bytes
-    sampled: bool
+    __slots__ = ("sampled", "span_id", "trace_id")
+
+    def __init__(self, trace_id: bytes, span_id: bytes, sampled: bool) -> None:
+        self.trace_id = trace_id
+        self.span_id = span_id
+        self.sampled = sampled
 
 
 def read_traceparent(value: bytes) -> Parent | None:

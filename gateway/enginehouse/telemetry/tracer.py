@@ -32,11 +32,12 @@ class Tracer:
 
     def begin(self, headers: Headers) -> Trace | None:
         """The trace of a request with these headers; ``None`` if it is not sampled."""
-        if self.propagates:
-            for name, _ in headers:
-                if name == b"traceparent":
-                    return self._continue(headers)
-        return self._draw()
+        parent = _parent(headers) if self.propagates else None
+        if parent is None:
+            return self._capturing(Trace()) if random() < self._ratio else None
+        if not parent.sampled:
+            return None
+        return self._capturing(Trace(parent, state=b",".join([value for name, value in headers if name == _STATE])))
 
     def keeps(self, seconds: float, status: int) -> bool:
         """Whether a request that was not sampled is traced because of its duration or its ``status``."""
@@ -46,17 +47,6 @@ class Tracer:
         """A trace of a request that has ended. It is linked to the client's span: that one was not sampled."""
         return Trace(link=_parent(headers) if self.propagates else None)
 
-    def _continue(self, headers: Headers) -> Trace | None:
-        parent = _parent(headers)
-        if parent is None:
-            return self._draw()
-        if not parent.sampled:
-            return None
-        return self._capturing(Trace(parent, state=b",".join([value for name, value in headers if name == _STATE])))
-
-    def _draw(self) -> Trace | None:
-        return self._capturing(Trace()) if random() < self._ratio else None
-
     def _capturing(self, trace: Trace) -> Trace:
         if self._captures:
             trace.captured = bytearray()
@@ -65,5 +55,10 @@ class Tracer:
 
 def _parent(headers: Headers) -> Parent | None:
     """The client's span, if there is exactly one valid ``traceparent``."""
-    values = [value for name, value in headers if name == b"traceparent"]
-    return read_traceparent(values[0]) if len(values) == 1 else None
+    found: bytes | None = None
+    for name, value in headers:
+        if name == b"traceparent":
+            if found is not None:
+                return None
+            found = value
+    return read_traceparent(found) if found is not None else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 
@@ -14,16 +16,11 @@ class Usage(msgspec.Struct, gc=False):
     output_tokens: int = 0
 
 
-class _Counted(msgspec.Struct, gc=False):
+class Counted(msgspec.Struct, gc=False):
+    """An answer, or the end of one."""
+
     usage: Usage | None = None
 
 
-_decode = msgspec.json.Decoder(_Counted).decode
-
-
-def decoded_usage(text: bytes) -> Usage | None:
-    """The counts in an answer; ``None`` if ``text`` is no JSON object that has them."""
-    try:
-        return _decode(text).usage
-    except (ValueError, RecursionError):
-        return None
+decode_counted: Final = msgspec.json.Decoder(Counted).decode
+"""Reads the counts in an answer. Raises ``ValueError`` or ``RecursionError`` unless it is a JSON object."""

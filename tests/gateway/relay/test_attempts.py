@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
 from enginehouse.domain.errors import LoadFailed
 from enginehouse.telemetry.access_line import AccessEntry
-from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.record import AttemptRecord
 from tests.support.launched_engine import Launch
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
@@ -16,14 +14,11 @@ from tests.support.waiting import until
 
 
 class Watched:
-    """The access log of a gateway, which remembers the requests that have ended."""
+    """The access log of a gateway: the requests that have ended."""
 
     def __init__(self, gateway: ServedGateway) -> None:
         self.ended: list[AccessEntry] = []
-        gateway.relay.context.access_log = cast(AccessLog, self)
-
-    def add(self, entry: AccessEntry) -> None:
-        self.ended.append(entry)
+        gateway.relay.context.log_access = self.ended.append
 
     async def attempts(self) -> list[tuple[str, str, int]]:
         """The backend, the outcome and the status of each attempt of the only request."""

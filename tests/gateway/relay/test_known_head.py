@@ -10,7 +10,6 @@ ALIKE = {
     "another body": HEAD % 3 + b"\r\n\r",
     "another length": HEAD % 12 + b"abcdefghijkl",
     "no body": HEAD % 0,
-    "leading zeros": HEAD.replace(b"%d", b"00%d") % 3 + b"abc",
 }
 DIFFERENT = {
     "a byte before the length": HEAD.replace(b"Host: a", b"Host: b") % 3 + b"abc",
@@ -26,6 +25,7 @@ DIFFERENT = {
     "a blank": HEAD.replace(b"%d", b"%d ") % 3 + b"abc",
     "another kind of digit": HEAD.replace(b"%d", "\u0663".encode()) + b"abc",
     "a length beyond bounds": HEAD.replace(b"%d", b"0" * 20 + b"%d") % 3 + b"abc",
+    "leading zeros": HEAD.replace(b"%d", b"00%d") % 3 + b"abc",
     "nothing": b"",
 }
 UNSIZED = {
@@ -51,6 +51,12 @@ def known() -> KnownHead[str]:
 @pytest.mark.parametrize("data", ALIKE.values(), ids=ALIKE)
 def test_a_known_head_is_read_with_any_length(known: KnownHead[str], data: bytes) -> None:
     assert known.read(data) == ("meaning", data.partition(b"\r\n\r\n")[2])
+
+
+@pytest.mark.parametrize("count", [*range(1, 4)])
+def test_lengths_around_powers_of_ten_are_known(known: KnownHead[str], count: int) -> None:
+    for length in range(10**count - 3, 10**count + 3):
+        assert known.read(HEAD % length + b"x" * length) == ("meaning", b"x" * length)
 
 
 @pytest.mark.parametrize("data", DIFFERENT.values(), ids=DIFFERENT)

@@ -91,12 +91,12 @@ async def test_a_reader_that_stands_still_costs_lines_and_no_memory() -> None:
         written.extend(data)
 
     log = AccessLog(json=True, write=write)
-    for _ in range(256 + 20_000 + 7):
+    for _ in range(2048 + 20_000 + 7):
         log.add(access())
     gate.set()
     await log.close()
     *lines, last = bytes(written).splitlines()
-    assert len(lines) == 256 + 20_000
+    assert len(lines) == 2048 + 20_000
     assert json.loads(last)["message"].startswith("7 lines of the access log were dropped")
 
 

@@ -35,6 +35,7 @@ class Pool:
         self.origin = origin
         self.address = f"{origin.host}:{origin.port}"
         self._idle: list[Connection] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._slow = False
         self._closed = False
@@ -84,7 +85,9 @@ class Pool:
         if self._closed:
             connection.close()
             return
-        loop = asyncio.get_running_loop()
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()  # which asks the system for the process each time
         connection.kept_at = loop.time()
         self._idle.append(connection)
         if self._timer is None or (self._slow and len(self._idle) > _FEW):

@@ -6,10 +6,10 @@ from typing import Final
 
 from enginehouse.config.schema import BackendSettings, TimeoutSettings
 from enginehouse.domain.request import Headers
-from enginehouse.relay.headers import NOT_TO_ENGINE, passing_lines, read_lines
+from enginehouse.relay.headers import NOT_TO_ENGINE, TRACED_NOT_TO_ENGINE, passing_lines, read_lines, with_authorization
 from enginehouse.relay.upstream.origin import Origin
 from enginehouse.relay.upstream.pool import Pool
-from enginehouse.telemetry.trace_context import TRACE_HEADERS, Trace
+from enginehouse.telemetry.trace_context import Trace
 
 _EXPECT_A_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 _CONNECTING = ("url", "verify_tls", "api_key", "pass_authorization")
@@ -28,9 +28,9 @@ class Upstream:
         self._settings = settings
         self._verify_tls = settings.verify_tls
         self._api_key = settings.api_key
-        passes = {b"authorization"} if settings.pass_authorization and not settings.api_key else set()
-        self._withheld = NOT_TO_ENGINE - passes
-        self._withheld_traced = self._withheld | TRACE_HEADERS
+        passes = settings.pass_authorization and not settings.api_key
+        self._withheld = with_authorization(NOT_TO_ENGINE) if passes else NOT_TO_ENGINE
+        self._withheld_traced = with_authorization(TRACED_NOT_TO_ENGINE) if passes else TRACED_NOT_TO_ENGINE
         self._fixed: dict[str, bytes] = {}
 
     def is_for(self, settings: BackendSettings) -> bool:

@@ -11,7 +11,7 @@ from uvicorn.server import ServerState
 
 from enginehouse.api.doors.admission import Admission, is_from_browser
 from enginehouse.api.doors.fast.idle_sweep import IdleSweep
-from enginehouse.api.doors.fast.inbound import ClientConnection, HotHead, Inbound, last_response
+from enginehouse.api.doors.fast.inbound import ClientConnection, Inbound, last_response
 from enginehouse.api.doors.fast.known_heads import KnownHeads
 from enginehouse.api.doors.fast.patience import MOST, Patience
 from enginehouse.api.doors.fast.request_lines import RequestLines
@@ -19,6 +19,7 @@ from enginehouse.api.doors.fast.slow_reader import SlowReader
 from enginehouse.api.doors.fast.turns import Turns
 from enginehouse.api.doors.framing import check_framing, head_without_upgrade
 from enginehouse.domain.errors import InvalidRequest
+from enginehouse.domain.request import Headers
 from enginehouse.relay.attempt import NEVER
 
 
@@ -186,10 +187,9 @@ class FastDoor(Turns):
         answered = isinstance(cycle, Inbound) and cycle.response_complete and not self.pipeline
         return answered and self._between and not self.transport.is_closing()
 
-    def _receive_known(self, head: HotHead, body: bytes) -> None:
+    def _receive_known(self, path: str, headers: Headers, body: bytes) -> None:
         """Begin a request whose head is known. The parser sees nothing of it."""
-        headers = head.headers.with_length(len(body))
-        self.cycle = inbound = Inbound(self._client, head.path, headers, True, True)
+        self.cycle = inbound = Inbound(self._client, path, headers, True, True)
         inbound.check_known_head(len(body))
         inbound.receive(body)
         inbound.received()

@@ -7,7 +7,7 @@ import socket
 import struct
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
@@ -17,7 +17,6 @@ from enginehouse.api.doors.asgi import BODILESS
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.relay.door import Caller, Door, OpenExchange
-from enginehouse.relay.repeated_headers import RepeatedHeaders
 
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
@@ -66,13 +65,6 @@ class ClientConnection:
         self.arrived = self.answered = _ignore
 
 
-class HotHead(NamedTuple):
-    """The meaning of a head for an inference endpoint."""
-
-    path: str
-    headers: RepeatedHeaders
-
-
 class Inbound(Door):
     """One request on a connection, and the ``Door`` of its exchange.
 
@@ -84,8 +76,8 @@ class Inbound(Door):
         self, connection: ClientConnection, path: str, headers: Headers, keep_alive: bool, chunks: bool
     ) -> None:
         self._connection = connection
-        self._path = path
-        self._headers = headers
+        self.path = path
+        self.headers = headers
         self._chunks = chunks
         self._chunked = False
         self.until_close = False
@@ -106,22 +98,19 @@ class Inbound(Door):
         """Whether the same head may come again: the connection stays open, and the body comes unasked."""
         return self.keep_alive and self._chunks and not self.expects
 
-    def head(self) -> HotHead:
-        return HotHead(self._path, RepeatedHeaders(self._headers))
-
     # --- from the client
 
     def check_head(self) -> None:
         """Refuse the request before its body is read, if its head suffices for that."""
         try:
-            self._caller = self._connection.admission.admit(self._headers)
+            self._caller = self._connection.admission.admit(self.headers)
         except RequestError as error:
             self._refuse(error)
 
     def check_known_head(self, length: int) -> None:
         """As ``check_head``, for a head that was checked when it came before."""
         try:
-            self._caller = self._connection.admission.admit_again(self._headers, length)
+            self._caller = self._connection.admission.admit_again(self.headers, length)
         except RequestError as error:
             self._refuse(error)
 
@@ -168,7 +157,7 @@ class Inbound(Door):
 
     def begin(self) -> None:
         """Open the exchange. The request is complete, and its turn has come."""
-        self.exchange = exchange = self._connection.admission.relay.open(self, self._path, self._headers)
+        self.exchange = exchange = self._connection.admission.relay.open(self, self.path, self.headers)
         if self._error is not None:
             exchange.cancel(self._error)
             return

@@ -1,0 +1,105 @@
+"""Opens live requests."""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+from enginehouse.domain.errors import ShuttingDown
+from enginehouse.domain.request import Headers
+from enginehouse.relay.context import RelayContext
+from enginehouse.relay.door import Door, OpenExchange
+from enginehouse.relay.engine_job import EngineCall, EngineJob
+from enginehouse.relay.exchange import Exchange
+from enginehouse.relay.form_job import FormJob, UploadJob
+from enginehouse.relay.gathering.gathering_door import GatheringDoor
+from enginehouse.relay.gathering.gathering_job import GatheringJob
+from enginehouse.relay.hand_over.job import HandOverJob
+from enginehouse.relay.headers import find_request_id
+from enginehouse.relay.inference_job import InferenceJob
+from enginehouse.relay.live_request import LiveRequest
+from enginehouse.relay.upload import Upload
+from enginehouse.relay.watchdog import Watchdog
+from enginehouse.relay.web_socket import WebSocket
+from enginehouse.routing.body.form import FormReader
+
+
+class Opener:
+    """Opens exchanges and WebSockets, names them, and has their time limits watched.
+
+    ``closed``: no more requests are accepted.
+    """
+
+    def __init__(self, context: RelayContext) -> None:
+        self.closed = False
+        self._context = context
+        self._live = context.live
+        self._watchdog = Watchdog(context.live, context.progress_reports)
+        self._ids = itertools.count(1)
+        self._id_prefix = os.urandom(6).hex().encode()
+
+    def check_open(self) -> None:
+        """Raises ``ShuttingDown`` once no more requests are accepted."""
+        if self.closed:
+            raise shutting_down()
+
+    def open(self, door: Door, path: str, headers: Headers) -> OpenExchange:
+        """A new exchange; the door then calls its ``begin`` or, if it refuses the request itself, ``cancel``."""
+        request_id, context = self._request_id(headers), self._context
+        gathering = GatheringDoor(door) if context.gather else None
+        if context.router.hands_over:
+            exchange = Exchange(HandOverJob(context, path, headers, request_id, gathering), gathering or door)
+        elif gathering is not None:
+            exchange = Exchange(GatheringJob(context, path, headers, request_id, gathering), gathering)
+        else:
+            exchange = Exchange(InferenceJob(context, path, headers, request_id), door)
+        self._begun(exchange)
+        return exchange
+
+    def open_form(self, door: Door, path: str, headers: Headers) -> OpenExchange:
+        """A new exchange for a form, which the door treats as one from ``open``."""
+        exchange = Exchange(FormJob(self._context, path, headers, self._request_id(headers)), door)
+        self._begun(exchange)
+        return exchange
+
+    def open_upload(
+        self, door: Door, path: str, headers: Headers, reader: FormReader, upload: Upload, length: int | None
+    ) -> OpenExchange:
+        """A new exchange for a form that may be large.
+
+        The door calls ``begin`` with its beginning once ``reader`` has found the model, and adds the rest to
+        ``upload``. ``length``: of the form in bytes, if it is known.
+        """
+        request_id = self._request_id(headers)
+        job = UploadJob(self._context, path, headers, request_id, reader=reader, upload=upload, length=length)
+        exchange = Exchange(job, door)
+        self._begun(exchange)
+        return exchange
+
+    def pass_through(self, door: Door, path: str, headers: Headers, call: EngineCall) -> OpenExchange:
+        """A new exchange that passes ``call`` to its engine unread; the door treats it as one from ``open``."""
+        exchange = Exchange(EngineJob(self._context, path, headers, self._request_id(headers), call), door)
+        self._begun(exchange)
+        return exchange
+
+    def web_socket(self, path: str, headers: Headers, call: EngineCall, largest: int) -> WebSocket:
+        """A new WebSocket; the door then calls its ``run``. ``largest``: the size limit of an engine's messages."""
+        socket = WebSocket(EngineJob(self._context, path, headers, self._request_id(headers), call), largest)
+        self._begun(socket)
+        return socket
+
+    def close(self) -> None:
+        """Watch no request any more."""
+        self._watchdog.stop()
+
+    def _begun(self, request: LiveRequest) -> None:
+        self._live.add(request)
+        self._watchdog.wake()
+
+    def _request_id(self, headers: Headers) -> bytes:
+        return find_request_id(headers) or b"req-%s%08x" % (self._id_prefix, next(self._ids))
+
+
+def shutting_down() -> ShuttingDown:
+    """The error for requests that the gateway does not serve any more."""
+    return ShuttingDown("The gateway is shutting down; send the request again")
