@@ -87,7 +87,7 @@ def launch_spec(
 
 def why_not(name: str, model: ModelSettings, driver: Driver, line: LaunchLine) -> Iterator[str]:
     """The reasons why the engine of ``line`` cannot start on this machine, with remedies; none if it may."""
-    if missing := missing_program(line.command, line.environment_on(os.environ).get("PATH")):
+    if missing := missing_program(line.command, line.environment_on(os.environ)):
         remedy = f" ({driver.how_to_install})" if driver.how_to_install else ""
         yield f"models.{name}: {missing}{remedy}"
     problem = "" if model.command else driver.why_not(launch_spec(name, model, driver))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,28 +16,29 @@ _NOT_THERE = 3
 _TIMEOUT_S = 5.0
 
 
-def missing_program(command: Sequence[str], path: str | None = None) -> str:
-    """Name the program that ``command`` needs and ``path``, by default ``$PATH``, lacks; empty if it is there.
+def missing_program(command: Sequence[str], environ: Mapping[str, str] = os.environ) -> str:
+    """Name the program that ``command`` lacks if it is run with ``environ``; empty if it is there.
 
     Of ``python -m MODULE``, the module too.
     """
-    program = shutil.which(command[0], path=path)
+    program = shutil.which(command[0], path=environ.get("PATH"))
     if program is None:
         return f"there is no program '{command[0]}' on the PATH"
     if len(command) > 2 and command[1] == "-m" and Path(program).name.startswith("python"):
         package = command[2].partition(".")[0]
-        if not _has_package(program, package):
-            return f"'{command[0]}' on the PATH has no package '{package}'"
+        if not _has_package(program, package, environ.get("PYTHONPATH", "")):
+            return f"'{command[0]}' has no package '{package}'"
     return ""
 
 
 @lru_cache(maxsize=64)
-def _has_package(python: str, package: str) -> bool:
+def _has_package(python: str, package: str, python_path: str) -> bool:
     """Whether this interpreter finds ``package``. One that does not say counts as having it."""
-    if python == sys.executable:
-        return find_spec(package) is not None
-    try:
-        looked = subprocess.run([python, "-c", _LOOK, package], capture_output=True, timeout=_TIMEOUT_S)
+    if python == sys.executable and find_spec(package) is not None:
+        return True
+    environ = {**os.environ, "PYTHONPATH": python_path}
+    try:  # with -c, as with -m, it finds the modules of the working directory, which the gateway's own path may lack
+        looked = subprocess.run([python, "-c", _LOOK, package], env=environ, capture_output=True, timeout=_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return True
     return looked.returncode != _NOT_THERE
