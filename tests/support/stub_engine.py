@@ -1,9 +1,9 @@
 """An engine that starts in a few hundredths of a second: ``python -S stub_engine.py --model NAME --port PORT``.
 
 It speaks as much of OpenAI's protocol as a gateway needs. ``--ttft``, ``--tpot`` and ``--start-delay`` are as for the
-simulated engine. With ``--stage FOLDER`` it loads once nobody has a lock on the file ``curtain`` there; a number in the
-file ``room`` says how many engines can be loaded at once, and one more finds no memory. It answers no request while
-somebody has a lock on the file ``mute``.
+simulated engine. With ``--stage FOLDER`` it waits to load while the file ``curtain`` there is locked; a number in the
+file ``room`` says how many engines can be loaded at once, and one more finds no memory. It answers no request while the
+file ``mute`` is locked.
 
 It imports as little as it can: tests start hundreds of them.
 """
@@ -47,7 +47,7 @@ def take_place(folder: str) -> bool:
 
 
 def wait_for(path: str) -> None:
-    """Wait until nobody has a lock on the file."""
+    """Wait while the file is locked."""
     with open(path) as file:
         fcntl.flock(file, fcntl.LOCK_SH)
 
