@@ -175,7 +175,8 @@ def test_a_hedged_stream_tells_who_was_overtaken(traced: Traced) -> None:
     assert outcomes == ["overtaken", "served"]
     assert (first.failed, second.failed) == (False, False)
     assert first.began < second.began < first.ended
-    assert {span.name for span in spans} == {"chat slow", "route", "upstream"}  # neither waited in a queue
+    names = {span.name for span in spans} - {"schedule"}  # on a busy machine, a queue that has room takes a millisecond
+    assert names == {"chat slow", "route", "upstream"}
     assert root.attributes["enginehouse.backend"] == "other"
 
 
