@@ -137,7 +137,7 @@ class ContinuationJob(Job):
                 return await self._find_way(route)
             except RequestError as error:
                 self._why = self._why or error.message
-        raise CannotContinue(f"Backend '{route.chosen.backend}' cannot continue it: {self._why}")
+        raise CannotContinue(f"Backend '{route.chosen.backend}' cannot continue it: {self._why or 'every way failed'}")
 
     async def _find_way(self, route: Route) -> bytes:
         delivered, backend, way = self._stream, route.chosen.backend, self.way

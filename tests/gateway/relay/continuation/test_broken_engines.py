@@ -136,6 +136,16 @@ async def test_what_an_engine_refuses_is_asked_in_another_way(
         assert seen.answer == unbroken(CHAT, body()).answer
 
 
+async def test_an_engine_that_refuses_every_way_is_named_with_a_reason(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    first, other = await model_engine(), await model_engine()
+    gateway = await house(first, other, backend=VLLM)
+    first.breaks, other.refuses = [Break(6, Cut.CLOSE)], {"prompt", "messages"}
+    seen = await ask(gateway, CHAT, body())
+    assert seen.error["message"].endswith("Backend 'b' cannot continue it: every way failed")
+
+
 async def test_a_request_that_cannot_be_continued_is_asked_anew(
     house: OpenGateway, model_engine: StartModelEngine
 ) -> None:
