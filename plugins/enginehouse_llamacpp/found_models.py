@@ -19,14 +19,19 @@ def find_models(path: Path) -> Sequence[FoundModel]:
     """The model in the file ``path``, or those in the folder ``path`` and in the folders directly below it.
 
     A file whose name says ``mmproj`` is the projector of the only model beside it, or of the model that its name
-    contains.
+    contains. It stands for that model, as a shard does.
     """
     if path.is_file():
-        if path.suffix.lower() != ".gguf" or _is_projector(path):
-            return []
-        return [_found(_first_shard(path), _models_among(path.parent))]
+        return _found_at(path) if path.suffix.lower() == ".gguf" else []
     folders = [path, *sorted(each for each in path.iterdir() if each.is_dir())] if path.is_dir() else []
     return [_found(file, models) for folder in folders for models in [_models_among(folder)] for file in models]
+
+
+def _found_at(file: Path) -> Sequence[FoundModel]:
+    beside = _models_among(file.parent)
+    if _is_projector(file):
+        return [_found(each, beside) for each in beside if file in _projectors(each, beside)]
+    return [_found(_first_shard(file), beside)]
 
 
 def _models_among(folder: Path) -> list[Path]:
@@ -39,13 +44,21 @@ def _gguf_files(folder: Path) -> Iterator[Path]:
 
 
 def _found(file: Path, beside: Sequence[Path]) -> FoundModel:
-    name = _SHARD.sub("", file.stem)
     options: dict[str, Any] = dict(_options(file))
-    projectors = [each for each in _gguf_files(file.parent) if _is_projector(each)]
-    own = [each for each in projectors if name.lower() in each.stem.lower()] or (projectors if len(beside) == 1 else [])
-    if own:
-        options["mmproj"] = str(own[0])
-    return FoundModel(name=name, path=str(file), options=options)
+    if projectors := _projectors(file, beside):
+        options["mmproj"] = str(projectors[0])
+    return FoundModel(name=_name(file), path=str(file), options=options)
+
+
+def _projectors(file: Path, beside: Sequence[Path]) -> Sequence[Path]:
+    """The projectors that belong to the model ``file``; the models ``beside`` it include itself."""
+    found = [each for each in _gguf_files(file.parent) if _is_projector(each)]
+    named = [each for each in found if _name(file).lower() in each.stem.lower()]
+    return named or (found if len(beside) == 1 else [])
+
+
+def _name(file: Path) -> str:
+    return _SHARD.sub("", file.stem)
 
 
 def _options(file: Path) -> Mapping[str, Any]:

@@ -45,8 +45,16 @@ def test_a_projector_belongs_to_the_only_model_or_to_the_one_that_it_names(tmp_p
     assert found(tmp_path / "one") == {"gemma": ("gemma.gguf", {"mmproj": str(tmp_path / "one" / "mmproj-F16.gguf")})}
     llama(tmp_path / "two", "gemma.gguf", "qwen.gguf", "mmproj-qwen-F16.gguf")
     projector = str(tmp_path / "two" / "mmproj-qwen-F16.gguf")
-    assert found(Path(projector)) == {}
     assert found(tmp_path / "two") == {"gemma": ("gemma.gguf", {}), "qwen": ("qwen.gguf", {"mmproj": projector})}
+
+
+def test_a_projector_stands_for_its_model(tmp_path: Path) -> None:
+    """A shell's ``*.gguf`` names both."""
+    names = ("gemma.gguf", "qwen.gguf", "mmproj-qwen-BF16.gguf", "mmproj-qwen-F16.gguf", "mmproj-other.gguf")
+    llama(tmp_path, *names)
+    models = {name: list(found(tmp_path / name)) for name in names}
+    assert models == dict(zip(names, (["gemma"], ["qwen"], ["qwen"], ["qwen"], []), strict=True))
+    assert found(tmp_path / names[2]) == found(tmp_path / names[3]) == found(tmp_path / "qwen.gguf")
 
 
 def test_embedders_and_rerankers_are_launched_as_such(tmp_path: Path) -> None:
