@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from tests.gateway.relay.test_removed_backends import Removes
 from tests.support.fake_sglang import MODEL, WORDS, FakeSglang
 from tests.support.fake_sglang_pair import FakeDecode, FakePrefill
 from tests.support.model_engine import ModelEngine, StartModelEngine
@@ -212,6 +213,15 @@ async def test_without_another_pair_a_broken_stream_ends_with_an_error(house: Op
     assert (seen.text, seen.ended) == ("".join(WORDS[:2]), False)
     assert "'y'" in str(seen.error)
     assert len(y.bodies) == 1
+    await gateway.quiet()
+
+
+async def test_another_engine_reads_the_prompt_of_one_that_a_reload_removes(house: OpenGateway, pairs: Pairs) -> None:
+    a, b, y, _ = pairs
+    gateway = await opened(house, {"a": a, "b": b, "y": y})
+    Removes(gateway, "a", routed="y")
+    assert text(await ask(gateway)) == "".join(WORDS[:4])
+    assert (len(a.bodies), len(b.bodies)) == (0, 1)
     await gateway.quiet()
 
 

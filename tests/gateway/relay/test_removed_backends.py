@@ -35,7 +35,10 @@ class Removes(Observer):
 
     def routed(self, request_id: str, requirements: object, route: Route) -> None:
         if route.chosen.backend == self._routed:
-            del self._gateway.relay.context.upstreams[self._name]
+            context = self._gateway.relay.context
+            context.upstreams.pop(self._name, None)
+            drivers = context.continuation.drivers.items()
+            context.continuation.drivers = {name: driver for name, driver in drivers if name != self._name}
 
 
 async def test_a_web_socket_opens(house: OpenGateway, socket_engine: StartSocketEngine, dial: Dial) -> None:

@@ -82,7 +82,7 @@ async def prepare_pair(job: Job, route: Route, path: str, body: bytes) -> tuple[
     prefill = route.prefill
     if prefill is None:
         return body, None
-    if job.context.continuation.drivers[prefill.backend].bootstraps:
+    if job.context.continuation.drivers[route.chosen.backend].bootstraps:  # so both do; a reload may have removed one
         return await _bootstrap(job, prefill, path, body)
     parameters = await _read_prompt(job, prefill, path, body)
     return (body if parameters is None else take_over(body, parameters)), None
