@@ -33,7 +33,9 @@ def _warnings(config: Config, drivers: Mapping[str, Driver], registry: Registry)
             yield f"{_joined(keys)}: a server of {type} with this role serves no request alone, and {missing}"
         elif len(keys) > 1 and not pairs_up:
             alone = "which serves none alone" if driver.bootstraps else "which reads the prompt and answers alone"
-            remedy = f"set routing.strategy to {_that_pair_up(registry)}"
+            remedy = (
+                f"set routing.strategy to {_that_pair_up(registry) or 'one that pairs them, which a plugin brings'}"
+            )
             yield f"{_joined(keys)}: '{strategy}' sends each request to one server, {alone}; {remedy}"
 
 

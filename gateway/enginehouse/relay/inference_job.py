@@ -60,7 +60,9 @@ class InferenceJob(Job):
             queue = context.queues.get(chosen.backend)
             if queue is None or not queue.launches:
                 return body
-        driver = context.continuation.drivers[chosen.backend]
+        driver = context.continuation.drivers.get(chosen.backend)
+        if driver is None:  # a reload has just removed it
+            return body
         asked = driver.continuable(self.path, body)
         self.delivered = Delivered(self.path, body, driver.streams, added=asked is not body)
         return asked

@@ -170,6 +170,12 @@ def test_servers_that_would_find_no_other_half_are_told(
     assert checked(tmp_path, text)[1].partition("warning: ")[2].strip() == warning
 
 
+def test_a_strategy_that_pairs_them_may_be_missing(tmp_path: Path) -> None:
+    servers = SERVER.format("a", "sglang", "prefill") + SERVER.format("b", "sglang", "decode")
+    _, told = checked(tmp_path, f'{servers}[plugins]\ndisabled = ["rescheduling"]\n')
+    assert told.strip().endswith("set routing.strategy to one that pairs them, which a plugin brings")
+
+
 @pytest.mark.parametrize("kind", ["policies", "migrators"])
 def test_an_unknown_part_of_rescheduling_is_refused(refusal: Refusal, kind: str) -> None:
     by_check, by_serve = refusal(f'[rescheduling]\nenabled = true\n{kind} = ["nosuch"]')

@@ -25,20 +25,21 @@ VLLM = {"driver": "vllm"}
 
 
 class Removes(Observer):
-    """Removes the backend ``name`` from the configuration once a request is routed to ``routed``."""
+    """Removes the backends ``names`` from the configuration once a request is routed to ``routed``."""
 
-    def __init__(self, gateway: ServedGateway, name: str, routed: str) -> None:
+    def __init__(self, gateway: ServedGateway, names: str, routed: str) -> None:
         self._gateway = gateway
-        self._name = name
+        self._names = names
         self._routed = routed
         gateway.gateway.observers.add(self)
 
     def routed(self, request_id: str, requirements: object, route: Route) -> None:
         if route.chosen.backend == self._routed:
             context = self._gateway.relay.context
-            context.upstreams.pop(self._name, None)
+            for name in self._names:
+                context.upstreams.pop(name, None)
             drivers = context.continuation.drivers.items()
-            context.continuation.drivers = {name: driver for name, driver in drivers if name != self._name}
+            context.continuation.drivers = {name: driver for name, driver in drivers if name not in self._names}
 
 
 async def test_a_web_socket_opens(house: OpenGateway, socket_engine: StartSocketEngine, dial: Dial) -> None:
@@ -60,18 +61,19 @@ async def test_a_broken_stream_goes_on_at_another_one(house: OpenGateway, model_
     assert [len(engine.calls) for engine in engines] == [1, 0, 1]
 
 
+@pytest.mark.parametrize("removed", ["a", "ab"])
 async def test_an_engine_reads_a_prompt_that_no_other_one_reads_for_it(
-    house: OpenGateway, model_engine: StartModelEngine
+    removed: str, house: OpenGateway, model_engine: StartModelEngine
 ) -> None:
     reads, answers = await model_engine(), await model_engine()
     gateway = await house(reads, answers, backend=VLLM, routing={"strategy": "llumnix_load"})
     instances = (instance("a", role=Role.PREFILL), instance("b", role=Role.DECODE))
     gateway.relay.context.router.on_view(view(*instances), ReschedulingSettings())
-    Removes(gateway, "a", routed="b")
-    reply = await gateway.ask(gateway.post(BODY, path=PATH))
+    Removes(gateway, removed, routed="b")
+    reply = await gateway.ask(gateway.post({**BODY, "stream": True}, path=PATH))
     assert (reply.status, reply.header("x-enginehouse-backend")) == (200, "b")
     assert reads.calls == []
-    assert answers.asked() == BODY
+    assert answers.asked()["prompt"] == BODY["prompt"]
 
 
 async def test_what_it_would_have_said_of_itself_is_not_asked(house: OpenGateway, engine: StartEngine) -> None:

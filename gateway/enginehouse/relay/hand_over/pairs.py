@@ -82,7 +82,9 @@ async def prepare_pair(job: Job, route: Route, path: str, body: bytes) -> tuple[
     prefill = route.prefill
     if prefill is None:
         return body, None
-    if job.context.continuation.drivers[route.chosen.backend].bootstraps:  # so both do; a reload may have removed one
+    drivers = job.context.continuation.drivers
+    either = drivers.get(prefill.backend) or drivers.get(route.chosen.backend)  # a reload may have removed one of them
+    if either is not None and either.bootstraps:
         return await _bootstrap(job, prefill, path, body)
     parameters = await _read_prompt(job, prefill, path, body)
     return (body if parameters is None else take_over(body, parameters)), None
