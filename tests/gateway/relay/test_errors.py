@@ -125,11 +125,11 @@ async def test_a_defect_of_ours_is_an_internal_error(
 ) -> None:
     gateway = await house(await engine())
     with monkeypatch.context() as patched:
-        patched.setattr(gateway.fleet, "snapshot", None)
+        patched.setattr(gateway.relay.context, "upstreams", {})
         reply = await gateway.ask()
     assert (reply.status, reply.code) == (500, "internal_error")
-    assert "NoneType" not in reply.error["message"]
-    assert "AttributeError" in caplog.text
+    assert "'a'" not in reply.error["message"]
+    assert "KeyError: 'a'" in caplog.text
     await gateway.quiet()
     assert (await gateway.ask()).status == 200
 
