@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from enginehouse import Candidate, Requirements, Strategy, Verdict, WeightedScorer
 from enginehouse_routing.random_config import RandomConfig
-from enginehouse_routing.smart_choice import best_of
+from enginehouse_routing.smart_choice import best_of, score_of
 
 
 class Weighted(Strategy):
@@ -79,10 +79,7 @@ class Smart(Weighted):
         if not self._scorers:
             return None
         by_priority, by_load, by_latency = self._three
-        priority, load = chosen.priority, chosen.load
-        ms = load.avg_latency_ms + 1e3 * chosen.wake_s
-        total = by_priority * max(0, 100 - priority) + by_load * max(0, 100 - load.pending)
-        return (total + by_latency * (100 - int(ms) // 10 if ms < 1000 else 0)) // self._weight
+        return score_of(chosen, by_priority, by_load, by_latency, self._weight)
 
 
 class RoundRobin(Strategy):

@@ -83,7 +83,7 @@ class ExporterProcess:
         self._command = command
         self._pause = pause
         self._records: list[RawRecord] = []
-        self._content = 0
+        self._content = self._last_size = 0
         self._timer: asyncio.TimerHandle | None = None
         self._process: Process | None = None
         self._unreported = 0
@@ -149,9 +149,12 @@ class ExporterProcess:
         stdin = self._pipe
         if stdin is None:
             return False
+        room: int = self._most_bytes - stdin.transport.get_write_buffer_size()
+        if room < self._last_size:  # where records are dropped, encoding them would cost requests their time
+            return False
         data = frame(message)
-        waiting: int = stdin.transport.get_write_buffer_size()
-        if waiting + len(data) > self._most_bytes:
+        self._last_size = len(data)
+        if room < len(data):
             return False
         stdin.write(data)
         return True

@@ -16,7 +16,9 @@ _DASH: Final = ord("-")
 _DIGITS: Final = b"0123456789abcdef"
 _NO_TRACE: Final = b"0" * 32
 _NO_SPAN: Final = b"0" * 16
-_OWN_BITS: Final = 48
+_OWN_BITS: Final = 46
+_ROOM_BITS: Final = 15
+"""The ids of the spans below the root follow its own. All of them are small enough for a machine's integer."""
 _SAMPLED: Final = frozenset(b"13579bdf")
 """The last digit of the flags of a sampled trace."""
 SPANS_PER_ATTEMPT: Final = 8
@@ -58,7 +60,7 @@ def _read_other_version(value: bytes) -> Parent | None:
 
 def span_number(root: int, attempt: int, place: int) -> int:
     """The id of a span below ``root``: of the attempt with that number, at one of its places, from 0 on."""
-    return (root + 1 + attempt * SPANS_PER_ATTEMPT + place) % (1 << 64) or 1
+    return root + 1 + attempt * SPANS_PER_ATTEMPT + place
 
 
 class Trace:
@@ -73,7 +75,7 @@ class Trace:
 
     def __init__(self, parent: Parent | None = None, link: Parent | None = None, state: bytes = b"") -> None:
         self.trace_id = parent.trace_id if parent is not None else b"%032x" % (getrandbits(128) or 1)
-        self.root = getrandbits(_OWN_BITS) + 1 << 64 - _OWN_BITS - 1
+        self.root = getrandbits(_OWN_BITS) + 1 << _ROOM_BITS
         self.parent = parent
         self.link = link
         self.state = state
