@@ -11,7 +11,10 @@ from enginehouse.relay.queue_slot import QueueSlot
 
 
 class PromptSlot:
-    """A share of the load of ``candidate``, and a slot of its queue if it has one. Call ``release`` once."""
+    """A share of the load of ``candidate``, and a slot of its queue if it has one. Call ``release`` once.
+
+    The queue may still grant or refuse the slot of a request that was cancelled in the same step of the event loop.
+    """
 
     def __init__(self, job: Job, candidate: Candidate) -> None:
         self.granted_or_not: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -26,10 +29,12 @@ class PromptSlot:
             self._slot.take()
 
     def granted(self) -> None:
-        self.granted_or_not.set_result(None)
+        if not self.granted_or_not.done():
+            self.granted_or_not.set_result(None)
 
     def rejected(self, error: RequestError) -> None:
-        self.granted_or_not.set_exception(error)
+        if not self.granted_or_not.done():
+            self.granted_or_not.set_exception(error)
 
     def release(self) -> None:
         """Give it back."""

@@ -1,0 +1,41 @@
+"""The places of requests at the engines that read their prompts."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from enginehouse.domain.errors import LoadFailed
+from enginehouse.relay.hand_over.prompt_slot import PromptSlot
+from enginehouse.relay.inference_job import InferenceJob
+from tests.support.scripted_engine import StartEngine
+from tests.support.served_gateway import MODEL, OpenGateway
+
+
+@pytest.mark.usefixtures("every_failure")
+@pytest.mark.parametrize("answer", ["granted", "refused"])
+async def test_a_request_that_has_just_been_cancelled_holds_up_no_other_one(
+    answer: str, house: OpenGateway, engine: StartEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its task gives the slot back in the next step of the event loop: until then the queue may still answer."""
+    gateway = await house(await engine())
+    gateway.gateway.engines.remote.report("a", 1)
+    context = gateway.relay.context
+    [candidate] = context.fleet.snapshot.candidates(MODEL)
+    first, left, other = (PromptSlot(InferenceJob(context, "/", [], b"r"), candidate) for _ in range(3))
+    assert [each.granted_or_not.done() for each in (first, left, other)] == [True, False, False]
+    left.granted_or_not.cancel()
+    if answer == "refused":
+        queue = context.queues["a"]
+        line, _ = queue.place(candidate.replica)
+        queue.reject([line], lambda _: LoadFailed("unloaded"))
+        with pytest.raises(LoadFailed):
+            await other.granted_or_not
+    first.release()
+    left.release()
+    if answer == "granted":
+        await asyncio.wait_for(other.granted_or_not, 5)
+    other.release()
+    assert candidate.load.pending == 0
+    assert not caplog.records, caplog.text
