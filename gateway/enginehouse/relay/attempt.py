@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Final
@@ -18,6 +19,7 @@ from enginehouse.relay.upstream.upload_connection import UploadConnection
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.telemetry.record import AttemptRecord
 
+_log = logging.getLogger("enginehouse.relay")
 NEVER: Final = float("inf")
 Preparation = Callable[[Route], Awaitable[bytes]]
 """Makes the body of a request for a route. Raises ``RequestError``."""
@@ -234,6 +236,9 @@ class Attempt:
             self.body = await preparation(self.route)
         except RequestError as error:
             problem = error.with_traceback(None)
+        except Exception:
+            _log.exception("The preparation of a request met a defect of the gateway")
+            problem = RequestError("Internal error; see the gateway's log")
         self._task = None
         report(problem)
 
