@@ -13,8 +13,8 @@ $(STAMP): pyproject.toml
 run: $(STAMP)  ## start the gateway in front of two simulated models
 	$(BIN)/enginehouse serve
 
-test: PROCESSES ?= $$(($$(getconf _NPROCESSORS_ONLN) + 2))
-test: $(STAMP)  ## run the tests, in two processes more than there are cores: many wait for engines
+test: PROCESSES ?= $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+test: $(STAMP)  ## run the tests, in one process more than there are cores: many wait for engines
 	$(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder
 
 slow: $(STAMP)  ## run the tests that take minutes
