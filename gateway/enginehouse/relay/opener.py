@@ -88,7 +88,7 @@ class Opener:
         self._begun(socket)
         return socket
 
-    def close(self) -> None:
+    def stop_watching(self) -> None:
         """Watch no request any more."""
         self._watchdog.stop()
 

@@ -49,7 +49,7 @@ class Relay:
         self._opener.closed = True
         for request in list(self.live):
             request.cancel(shutting_down())
-        self._opener.close()
+        self._opener.stop_watching()
         self.drains.close()
         for upstream in self.context.upstreams.values():
             upstream.pool.close()
