@@ -17,6 +17,7 @@ from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits, Waiti
 from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.scheduling.collaborators import EngineControl, QueueListener, TicketHolder
 from enginehouse.scheduling.engine_exits import EngineExits
+from enginehouse.scheduling.engine_stops import EngineStops
 from enginehouse.scheduling.granted_requests import GrantedRequests
 from enginehouse.scheduling.open_tickets import OpenTickets
 from enginehouse.scheduling.swap_tasks import SwapTasks
@@ -59,10 +60,9 @@ class HostQueue:
         self._handling = False
         self._swaps = SwapTasks(engines, self._swap_ended)
         self._failing: SwapDone | None = None
-        self._stops: dict[str, asyncio.Task[None]] = {}
+        self._stops = EngineStops(engines, self._granted, self._stopped)
         self._exits = EngineExits()
         self._doubts: set[asyncio.Task[None]] = set()
-        self._retirements: dict[str, asyncio.Task[None]] = {}
         self._unloaded: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -114,8 +114,8 @@ class HostQueue:
     def exited(self, replica: str) -> None:
         """Report that a ready engine exited, or was put to sleep, without an order of the scheduler."""
         self._exits.note(replica)
-        self._retirements.pop(replica, None)
-        self._handle(lambda: self._scheduler.on_stopped(replica))
+        self._stops.note_exit(replica)
+        self._stopped(replica)
 
     def generation(self, replica: str) -> int:
         """The number of times that the engine of ``replica`` has exited by itself."""
@@ -137,7 +137,7 @@ class HostQueue:
         """
         self.note_unload(replicas)
         self._handle(lambda: self._scheduler.on_unload(replicas, timeout))
-        await asyncio.gather(*(task for replica, task in self._stops.items() if replica in replicas))
+        await self._stops.wait(replicas)
 
     def note_unload(self, replicas: Collection[str]) -> None:
         """Note that an operator unloads ``replicas``, until they are loaded again."""
@@ -161,9 +161,7 @@ class HostQueue:
 
         ``EngineControl`` must no longer show the replica as ready, or it gets new requests.
         """
-        if (task := self._retirements.get(replica)) is None:
-            task = self._retirements[replica] = asyncio.ensure_future(self._retire(replica, within))
-        return task
+        return self._stops.retire(replica, within)
 
     def reject(self, replicas: Collection[str], error: Callable[[str], RequestError]) -> None:
         """Refuse the requests that wait for ``replicas``. The scheduler sees their tickets cancelled."""
@@ -187,10 +185,10 @@ class HostQueue:
             self.refuse(ticket, error)
         if self._timer is not None:
             self._timer.cancel()
-        unfinished = [*self._swaps, *self._doubts, *self._retirements.values()]
+        unfinished = [*self._swaps, *self._doubts]
         for task in unfinished:
             task.cancel()
-        await asyncio.gather(*unfinished, *self._stops.values(), return_exceptions=True)
+        await asyncio.gather(*unfinished, *self._stops.cancel(), return_exceptions=True)
 
     # --- effects
 
@@ -223,9 +221,7 @@ class HostQueue:
             holder.refused(error)
 
     def stop(self, replicas: Sequence[str], timeout: float | None) -> None:
-        for replica in replicas:
-            if replica not in self._stops:
-                self._stops[replica] = asyncio.ensure_future(self._stop(replica, timeout))
+        self._stops.stop(replicas, timeout)
 
     def vacate(self, replicas: Sequence[str]) -> None:
         for replica in replicas:
@@ -291,17 +287,5 @@ class HostQueue:
         self._listener.swap_done(done)
         self._handle(partial(self._on_swap_done, done))
 
-    async def _stop(self, replica: str, timeout: float | None) -> None:
-        try:
-            await self._engines.stop(replica, timeout)
-        finally:
-            del self._stops[replica]
-            self._retirements.pop(replica, None)
-            self._handle(lambda: self._scheduler.on_stopped(replica))
-
-    async def _retire(self, replica: str, within: float) -> None:
-        await self._granted.drain(replica, within)
-        if replica in self._retirements:  # else it was stopped already, and another engine may run in its place
-            self.stop([replica], None)
-        if (stopping := self._stops.get(replica)) is not None:
-            await asyncio.shield(stopping)
+    def _stopped(self, replica: str) -> None:
+        self._handle(lambda: self._scheduler.on_stopped(replica))
