@@ -38,7 +38,8 @@ class SimDriver(OpenAICompatibleDriver):
     def command(self, spec: LaunchSpec) -> Sequence[str]:
         """Launch a simulated engine with one model; ``spec.path`` is ignored.
 
-        It has a llumlet if there is a migrator for it, and if gRPC is installed; and a side channel for handing over.
+        The engine has a llumlet if there is a migrator for it and gRPC is installed, and a side channel to hand prompts
+        over.
         """
         where = ["--host", "127.0.0.1", "--port", str(spec.port)]
         llumlet = ["--llumlet-port", "0"] if "llumlet" in spec.migrators and find_spec("grpc") else []
@@ -73,7 +74,7 @@ class SimDriver(OpenAICompatibleDriver):
         return add_field(body, "return_token_ids", b"true")
 
     def continuation(self, answer: PartialAnswer) -> Continuation:
-        """By token ids, as with vLLM; without them by text.
+        """Continue by token ids, as with vLLM, or by text without them.
 
         The default of a chat's ``max_tokens`` depends on the engine's settings, so such a chat cannot be continued.
         """

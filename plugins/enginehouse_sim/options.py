@@ -14,7 +14,7 @@ _SWITCHES = ("disable_chunked_mm_input", "staging_thread")
 
 
 class SimOptions(EngineOptions, frozen=True, forbid_unknown_fields=True):
-    """Each is the flag of the same name; one that is left out is the engine's own default."""
+    """Each field is the flag of the same name. The engine has a default for a field that is left out."""
 
     profile: Annotated[str | None, Meta(description="speed: the name of a profile, or a .toml file")] = None
     ttft: Annotated[str | None, Meta(description="time to a first token, without a profile")] = None
@@ -73,7 +73,8 @@ class SimOptions(EngineOptions, frozen=True, forbid_unknown_fields=True):
     watermark: Annotated[float | None, Meta(description="share of all blocks that an admission leaves free")] = None
     num_spec_tokens: Annotated[int | None, Meta(description="tokens drafted for each step of a request")] = None
     draft_method: Annotated[
-        Literal["ngram", "draft_model", "eagle"] | None, Meta(description="who drafts, which decides what drafts cost")
+        Literal["ngram", "draft_model", "eagle"] | None,
+        Meta(description="method of drafting, which decides the cost of drafts"),
     ] = None
     draft_acceptance: Annotated[float | None, Meta(description="chance of each draft to be accepted")] = None
     start_delay: Annotated[str | None, Meta(description="time until it listens, as if it loaded a model")] = None

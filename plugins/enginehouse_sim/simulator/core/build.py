@@ -1,4 +1,4 @@
-"""From settings to an engine core."""
+"""Builds an engine core from its settings."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def build_core(
 ) -> EngineCore:
     """Build a core. ``on_kv_events`` gets the prefix cache's events with each step.
 
-    ``sources``: sources of keys and values, besides the host memory of the settings. ``kv_address``: where other
-    engines find the blocks that this one keeps for them, and it theirs, over links of ``kv_bandwidth`` bytes per
-    second. ``store``: the store of the settings, if other engines share it. Without ``makes_text``, requests get tokens
-    without a meaning, and none ends by itself: that is faster, and takes the same virtual time.
+    ``sources``: sources of keys and values besides the host memory of the settings. ``kv_address``: where other engines
+    find the blocks that this one keeps for them, over links of ``kv_bandwidth`` bytes per second. ``store``: the store
+    of the settings, if other engines share it. Without ``makes_text``, requests get tokens without a meaning, and no
+    answer ends by itself: that is faster, and takes the same virtual time.
 
     Raises ``ConfigError`` for a profile that cannot be used.
     """
@@ -69,7 +69,7 @@ def build_core(
 
 def _runner(settings: CoreSettings, makes_text: bool) -> ModelRunner | TimingRunner:
     constants = settings.constants
-    if not makes_text and not constants.use_spec_decode:  # drafts are accepted or not by the text that follows
+    if not makes_text and not constants.use_spec_decode:  # the text decides which drafts are right
         return TimingRunner(constants.token_capacity)
     return ModelRunner(
         RunnerSettings(

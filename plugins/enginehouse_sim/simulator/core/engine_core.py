@@ -1,4 +1,4 @@
-"""The engine core: requests in, steps, outputs by client; without a real clock and without I/O."""
+"""The engine core: it takes requests, makes steps, and returns outputs, without a real clock and without I/O."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from enginehouse_sim.simulator.steps.load import StepLoad
 from enginehouse_sim.simulator.steps.models import StepModel
 
 IDLE_STEP = 0.001
-"""The most seconds of a step in which no request could be scheduled: others may come meanwhile."""
+"""The most seconds of a step that could schedule no request: others may arrive meanwhile."""
 
 _MOST_FORESEEN = 64
-"""The most steps to foresee: a request that comes meanwhile makes them worthless."""
+"""The most steps to foresee: a request that arrives meanwhile makes them worthless."""
 
 
 class StepResult(NamedTuple):
@@ -46,10 +46,10 @@ class _InFlightStep(NamedTuple):
 class EngineCore:
     """Plans steps, executes them, and processes their results.
 
-    ``now`` is its clock in seconds: each step advances it by the step's duration, and ``wait_until`` while there is
-    nothing to do. ``before_step`` is called with the time before each step is planned. With
-    ``plans_ahead``, each step is planned before the result of the previous one is processed. The staging worker
-    runs in between, or in a thread with ``staging_thread``. ``makes_text``: the tokens that come in and out matter.
+    ``now`` is its clock in seconds. Each step advances it by the step's duration; ``wait_until`` advances it while
+    there is nothing to do. ``before_step`` gets the time before each step is planned. If the scheduler ``plans_ahead``,
+    the core plans each step before it processes the result of the previous one. The staging worker runs in between, or
+    in a thread with ``staging_thread``. ``makes_text``: whether tokens have a meaning; else only their number matters.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class EngineCore:
             self.scheduler.finish_requests(request_ids, status)
 
     def fail_loads(self, origin: Origin) -> None:
-        """The engine that kept the blocks of ``origin`` is gone: requests that load them compute their prompts."""
+        """Fail the loads from ``origin``, whose engine is gone: the requests compute their prompts."""
         with self._lock:
             failed = self.scheduler.fail_loads(origin)
         if self._transfer_worker is not None:
@@ -146,9 +146,10 @@ class EngineCore:
         return StepResult(scheduled, outputs, seconds, load)
 
     def foresee(self) -> Sequence[float]:
-        """The ends of the steps to come: of all but the last the outcome is known, unless a request comes or goes.
+        """The ends of the next steps. All but the last one are steady, unless a request arrives or leaves.
 
-        Called after ``begin_step``. Only cores that make no text, and move no keys and values, foresee more than one.
+        Call it after ``begin_step``. Only cores that make no text, and move no keys and values, foresee more than the
+        steps in flight.
         """
         count = self._num_foreseen()
         self._ends = ends = [step.ends_at for step in self._launched]
@@ -159,7 +160,7 @@ class EngineCore:
         return ends[: count + 1]
 
     def pass_steps(self, count: int) -> None:
-        """Make the first ``count`` of the steps just foreseen, each as ``end_step`` and ``begin_step`` would."""
+        """Make the first ``count`` foreseen steps, each as ``end_step`` and ``begin_step`` would."""
         assert isinstance(self._runner, TimingRunner)
         self._runner.pass_steps(count)
         pass_steady_steps(self.scheduler.state, count, TOKEN)
@@ -177,7 +178,7 @@ class EngineCore:
         )
 
     def _num_foreseen(self) -> int:
-        """The steps whose outcome is known: all requests decode in those in flight, and in the ones after them."""
+        """The number of steady steps to come; 0 unless all requests decode in the steps in flight."""
         is_plain = not (self.before_step or self._transfer_worker or self._staging_thread)
         if not (is_plain and isinstance(self._runner, TimingRunner)):
             return 0
@@ -215,8 +216,8 @@ class EngineCore:
     def _seconds(self, scheduled: SchedulerOutput, load: StepLoad, begins_at: float) -> float:
         """The step's duration.
 
-        A step with nothing to compute ends with the step before it, unless it found no room for a request; then when a
-        load arrives, and soon in any case.
+        An empty step behind one that computes takes no time. Other empty steps, while there are requests, end when the
+        next load arrives, after ``IDLE_STEP`` at the latest.
         """
         stall = 0.0
         if self._transfer_worker is not None:
@@ -236,7 +237,7 @@ class EngineCore:
 
 
 def _later_load(load: StepLoad, steps: int) -> StepLoad:
-    """The load so many steps later, while all requests decode."""
+    """The load after this number of ``steps``, in which all requests decode."""
     return StepLoad(
         decodes=load.decodes,
         active_kv_tokens=load.active_kv_tokens + steps * load.decodes,

@@ -106,13 +106,15 @@ _OPTIONS = (
     click.option("--staging-thread", is_flag=True, help="Match them in a thread: steps are not repeatable any more."),
     _share("--watermark", default=0.0, help="Share of all blocks that an admission leaves free."),
     _count("--num-spec-tokens", help="Tokens drafted for each step of a request."),
-    _one_of(DraftMethod)("--draft-method", default="eagle", help="Who drafts, which decides what drafts cost."),
+    _one_of(DraftMethod)(
+        "--draft-method", default="eagle", help="Method of drafting, which decides the cost of drafts."
+    ),
     _share("--draft-acceptance", default=0.7, help="Chance of each draft to be accepted."),
 )
 
 
 def core_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add these options to a command, which gets them as ``core``, a ``CoreSettings``."""
+    """Add the options of an engine core to a command, which gets them as ``core``, a ``CoreSettings``."""
 
     @wraps(command)
     def with_core(**flags: Any) -> Any:
@@ -131,9 +133,9 @@ def core_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_flags(core: CoreSettings, flags: Sequence[str]) -> CoreSettings:
-    """``core`` as an engine changes it that is started with ``flags``; those of its server are ignored.
+    """The settings of an engine that is started with ``flags``. ``core`` has the defaults.
 
-    Raises ``ConfigError``.
+    Flags of the engine's server are ignored. Raises ``ConfigError``.
     """
     settings = msgspec.to_builtins(core)
     durations = {name: f"{settings[name]}s" for name in ("ttft", "tpot")}

@@ -16,9 +16,9 @@ class CoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     well; 0 means no time at all. ``seed``: decides all text. ``mean_length``: the average tokens until an answer ends
     by itself; ``None`` is never. ``draft_acceptance``: the chance of each draft to be right. ``host_blocks``: blocks of
     host memory that requests are offloaded to before the cache runs out, over a link of ``host_bandwidth`` bytes per
-    second; with 0, requests are preempted instead. ``store_blocks``: the blocks of a store outside of the engine, over
-    a link of ``store_bandwidth`` bytes per second; 0 is no store. ``staging_thread``: match waiting requests in a
-    thread instead of between steps.
+    second; with 0, requests are preempted instead. ``store_blocks``: the size of a store outside of the engine, over a
+    link of ``store_bandwidth`` bytes per second; 0 is no store. ``staging_thread``: match waiting requests in a thread
+    instead of between steps.
     """
 
     constants: SchedulerConstants = SchedulerConstants()

@@ -32,15 +32,15 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     ``vllm_compat``: the version of vLLM whose rules apply. ``long_prefill_token_threshold``: the most tokens of one
     prompt in a step while others wait or run; 0 is no limit. ``num_spec_tokens``: draft tokens per request and step, by
     ``draft_method``; 0 disables speculative decoding. ``max_num_encoder_input_tokens``, ``encoder_cache_size``: the
-    encoder's budget for a step, and its cache; ``image_tokens``: the most tokens of an image. ``max_loras``: adapters
-    in one step; ``None`` is any number. ``watermark``: the share of all blocks that an admission leaves free.
+    encoder's budget for a step, and its cache; ``image_tokens``: the most tokens of an image. ``max_loras``: the most
+    adapters in one step; ``None``: any number. ``watermark``: the share of all blocks that an admission leaves free.
     ``reserve_full_sequence``: admit a request only if all of its known tokens fit, as vLLM's
     ``scheduler_reserve_full_isl`` does; it prevents thrashing.
 
-    ``max_num_active_seqs``: admit no request while so many run; ``None`` is no limit. ``prefill_schedule_interval``:
-    while requests run, admit others in every so many-th step only. ``async_scheduling``: plan a step before the outcome
-    of the previous one is known; ``None`` is vLLM's default. ``staging_block_share``: the share of all blocks that
-    waiting requests may pin; ``staging_depth``: how many of them are prepared ahead.
+    ``max_num_active_seqs``: admit no request while this many run; ``None``: no limit. ``prefill_schedule_interval``:
+    while requests run, admit others only in steps whose number is a multiple of this. ``async_scheduling``: plan a step
+    before the outcome of the previous one is known; ``None`` is vLLM's default. ``staging_block_share``: the share of
+    all blocks that waiting requests may pin; ``staging_depth``: how many of them are prepared ahead.
     """
 
     vllm_compat: VllmVersion = VllmVersion.V0_32
@@ -96,12 +96,12 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def draft_rules(self) -> DraftRules:
-        """The cost of drafts; none without drafts."""
+        """The cost of drafts; nothing without drafts."""
         return DRAFT_RULES[self.draft_method] if self.num_spec_tokens else DraftRules()
 
     @property
     def num_lookahead_tokens(self) -> int:
-        """The tokens for which a request needs room beyond those of the step."""
+        """The tokens beyond those of a step for which a request needs room."""
         return self.num_spec_tokens if self.draft_rules.lookahead else 0
 
     @property
@@ -111,7 +111,7 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def token_capacity(self) -> int:
-        """The tokens that all blocks hold together. Block 0 is vLLM's null block and never handed out."""
+        """The tokens that all blocks hold together. Block 0 is vLLM's null block, which no request gets."""
         return (self.total_gpu_blocks - 1) * self.block_size
 
     @property

@@ -1,4 +1,4 @@
-"""The input and output of one step: the plan, the model's result, and the outputs for clients."""
+"""The plan of one step, the model's result, and the outputs for clients."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class EngineCoreOutput(msgspec.Struct, gc=False):
 class SchedulerTotals(msgspec.Struct):
     """Counters since the scheduler's start.
 
-    Queries and hits are in tokens: of the prefix cache, and of the connector for the tokens after those.
+    Queries and hits are in tokens. The external ones are those of the connector, after the prefix cache.
     """
 
     prefix_cache_queries: int = 0

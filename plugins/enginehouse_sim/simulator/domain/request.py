@@ -57,10 +57,10 @@ class RequestState(msgspec.Struct, kw_only=True, eq=False):
     needed no computing when the request was first scheduled; -1 until then. ``num_output_placeholders``: tokens that
     steps in flight will add. ``spec_token_ids``: drafts for the next step. ``structured_output``: the grammar; ``None``
     for free text. ``block_hashes``: of the full blocks. ``kv_transfer_params``: the client's message to the KV
-    connector. ``choice``: the number of this answer among several to the same prompt. ``logprobs``: how many likely
-    tokens come with each sampled one, at least itself; ``None`` for none. ``stale_step``: the last step in flight when
-    the blocks were freed; -1 for none. ``is_prefill_chunk``: its
-    last step left known tokens to compute; kept up only with drafts.
+    connector. ``choice``: the number of this answer among several to the same prompt. ``logprobs``: the number of
+    likeliest tokens to report at each place, at least the sampled one; ``None`` for none. ``stale_step``: the last step
+    in flight when the blocks were freed; -1 for none. ``is_prefill_chunk``: the request's last step left known tokens
+    to compute; kept up to date only with drafts or a connector.
 
     The scheduler derives three fields once instead of in every step. ``max_num_tokens``: the length at which the
     request finishes. ``ending_tokens``: the tokens that may finish it. ``fast_path_until``: below this many computed

@@ -18,14 +18,14 @@ class SchedulingRules(msgspec.Struct, frozen=True, kw_only=True):
     """The rules of one version of vLLM's scheduler.
 
     ``stop_before_length``: a stop token that is also the last allowed token finishes its request with ``stop``, and
-    ``min_tokens`` is left to the sampler, which does not sample stop tokens before. ``reuse_uncached_first``: blocks
-    without findable content are handed out before all others, the last freed first. ``threshold_when_alone``: the
-    long-prefill threshold also limits a request that is alone. ``overtake_unchunked``: without chunked prefill,
-    shorter prompts overtake one that exceeds the rest of the budget. ``lookahead_at_admission``: a request gets room
-    for drafts when it is admitted, not only when it runs. ``pad_first_decode``: a request whose only missing token is
-    its next one gets a full set of drafts at once, which are all rejected, so that all decodes of a step have equal
-    lengths. ``release_images_after_step``: encodings are released when the step that used them is over, not when it is
-    planned. ``async_by_default``: ``async_scheduling`` is on unless it is switched off.
+    ``min_tokens`` is left to the sampler, which does not sample stop tokens before. ``reuse_uncached_first``: the pool
+    hands out blocks without findable content before all others, the last freed first. ``threshold_when_alone``: the
+    long-prefill threshold also limits a request that is alone. ``overtake_unchunked``: without chunked prefill, shorter
+    prompts overtake one that exceeds the rest of the budget. ``lookahead_at_admission``: a request gets room for drafts
+    when it is admitted, not only when it runs. ``pad_first_decode``: a request whose only missing token is its next one
+    gets a full set of drafts at once; all are rejected, but all decodes of a step have equal lengths.
+    ``release_images_after_step``: the scheduler releases encodings when the step that used them is over, not when it is
+    planned. ``async_by_default``: ``async_scheduling`` is on by default.
     """
 
     stop_before_length: bool = True
@@ -64,10 +64,11 @@ class DraftMethod(str, Enum):
 class DraftRules(msgspec.Struct, frozen=True, kw_only=True):
     """The cost of a draft method for a request in every step, as in vLLM.
 
-    ``lookahead``: whether the drafter needs room for keys and values of its drafts. ``slots``: more places of the token
-    budget for each request. ``drops_last_block``: a prefix match loses its last block, which the drafter computes again
-    for its hidden states. ``reads_ahead``: known tokens that it reads beyond those computed. ``needs_result``: whether
-    drafts are made from the result of a step, outside of the model, so that the next step cannot be planned before.
+    ``lookahead``: whether the drafter needs room for keys and values of its drafts. ``slots``: tokens of the budget
+    that each request takes besides its own. ``drops_last_block``: a prefix match loses its last block, which the
+    drafter computes again for its hidden states. ``reads_ahead``: known tokens that the drafter reads beyond those
+    computed. ``needs_result``: whether the drafter works on the result of a step, outside of the model, so that the
+    next step cannot be planned before.
     """
 
     lookahead: bool = False

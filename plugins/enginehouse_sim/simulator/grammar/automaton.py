@@ -1,4 +1,4 @@
-"""A pushdown automaton that reads a text character by character and knows how it may continue.
+"""A pushdown automaton that reads a text character by character, and knows how the text may continue.
 
 A state is a set of stacks, one for each way to parse the text so far. A stack holds the expressions still expected, the
 next one last; the empty stack is a text that may end here.

@@ -15,8 +15,7 @@ class Expression:
 class CharacterSet(Expression):
     """One character out of ``characters``; with ``inverted``, any other one.
 
-    ``suggestions``: tokens that a generator may choose here. They begin with such a character and may continue after
-    it.
+    ``suggestions``: tokens that a generator may choose here. Each begins with such a character, and may have more.
     """
 
     def __init__(self, characters: str, suggestions: Sequence[str] = (), *, inverted: bool = False) -> None:
@@ -27,7 +26,7 @@ class CharacterSet(Expression):
             next(one for one in map(chr, count(ord("a"))) if self.matches(one)) if inverted else min(characters)
         )
         self.extends_words = not inverted and all(count_tokens("a" + one) == 1 for one in self._characters)
-        """Whether each of them would merge with letters before it into one token."""
+        """Whether each of the characters would merge with letters before it into one token."""
 
     def matches(self, character: str) -> bool:
         return (character in self._characters) is not self._inverted
@@ -63,14 +62,14 @@ def optional(part: Expression) -> Expression:
 
 
 def repeat(part: Expression) -> Expression:
-    """``part`` any number of times, or never. It must not be empty."""
+    """``part`` any number of times, or never. ``part`` must not match the empty text."""
     again = Reference()
     again.target = optional(Chain(part, again))
     return again
 
 
 def times(part: Expression, least: int, most: int | None) -> Expression:
-    """``part`` from ``least`` to ``most`` times; without ``most`` without an end. It must not be empty."""
+    """``part`` from ``least`` to ``most`` times, without ``most`` any number. It must not match the empty text."""
     if most is None:
         return Chain(*[part] * least, repeat(part))
     more: Expression = EMPTY

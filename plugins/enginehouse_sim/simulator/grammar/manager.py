@@ -39,7 +39,7 @@ class GrammarManager(StructuredOutputManager):
             self._compilations.popitem(last=False)
 
     def is_ready(self, request: RequestState) -> bool:
-        """Whether the grammar is compiled; the matcher then stands after the outputs that the request came with.
+        """Whether the grammar is compiled. If so, its matcher has accepted the outputs that the request came with.
 
         Raises ``ValueError`` if the grammar cannot be compiled, or does not allow these outputs.
         """

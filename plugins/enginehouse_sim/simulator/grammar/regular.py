@@ -1,7 +1,7 @@
-"""Regular expressions as expressions.
+"""Compiles regular expressions to expressions of a grammar.
 
-``interegular`` makes a finite automaton from Python's syntax, without backward references and lookbehind. It matches
-the whole text.
+``interegular`` makes a finite automaton from Python's syntax, without backward references and lookbehind. The automaton
+matches the whole text.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Translation:
         self.start = references[automaton.initial]
 
     def _letters(self, characters: _Characters, after: State) -> Iterator[CharacterSet]:
-        """The set as one of characters that make words and one of others, which tokens keep apart."""
+        """The set in two parts, word characters and others, because no token has both."""
         for some, inverted in characters.parts():
             begins = some if not inverted else "".join(one for one in "-.:/!?" if one not in some)
             yield CharacterSet(some, self._suggestions(begins, after), inverted=inverted)
@@ -115,11 +115,11 @@ class _Characters(NamedTuple):
 
     @property
     def samples(self) -> str:
-        """Some of them."""
+        """Some characters of the set."""
         return self.named or "".join(one for one in LETTERS if one not in self.all_named) or "~"
 
     def parts(self) -> Iterator[tuple[str, bool]]:
-        """Disjoint sets that make them up, the last one inverted if there are others."""
+        """Disjoint sets that make up this one, the last of them inverted if there are ``others``."""
         words = "".join(one for one in self.named if one in LETTERS)
         plain = "".join(one for one in self.named if one not in LETTERS)
         if self.others:

@@ -1,4 +1,4 @@
-"""From the automaton's characters to tokens: the row of tokens to choose from next."""
+"""The rows of tokens to choose from next, computed from the automaton's characters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from enginehouse_sim.simulator.model.text import EOS, count_tokens, encode, toke
 Row = frozenset[int]
 
 _MARKS = ".-/"
-"""Characters that begin an ending where a letter would merge with the word before."""
+"""Characters to begin an ending with, where a letter would merge with the word before."""
 
 
 class Rows:

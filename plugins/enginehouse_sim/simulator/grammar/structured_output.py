@@ -23,7 +23,7 @@ class StructuredOutputManager(ABC):
     def grammar_bitmask(
         self, requests: Sequence[RequestState], scheduled_spec_tokens: Mapping[str, Sequence[int]]
     ) -> tuple[Mapping[str, int], Sequence[frozenset[int]]]:
-        """The allowed tokens: the first row of each request, and the rows.
+        """The index of each request's first row, and the rows of allowed tokens.
 
         A request with drafts has one row for each draft and one after the last.
         """

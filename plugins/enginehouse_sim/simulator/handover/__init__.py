@@ -1,1 +1,1 @@
-"""Prefill and decode in different processes: the side channel over which one engine learns what another one keeps."""
+"""Prefill and decode in different processes: over the side channel, an engine asks another one for blocks."""

@@ -14,13 +14,13 @@ class Fetch(msgspec.Struct, frozen=True, tag=True):
 
 
 class Offer(msgspec.Struct, frozen=True, tag=True):
-    """The prefilling engine keeps them, at least as long as the connection is open."""
+    """The prefilling engine keeps the blocks, at least while the connection is open."""
 
     blocks: RemoteBlocks
 
 
 class Gone(msgspec.Struct, frozen=True, tag=True):
-    """It does not, or not any more."""
+    """The prefilling engine does not keep them, or no longer does."""
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
@@ -31,11 +31,11 @@ Message = Fetch | Offer | Gone | Done
 
 
 def encode(message: Message) -> bytes:
-    """The line of a message."""
+    """The line of a message, as UTF-8 JSON."""
     return msgspec.json.encode(message) + b"\n"
 
 
 def decode(line: bytes) -> Message:
-    """Raises ``msgspec.DecodeError`` for anything else, and for a line cut short."""
+    """The message of a line. Raises ``msgspec.DecodeError`` for any other line, such as one cut short."""
     message: Message = msgspec.json.decode(line, type=Message)
     return message

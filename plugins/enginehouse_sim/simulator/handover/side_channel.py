@@ -1,4 +1,4 @@
-"""Both ends of the side channel: fetching blocks from other engines, and telling them which blocks are kept here."""
+"""Both ends of the side channel: it asks other engines for blocks, and tells them which blocks are kept here."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class SideChannel:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def fetch(self, params: Mapping[str, Any]) -> None:
-        """Learn what the engine named in a client's ``kv_transfer_params`` keeps for its request.
+        """Ask the engine in a client's ``kv_transfer_params`` for the blocks that it keeps for the request.
 
-        If that engine does not answer, nothing is learned, and the request computes its prompt.
+        If that engine does not answer, the request computes its prompt.
         """
         origin = origin_in(params, "")
         if origin is None or self._registry.knows(origin):
@@ -85,7 +85,7 @@ class SideChannel:
             return None
 
     async def _hold(self, origin: Origin, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Keep the connection until the blocks are loaded or given up, or the other engine is gone."""
+        """Keep the connection until the blocks are loaded or no longer needed, or the other engine is gone."""
         loop, released = asyncio.get_running_loop(), self._released[origin]
         ends: Sequence[asyncio.Task[Any]] = (loop.create_task(released.wait()), loop.create_task(_closed(reader)))
         try:

@@ -9,12 +9,12 @@ from enginehouse_sim.simulator.kv.events import BlocksRemoved, CacheCleared, KvE
 
 
 class BlockPool:
-    """``num_blocks`` blocks with ids from 0; block 0 is vLLM's null block and never handed out.
+    """``num_blocks`` blocks with ids from 0; block 0 is vLLM's null block, which the pool never hands out.
 
-    A block without references is free, but its content can still be found until the block is handed out again. Blocks
-    never used before are handed out first, then freed ones in the order in which they became free. With
-    ``reuse_uncached_first``, freed blocks whose content cannot be found go before all of these, the last one freed
-    first. Blocks never handed out take no memory here. Every operation on one block takes constant time.
+    A block without references is free, but its content can still be found until the pool hands the block out again. The
+    pool first hands out blocks that were never used, then freed ones in the order in which they became free. With
+    ``reuse_uncached_first``, freed blocks whose content cannot be found come before all of these, the last one freed
+    first. Blocks that were never handed out take no memory here. Every operation on one block takes constant time.
     """
 
     def __init__(self, num_blocks: int, events: KvEvents | None = None, *, reuse_uncached_first: bool = True) -> None:
@@ -104,7 +104,7 @@ class BlockPool:
             self._freed_uncached.extend(reversed(uncached))
 
     def store(self, blocks: Sequence[int], contents: Sequence[int]) -> Sequence[int]:
-        """Make ``blocks`` findable by their contents, which differ. Return the places of new contents in the list."""
+        """Make ``blocks`` findable by their contents, which differ. Return the indices of the contents that are new."""
         hashes, by_hash = self._hashes, self._by_hash
         for block, content in zip(blocks, contents, strict=True):
             hashes[block] = content

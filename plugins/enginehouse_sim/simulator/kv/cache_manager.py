@@ -18,7 +18,7 @@ _NEVER = sys.maxsize
 class _BlockTable:
     """The blocks of one request, with room for ``num_slots`` tokens. The first ``num_cached`` blocks can be found.
 
-    ``caches_at``: the number of tokens that fills one more block. Every step compares with it, so it is kept.
+    ``caches_at``: the number of tokens that fills one more block, kept because every step compares with it.
     """
 
     __slots__ = ("blocks", "caches_at", "num_cached", "num_slots")
@@ -31,9 +31,9 @@ class _BlockTable:
 
 
 class KvCacheManager:
-    """Blocks on demand; requests with an equal prefix share its full blocks.
+    """Allocates blocks on demand. Requests with an equal prefix share its full blocks.
 
-    Block 0 is never handed out: of ``total_gpu_blocks`` configured blocks, ``total_gpu_blocks - 1`` are usable.
+    Block 0 is vLLM's null block, so ``total_gpu_blocks - 1`` of ``total_gpu_blocks`` configured blocks are usable.
     """
 
     def __init__(self, constants: SchedulerConstants, events: KvEvents | None = None) -> None:
@@ -102,8 +102,9 @@ class KvCacheManager:
         Return the ids of the new blocks, those of ``computed`` included, or ``None`` if too few are free. ``computed``
         and ``num_external_tokens`` are for a request without blocks. ``num_lookahead_tokens``: room for drafts.
         ``reserve_tokens``: also return ``None`` if this many tokens in all would not fit now. ``leave_free``: blocks
-        that must stay free. ``reserved_blocks``: so many more must stay free after this allocation, but may be among
-        ``reserve_tokens``. ``delay_cache_blocks``: the content arrives later, so other requests must not find it yet.
+        that must stay free. ``reserved_blocks``: the blocks that must stay free after this allocation; those for
+        ``reserve_tokens`` may be among them. ``delay_cache_blocks``: the content arrives later, so other requests must
+        not find it yet.
 
         The scheduler does not call this for a single token inside a block that the request has (``fast_path_until``).
         Raises ``ValueError`` if blocks of ``computed`` were evicted since the lookup.

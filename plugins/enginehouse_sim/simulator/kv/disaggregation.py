@@ -1,4 +1,4 @@
-"""Disaggregated prefill: one engine computes the prompt, another one decodes. Both ends, in one engine."""
+"""Disaggregated prefill: one engine computes the prompt, another one decodes. An engine can do either."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from enginehouse_sim.simulator.kv.source import KvSource
 from enginehouse_sim.simulator.steps.transfer import KvTransfer
 
 FETCH_TIMEOUT = 480.0
-"""Seconds for which blocks are kept for a fetch: the default of vLLM's ``VLLM_NIXL_ABORT_REQUEST_TIMEOUT``."""
+"""Seconds for which an engine keeps blocks: the default of vLLM's ``VLLM_NIXL_ABORT_REQUEST_TIMEOUT``."""
 
 
 class KvAddress(NamedTuple):

@@ -13,7 +13,7 @@ from enginehouse_sim.simulator.steps.transfer import KvTransfer
 
 
 class BlockStore(ABC):
-    """Up to a capacity of blocks; the least recently used are evicted, the tail of a sequence first."""
+    """Keeps blocks up to a capacity. It evicts the least recently used ones, the tail of a sequence first."""
 
     @property
     @abstractmethod
@@ -65,7 +65,7 @@ class ExternalStore(BlockStore):
 
 
 class StoreSource(KvSource):
-    """The store as a source of one engine, over a link of its own."""
+    """The store as a KV source of one engine, over a link of its own."""
 
     def __init__(
         self, store: BlockStore, hasher: BlockHasher, transfer: KvTransfer, *, load_async: bool = True

@@ -67,5 +67,5 @@ class FileStore(BlockStore):
 
 
 def _bytes(content: int) -> bytes:
-    """A hash as SQLite can hold it: its numbers have a sign."""
+    """A hash as bytes, because SQLite's 64-bit integers have a sign."""
     return content.to_bytes(8, "little")

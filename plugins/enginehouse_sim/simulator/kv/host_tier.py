@@ -14,7 +14,7 @@ from enginehouse_sim.simulator.steps.transfer import KvTransfer
 
 
 class KvMove(msgspec.Struct, frozen=True):
-    """A move between host and device: ``num_tokens`` need no recomputing, ``num_blocks`` are copied."""
+    """A move of ``num_tokens`` to host memory: copying ``num_blocks``, which are not there yet, takes ``seconds``."""
 
     num_tokens: int
     num_blocks: int
@@ -25,8 +25,9 @@ class HostTier(KvSource):
     """``num_blocks`` blocks of host memory.
 
     Blocks cannot be reused while they are copied, so an offload has two ends: ``begin_offload`` and ``finish_offload``.
-    Admission restores, because the tier is a source of the connector. Only whole blocks move; tokens after them are
-    recomputed. Requests share equal blocks. A request's blocks are dropped here when it is back, or finished.
+    Admission restores, because the tier is a source of the connector. Only whole blocks move; the engine recomputes the
+    tokens after them. Requests share equal blocks. The tier drops a request's blocks when the request is back on the
+    device, or has finished.
     """
 
     def __init__(self, kv_cache: KvCacheManager, hasher: BlockHasher, num_blocks: int, transfer: KvTransfer) -> None:

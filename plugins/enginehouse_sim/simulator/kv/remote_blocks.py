@@ -9,7 +9,7 @@ import msgspec
 
 
 class Origin(NamedTuple):
-    """The engine that keeps blocks, and the request there that they belong to."""
+    """The engine that keeps blocks, and its request that computed them."""
 
     engine_id: str
     request_id: str
@@ -42,9 +42,9 @@ class RemoteBlocks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RemoteBlockRegistry:
-    """All blocks that are kept by the engines of one process, or were learned of from others.
+    """The blocks that engines of this process keep, and those that it has learned of from other processes.
 
-    ``version`` changes when some are gone. ``on_release`` is called when learned ones are no longer needed.
+    ``version`` changes when blocks are gone. ``on_release`` is called when learned blocks are no longer needed.
     """
 
     def __init__(self) -> None:
@@ -56,16 +56,16 @@ class RemoteBlockRegistry:
         self._released: dict[str, list[str]] = {}
 
     def publish(self, blocks: RemoteBlocks) -> None:
-        """An engine of this process keeps blocks."""
+        """Add blocks that an engine of this process keeps."""
         self._kept[blocks.origin] = blocks
 
     def learn(self, blocks: RemoteBlocks) -> None:
-        """An engine of another process keeps blocks; it decides when they expire."""
+        """Add blocks that an engine of another process keeps. That engine decides when they expire."""
         self._kept[blocks.origin] = blocks
         self._learned.add(blocks.origin)
 
     def withdraw(self, origin: Origin) -> None:
-        """The engine that kept the blocks is gone."""
+        """Remove blocks whose engine is gone."""
         self._kept.pop(origin, None)
         self._learned.discard(origin)
         self._fetched.discard(origin)
@@ -83,7 +83,7 @@ class RemoteBlockRegistry:
         self._fetched.add(origin)
 
     def release(self, origin: Origin) -> None:
-        """The blocks are no longer needed. Releasing twice is no error."""
+        """Note that the blocks are no longer needed. A second release does nothing."""
         if self._kept.pop(origin, None) is None:
             return
         self._fetched.discard(origin)

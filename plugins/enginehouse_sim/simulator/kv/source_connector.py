@@ -15,7 +15,7 @@ from enginehouse_sim.simulator.kv.transfer_worker import KvLoad, StepTransfers
 
 
 class _SavedRequest:
-    """A request, and how many of its blocks were named for saving."""
+    """A request, and the number of its blocks that the worker got to save."""
 
     __slots__ = ("num_saved", "request")
 
@@ -27,8 +27,8 @@ class _SavedRequest:
 class SourceConnector(KvConnector):
     """Asks ``sources`` in order; the first match serves the request.
 
-    ``disaggregation`` is asked first, and keeps the blocks of requests that continue at another engine. ``saves``: name
-    every block that a step fills to the worker, which puts it into the store.
+    ``disaggregation`` comes first, and keeps the blocks of requests that continue at another engine. With ``saves``,
+    the worker puts every block that a step fills into the store.
     """
 
     def __init__(

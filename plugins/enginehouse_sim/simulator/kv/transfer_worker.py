@@ -45,7 +45,7 @@ class TransferWorker:
         return self._arrivals[0][0] if self._arrivals else None
 
     def begin_step(self, transfers: StepTransfers, now: float) -> float:
-        """Begin the loads; return how long those within the step delay it, one after the other."""
+        """Begin the loads. Return the seconds by which loads within the step delay it, one after the other."""
         stall = 0.0
         for load in transfers.loads:
             if load.load_async:
@@ -56,7 +56,7 @@ class TransferWorker:
         return stall
 
     def end_loads(self, request_ids: Sequence[str]) -> None:
-        """Report these loads with the next step: they failed."""
+        """Report these loads with the next step, because they have failed."""
         self._arrivals = [
             (0.0 if request_id in request_ids else arrives_at, number, request_id)
             for arrives_at, number, request_id in self._arrivals

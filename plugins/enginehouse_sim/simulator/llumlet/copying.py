@@ -11,7 +11,7 @@ from enginehouse_sim.simulator.steps.transfer import KvTransfer
 _STAGES = 3
 """The most stages while the request runs, as in Llumnix."""
 _LAST_STAGE_BLOCKS = 16
-"""The blocks of the last stage, as in Llumnix: copying them takes less than a step."""
+"""The most blocks of the last stage, as in Llumnix: copying them takes less than a step."""
 
 
 async def copy_stages(

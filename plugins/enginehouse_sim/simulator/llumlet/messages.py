@@ -1,7 +1,7 @@
 """The messages between the two engines of a migration: one gRPC stream per request.
 
 The source sends ``Reserve`` and, after ``Reserved``, ``Commit``. The destination replies ``Committed``, and then sends
-every output of the request, until the source closes the stream. Before that it may reply ``Refused`` at any time.
+every output of the request, until the source closes the stream. Before ``Committed``, it may reply ``Refused``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MIGRATE_IN = "/enginehouse.sim.Migration/MigrateIn"
 
 
 class Reserve(msgspec.Struct, frozen=True, tag=True):
-    """Ask for a place for a request of this length; it can grow to ``most_tokens``."""
+    """Ask for a place for a request of ``num_tokens``, which can grow to ``most_tokens``."""
 
     request_id: str
     num_tokens: int

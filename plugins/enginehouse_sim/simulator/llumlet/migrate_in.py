@@ -1,4 +1,4 @@
-"""Migration in: a place is reserved for a request, and its outputs are sent back to the source while that listens."""
+"""Migration in: reserves a place for a request, and sends its outputs back to the source while that listens."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Forwarder:
 class IncomingMigrations:
     """Accepts requests from other engines while there is room for them.
 
-    A request that came has ``Followers``: the source, until it closes the stream, and clients who ask for the rest.
+    A migrated request has ``Followers``: the source, until it closes the stream, and clients that ask for the rest.
     """
 
     def __init__(self, engine: BatchingEngine, migrated_kv: MigratedKv, slots: MigrationSlots) -> None:

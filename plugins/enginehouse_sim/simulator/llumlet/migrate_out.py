@@ -1,7 +1,7 @@
-"""Migration out: a request's KV is copied while it runs, and it stops only for the last blocks.
+"""Migration out: copies a request's KV while the request runs, and stops it only for the last blocks.
 
-As in Llumnix's live migration: KV is append-only, so each stage copies what was added during the stage before. The
-downtime is that of the last stage, whatever the length of the request.
+As in Llumnix's live migration, KV is append-only, so each stage copies the tokens that were added during the stage
+before. The downtime is that of the last stage, whatever the length of the request.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class OutgoingMigration:
     def finish_requests(
         self, request_ids: Sequence[str], status: RequestStatus = RequestStatus.FINISHED_ABORTED
     ) -> None:
-        """Finish the request where it runs now, without a call of its listener."""
+        """Finish the request where it runs now, without a call to its listener."""
         self._is_finished = True
         self._call.cancel()
 
@@ -124,7 +124,7 @@ class OutgoingMigration:
         return False
 
     async def _resume_here(self, request: RequestState, listener: RequestListener) -> None:
-        """Continue here after the step that the request was part of, unless its client has closed."""
+        """Continue the request here once its last step is over, unless its client has closed."""
         while self._engine.is_known(self.request_id):
             await self._clock.sleep(_STEP_S)
         if not self._is_finished:

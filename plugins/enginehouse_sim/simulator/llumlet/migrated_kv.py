@@ -1,4 +1,4 @@
-"""Keys and values that were copied here by a migration."""
+"""Keys and values that a migration has copied here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class MigratedKv(KvSource):
         self._num_tokens: dict[str, int] = {}
 
     def expect(self, request_id: str, num_tokens: int) -> None:
-        """The first ``num_tokens`` of a request that is about to start here have been copied."""
+        """Note that the first ``num_tokens`` of a request that is about to start here have been copied."""
         self._num_tokens[request_id] = num_tokens
 
     @property
@@ -26,7 +26,7 @@ class MigratedKv(KvSource):
         return max(0, self._num_tokens.get(request.request_id, 0) - num_computed_tokens)
 
     def seconds(self, num_tokens: int) -> float:
-        """0: the migration has copied them before."""
+        """0, because the migration has copied the tokens before."""
         return 0.0
 
     def claim(self, request: RequestState, num_tokens: int) -> None:

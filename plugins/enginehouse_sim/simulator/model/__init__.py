@@ -1,1 +1,1 @@
-"""The model: generates made-up tokens that are the same in every process."""
+"""The model, which generates the same made-up tokens in every process."""

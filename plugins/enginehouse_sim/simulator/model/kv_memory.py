@@ -1,4 +1,4 @@
-"""A model of the KV cache's content, which proves in tests that blocks are allocated, shared and freed correctly."""
+"""A model of the KV cache's content. With it, tests prove that blocks are allocated, shared and freed correctly."""
 
 from __future__ import annotations
 

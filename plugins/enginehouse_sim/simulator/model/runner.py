@@ -24,11 +24,11 @@ from enginehouse_sim.simulator.steps.load import StepLoad
 
 
 class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The model's character.
+    """The settings of the model.
 
-    ``mean_length``: the average tokens until an answer ends by itself; ``None`` is never. ``num_spec_tokens``: drafts
-    for each step; ``draft_acceptance``: the chance of each to be right if those before it are. ``total_kv_tokens``: the
-    capacity of the cache, for the step's load. ``dimensions``: of embeddings.
+    ``mean_length``: the average tokens until an answer ends by itself; ``None``: never. ``num_spec_tokens``: drafts for
+    each step; ``draft_acceptance``: the chance of each to be right if those before it are. ``total_kv_tokens``: the
+    capacity of the KV cache, for the step's load. ``dimensions``: the length of embeddings.
     """
 
     seed: int = 0
@@ -42,8 +42,8 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
 class ModelRunner:
     """Samples one token for each request whose known tokens are all computed, and one more for each accepted draft.
 
-    After a step, ``load`` is its load. With ``memory``, every block read must hold what was computed for this very
-    prefix.
+    After a step, ``load`` is its load. With ``memory``, every block that a request reads must hold what was computed
+    for the same prefix.
     """
 
     def __init__(self, settings: RunnerSettings, memory: KvMemory | None = None) -> None:
@@ -73,7 +73,7 @@ class ModelRunner:
 
 
 class _CachedRequest:
-    """A request as the model runner keeps it: all of its tokens, the sampler after them, and its own drafts of them."""
+    """A request as the model runner keeps it: its tokens, the sampler after them, and the drafts of its last step."""
 
     __slots__ = ("block_ids", "data", "drafted", "is_plain", "prompt_length", "sampler", "tokens")
 
@@ -113,7 +113,7 @@ class _CachedRequest:
         return self.drafted
 
     def drafts(self, planned: Sequence[int]) -> Sequence[int]:
-        """The drafts for placeholders in a plan: its own ones, as far as there are any."""
+        """The drafts of a plan. If they are placeholders, the request's own drafts replace as many as there are."""
         if not planned or planned[0] != PADDING_DRAFT:
             return planned
         own = self.drafted[: len(planned)]
@@ -140,7 +140,7 @@ class _Step:
         self._is_plain = not (self._drafts or self._rows or memory or settings.num_spec_tokens)
 
     def run(self, request: _CachedRequest, computed: int) -> None:
-        """Compute one request. The first branch is the common case: one more token of free text."""
+        """Compute one request. The first branch is the usual case: one more token of free text."""
         known = len(request.tokens)
         if self._is_plain and request.is_plain and computed + 1 == known > request.prompt_length:
             self._decodes += 1
@@ -204,7 +204,7 @@ class _Step:
     def _compute(
         self, memory: KvMemory, request: _CachedRequest, drafts: Sequence[int], computed: int, scheduled: int
     ) -> None:
-        """Write now, read at the end of the step: requests read blocks that others fill in the same step."""
+        """Write now, and read at the end of the step: requests read blocks that others fill in the same step."""
         data = request.data
         salt = f"{data.lora or ''}/{data.cache_salt or ''}"
         sequence = CachedSequence(data.request_id, [*request.tokens, *drafts], request.block_ids, salt)

@@ -84,7 +84,7 @@ class TextSampler:
     def pick(self, allowed: frozenset[int]) -> int:
         """Generate the next token out of ``allowed``; ``EOS`` if it is empty.
 
-        At most half of the picks are words, so that the string they are in comes to its end.
+        Where words and other tokens are allowed, half of the picks are others, so that strings come to their ends.
         """
         words, others = _in_order(allowed)
         draw = self._state * _FOR_WORD & _MASK
@@ -115,7 +115,7 @@ class TextSampler:
     def alternatives(self, token: int, count: int) -> list[tuple[int, float]]:
         """The ``count`` likeliest next tokens with log-probabilities, ``token`` first.
 
-        Each is half as likely as the one before.
+        From the third one on, each is half as likely as the one before.
         """
         found = [(token, self.logprob())]
         at, rest = self._state * _FOR_WORD & _MASK, 1 - self._likely()
@@ -132,7 +132,7 @@ class TextSampler:
 
 
 def _words_after(text: str) -> Sequence[tuple[int, bytes]]:
-    # After a space a word begins with another one: otherwise both would be one token when the text is tokenized again.
+    # After a space, a word begins with a second space: otherwise both would merge when the text is tokenized again.
     return _AT_START if not text or (text[-1].isspace() and text[-1] != " ") else _INSIDE
 
 

@@ -19,7 +19,7 @@ _NOTHING: tuple[int, ...] = ()
 
 
 class TimingRunner:
-    """Samples the same token again and again for every request, without drafts, grammars and ends.
+    """Samples the same token for every request, without drafts and grammars. No answer ends by itself.
 
     Loads, and therefore times, are those of ``ModelRunner``.
     """
@@ -27,7 +27,7 @@ class TimingRunner:
     def __init__(self, total_kv_tokens: int) -> None:
         self.load = StepLoad()
         self._total_kv_tokens = total_kv_tokens
-        self._requests: dict[str, list[int]] = {}  # the tokens known, and those of the prompt
+        self._requests: dict[str, list[int]] = {}  # the numbers of known tokens, and of prompt tokens
 
     def pass_steps(self, count: int) -> None:
         """Execute ``count`` steps in which every request decodes."""

@@ -1,1 +1,1 @@
-"""Offloading ahead of time: which requests move to host memory, when, and when they return."""
+"""Offloading ahead of time: decides which requests move to host memory, and when they move and return."""

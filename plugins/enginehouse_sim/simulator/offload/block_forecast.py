@@ -12,7 +12,7 @@ from enginehouse_sim.simulator.scheduler.state import SchedulerState
 
 
 class BlockForecast:
-    """Looks ``passes`` ahead. Cheap while there is room in any case."""
+    """Projects the blocks in use over the next ``passes``. This costs little while there is room in any case."""
 
     def __init__(self, state: SchedulerState, passes: int) -> None:
         constants = state.constants
@@ -31,7 +31,7 @@ class BlockForecast:
         return self._params.total_blocks
 
     def is_safe(self, joining: Sequence[RequestState] = ()) -> bool:
-        """Whether the blocks last for all passes, with these requests running as well."""
+        """Whether the blocks last for all passes if the requests ``joining`` run as well."""
         if self._has_plenty(joining):
             return True
         return self.project(joining).wc_until_block_starvation is None
@@ -52,7 +52,7 @@ class BlockForecast:
         return max(1, most - request.num_tokens)
 
     def _has_plenty(self, joining: Sequence[RequestState]) -> bool:
-        """Whether every request could grow at the greatest rate."""
+        """Whether the free blocks last even if every request grows at the greatest rate."""
         size, running = self._params.block_size, self._state.running
         reading = sum(-(-request.num_tokens // size) for request in joining)
         unread = sum(

@@ -13,7 +13,7 @@ _UNSAFE_FOR = 4
 class LastProjection:
     """Remembers the last projection.
 
-    The worst case of the running requests does not get worse by itself, only if others join.
+    The worst case of the running requests gets worse only if others join.
     """
 
     def __init__(self, state: SchedulerState, settings: OffloadSettings) -> None:
@@ -30,7 +30,7 @@ class LastProjection:
         return self._seen.issuperset([request.request_id for request in self._state.running])
 
     def record(self, starvation: int | None) -> None:
-        """Remember in how many passes the blocks run out; ``None``: not within ``safe_for``."""
+        """Remember in how many passes the blocks run out; ``None``: not within ``safe_for`` passes."""
         passes = self._settings.safe_for if starvation is None else starvation
         self._calm_until = self._state.next_step + passes - self._settings.starvation_within
         self._seen = {request.request_id for request in self._state.running}

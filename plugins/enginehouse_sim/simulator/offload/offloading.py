@@ -25,8 +25,8 @@ class Offloading:
 
     A selected request runs until its last block is full, or until its deadline. Then it is paused, and once its steps
     in flight are over, its blocks are copied. After that it frees them, and returns through the head of the waiting
-    queue with the copied tokens. While requests are offloaded, or while it would not be safe, no new request is
-    admitted.
+    queue with the copied tokens. The scheduler admits no new request while requests are offloaded, or while that would
+    not be safe.
     """
 
     def __init__(self, scheduler: BatchScheduler, tier: HostTier, settings: OffloadSettings) -> None:
@@ -43,7 +43,7 @@ class Offloading:
         self._outputs_at_return: dict[str, int] = {}
 
     def before_step(self, now: float) -> None:
-        """``now``: seconds on the engine's clock."""
+        """Carry out the moves that are due, and select requests. ``now``: seconds on the engine's clock."""
         self._remove_finished()
         self._finish_copies(now)
         self._resume()

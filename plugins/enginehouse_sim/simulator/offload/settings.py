@@ -8,8 +8,8 @@ import msgspec
 class OffloadSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Lengths in tokens, times in passes of the model.
 
-    ``starvation_within``: offload when the worst case runs out of blocks within so many passes. ``safe_for``: resume or
-    admit only if the blocks last for so many; the distance between the two prevents requests from moving back and
+    ``starvation_within``: offload if the worst case runs out of blocks within this many passes. ``safe_for``: resume or
+    admit only if the blocks last for this many. The distance between the two prevents requests from moving back and
     forth. ``order``: which requests are offloaded first, one of ``OFFLOAD_ORDERS``. ``guaranteed_tokens``: the tokens
     that a request generates after its admission or return before it may be offloaded again.
     """

@@ -1,1 +1,1 @@
-"""Replay: a trace of requests through the engine on a virtual clock."""
+"""Replays: engines on a virtual clock serve the requests of a trace."""

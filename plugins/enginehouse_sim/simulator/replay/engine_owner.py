@@ -11,22 +11,25 @@ if TYPE_CHECKING:
 
 
 class ReplayPlace(NamedTuple):
-    """A place in the order of a replay's events: ``rank`` is the index of an engine, among those at this time."""
+    """A point in the order of a replay's events. Events at the same ``time`` have the order of ``rank``.
+
+    The rank of a step's end is the index of its engine.
+    """
 
     time: float
     rank: float
 
 
 class EngineOwner:
-    """Hears of requests and engines. ``place``: how far the replay is."""
+    """Follows the engines of a replay and their requests. ``place``: the point that the replay has reached."""
 
     place = ReplayPlace(0.0, -1)
 
     def first_token(self, request: RequestRecord) -> None:
-        """The request's first token is there."""
+        """The request has its first token."""
 
     def ended(self, request: RequestRecord) -> None:
-        """The request's last token is there."""
+        """The request has its last token."""
 
     def due_sooner(self, engine: PlayedEngine) -> None:
         """The engine is ``due`` earlier than it was, because a request came or went."""

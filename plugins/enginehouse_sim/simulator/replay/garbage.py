@@ -1,4 +1,4 @@
-"""The collector of garbage cycles during a replay."""
+"""The garbage collector during a replay."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ALLOCATIONS = 100_000
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Collect once in many allocations: a replay makes few cycles, and each look at its live objects takes long."""
+    """Let the garbage collector run rarely: a replay makes few cycles, and has many objects to examine."""
     before = gc.get_threshold()
     gc.set_threshold(_ALLOCATIONS, *before[1:])
     try:

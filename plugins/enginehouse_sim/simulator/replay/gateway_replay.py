@@ -53,9 +53,9 @@ PATH = "/v1/completions"
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """The simulated system: a gateway, and engines with ``core``; options of launched ``sim`` models win over it.
+    """The simulated system: a gateway, and engines with ``core``, which options of launched ``sim`` models override.
 
-    ``load_time``: the seconds that an engine takes to load. ``model``: of requests whose trace names none.
+    ``load_time``: the seconds that an engine takes to load. ``model``: the model of requests whose trace names none.
     """
 
     gateway: VirtualSettings
@@ -84,9 +84,9 @@ class TracedRequest(InferenceRequest):
 
 
 class GatewayReplay(VirtualEngines, EngineOwner):
-    """Plays the engines of a virtual gateway, which gets the requests of a trace.
+    """Plays the engines of a virtual gateway, and sends it the requests of a trace.
 
-    ``on_routed`` is called with the number of each request and its backend. ``record`` is complete after ``run``.
+    ``on_routed`` gets the number and the backend of each routed request. ``record`` is complete after ``run``.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class GatewayReplay(VirtualEngines, EngineOwner):
             gateway.close()
             for engine in self._engines.values():
                 engine.close()
-            await asyncio.sleep(0)  # tasks see that they were cancelled
+            await asyncio.sleep(0)  # lets the cancelled tasks end
 
     # --- as the world of the loop
 
@@ -213,7 +213,7 @@ class GatewayReplay(VirtualEngines, EngineOwner):
     async def _hand_over(
         self, prefill: Candidate, wanted: RequestState, record: RequestRecord, engine: PlayedEngine
     ) -> None:
-        """Let the engine of ``prefill`` read the prompt of ``wanted``, and ``engine`` make the answer."""
+        """Let the engine of ``prefill`` compute the prompt of ``wanted``, and ``engine`` decode the answer."""
         prefill.load.begin()
         await self._moves.read_prompt(wanted, record, self._engines[prefill.backend])
         prefill.load.end()
@@ -281,7 +281,7 @@ class GatewayReplay(VirtualEngines, EngineOwner):
             heapq.heappush(self._steps, (engine.due, engine.index, engine))
 
     def _next_end(self) -> float:
-        """The end of the next step in which something is decided. Ends that are none any more are dropped."""
+        """The end of the next step that is not steady. Drops the ends of steps that now end at another time."""
         steps = self._steps
         while steps and not (steps[0][2].is_stepping and steps[0][2].due == steps[0][0]):
             heapq.heappop(steps)

@@ -17,7 +17,7 @@ from enginehouse_sim.simulator.steps.transfer import KvTransfer
 
 
 class PlayedRequest(msgspec.Struct, gc=False):
-    """A request of the trace with its number. Once an engine has it: its record, the engine, and its id there."""
+    """A request of the trace with its number. Once an engine has it, it has a record, the engine, and an id there."""
 
     trace: TraceRequest
     number: int
@@ -29,7 +29,7 @@ class PlayedRequest(msgspec.Struct, gc=False):
 
 
 class Moves:
-    """Moves requests. ``begin_step`` lets an engine work that may have been idle."""
+    """Moves requests. ``begin_step`` begins a step of an engine that may be idle."""
 
     def __init__(
         self, now: Callable[[], float], begin_step: Callable[[PlayedEngine], None], transfer: KvTransfer
@@ -39,7 +39,7 @@ class Moves:
         self._transfer = transfer
 
     async def replay(self, moved: PlayedRequest, destination: PlayedEngine) -> None:
-        """As the migrator ``replay`` does: the destination reads the text so far, then continues from its tokens.
+        """Move as the migrator ``replay`` does: the destination computes all tokens so far, then continues after them.
 
         Raises ``CannotContinue`` if the request stays.
         """
@@ -55,7 +55,7 @@ class Moves:
         self._hand_over(moved, source, destination)
 
     async def read_prompt(self, wanted: RequestState, record: RequestRecord, engine: PlayedEngine) -> None:
-        """Let ``engine`` read the prompt of a request that another one answers, and copy its KV there."""
+        """Let ``engine`` compute the prompt of a request that another engine answers, and copy the KV to that one."""
         ahead = ReadAheadRecord(self._now())
         engine.attach(_reading(wanted, wanted.request_id), ahead, self._now())
         self._begin_step(engine)
@@ -64,7 +64,7 @@ class Moves:
         await asyncio.sleep(self._transfer.seconds(len(wanted.prompt_token_ids)))
 
     async def copy(self, moved: PlayedRequest, destination: PlayedEngine) -> bool:
-        """As two llumlets do: the KV is copied while the request runs. ``False`` if the request stays."""
+        """Move as two llumlets do: copy the KV while the request runs. Return ``False`` if the request stays."""
         source, request = _live(moved)
         if destination.refuses(request):
             return False

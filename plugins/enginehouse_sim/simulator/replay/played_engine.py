@@ -27,12 +27,12 @@ from enginehouse_sim.simulator.server.telemetry.migration_slots import Migration
 
 
 class PlayedEngine:
-    """Runs requests on an engine core, and records what happens.
+    """Runs requests on an engine core, and records their tokens.
 
     The owner calls ``begin_step`` while the engine is ``busy``, and ``end_step`` at the time ``due``. After
-    ``look_ahead``, steps in which nothing is decided need no call: they are made when somebody looks, up to the
-    ``place`` of the owner. ``migrated_kv``: a source of the core, for requests that come with their KV. ``slots``: of
-    migrations under way.
+    ``look_ahead``, it need not call them for steady steps (``scheduler/steady.py``): the engine makes those up to the
+    owner's ``place`` when its state is read or changed. ``migrated_kv``: the core's source of KV for requests that come
+    with it. ``slots``: those of migrations under way.
     """
 
     __slots__ = (
@@ -69,14 +69,14 @@ class PlayedEngine:
         self._live: dict[str, RequestRecord] = {}
         self._owner = owner
         self._began = 0.0
-        self._foreseen: Sequence[float] = ()  # ends of steps, not made yet, in which nothing is decided
+        self._foreseen: Sequence[float] = ()  # ends of steady steps that are not made yet
         self.due = math.inf
         self._last_end = -1.0
         record.instances.append(self.instance)
 
     @property
     def busy(self) -> bool:
-        """Whether it has requests."""
+        """Whether the engine has requests."""
         return bool(self._live)
 
     @property
@@ -87,18 +87,18 @@ class PlayedEngine:
 
     @property
     def now(self) -> float:
-        """Its clock: the end of its last step, or its last request."""
+        """The engine's clock in seconds: the end of its last step, or a later arrival while it was idle."""
         return self._core.now
 
     def add(self, asked: TraceRequest, number: int, request: RequestRecord, at: float) -> bool:
-        """Add the request ``asked``, which is the ``number``-th, at a time. ``False`` if it can never run."""
+        """Add request ``number`` of the trace at the time ``at``. Return ``False`` if it can never run."""
         wanted = self.wanted(asked, number, at)
         if wanted is not None:
             self._begin(wanted, request, at)
         return wanted is not None
 
     def wanted(self, asked: TraceRequest, number: int, at: float) -> RequestState | None:
-        """The request ``asked`` as engines have it; ``None`` if it can never run here."""
+        """The engine's form of request ``number`` of the trace; ``None`` if it can never run here."""
         state = self._core.scheduler.state
         constants = state.constants
         prompt = prompt_of(asked, number) if self._core.makes_text else [0] * asked.input_length
@@ -115,7 +115,7 @@ class PlayedEngine:
         return wanted
 
     def attach(self, wanted: RequestState, request: RequestRecord, at: float, copied: int = 0) -> None:
-        """Add a request that another engine began; the KV of its first ``copied`` tokens is here."""
+        """Add a request that another engine began. The KV of its first ``copied`` tokens has been copied here."""
         if copied:
             assert self._migrated_kv is not None
             self._migrated_kv.expect(wanted.request_id, copied)
@@ -126,12 +126,12 @@ class PlayedEngine:
         self._interrupt()
         state = self.state.requests[request_id]
         detached = state.detached_copy()
-        detached.block_hashes = list(state.block_hashes)  # tokens without a meaning cannot be hashed again
+        detached.block_hashes = list(state.block_hashes)  # all made-up tokens are equal, so new hashes would be too
         self._core.abort_requests((request_id,))
         return detached, self._live.pop(request_id)
 
     def refuses(self, request: RequestState) -> bool:
-        """Whether there is no room for a request of another engine, as a llumlet sees it."""
+        """Whether a llumlet here would refuse a request of another engine, for lack of room."""
         state = self.state
         return (
             not self.slots.incoming.available
@@ -158,12 +158,12 @@ class PlayedEngine:
         self.is_stepping = True
 
     def look_ahead(self) -> None:
-        """After ``begin_step``: be ``due`` later, at the end of the first step in which something is decided."""
+        """After ``begin_step``, be ``due`` at the end of the first step that is not steady."""
         if all(request.last_token == self._last_end for request in self._live.values()):
             *self._foreseen, self.due = self._core.foresee()
 
     def catch_up(self) -> None:
-        """Make the steps that ended before the owner's place."""
+        """Make the steady steps that end before the owner's place."""
         if self._foreseen:
             now, rank = self._owner.place
             count = (bisect_right if self.index < rank else bisect_left)(self._foreseen, now)
@@ -171,7 +171,7 @@ class PlayedEngine:
                 self._pass_steps(count)
 
     def end_step(self) -> SchedulerOutput:
-        """End the step in flight. Only after ``catch_up`` this is the one that was ``due``."""
+        """End the step in flight. After ``catch_up``, it is the first one that has not ended at the owner's place."""
         self._foreseen = ()
         core, record, live = self._core, self._record, self._live
         began = perf_counter()
@@ -180,7 +180,7 @@ class PlayedEngine:
         now, last_end = core.now, self._last_end
         self._last_end = now
         self._count(scheduled, seconds, wall)
-        regular = 0  # outputs that follow those of the step before: nearly all
+        regular = 0  # requests that also had an output in the step before: nearly all
         for client in outputs.values():
             for output in client.outputs:
                 request = live[output.request_id]
@@ -239,7 +239,7 @@ class PlayedEngine:
             self._owner.due_sooner(self)
 
     def _pass_steps(self, count: int) -> None:
-        """Make the next ``count`` of the steps in which nothing is decided."""
+        """Make the next ``count`` steady steps."""
         began = perf_counter()
         ends, self._foreseen = self._foreseen[:count], self._foreseen[count:]
         self._core.pass_steps(count)

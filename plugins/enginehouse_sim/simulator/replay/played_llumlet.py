@@ -1,4 +1,4 @@
-"""The migrator ``llumlet`` of a replay: commands without gRPC."""
+"""The migrator ``llumlet`` of a replay, without gRPC."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from enginehouse_sim.simulator.server.telemetry.migration_slots import MAX_MIGRA
 
 
 class PlayedLlumlet(Migrator):
-    """Chooses at the source and copies to the destination, as the engines' llumlets do. ``engines``: by backend."""
+    """Chooses requests of the source and copies them to the destination, as llumlets do. ``engines``: by backend."""
 
     def __init__(self, moves: Moves, engines: Mapping[str, PlayedEngine], means: MigrationMeans) -> None:
         self._moves = moves

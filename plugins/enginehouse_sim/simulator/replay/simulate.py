@@ -19,7 +19,7 @@ TOO_LONG = "invalid_request"
 
 
 class Replay(EngineOwner):
-    """Adds requests to one engine at their arrival; each step takes as long as the engine says.
+    """Adds requests to one engine at their arrivals. Each step takes as long as the core's step model says.
 
     ``record`` is complete after ``run``, or when ``steps`` is exhausted.
     """
@@ -47,7 +47,7 @@ class Replay(EngineOwner):
         return self._steps(looks_ahead=False)
 
     def _steps(self, *, looks_ahead: bool) -> Iterator[SchedulerOutput]:
-        """With ``looks_ahead``, steps in which nothing is decided are not yielded."""
+        """Make the steps, and yield their plans; with ``looks_ahead``, not those of steady steps."""
         engine, moments = self._engine, self.record.moments
         while self._next is not None or engine.busy:
             if self._next is not None and (not engine.busy or self._next[1].arrival <= engine.now):

@@ -22,7 +22,7 @@ _REPORT_EVERY_S = 0.2
 
 
 class TraceFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A trace to read: at most ``limit`` requests, in this ``format``. Without these, all; and the fields tell."""
+    """A trace to read: at most ``limit`` requests, by default all. By default, the fields decide the ``format``."""
 
     path: Path
     limit: int | None = None
@@ -47,7 +47,9 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def choice_of(text: str) -> tuple[str, list[str]]:
-    """``routing.strategy=smart,random`` as a key and its values. Commas in brackets or quotes do not separate.
+    """Read ``routing.strategy=smart,random`` as a key and its values.
+
+    Commas in brackets or quotes do not separate values.
 
     Raises ``ConfigError``.
     """
@@ -82,7 +84,7 @@ def variants_of(setting: Setting, choices: Sequence[tuple[str, Sequence[str]]]) 
 def run_variants(trace: TraceFile, variants: Sequence[Variant], on_progress: Callable[[float], None]) -> list[Outcome]:
     """Replay every variant, each in a process of its own if there are several.
 
-    ``on_progress`` gets the share that is done, 0 to 1. Raises ``EnginehouseError``.
+    ``on_progress`` gets the share of the work that is done, 0 to 1. Raises ``EnginehouseError``.
     """
     for variant in variants:
         variant.setting.gateway.load()  # so that an error is reported before the first replay
@@ -115,7 +117,7 @@ def _outcome(result: Outcome | str) -> Outcome:
 
 
 def _replay_apart(trace: TraceFile, variant: Variant, number: int) -> Outcome | str:
-    """As ``_replay``; an error comes back as its message, because not every error can be pickled."""
+    """Replay in a worker process. An error comes back as its message, because not every error can be pickled."""
     assert _shares is not None
     shares = _shares
 

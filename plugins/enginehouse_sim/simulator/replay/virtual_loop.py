@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 
 class World(Protocol):
-    """The events outside of the loop's own timers."""
+    """A source of events besides the loop's own timers. Times are in seconds."""
 
     def next_at(self) -> float:
         """The time of its next event; infinite if there is none."""
@@ -19,13 +19,14 @@ class World(Protocol):
         """Let that event happen."""
 
     def wait(self, until: float) -> None:
-        """All events until then, those at that time included, have happened."""
+        """Note that all events up to and at ``until`` have happened."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Where other loops wait for sockets, this one lets the ``world`` go on, and moves its clock to the next event.
+    """Where other loops wait for sockets, this one moves its clock to the next event of the ``world`` or its own.
 
-    Tasks, timers and queues work as everywhere; seconds cost nothing.
+    Tasks, timers and queues work as in other loops; virtual seconds cost no real time. ``called``: whether a callback
+    was added since time last passed.
     """
 
     def __init__(self) -> None:
@@ -48,7 +49,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return super().call_at(when, callback, *args, context=context)
 
     def pass_time(self, seconds: float | None) -> None:
-        """Let the world go on until something is to be called, or ``seconds`` have passed."""
+        """Let events of the world happen until one adds a callback, or until ``seconds`` have passed."""
         until = math.inf if seconds is None else self._now + seconds
         world = self.world
         self.called = False

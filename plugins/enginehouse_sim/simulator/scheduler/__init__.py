@@ -1,1 +1,1 @@
-"""A continuous-batching scheduler with vLLM's semantics: how many tokens each request gets in each step."""
+"""A continuous-batching scheduler with vLLM's semantics. It decides the tokens of each request in each step."""

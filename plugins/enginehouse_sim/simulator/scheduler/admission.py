@@ -80,7 +80,7 @@ def never_fits(state: SchedulerState, request: RequestState) -> bool:
 
 
 def _delta(state: SchedulerState, request: RequestState) -> PreparedDelta | None:
-    """The prepared match; nothing more is looked up once a load has arrived."""
+    """The prepared match. After a load has arrived, there is nothing more to look up."""
     if request.num_computed_tokens:
         return PreparedDelta(request.request_id, NOTHING_COMPUTED, 0, LoadKind.NONE, request.num_tokens, 0)
     return state.staging.delta_for(request)
@@ -100,8 +100,8 @@ def _begin_load(state: SchedulerState, request: RequestState, delta: PreparedDel
 def _allocate(state: SchedulerState, request: RequestState, num_new_tokens: int, delta: PreparedDelta) -> bool:
     """Allocate blocks, after unpinning those of other waiting requests if necessary. Return whether it worked.
 
-    A request that is alone does without room for drafts: by waiting it would not get more. If all blocks are held by
-    requests that wait for each other, the last one drops its blocks.
+    A request that is alone does without room for drafts, because it would not get more by waiting. If requests that
+    wait for each other hold all blocks, the last of them drops its blocks.
     """
     reserves = True
     while _allocate_once(state, request, num_new_tokens, delta, reserves) is None:
@@ -151,7 +151,8 @@ def _allocate_once(
 def _reserved_blocks(state: SchedulerState) -> int:
     """The blocks that must stay free when a load begins: for the prompts of others, and for drafts of this request.
 
-    A loading request cannot be preempted. Without this, two of them could each wait for blocks that the other holds.
+    The scheduler cannot preempt a loading request. Without these blocks, two loading requests could each wait for
+    blocks that the other holds.
     """
     constants = state.constants
     drafts = 1 + constants.num_spec_tokens + constants.num_lookahead_tokens if constants.use_spec_decode else 0

@@ -21,8 +21,8 @@ from enginehouse_sim.simulator.scheduler.stop_conditions import append_until_sto
 class BatchUpdate(msgspec.Struct):
     """The outputs by ``client_index``, and the requests that need more than their own state.
 
-    ``ended``: they stopped. ``constrained``: their grammars must accept the new tokens. ``filled``: tokens that were
-    placeholders when their step was planned have filled a block.
+    ``ended``: the requests that stopped. ``constrained``: those whose grammars must accept the new tokens. ``filled``:
+    those with placeholders that became tokens and so filled a block.
     """
 
     outputs: defaultdict[int, list[EngineCoreOutput]] = msgspec.field(default_factory=lambda: defaultdict(list))
@@ -118,7 +118,7 @@ def _update_part(
 
 
 def _reject_drafts(update: BatchUpdate, request: RequestState, num_drafts: int, num_accepted: int) -> None:
-    """Uncount rejected drafts as computed. A request whose blocks were freed meanwhile has none counted."""
+    """Take rejected drafts out of the computed tokens, unless the request's blocks were freed meanwhile."""
     update.num_drafts += num_drafts
     update.num_accepted += num_accepted
     if request.num_computed_tokens:
@@ -128,7 +128,7 @@ def _reject_drafts(update: BatchUpdate, request: RequestState, num_drafts: int, 
 
 
 def _fill_placeholders(update: BatchUpdate, state: SchedulerState, request: RequestState, num_tokens: int) -> None:
-    """Tokens that were expected have arrived."""
+    """Note that expected tokens have arrived, and whether they fill a block."""
     request.num_output_placeholders -= num_tokens
     known = request.num_computed_tokens - request.num_output_placeholders
     if known % state.constants.block_size < num_tokens:

@@ -1,4 +1,4 @@
-"""The encoder cache: encoded multimodal inputs, until their room is needed for others."""
+"""The encoder cache, which keeps encoded multimodal inputs until others need their room."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enginehouse_sim.simulator.domain.request import RequestState
 class EncoderCache:
     """At most ``size`` tokens. Requests share equal content, and content that no request holds stays until evicted.
 
-    The content that was released first is evicted first.
+    The cache first evicts the content that was released first.
     """
 
     def __init__(self, size: int) -> None:

@@ -7,7 +7,7 @@ from enginehouse_sim.simulator.domain.request import RequestState
 
 
 class FinishedRequests:
-    """Reports to the model runner with the next step, and to clients with the next outputs."""
+    """Keeps finished requests until the model runner gets them with a step, and clients with the next outputs."""
 
     def __init__(self) -> None:
         self._for_runner: list[str] = []

@@ -1,4 +1,4 @@
-"""Finishing a request: its resources are freed, and the end is noted for the runner and the clients."""
+"""Finishes requests: frees their resources, and notes the end for the model runner and the clients."""
 
 from __future__ import annotations
 

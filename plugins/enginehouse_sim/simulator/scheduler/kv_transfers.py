@@ -33,7 +33,7 @@ class KvTransfers:
         return self._kept.keys()
 
     def begin_load(self, request: RequestState) -> None:
-        """A load writes to the request's blocks between steps."""
+        """Note that a load writes to the request's blocks between steps."""
         self._loading.add(request.request_id)
 
     def is_loading(self, request: RequestState) -> bool:
@@ -50,12 +50,12 @@ class KvTransfers:
         return failed
 
     def cancel_load(self, request: RequestState) -> None:
-        """The request finished during its load."""
+        """Drop the load of a request that has finished."""
         self._loading.discard(request.request_id)
         self._failed.discard(request.request_id)
 
     def keep(self, request: RequestState) -> None:
-        """The request finished, and the connector still needs its blocks."""
+        """Keep the blocks of a finished request until the connector no longer needs them."""
         self._kept[request.request_id] = request
 
     def update(self, output: ModelRunnerOutput) -> None:

@@ -8,7 +8,7 @@ from enginehouse_sim.simulator.scheduler.state import SchedulerState
 
 
 def longest_input(constants: SchedulerConstants, request: RequestState) -> int:
-    """The most tokens of the request that may be computed; one fewer than the model's length if it generates."""
+    """The most tokens that the model computes for a request; the last token of an answer needs no computing."""
     return constants.max_model_len if request.pooling else constants.max_model_len - 1
 
 

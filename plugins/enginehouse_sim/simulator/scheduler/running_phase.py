@@ -15,7 +15,7 @@ from enginehouse_sim.simulator.scheduler.step_plan import StepPlan
 
 
 def schedule_running(state: SchedulerState, plan: StepPlan) -> None:
-    """Schedule running requests in order, while there is budget; skip those with nothing to compute.
+    """Schedule running requests in order while there is budget, and skip those with nothing to compute.
 
     Most requests get one token in a block that they have. The loop handles these without further calls, because they
     decide the speed of a step.
@@ -107,7 +107,7 @@ def _take_drafts(plan: StepPlan, request: RequestState, num_new_tokens: int) -> 
 
 
 def fast_path_until(constants: SchedulerConstants, request: RequestState, computed: int) -> int:
-    """Up to where single tokens need no new block, fill none, and reach no limit."""
+    """The count of computed tokens below which one more needs no block, fills none, and reaches no limit."""
     if constants.num_spec_tokens or request.mm_inputs or computed % constants.block_size == 0:
         return 0
     if constants.plans_ahead and request.structured_output is not None:

@@ -105,7 +105,7 @@ class BatchScheduler:
             free_request(self.state, request)
 
     def fail_loads(self, origin: Origin) -> Sequence[str]:
-        """The blocks of ``origin`` are gone: return the requests that load them. They compute their prompts later."""
+        """Fail the loads from ``origin``, whose blocks are gone. Return their requests, which compute their prompts."""
         transfers = self.state.transfers
         failed = [
             request
@@ -117,7 +117,7 @@ class BatchScheduler:
         return [request.request_id for request in failed]
 
     def pause(self, request_id: str, *, keep_blocks: bool) -> None:
-        """Pause a running request until ``resume``. Without its blocks it is admitted anew."""
+        """Pause a running request until ``resume``. Without its blocks, it must be admitted again."""
         pause(self.state, request_id, keep_blocks=keep_blocks)
 
     def drop_blocks(self, request_id: str) -> None:
@@ -136,7 +136,7 @@ class BatchScheduler:
         return RequestCounts(len(state.running), len(state.staging), len(state.paused))
 
     def has_finished_requests(self) -> bool:
-        """Whether requests finished that the model runner does not know of yet."""
+        """Whether the model runner does not know yet that some request has finished."""
         return self.state.finished.has_unsent
 
     def reset_prefix_cache(self) -> bool:

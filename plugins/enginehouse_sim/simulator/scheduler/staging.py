@@ -1,8 +1,8 @@
 """Waiting requests, and the prefix matches prepared for them while the model runs.
 
 The staging worker's turn is ``prepare``. The scheduler peeks at the head and pops only a request that it placed, so no
-request is lost or overtaken. A request that is not prepared yet is matched at its turn: the worker's pace decides
-nothing but which blocks were pinned in between.
+request is lost or overtaken. The scheduler matches an unprepared request at its turn, so the worker's pace decides only
+which blocks are pinned until then.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class PreparedDelta(msgspec.Struct, frozen=True):
 class Staging:
     """All waiting requests, and the prepared deltas of the first ``depth`` of them.
 
-    Requests that hold blocks already, because of a load, come before all others, as in vLLM: what they hold would never
-    be free again if they waited behind a request that needs it.
+    Requests that hold blocks already, because of a load, come before all others, as in vLLM. Behind a request that
+    needs their blocks, they would keep these for ever.
 
     ``max_pinned_blocks``: the most blocks that deltas keep from eviction.
     """
@@ -104,7 +104,7 @@ class Staging:
         self._is_idle = False
 
     def discard_delta(self, request: RequestState) -> None:
-        """The matched blocks are in the request's own table now, though it still waits."""
+        """Drop the delta of a request that still waits, but has the matched blocks in its own table."""
         self._drop(request.request_id)
 
     def skip(self) -> None:
@@ -141,7 +141,10 @@ class Staging:
         return delta if longer.num_tokens == delta.computed.num_tokens else self._with_external(request, longer)
 
     def make_room(self, keep: RequestState | None = None) -> bool:
-        """Drop all deltas but one, and stop preparing until a request leaves. Return whether blocks were unpinned."""
+        """Drop all deltas but that of ``keep``. Return whether this unpinned blocks.
+
+        No deltas are prepared until a request leaves the queue.
+        """
         self._is_idle = True
         before = self._pins.num_blocks
         self.drop_deltas(keep)

@@ -10,7 +10,7 @@ from enginehouse_sim.simulator.scheduler.staging import Staging
 class StagingThread:
     """Calls ``staging.prepare`` after each ``wake``, under the scheduler's lock.
 
-    Compared with turns between steps, it changes only which matches are pinned in time.
+    Compared with turns between steps, the thread changes only which matches are pinned in time.
     """
 
     def __init__(self, staging: Staging, lock: threading.Lock) -> None:

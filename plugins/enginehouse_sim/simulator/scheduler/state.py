@@ -17,9 +17,9 @@ from enginehouse_sim.simulator.scheduler.staging import Staging
 class SchedulerState:
     """Each request is in ``requests``, and in one of ``running`` (in order of admission), ``staging`` and ``paused``.
 
-    ``plans_ahead``: as in the limits. ``tracks_prefills``: whether requests keep up ``is_prefill_chunk``.
-    ``in_flight``: the steps whose result is not known yet. ``max_new_requests``: how many requests without outputs may
-    be admitted in a step; ``None`` is any number.
+    ``plans_ahead``: as in ``SchedulerConstants``. ``tracks_prefills``: whether each step updates ``is_prefill_chunk``.
+    ``in_flight``: the steps whose results are not known yet. ``max_new_requests``: the most requests without outputs to
+    admit in a step; ``None``: any number.
     """
 
     def __init__(

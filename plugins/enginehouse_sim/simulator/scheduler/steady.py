@@ -1,6 +1,6 @@
-"""Steps in which nothing is decided: every running request gets one more token, and none waits, comes or ends.
+"""Steady steps: every running request gets one more token, and none waits, arrives or ends.
 
-Their outcome is known beforehand, so a replay carries out many of them in one go. The result is that of the single
+Their outcome is known beforehand, so a replay carries out many of them in one call. The result is that of the single
 steps, down to block ids.
 """
 
@@ -17,9 +17,9 @@ from enginehouse_sim.simulator.scheduler.state import SchedulerState
 
 
 def num_steady_steps(state: SchedulerState, most: int) -> int:
-    """How many steps may end and be followed by another one, at most ``most``, before something must be decided.
+    """The number of steady steps to come, at most ``most``. Each of them is followed by another step.
 
-    Each running request is in every step in flight with one token.
+    The caller ensures that every step in flight computes one token of each running request.
     """
     if state.staging or state.paused or state.finished.has_unsent or state.connector or state.encoder_cache.in_use:
         return 0
@@ -33,7 +33,10 @@ def num_steady_steps(state: SchedulerState, most: int) -> int:
 
 
 def pass_steady_steps(state: SchedulerState, count: int, token: int) -> None:
-    """Carry out ``count`` of them: in each, every request gets ``token``. As many as before are in flight then."""
+    """Carry out ``count`` steady steps, in which every request gets ``token``.
+
+    Afterwards, as many steps as before are in flight.
+    """
     running = state.running
     before = [(len(request.all_token_ids), request.num_computed_tokens) for request in running]
     changes = sorted(change for index in range(len(running)) for change in _changes(state, index, count))
@@ -58,7 +61,7 @@ def pass_steady_steps(state: SchedulerState, count: int, token: int) -> None:
 
 
 def _until_end(state: SchedulerState, request: RequestState) -> int:
-    """The steps until the request ends, or is left out of a plan because steps in flight end it."""
+    """The steps until the request ends, or until a plan leaves it out because steps in flight end it."""
     if request.ending_tokens or request.pooling or request.structured_output is not None or request.mm_inputs:
         return 0
     computed, placeholders = request.num_computed_tokens, request.num_output_placeholders
@@ -79,10 +82,10 @@ def _num_missing_blocks(state: SchedulerState, count: int) -> int:
 
 
 def _changes(state: SchedulerState, index: int, count: int) -> Iterator[tuple[int, bool, int]]:
-    """The changes of a request's blocks: the step, whether its plan follows the end of it, and the request.
+    """The changes of a request's blocks: the step, whether the plan after its end changes them, and ``index``.
 
-    A plan needs another block after each full one. A block can be found when its tokens are known: at the end of a
-    step if its tokens were planned ahead, else with the plan.
+    A plan needs another block after each full one. A block can be found when its tokens are known: at the end of a step
+    if its tokens were planned ahead, else with the next plan.
     """
     request, size = state.running[index], state.constants.block_size
     computed, placeholders = request.num_computed_tokens, request.num_output_placeholders

@@ -1,4 +1,4 @@
-"""From a finished plan to the ``SchedulerOutput``."""
+"""Makes the ``SchedulerOutput`` of a finished plan."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def advance_computed(state: SchedulerState, plan: StepPlan) -> None:
 
 
 def _expect_tokens(state: SchedulerState, plan: StepPlan) -> None:
-    """Count the tokens to come, and the drafts after them, which the model runner makes by then."""
+    """Count the tokens that the step will sample, and the drafts that the model runner will make after them."""
     drafts = [PADDING_DRAFT] * state.constants.num_spec_tokens
     for request in plan.requests:
         if request.num_computed_tokens < len(request.all_token_ids) + request.num_output_placeholders:

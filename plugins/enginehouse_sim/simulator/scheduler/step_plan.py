@@ -11,10 +11,10 @@ from enginehouse_sim.simulator.scheduler.encoder_plan import EncoderPlan
 
 
 class StepPlan:
-    """The remaining budgets, and what was scheduled. ``requests`` and ``num_scheduled_tokens`` have the same order.
+    """The remaining budgets, and the scheduled requests, in the order of ``requests`` and ``num_scheduled_tokens``.
 
-    ``draft_slots``: what each request takes of the token budget besides its tokens. ``prefills``: whether a running
-    request computes a part of its prompt.
+    ``draft_slots``: the part of the token budget that each request takes besides its tokens. ``prefills``: whether a
+    running request computes a part of its prompt.
     """
 
     __slots__ = (

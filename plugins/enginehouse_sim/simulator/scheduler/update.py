@@ -1,4 +1,4 @@
-"""Processing the result of a step: tokens are appended, finished requests freed, outputs made."""
+"""Processes the result of a step: appends tokens, frees finished requests, and makes outputs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _release_images(state: SchedulerState, step: SchedulerOutput) -> None:
 
 
 def _rejected_by_grammar(state: SchedulerState, update: BatchUpdate) -> _Ended:
-    """Advance the grammars; return the requests whose tokens are not allowed. They finish alone."""
+    """Advance the grammars. Return the requests whose tokens they do not allow: only these finish."""
     grammars = state.grammars
     if grammars is None:
         return ()
@@ -89,9 +89,9 @@ def remove_finished(state: SchedulerState, requests: Sequence[RequestState]) -> 
 
 
 def _take_new_drafts(state: SchedulerState, result: ModelRunnerOutput) -> None:
-    """Keep drafts of requests that lack their next token alone: no prompt is left, and no step is in flight.
+    """Keep the drafts of requests that lack only their next token: no prompt is left, and no step is in flight.
 
-    Where steps are planned ahead, the model runner keeps the drafts, but for those that a grammar must check.
+    If steps are planned ahead, the model runner keeps the drafts, except those that a grammar must check.
     """
     if result.spec_token_ids is None:
         return

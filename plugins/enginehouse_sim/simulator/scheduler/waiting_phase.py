@@ -12,7 +12,7 @@ from enginehouse_sim.simulator.scheduler.step_plan import StepPlan
 def schedule_waiting(state: SchedulerState, plan: StepPlan) -> None:
     """Admit from the head while there is budget and room; skip requests that cannot be placed now.
 
-    As in vLLM, a step that preempted admits no request. Skipped requests return to the head afterwards.
+    As in vLLM, a step that preempted a request admits none. Skipped requests return to the head afterwards.
     """
     if plan.preempted or not _admits_in(state, plan.step):
         return
@@ -72,7 +72,7 @@ def _lora_fits(plan: StepPlan, request: RequestState, max_loras: int | None) -> 
 
 
 def _has_arrived(state: SchedulerState, request: RequestState) -> bool:
-    """Whether the load has ended. The last known token is computed here in any case, and all of them if it failed."""
+    """Whether the load has ended. The engine computes the last known token in any case, and all if the load failed."""
     if state.transfers.is_loading(request):
         return False
     if state.transfers.take_failed(request):

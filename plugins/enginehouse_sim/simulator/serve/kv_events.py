@@ -50,9 +50,10 @@ class KvEventBatch(msgspec.Struct, array_like=True):
 
 
 class KvEventPublisher:
-    """Sends [topic, number, batch] to all subscribers. Numbers begin with 0 and have eight bytes, the high one first.
+    """Sends [topic, number, batch] to all subscribers. Numbers begin with 0, and have eight bytes, big-endian.
 
-    A client of the replay endpoint sends a number, and gets all later batches that are still known, then number -1.
+    A client of the replay endpoint sends a number. It gets the kept batches from that number on, then number -1. Raises
+    ``OSError`` if an address cannot be used.
     """
 
     def __init__(self, config: KvEventsConfig) -> None:

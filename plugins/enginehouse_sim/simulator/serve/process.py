@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class _Beside(NamedTuple):
-    """What runs beside the server: a llumlet needs ``migrated_kv``, a side channel the last two."""
+    """The parts beside the HTTP server. A llumlet needs ``migrated_kv``, a side channel the last two fields."""
 
     publisher: KvEventPublisher | None
     migrated_kv: MigratedKv | None

@@ -62,13 +62,13 @@ _ERROR_TYPES = {400: "BadRequestError", 401: "AuthenticationError", 404: "NotFou
 
 
 class Application:
-    """The ASGI application of a simulated engine, served by ``SimProtocol``."""
+    """The ASGI application of a simulated engine, which ``SimProtocol`` serves."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """Answer one request. It is cancelled when its client closes the connection."""
+        """Answer one request. When the client closes the connection, the task is cancelled."""
         call = Call(scope, receive, send, self._simulation.clock)
         task = asyncio.current_task()
         assert task is not None

@@ -11,7 +11,11 @@ from enginehouse_sim.simulator.core.settings import CoreSettings
 
 
 class KvEventsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """vLLM's configuration of KV events: the addresses to bind, and how much is kept for slow or late subscribers."""
+    """vLLM's ``KVEventsConfig``: the ZeroMQ addresses to bind, and two limits.
+
+    ``buffer_steps``: the most recent batches to keep for clients of ``replay_endpoint``. ``hwm``: the most messages to
+    queue for a slow subscriber.
+    """
 
     enable_kv_cache_events: bool = True
     publisher: Literal["zmq"] = "zmq"
@@ -30,8 +34,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     out. ``instance_id``, ``node``, ``unit`` and ``role``: the engine's place in a cluster. ``llumlet_port``: the port
     for migration commands, ``None`` for none. ``side_channel_port``: the port where decoding engines ask for prompts
     that were computed here, ``None`` for none. Blocks move over links of ``kv_bandwidth`` bytes per second. ``store``:
-    the file of the core's store, which other processes share; ``None`` keeps it to this one. ``kv_events``: where the
-    prefix cache's events are published, ``None`` for nowhere.
+    the file of the core's store, which other processes share; ``None`` keeps the store in this process. ``kv_events``:
+    where the prefix cache's events are published, ``None`` for nowhere.
     """
 
     core: CoreSettings = CoreSettings()

@@ -23,9 +23,10 @@ DEFAULT_MAX_TOKENS = 16
 
 
 class Simulation:
-    """A simulated engine with everything around it; what vLLM keeps in ``app.state``.
+    """A simulated engine with everything around it, which vLLM keeps in ``app.state``.
 
-    ``fetch_kv`` learns from another engine what it keeps for a request with these ``kv_transfer_params``.
+    ``fetch_kv`` asks the engine in a request's ``kv_transfer_params`` for the blocks that it keeps; ``None`` without a
+    side channel.
     """
 
     def __init__(self, settings: Settings, engine: BatchingEngine, clock: Clock) -> None:
@@ -57,8 +58,8 @@ class Simulation:
     def max_tokens(self, prompts: Sequence[Prompt], wanted: int | None, *, ends: bool = False) -> int:
         """The most tokens of each answer: ``wanted``, or a default.
 
-        The default is all the room after the longest prompt if answers ``ends`` by themselves, else sixteen. Raises
-        ``InvalidRequest`` if the room is too small.
+        If the answers end by themselves (``ends``), the default is all the room after the longest prompt; else it is
+        ``DEFAULT_MAX_TOKENS``, or the room if that is less. Raises ``InvalidRequest`` if the room is too small.
         """
         length = self.settings.context_length
         longest = max(len(prompt.token_ids) for prompt in prompts)

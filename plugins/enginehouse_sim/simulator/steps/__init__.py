@@ -1,1 +1,1 @@
-"""The duration of a step: its load, step models, and profiles of engines."""
+"""The durations of steps: loads, step models, and profiles of engines."""

@@ -38,7 +38,7 @@ class _ModelFile(msgspec.Struct):
 
 
 def gpu_called(name: str) -> Gpu:
-    """Raises ``ConfigError`` for an unknown one."""
+    """The GPU called ``name``. Raises ``ConfigError`` for an unknown one."""
     if name not in GPUS:
         remedy = did_you_mean(name, list(GPUS)) or f"use one of {', '.join(GPUS)}"
         raise ConfigError(f"There is no GPU {name!r}", key="--gpu", remedy=remedy)

@@ -18,7 +18,7 @@ def linear(axis: Sequence[float], values: Sequence[float], at: float) -> float:
 def bilinear(
     rows: Sequence[float], columns: Sequence[float], table: Sequence[Sequence[float]], row: float, column: float
 ) -> float:
-    """The same over a table: first along the columns, then between the rows."""
+    """Interpolate in a table as ``linear`` does: first along the columns, then between the rows."""
     top, share = _place(rows, row)
     above, below = (linear(columns, table[at], column) for at in (top, top + 1))
     return above + share * (below - above)

@@ -14,7 +14,7 @@ _LENGTHS = (8, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 
 def first_token_file(model: StepModel, metadata: dict[str, str]) -> dict[str, Any]:
-    """The durations of steps that compute prompts of so many tokens."""
+    """The durations of steps that compute one prompt, for each of several lengths."""
     points = [
         {"tokens_num": tokens, **_milliseconds(model, StepLoad(prefill_tokens=tokens, first_tokens=1))}
         for tokens in _PROMPTS

@@ -8,10 +8,11 @@ import msgspec
 class StepLoad(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Lengths in tokens.
 
-    ``prefill_tokens``: prompt tokens computed. ``prefill_pairs``: pairs of such a token and one cached before the step:
-    the cost of attention to the context. ``first_tokens``: prompts whose end is reached. ``decodes``: requests that
-    generate. ``draft_tokens``: drafts verified. ``active_kv_tokens``: what decoding requests read from the cache,
-    shared or not. ``total_kv_tokens``: the capacity of the cache.
+    ``prefill_tokens``: prompt tokens computed. ``prefill_pairs``: the pairs of such a token and one computed before the
+    step, which decide the cost of attention to the context. ``first_tokens``: prompts whose end is reached.
+    ``decodes``: requests that generate. ``draft_tokens``: drafts verified. ``active_kv_tokens``: the tokens that
+    decoding requests read from the KV cache; each request counts shared ones. ``total_kv_tokens``: the capacity of the
+    KV cache.
     """
 
     prefill_tokens: int = 0

@@ -50,7 +50,7 @@ class ConstantSteps(StepModel):
 class PolynomialSteps(StepModel):
     """Polynomials of the prompt tokens, and of the share of the cache in use.
 
-    ``prefill`` and ``decode`` are coefficients in milliseconds, highest power first. A decode takes at least
+    ``prefill`` and ``decode`` are coefficients in milliseconds, the highest power first. A decode takes at least
     ``floor_ms``, so that no two tokens of a request arrive at the same time. The form is that of the mock engine in
     NVIDIA Dynamo.
     """
@@ -71,9 +71,9 @@ class PolynomialSteps(StepModel):
 
 
 class PrefillTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Milliseconds for prompts of so many tokens without cached ones before them.
+    """Milliseconds by the number of prompt tokens in a step, without cached ones before them.
 
-    ``ms_per_pair``: the addition for each pair of a computed and a cached token.
+    ``ms_per_pair``: the milliseconds to add for each pair of ``StepLoad.prefill_pairs``.
     """
 
     tokens: tuple[float, ...]
@@ -117,7 +117,7 @@ class TableSteps(StepModel):
 
 
 class SpedUp(StepModel):
-    """Another model's times divided: all by ``ratio``, decodes by ``decode_ratio`` as well. 0 means no time at all."""
+    """Divides another model's times: all by ``ratio``, decodes by ``decode_ratio`` as well. 0 means no time at all."""
 
     def __init__(self, model: StepModel, ratio: float = 1.0, decode_ratio: float = 1.0) -> None:
         self._model = model

@@ -1,4 +1,4 @@
-"""Profiles: data files with the speed of an engine, and the origin of their figures."""
+"""Profiles: data files with the speed of an engine, and the source of its figures."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 ``enginehouse sim roofline`` prints the bundled one.
 
-The roofline model: a step takes as long as its arithmetic, or as reading the weights and the cache, whichever is
-longer. Real engines reach a share of the data sheet's figures; the profile's ``source`` names the share assumed.
+In the roofline model (https://doi.org/10.1145/1498765.1498785), a step takes as long as its arithmetic, or as reading
+the weights and the KV cache, whichever is longer. Real engines reach a share of the data sheet's figures; the profile's
+``source`` names the assumed share.
 """
 
 from __future__ import annotations
@@ -42,23 +43,23 @@ class Transformer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def layer_weights(self) -> int:
-        """Parameters that every token is multiplied with."""
+        """The parameters of all layers: four projections of attention, and three matrices of the MLP."""
         attention = 2 * self.hidden * self.hidden + 2 * self.hidden * self.kv.kv_heads * self.kv.head_dim
         return self.layers * (attention + 3 * self.hidden * self.intermediate)
 
     @property
     def head_weights(self) -> int:
-        """Parameters of the output layer; only tokens with a wanted successor use them."""
+        """The parameters of the output layer. Only tokens that get a successor use them."""
         return self.hidden * self.vocabulary
 
     @property
     def flops_per_pair(self) -> int:
-        """Operations of attention for one pair of tokens."""
+        """The operations of attention for a pair of tokens: for each dimension, 2 for the score and 2 for the value."""
         return 4 * self.layers * self.heads * self.kv.head_dim
 
     @property
     def weight_bytes(self) -> int:
-        """The bytes that every step reads."""
+        """The bytes of weights that every step reads."""
         return (self.layer_weights + self.head_weights) * self.kv.dtype_bytes
 
 
@@ -69,7 +70,7 @@ LLAMA_3_8B = Transformer(
 
 
 def computed_profile(gpu: Gpu, model: Transformer) -> TableProfile:
-    """The tables of ``model`` on one ``gpu``, to the microsecond."""
+    """The tables of ``model`` on one ``gpu``, rounded to microseconds."""
     return TableProfile(
         description=f"{model.name} in 16 bit on one {gpu.name}",
         source=(

@@ -19,7 +19,7 @@ class KvShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class KvTransfer:
-    """A link of ``bandwidth`` bytes per second; with 0, transfers take no time."""
+    """A link of ``bandwidth`` bytes per second. With 0, transfers take no time."""
 
     def __init__(self, shape: KvShape, bandwidth: float = 64e9) -> None:
         self._seconds_per_token = shape.bytes_per_token / bandwidth if bandwidth else 0.0

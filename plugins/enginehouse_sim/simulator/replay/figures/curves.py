@@ -12,7 +12,7 @@ from enginehouse_sim.simulator.replay.figures.slo import Slo
 _POINTS = 400
 
 Curve = list[tuple[float, float]]
-"""Points of a cumulative distribution: milliseconds, and the percentage of all that is not longer."""
+"""Points of a cumulative distribution: milliseconds, and the percentage of durations up to that."""
 
 
 class Curves(msgspec.Struct, frozen=True, kw_only=True):

@@ -55,7 +55,7 @@ _SHARES: Mapping[str, Callable[[Report], float | None]] = {
 
 
 class Shown(NamedTuple):
-    """One replay in a plot."""
+    """One replay to plot."""
 
     name: str
     figures: Report
@@ -91,7 +91,7 @@ def plot_all(shown: Sequence[Shown], path: Path) -> None:
 
 @contextmanager
 def _panels(path: Path, names: Sequence[str] = ()) -> Iterator[Sequence[Axes]]:
-    """Six panels, saved at the end. ``names``: of the lines, for a legend."""
+    """Yield six panels, and save them at the end. ``names``: those of the lines, for a legend."""
     try:
         import matplotlib
     except ImportError:
@@ -120,7 +120,7 @@ def _panels(path: Path, names: Sequence[str] = ()) -> Iterator[Sequence[Axes]]:
 def _distribution(
     axes: Axes, title: str, shown: Sequence[Shown], curve_of: Callable[[Curves], Curve], limit: str = ""
 ) -> None:
-    """Cumulative distributions. ``limit``: the objective to mark, if there is one."""
+    """Draw cumulative distributions. ``limit``: the field of ``Slo`` whose value to mark, if it has one."""
     from matplotlib.ticker import LogLocator
 
     lowest = 1.0
@@ -154,7 +154,7 @@ def _requests(axes: Axes, moments: Sequence[Moment]) -> None:
 
 
 def _over_time(axes: Axes, title: str, unit: str, shown: Sequence[Shown], value_of: Callable[[Moment], float]) -> None:
-    """A figure of each moment, smoothed where there are many."""
+    """Draw a figure over time, smoothed if there are many moments."""
     for at, each in enumerate(shown):
         moments = each.curves.moments
         values = _smoothed([value_of(moment) for moment in moments], max(1, len(moments) // _STRETCHES))
@@ -164,13 +164,13 @@ def _over_time(axes: Axes, title: str, unit: str, shown: Sequence[Shown], value_
 
 
 def _smoothed(values: Sequence[float], width: int) -> list[float]:
-    """The mean of ``width`` values up to each one."""
+    """For each value, the mean of the last ``width`` values."""
     sums = [0.0, *accumulate(values)]
     return [(sums[at] - sums[max(0, at - width)]) / min(at, width) for at in range(1, len(sums))]
 
 
 def _shares(axes: Axes, shown: Sequence[Shown]) -> None:
-    """Shares of all requests and tokens, as bars."""
+    """Draw shares of requests and tokens as bars."""
     kept = {name: value for name, value in _SHARES.items() if any(value(each.figures) for each in shown)}
     height = 0.74 / max(1, len(shown))
     for row, value_of in enumerate(kept.values()):

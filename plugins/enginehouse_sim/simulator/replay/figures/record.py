@@ -1,4 +1,4 @@
-"""The record of a replay, in bounded memory: three numbers for each request, counts for all else."""
+"""The record of a replay, in little memory: three numbers for each request, and counts of all else."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _SAMPLES = 600
 
 
 class RequestRecord:
-    """One request while it is live; times are seconds on the virtual clock. ``subject``: its owner's own.
+    """One live request; times are in seconds on the virtual clock. ``subject``: the owner's object for it.
 
-    ``has_moved``: to another engine, which has not made a token of it yet. ``is_read``: another engine read the prompt.
+    ``has_moved``: the request moved to another engine, which has not made a token yet. ``is_read``: another engine has
+    computed the prompt.
     """
 
     __slots__ = (
@@ -45,7 +46,10 @@ class RequestRecord:
 
 
 class ReadAheadRecord(RequestRecord):
-    """A request that fills a prefix cache before another one moves. No figure counts it. ``done``: it has ended."""
+    """A request that computes tokens for another request, which moves. No figure counts it.
+
+    ``done`` is set when it has ended.
+    """
 
     __slots__ = ("done",)
 
@@ -58,7 +62,10 @@ class ReadAheadRecord(RequestRecord):
 
 
 class InstanceRecord(msgspec.Struct, kw_only=True):
-    """One engine. ``busy``: the seconds of its steps. ``peak_kv_use``: the largest sampled share of blocks."""
+    """The record of one engine. ``batches``: the sum of its batch sizes. ``busy``: its seconds of computing.
+
+    ``peak_kv_use``: the largest sampled share of blocks in use, 0 to 1.
+    """
 
     name: str
     requests: int = 0
@@ -73,9 +80,10 @@ class InstanceRecord(msgspec.Struct, kw_only=True):
 
 
 class Moment(msgspec.Struct, frozen=True, gc=False):
-    """The state of all engines at one time: requests running, at engines waiting, in queues of the gateway waiting.
+    """The state of all engines at one time, in seconds.
 
-    ``busiest``: the most requests at one engine. ``kv_use``: the mean share of blocks in use. ``preemptions``: so far.
+    ``running`` and ``waiting`` count the requests at engines, ``queued`` those in the gateway's queues. ``busiest``:
+    the most requests at one engine. ``kv_use``: the mean share of blocks in use, 0 to 1. ``preemptions``: those so far.
     """
 
     time: float
@@ -88,13 +96,14 @@ class Moment(msgspec.Struct, frozen=True, gc=False):
 
 
 class Record:
-    """All requests, steps and engines.
+    """The requests, steps and engines of a replay.
 
-    ``times_to_first``, ``means`` (the mean gap between tokens) and ``durations``: of each answered request, in seconds;
-    a request with one token has no mean. ``gaps``: how often two outputs of a request were so many microseconds apart.
-    ``move_gaps``: the gaps in which requests moved. ``failed_migrations``: those that moved nothing.
-    ``costs``: for each batch size the number of its steps and their real seconds. ``rejected``: by error code.
-    ``attained``: the requests within ``slo``. ``ended``: the virtual end. ``real_seconds``: of the whole replay.
+    ``times_to_first``, ``means`` (the mean gap between tokens) and ``durations`` have a number of seconds for each
+    answered request; a request with one token has no mean. ``gaps`` counts the gaps between two outputs of a request,
+    by microseconds. ``move_gaps``: the gaps in which requests moved, in seconds. ``failed_migrations``: the number of
+    commands that moved nothing. ``costs``: by batch size, the number of steps and their real seconds. ``rejected``: the
+    number of refused requests, by error code. ``attained``: the number of requests within ``slo``. ``ended``: the
+    virtual seconds, and ``real_seconds`` the real ones, that the replay took.
     """
 
     def __init__(self, slo: Slo | None = None) -> None:
@@ -119,7 +128,7 @@ class Record:
         self.real_seconds = 0.0
 
     def reject(self, code: str) -> None:
-        """Count a request that was refused: by the gateway, or by its engine."""
+        """Count a request that the gateway or its engine refused."""
         self.rejected[code] += 1
 
     def note_cost(self, batch: int, steps: int, seconds: float) -> None:
@@ -132,7 +141,7 @@ class Record:
             cost[1] += seconds
 
     def finish(self, request: RequestRecord) -> None:
-        """Count a request whose answer is whole."""
+        """Count a request whose answer is complete."""
         first, duration = request.first_token - request.arrival, request.last_token - request.arrival
         self.requests += 1
         self.input_tokens += request.input_length
@@ -149,7 +158,7 @@ class Record:
 
 
 class Moments:
-    """Samples of the state over time: fewer and fewer of them, so that their number is bounded."""
+    """Samples of the state over time. At ``_SAMPLES`` of them, every second one goes and the interval doubles."""
 
     def __init__(self) -> None:
         self.samples: list[Moment] = []

@@ -30,7 +30,7 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_counts(cls, microseconds: Mapping[int, int]) -> Distribution:
-        """The distribution of durations that were counted."""
+        """The distribution of durations: counts by microseconds."""
         if not microseconds:
             return cls.of(())
         ordered = sorted(microseconds.items())
@@ -76,12 +76,12 @@ class InstanceReport(msgspec.Struct, frozen=True, kw_only=True):
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of one replay.
 
-    ``requests``: those answered; their tokens, and ``cached_tokens`` of their prompts. ``rejected``: those refused, by
-    error code in ``rejections``. ``slo_attainment``: the share of all requests that were answered within the
-    objectives; ``None`` without any. ``imbalance``: the requests at the busiest engine over those at the mean one, on
-    average over time. ``migrations``: of answers under way, each with the gap between two tokens in which it moved;
-    ``failed_migrations``: commands that moved nothing.
-    ``speed``: virtual seconds in each real one.
+    ``requests``: the answered requests, whose tokens the token figures count. ``cached_tokens``: tokens of their
+    prompts that needed no computing. ``rejected``: the refused requests, which ``rejections`` counts by error code.
+    ``slo_attainment``: the share of all requests that were answered within the objectives; ``None`` without objectives.
+    ``imbalance``: the requests at the busiest engine over the mean of all engines. ``migrations``: the moves of answers
+    under way; ``migration_gap_ms``: the gaps between two tokens in which they moved. ``failed_migrations``: commands
+    that moved nothing. ``speed``: virtual seconds in each real one.
     """
 
     requests: int
@@ -114,7 +114,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VariantReport(Report, frozen=True, kw_only=True):
-    """The figures of one variant of the configuration. ``name``: what it sets."""
+    """The figures of one variant of the configuration. ``name``: the keys that it sets, with their values."""
 
     name: str
 
@@ -175,7 +175,7 @@ def _instance(instance: InstanceRecord, duration: float) -> InstanceReport:
 
 
 def _step_costs(record: Record) -> list[StepCost]:
-    """Steps grouped by their requests: 1, 2 to 3, 4 to 7, and so on; without those in which only time passed."""
+    """The costs of steps with 1 request, 2 to 3, 4 to 7, and so on; without empty steps."""
     groups: dict[int, list[tuple[int, float, float]]] = {}
     for batch, (steps, wall) in sorted(record.costs.items()):
         if batch:
@@ -196,13 +196,13 @@ def _step_cost(bits: int, costs: Sequence[tuple[int, float, float]]) -> StepCost
 
 
 def _imbalance(samples: Sequence[Moment], engines: int) -> float:
-    """Weighted by the requests: it counts most when there are many."""
+    """The busiest engine's requests over the mean engine's. A moment weighs as much as it has requests."""
     live = sum(moment.running + moment.waiting for moment in samples)
     return _round(_share(engines * sum(moment.busiest for moment in samples), live)) or 1.0
 
 
 def _place(count: int, share: float) -> int:
-    """The index of the smallest value with at least ``share`` of all values not above it."""
+    """The index of the percentile ``share``, by the nearest-rank method."""
     return max(0, -(-int(share * 10000) * count // 10000) - 1)
 
 

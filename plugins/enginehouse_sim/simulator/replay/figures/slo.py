@@ -8,7 +8,7 @@ from enginehouse import ConfigError, parse_duration
 
 
 class Slo(msgspec.Struct, frozen=True):
-    """The most seconds to the first token, between tokens on average, and until the end; ``None`` is any number."""
+    """The most seconds to the first token, between tokens on average, and to the last; ``None``: no limit."""
 
     ttft: float | None = None
     tpot: float | None = None
@@ -16,7 +16,7 @@ class Slo(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Slo:
-        """``ttft=2s,tpot=50ms``. Raises ``ConfigError``."""
+        """Read objectives such as ``ttft=2s,tpot=50ms``. Raises ``ConfigError``."""
         limits: dict[str, float] = {}
         for part in text.split(","):
             name, _, value = part.strip().partition("=")

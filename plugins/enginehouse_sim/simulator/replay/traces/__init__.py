@@ -1,1 +1,1 @@
-"""Traces: read from files of several formats, and made."""
+"""Traces: read from files of several formats, or generated."""

@@ -27,8 +27,8 @@ _JSON = (".jsonl", ".json", ".ndjson")
 class Trace:
     """The requests of a file in order of arrival, the first one at 0; at most ``limit`` of them. Iterate once.
 
-    ``format``: its name; without one, the fields tell. ``share_read``: of the file, 0 to 1. The iteration raises
-    ``TraceError``.
+    ``format``: the format's name; by default, the fields decide. ``share_read``: the share of the file that was read, 0
+    to 1. Iterating raises ``TraceError``.
     """
 
     def __init__(self, path: Path, limit: int | None = None, format: str = "") -> None:
@@ -47,7 +47,7 @@ class Trace:
         self.share_read = 1.0
 
     def watched(self, on_progress: Callable[[float], None]) -> Iterator[TraceRequest]:
-        """The requests; ``on_progress`` gets the share that was read now and then, and 1 at the end."""
+        """Yield the requests. ``on_progress`` gets the share read, from time to time, and 1 at the end."""
         for number, request in enumerate(self, 1):
             yield request
             if number % _TOLD_EVERY == 0:

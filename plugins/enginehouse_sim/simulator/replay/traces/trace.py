@@ -30,10 +30,10 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 _DIGIT = 1 << 28
 _OF_PREFIX, _OF_REQUEST = 0, _DIGIT
-"""The first token of a content tells whether it belongs to a prefix id or to one request."""
+"""The first token of a run of tokens tells whether the run belongs to a prefix id or to one request."""
 _FILLING = [2 * _DIGIT + (n * n * 37 + n // 7) % 1009 for n in range(4096)]
 _62_BITS = (1 << 62) - 1
-"""Hashes are 64-bit numbers, and some more of them follow a drawn one."""
+"""Hashes are 64-bit numbers. One of 62 bits leaves room to count up from it."""
 
 
 def prompt_of(request: TraceRequest, index: int) -> list[int]:
@@ -50,7 +50,7 @@ def prompt_of(request: TraceRequest, index: int) -> list[int]:
 def block_hashes_of(request: TraceRequest, index: int, block_size: int) -> list[int]:
     """Hashes of the full blocks of ``prompt_of(request, index)``: equal where the prompts are equal up to there.
 
-    They take a tenth of the time that hashing the tokens does.
+    Hashing the tokens would take ten times as long.
     """
     known, each = request.prefix_ids, request.prefix_tokens
     num_shared = min(len(known) * each, request.input_length) // block_size

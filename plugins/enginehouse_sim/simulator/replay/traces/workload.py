@@ -31,11 +31,11 @@ _LENGTH = re.compile(r"(?:(\d+)([-~])|(~)?)(\d+)")
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """The properties of requests.
 
-    ``rate``: the mean number of arrivals in a second, independent of each other. ``lengths``: of input and output, a
-    name of ``SHAPES`` or ``IN:OUT``, each ``512``, ``200-800`` (any equally likely), ``1020~1155`` (log-normal with
-    this median and mean) or ``~8596`` (exponential with this mean). ``prefix_sharing``: the share of each prompt that
-    it has in common with those of its group; there are 64 groups, the n-th with a share of requests in proportion to
-    1/n. ``models``: each equally likely.
+    ``rate``: the mean number of arrivals in a second, as a Poisson process. ``lengths``: those of input and output, as
+    a name of ``SHAPES`` or as ``IN:OUT``, each ``512``, ``200-800`` (any equally likely), ``1020~1155`` (log-normal
+    with this median and mean) or ``~8596`` (exponential with this mean). ``prefix_sharing``: the share of each prompt
+    that it has in common with those of its group; there are 64 groups, the n-th with a share of requests in proportion
+    to 1/n. ``models``: the models, each equally likely.
     """
 
     rate: float
@@ -45,7 +45,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
 
     def requests(self, number: int) -> Iterator[TraceRequest]:
-        """So many requests. Equal workloads make equal requests. Raises ``ConfigError`` for unreadable lengths."""
+        """Make ``number`` requests, equal ones for equal workloads. Raises ``ConfigError`` for unreadable lengths."""
         draw_input, draw_output = lengths_of(self.lengths)
         arrivals, sizes, sharing = (random.Random(f"{self.seed}/{part}") for part in ("arrival", "size", "prefix"))
         weights = list(accumulate(1 / rank for rank in range(1, _GROUPS + 1)))

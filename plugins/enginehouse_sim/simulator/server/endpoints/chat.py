@@ -23,7 +23,7 @@ from enginehouse_sim.simulator.server.simulation import Simulation
 
 
 class ChatBody(SamplingBody, kw_only=True):
-    """The fields that are read; others are ignored."""
+    """The fields that the endpoint reads. It ignores all others."""
 
     messages: list[ChatMessage]
     max_tokens: Positive | None = None
@@ -66,7 +66,7 @@ def _work(simulation: Simulation, id: str, body: ChatBody, prompt: Prompt, tool:
 
 
 class _ChatReply(Reply[ChatBody]):
-    """Messages of text, or with the call of ``tool``."""
+    """Replies with messages of text, or with calls of ``tool``."""
 
     def __init__(self, simulation: Simulation, body: ChatBody, work: Work, tool: ToolCall | None) -> None:
         head = {"id": work.id, "created": int(time.time()), "model": body.model}

@@ -31,7 +31,7 @@ def new_id(prefix: str, call: Call) -> str:
 
 
 def usage(run: Run) -> dict[str, Any]:
-    """The ``usage`` so far."""
+    """The ``usage`` of the answers so far."""
     prompt_tokens, completion_tokens = run.work.prompt_tokens, run.completion_tokens
     counted: dict[str, Any] = {
         "prompt_tokens": prompt_tokens,

@@ -25,9 +25,10 @@ from enginehouse_sim.simulator.server.simulation import Simulation
 
 
 class CompletionBody(SamplingBody, kw_only=True):
-    """The fields that are read; others are ignored.
+    """The fields that the endpoint reads. It ignores all others.
 
-    ``follows``: the id of a request that a llumlet brought here. The answer is the rest of its answer after ``prompt``.
+    ``follows``: the id of a request that a llumlet has moved here. The reply is the rest of its answer, after
+    ``prompt``.
     """
 
     prompt: PromptInput
@@ -57,7 +58,7 @@ async def completions(simulation: Simulation, call: Call) -> None:
 
 
 class _CompletionReply(Reply[CompletionBody]):
-    """Texts after prompts. ``_shown`` counts the characters of each answer that a stream has sent."""
+    """Replies with the texts after the prompts. ``_shown``: the number of characters of each answer already sent."""
 
     def __init__(self, simulation: Simulation, body: CompletionBody, work: Work) -> None:
         head = {"id": work.id, "object": "text_completion", "created": int(time.time()), "model": body.model}

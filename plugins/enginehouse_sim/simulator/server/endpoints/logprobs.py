@@ -11,7 +11,7 @@ from enginehouse_sim.simulator.server.generation.prompt_scores import Score
 
 
 def chat_logprobs(logprobs: Iterable[TokenLogprobs], top: int) -> dict[str, Any]:
-    """The format of chats: each token, and the ``top`` likeliest at its place."""
+    """OpenAI's format for chats: each token, and the ``top`` likeliest tokens at its place."""
     content = [
         {**_chat_token(*alternatives[0]), "top_logprobs": [_chat_token(*one) for one in alternatives[:top]]}
         for alternatives in logprobs
@@ -20,7 +20,7 @@ def chat_logprobs(logprobs: Iterable[TokenLogprobs], top: int) -> dict[str, Any]
 
 
 def completion_logprobs(logprobs: Iterable[TokenLogprobs | None], texts: Sequence[str], top: int, offset: int) -> Any:
-    """The format of completions; ``texts`` are the tokens, the first of them at ``offset`` in the answer.
+    """OpenAI's format for completions. ``texts``: those of the tokens; the first begins at character ``offset``.
 
     ``None`` stands for the first token of a prompt, which has no log-probability.
     """

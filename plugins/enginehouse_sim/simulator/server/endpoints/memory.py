@@ -8,7 +8,7 @@ from enginehouse_sim.simulator.server.simulation import Simulation
 
 
 async def sleep(simulation: Simulation, call: Call) -> None:
-    """Sleep at ``level`` 1 (weights to main memory) or 2 (weights dropped). Requests are aborted."""
+    """Abort all requests, and sleep at ``level`` 1 (weights in main memory) or 2 (weights dropped)."""
     level = call.parameter("level", "1")
     if level not in ("1", "2"):
         raise InvalidRequest(f"There is no sleep level {level!r}: use 1 or 2")
@@ -28,12 +28,12 @@ async def is_sleeping(simulation: Simulation, call: Call) -> None:
 
 
 async def reset_prefix_cache(simulation: Simulation, call: Call) -> None:
-    """Drop all cached prefixes, unless requests run."""
+    """Drop all cached prefixes, unless blocks are in use."""
     await call.json({"success": simulation.engine.reset_prefix_cache()})
 
 
 async def pause(simulation: Simulation, call: Call) -> None:
-    """Hold new requests back. Requests under way are aborted, waited for, or kept where they are, as ``mode`` says."""
+    """Hold new requests back. ``mode``: abort those under way, wait for them, or keep them where they are."""
     mode = call.parameter("mode", "abort")
     if mode not in ("abort", "wait", "keep"):
         raise InvalidRequest(f"There is no mode {mode!r}: use abort, wait or keep")
@@ -48,7 +48,7 @@ async def pause(simulation: Simulation, call: Call) -> None:
 
 
 async def resume(simulation: Simulation, call: Call) -> None:
-    """Continue the requests kept, and begin those held back."""
+    """Continue the kept requests, and begin those that were held back."""
     simulation.engine.resume()
     await call.json({"status": "resumed"})
 

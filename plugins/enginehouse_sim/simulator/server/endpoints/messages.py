@@ -20,7 +20,7 @@ _STOP_REASONS = {"length": "max_tokens", "abort": "end_turn", "stop": "end_turn"
 
 
 class ImageSource(msgspec.Struct):
-    """Where an image is: at a URL, or here."""
+    """The source of an image: a URL, or the image itself in base64."""
 
     type: Literal["base64", "url"]
     media_type: str = "image/png"
@@ -34,7 +34,7 @@ class ImageSource(msgspec.Struct):
 
 
 class Block(msgspec.Struct):
-    """One block of a message's content. Of other types than text and image, the JSON counts as text."""
+    """One block of a message's content. The JSON of a block that is neither text nor image counts as text."""
 
     type: str
     text: str | None = None
@@ -68,7 +68,7 @@ class AnthropicMessage(msgspec.Struct):
 
 
 class CountBody(msgspec.Struct, kw_only=True):
-    """The fields that are read; others are ignored."""
+    """The fields that the endpoint reads. It ignores all others."""
 
     model: str
     messages: list[AnthropicMessage]
@@ -76,7 +76,10 @@ class CountBody(msgspec.Struct, kw_only=True):
 
     @property
     def prompt(self) -> Prompt:
-        """The conversation; a last turn of the assistant is continued."""
+        """The conversation as a prompt. The answer continues a last turn of the assistant.
+
+        Raises ``InvalidRequest`` for an empty conversation, and for an image without a source.
+        """
         if not self.messages:
             raise InvalidRequest("There are no 'messages' to answer", param="messages")
         messages = [ChatMessage(role=one.role, content=_parts(one.content)) for one in self.messages]
@@ -86,7 +89,10 @@ class CountBody(msgspec.Struct, kw_only=True):
 
 
 class MessagesBody(CountBody, kw_only=True):
-    """The fields that are read; others are ignored. ``temperature``, ``top_p`` and ``top_k`` change nothing."""
+    """The fields that the endpoint reads. It ignores all others.
+
+    ``temperature``, ``top_p`` and ``top_k`` change nothing.
+    """
 
     max_tokens: Positive
     stop_sequences: list[str] = []
@@ -116,7 +122,7 @@ async def messages(simulation: Simulation, call: Call) -> None:
 
 
 async def count_tokens(simulation: Simulation, call: Call) -> None:
-    """The tokens of a conversation."""
+    """Count the tokens of a conversation."""
     body = call.decode(CountBody)
     simulation.lora(body.model)
     await call.json({"input_tokens": len(body.prompt.token_ids)})

@@ -16,35 +16,35 @@ _STARTED = int(time.time())
 
 
 async def health(simulation: Simulation, call: Call) -> None:
-    """200 while the engine takes requests, even asleep; 503 after a failure."""
+    """Answer 200 while the engine takes requests, even asleep, and 503 after a failure."""
     await call.answer(b"", b"text/plain", 503 if simulation.engine.failure else 200)
 
 
 async def version(simulation: Simulation, call: Call) -> None:
-    """The version of the simulated engine."""
+    """Report Enginehouse's version, which is also the simulated engine's."""
     await call.json({"version": enginehouse.__version__})
 
 
 async def server_info(simulation: Simulation, call: Call) -> None:
-    """The limits of the scheduler, as vLLM reports them in development mode."""
+    """Report the limits of the scheduler, as vLLM does in development mode."""
     constants = simulation.settings.core.constants
     limits = {"max_num_seqs": constants.max_num_seqs, "max_num_batched_tokens": constants.max_num_batched_tokens}
     await call.json({"vllm_config": {"scheduler_config": limits}})
 
 
 async def load(simulation: Simulation, call: Call) -> None:
-    """The number of running and waiting requests."""
+    """Report the number of running and waiting requests."""
     stats = simulation.engine.stats()
     await call.json({"server_load": stats.num_running_reqs + stats.num_waiting_reqs})
 
 
 async def metrics(simulation: Simulation, call: Call) -> None:
-    """Prometheus metrics."""
+    """Report vLLM's metrics in Prometheus' text format."""
     await call.answer(simulation.metrics_page.render().encode(), b"text/plain; version=0.0.4; charset=utf-8")
 
 
 async def instance_status(simulation: Simulation, call: Call) -> None:
-    """Llumnix's status and metadata of an instance, in one object."""
+    """Report Llumnix's status and metadata of an instance, in one object."""
     reporter = simulation.status
     await call.json(msgspec.structs.asdict(reporter.metadata) | msgspec.structs.asdict(reporter.status()))
 
@@ -57,7 +57,7 @@ async def models(simulation: Simulation, call: Call) -> None:
 
 
 async def model(simulation: Simulation, call: Call) -> None:
-    """One model."""
+    """Describe one model. Raises ``ModelNotFound``."""
     name = call.path.removeprefix("/v1/models/")
     if name not in (*simulation.settings.models, *simulation.settings.loras):
         raise ModelNotFound(name)

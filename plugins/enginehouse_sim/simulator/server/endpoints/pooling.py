@@ -22,7 +22,7 @@ from enginehouse_sim.simulator.server.simulation import Simulation
 
 
 class EmbeddingBody(msgspec.Struct):
-    """The fields that are read; others are ignored."""
+    """The fields that the endpoint reads. It ignores all others."""
 
     model: str
     input: PromptInput
@@ -31,7 +31,7 @@ class EmbeddingBody(msgspec.Struct):
 
 
 class RerankBody(msgspec.Struct):
-    """The fields that are read; others are ignored."""
+    """The fields that the endpoint reads. It ignores all others."""
 
     model: str
     query: str
@@ -40,7 +40,7 @@ class RerankBody(msgspec.Struct):
 
 
 class ScoreBody(msgspec.Struct):
-    """The fields that are read; others are ignored."""
+    """The fields that the endpoint reads. It ignores all others."""
 
     model: str
     text_1: str | list[str]
@@ -48,7 +48,7 @@ class ScoreBody(msgspec.Struct):
 
 
 async def embeddings(simulation: Simulation, call: Call) -> None:
-    """A vector of length 1 for each text, which depends only on the seed and the text."""
+    """Answer a vector of length 1 for each text. It depends only on the seed and the text."""
     body = call.decode(EmbeddingBody)
     id = new_id("embd", call)
     work = _reading(simulation, id, body.model, prompts_of(body.input))
@@ -61,7 +61,7 @@ async def embeddings(simulation: Simulation, call: Call) -> None:
 
 
 async def rerank(simulation: Simulation, call: Call) -> None:
-    """The documents, ordered by the words that they share with the query."""
+    """Order the documents by the words that they share with the query."""
     body = call.decode(RerankBody)
     texts = [one if isinstance(one, str) else one.text or "" for one in body.documents]
     if not texts:
@@ -79,7 +79,7 @@ async def rerank(simulation: Simulation, call: Call) -> None:
 
 
 async def score(simulation: Simulation, call: Call) -> None:
-    """The words that each pair of texts shares. A single ``text_1`` is paired with every ``text_2``."""
+    """Score each pair of texts by the words that they share. A single ``text_1`` is paired with every ``text_2``."""
     body = call.decode(ScoreBody)
     first, second = ([texts] if isinstance(texts, str) else texts for texts in (body.text_1, body.text_2))
     if len(first) == 1:
@@ -121,5 +121,6 @@ def _encoded(vector: Sequence[float], body: EmbeddingBody) -> Any:
 
 
 def _overlap(query: str, document: str) -> float:
+    """The Jaccard index of the two sets of words, 0 to 1."""
     asked, said = ({piece.strip().lower() for piece in pieces(text)} for text in (query, document))
     return len(asked & said) / len(asked | said) if asked | said else 0.0

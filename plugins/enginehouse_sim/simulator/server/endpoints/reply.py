@@ -48,7 +48,7 @@ class Reply(ABC, Generic[BodyT]):
 
     @abstractmethod
     def _events(self, piece: Piece, first: bool, run: Run) -> Iterator[dict[str, Any]]:
-        """The events for a piece of an answer; ``first``: none of this answer was sent before."""
+        """The events for a piece of an answer. ``first``: it is the answer's first piece."""
 
     def _extras(self) -> dict[str, Any]:
         """Further fields of a whole reply."""

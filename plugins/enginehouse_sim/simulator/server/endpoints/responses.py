@@ -18,7 +18,7 @@ from enginehouse_sim.simulator.server.simulation import Simulation
 
 
 class TextFormat(msgspec.Struct):
-    """The form of an answer."""
+    """``text.format`` of a request: the form of the answer."""
 
     type: str = "text"
     schema: Any = None
@@ -36,7 +36,7 @@ class TextParam(msgspec.Struct):
 
 
 class ResponseBody(msgspec.Struct):
-    """The fields that are read; others are ignored. ``temperature`` and ``top_p`` change nothing."""
+    """The fields that the endpoint reads. It ignores all others. ``temperature`` and ``top_p`` change nothing."""
 
     model: str
     input: str | list[ChatMessage]
@@ -49,7 +49,7 @@ class ResponseBody(msgspec.Struct):
 
 
 async def responses(simulation: Simulation, call: Call) -> None:
-    """Answer an input."""
+    """Answer a text or a conversation."""
     body = call.decode(ResponseBody)
     messages = [ChatMessage(content=body.input)] if isinstance(body.input, str) else body.input
     if body.instructions:
@@ -88,7 +88,7 @@ async def _stream(run: Run, call: Call, response: _Response) -> None:
 
 
 class _Events:
-    """Numbers the events of a stream."""
+    """Sends the events of a stream, and numbers them."""
 
     def __init__(self, call: Call) -> None:
         self._call = call

@@ -34,9 +34,9 @@ Penalty = Annotated[float, msgspec.Meta(ge=-2, le=2)]
 
 
 class SamplingBody(msgspec.Struct, kw_only=True):
-    """The fields that are read of both, under OpenAI's and vLLM's names.
+    """The fields that chats and completions share, under OpenAI's and vLLM's names.
 
-    Those from ``temperature`` to ``seed`` change nothing, but vLLM's limits for them hold.
+    The fields from ``temperature`` to ``seed`` change nothing, but vLLM's limits for them hold.
     """
 
     model: str
@@ -100,7 +100,9 @@ def work_of(
     logprobs: int | None,
     ends: bool = False,
 ) -> Work:
-    """The work that the request asks for; ``ends``: answers end by themselves.
+    """The work that a request asks for.
+
+    ``ends``: the answers end by themselves, so their default length is all the room in the context.
 
     Raises ``ModelNotFound``, and ``InvalidRequest`` for contradictions or a request longer than the context.
     """

@@ -27,7 +27,7 @@ _LOUDNESS = 0.2
 
 
 class SpeechBody(msgspec.Struct):
-    """The fields that are read; others are ignored. ``voice`` changes nothing."""
+    """The fields that the endpoint reads. It ignores all others. ``voice`` changes nothing."""
 
     model: str
     input: str
@@ -38,7 +38,7 @@ class SpeechBody(msgspec.Struct):
 
 
 async def speech(simulation: Simulation, call: Call) -> None:
-    """16-bit sound at 24 kHz: as many tones as the text has tokens, which depend on the text."""
+    """Answer 16-bit sound at 24 kHz, with as many tones as the text has tokens."""
     body = call.decode(SpeechBody)
     if body.response_format not in ("wav", "pcm"):
         raise InvalidRequest(f"There is no encoder for {body.response_format!r} here: ask for wav or pcm")

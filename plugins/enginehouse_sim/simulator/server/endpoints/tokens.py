@@ -12,7 +12,7 @@ from enginehouse_sim.simulator.server.simulation import Simulation
 
 
 class TokenizeBody(msgspec.Struct):
-    """The fields that are read: ``prompt``, or ``messages``."""
+    """The fields that the endpoint reads: ``prompt``, or ``messages``."""
 
     prompt: str | None = None
     messages: list[ChatMessage] | None = None
@@ -22,13 +22,13 @@ class TokenizeBody(msgspec.Struct):
 
 
 class DetokenizeBody(msgspec.Struct):
-    """The fields that are read."""
+    """The fields that the endpoint reads."""
 
     tokens: list[TokenId]
 
 
 async def tokenize(simulation: Simulation, call: Call) -> None:
-    """The tokens of a text or a conversation."""
+    """Cut a text or a conversation into tokens."""
     body = call.decode(TokenizeBody)
     if body.messages is not None:
         token_ids = chat_prompt(
@@ -51,5 +51,5 @@ async def tokenize(simulation: Simulation, call: Call) -> None:
 
 
 async def detokenize(simulation: Simulation, call: Call) -> None:
-    """The text of tokens."""
+    """Join tokens to their text."""
     await call.json({"prompt": text_of(call.decode(DetokenizeBody).tokens)})

@@ -1,4 +1,4 @@
-"""Tool calls: which function is called, and the call's representation."""
+"""Tool calls: the choice of a function, and the form of the call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from enginehouse_sim.simulator.server.endpoints.structured import schema_text
 
 
 class Function(msgspec.Struct):
-    """A function that can be called; ``parameters`` is a JSON schema."""
+    """A function that the model can call; ``parameters`` is a JSON schema."""
 
     name: str
     parameters: Any = None
@@ -74,10 +74,10 @@ class ToolCall:
 
 
 def tool_call(tools: Sequence[Tool], choice: ToolChoice | None, seed: Sequence[int]) -> ToolCall | None:
-    """The call to generate; ``None`` if the answer may be text, which it then is.
+    """The call to generate, or ``None`` for a text: the engine calls a function only if it must.
 
-    If any function will do, ``seed`` (the prompt) decides. Raises ``InvalidRequest`` for a choice without tools, or of
-    an unknown one.
+    ``seed``: the prompt's tokens, which choose a function if any will do. Raises ``InvalidRequest`` if the choice names
+    an unknown function, or requires a function where there is none.
     """
     functions = [tool.function for tool in tools]
     if isinstance(choice, NamedTool):

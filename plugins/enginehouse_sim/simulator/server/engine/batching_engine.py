@@ -26,11 +26,11 @@ _log = logging.getLogger(__name__)
 
 
 class BatchingEngine:
-    """Steps ``core`` while there are requests, and passes on a step's outputs when its time has passed.
+    """Steps ``core`` while it has requests, and delivers a step's outputs when the step's time has passed.
 
-    Steps without a duration are not waited for, but other tasks get a turn after a few tokens. A step ends early when
-    its last request is finished. ``on_step`` is called with the result of every step. ``num_updates`` grows with every
-    change. ``failure`` is the reason why nothing is served any more.
+    The engine does not wait for a step of no duration, but lets other tasks run after every few tokens. A step ends
+    early when its last request is finished. ``on_step`` gets the result of every step. ``num_updates`` grows with every
+    change. ``failure``: the reason why the engine serves nothing any more; empty while it serves.
     """
 
     def __init__(self, core: EngineCore, clock: Clock) -> None:
@@ -52,10 +52,10 @@ class BatchingEngine:
         return self._core.scheduler.state
 
     def add_request(self, request: RequestState, listener: RequestListener) -> None:
-        """Add a request; while the engine sleeps, it waits until ``wake``.
+        """Add a request. It waits while the engine sleeps or is paused.
 
-        It may come with ``output_token_ids`` from another engine, and continues after them. Raises ``InvalidRequest``
-        for a request that can never run, and ``EngineFailed``.
+        A request that comes with ``output_token_ids`` from another engine continues after them. Raises
+        ``InvalidRequest`` for a request that can never run, and ``EngineFailed`` after a failure.
         """
         if self.failure:
             raise EngineFailed(self.failure)
@@ -91,7 +91,7 @@ class BatchingEngine:
             listener.on_output(EngineCoreOutput(request_id, (), "abort"), self._clock.now())
 
     def listener(self, request_id: str) -> RequestListener | None:
-        """The listener of a request that runs here."""
+        """The listener of a request that runs here, or ``None``."""
         return self._listeners.get(request_id)
 
     def detach_request(self, request_id: str) -> tuple[RequestState, RequestListener]:
@@ -104,11 +104,11 @@ class BatchingEngine:
         return request, listener
 
     def fail_loads(self, origin: Origin) -> None:
-        """The engine that kept the blocks of ``origin`` is gone: requests that load them compute their prompts."""
+        """Fail the loads from ``origin``, whose engine is gone: the requests compute their prompts."""
         self._core.fail_loads(origin)
 
     def is_known(self, request_id: str) -> bool:
-        """Whether this id is in use: by a request, or by remains of a finished one."""
+        """Whether this id is in use: by a request, or by a step in flight or blocks of a finished one."""
         state = self.state
         if request_id in self._listeners or request_id in state.requests or state.last_step_in_flight(request_id) >= 0:
             return True
@@ -119,7 +119,7 @@ class BatchingEngine:
         return stats(self.state)
 
     def recent_requests(self) -> Sequence[str]:
-        """The requests of the last ten seconds, as Llumnix counts them, or the latest 4096 of them."""
+        """The requests that arrived in the last ten seconds, as Llumnix counts them; at most the latest 4096."""
         since = self._clock.now() - _RECENT
         return [request_id for arrival, request_id in self._recent if arrival >= since]
 
@@ -144,12 +144,12 @@ class BatchingEngine:
         return self._held is not None
 
     def pause(self, *, keep: bool) -> None:
-        """Hold new requests back until ``resume``; ``keep``: no step is made for the others either."""
+        """Hold new requests back until ``resume``. With ``keep``, the engine makes no step for the others either."""
         self._held = self._held or {}
         self._keeps = keep
 
     def resume(self) -> None:
-        """End a pause. Requests that were held back are begun in the order of their arrival."""
+        """End a pause, and begin the requests that were held back in the order of their arrival."""
         held, self._held = self._held or {}, None
         self._keeps = False
         for request in held.values():
@@ -157,7 +157,7 @@ class BatchingEngine:
         self._start_loop()
 
     async def drained(self) -> None:
-        """Wait until no step is made any more."""
+        """Wait until the engine makes no more steps."""
         if self._loop is not None:
             await asyncio.wait([self._loop])
 
@@ -208,7 +208,7 @@ class BatchingEngine:
         self._loop = None
 
     async def _make_steps(self) -> None:
-        """Make steps. A late step shortens the next one; a longer delay is not made up for."""
+        """Make steps. A late step shortens the next one, but no later ones."""
         core, clock = self._core, self._clock
         due = now = clock.now()
         tokens = 0

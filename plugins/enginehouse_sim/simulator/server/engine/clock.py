@@ -15,7 +15,7 @@ class Clock(Protocol):
 
 
 class LoopClock:
-    """Real time. Finer than the event loop's own clock, which has a resolution of milliseconds on some systems."""
+    """Real time, finer than the clock of uvloop's event loop, which counts milliseconds."""
 
     def now(self) -> float:
         return time.monotonic()

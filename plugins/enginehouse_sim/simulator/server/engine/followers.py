@@ -1,4 +1,4 @@
-"""Several listeners to one request: the engine that it came from, and clients who joined."""
+"""Several listeners to one request: the engine that it came from, and clients that joined later."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from enginehouse_sim.simulator.server.engine.listener import RequestListener, Re
 
 
 class Followers:
-    """Passes on the events of a request; ``location`` is where it runs.
+    """Passes the events of a request on to its followers. ``location``: where the request runs.
 
-    The request is finished when the last follower leaves.
+    The request finishes when its last follower leaves.
     """
 
     def __init__(self, request_id: str, location: RequestLocation) -> None:
@@ -22,11 +22,11 @@ class Followers:
         self._followers: list[Follower] = []
 
     def join(self, follower: Follower) -> None:
-        """Pass everything from now on to one more follower."""
+        """Pass all further events to ``follower`` as well."""
         self._followers.append(follower)
 
     def leave(self, follower: Follower, status: RequestStatus) -> None:
-        """Pass nothing more to ``follower``. If it was the last one, the request finishes with ``status``."""
+        """Pass no more events to ``follower``. If it was the last one, the request finishes with ``status``."""
         if follower not in self._followers:
             return
         self._followers.remove(follower)
@@ -55,7 +55,7 @@ class Follower:
         self.followers = followers
 
     def begin(self, listener: RequestListener) -> None:
-        """Have everything from now on passed to ``listener``."""
+        """Pass all further events to ``listener``."""
         self.listener = listener
         self.followers.join(self)
 

@@ -1,1 +1,1 @@
-"""Fault injection: the kinds of faults, and which are active."""
+"""Fault injection: the kinds of faults, and the active ones."""

@@ -21,7 +21,7 @@ class Refusable(Protocol):
 
 
 class ActiveFault:
-    """A fault with the number of its hits. ``cleared`` is set when it is cleared."""
+    """An active fault with its number of hits. ``cleared`` is set when the fault is cleared."""
 
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
@@ -33,7 +33,7 @@ class ActiveFault:
         return type(self.fault).__name__.lower()
 
     def try_hit(self, call: Call, inference: bool) -> bool:
-        """Return whether it hits ``call``, and count the hit."""
+        """Return whether the fault hits ``call``, and count the hit."""
         if self.hits == self.fault.count or not self.fault.concerns(call, inference):
             return False
         self.hits += 1
@@ -41,7 +41,7 @@ class ActiveFault:
 
 
 class ActiveFaults:
-    """All active faults; the first one that concerns a call hits it. ``listener`` is set once the server listens."""
+    """All active faults. The first one that concerns a call hits it. ``listener`` is set once the server listens."""
 
     def __init__(self, clock: Clock) -> None:
         self.listener: Refusable | None = None

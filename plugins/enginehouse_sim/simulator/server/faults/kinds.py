@@ -14,10 +14,10 @@ AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Fault(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag=str.lower):
-    """Something that goes wrong with calls.
+    """A fault, which hits the next ``count`` calls, or all calls until it is cleared.
 
-    It hits the next ``count`` calls, or all until it is cleared; only those for ``model``, if given; and those to the
-    OpenAI endpoints that do work, or only to ``path``, if given.
+    It concerns the calls to inference endpoints, or those to ``path`` if given; with ``model``, only calls for that
+    model.
     """
 
     count: AtLeastOne | None = None
@@ -25,7 +25,7 @@ class Fault(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tru
     path: str | None = None
 
     def concerns(self, call: Call, inference: bool) -> bool:
-        """Whether it hits ``call``; ``inference``: the call is to an OpenAI endpoint that does work."""
+        """Whether the fault concerns ``call``. ``inference``: the call is to an inference endpoint."""
         if self.path is not None and self.path != call.path:
             return False
         if self.path is None and not inference:
@@ -47,7 +47,7 @@ class Fault(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tru
 
 
 class Error(Fault, frozen=True):
-    """A response with ``status`` and the JSON ``body``, or an OpenAI error envelope without one."""
+    """Answers ``status`` with the JSON ``body``, by default an error in OpenAI's form."""
 
     status: Annotated[int, msgspec.Meta(ge=400, le=599)] = 500
     body: Any = None
@@ -70,7 +70,7 @@ class Unhealthy(Fault, frozen=True):
 
 
 class Hang(Fault, frozen=True):
-    """No response until the fault is cleared; then the usual one."""
+    """Withholds the response until the fault is cleared; then the usual one follows."""
 
     async def before(self, call: Call, cleared: asyncio.Event) -> bool:
         await cleared.wait()
@@ -78,7 +78,7 @@ class Hang(Fault, frozen=True):
 
 
 class Slow(Fault, frozen=True):
-    """Waits ``first_byte`` before the response and ``per_chunk`` after each chunk of a stream; durations as text."""
+    """Waits ``first_byte`` before the response, and ``per_chunk``, such as ``50ms``, after each chunk of a stream."""
 
     first_byte: str = "0"
     per_chunk: str = "0"
@@ -95,9 +95,9 @@ class Slow(Fault, frozen=True):
 
 
 class Drop(Fault, frozen=True):
-    """Closes the connection after ``after`` chunks of a stream; at 0, before the first byte of any response.
+    """Closes the connection after ``after`` chunks of a stream; with 0, before the first byte of any response.
 
-    A response sent at once breaks off in the middle of its body unless ``after`` is 0.
+    A response that is no stream breaks off in the middle of its body, unless ``after`` is 0.
     """
 
     after: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -116,9 +116,9 @@ class Drop(Fault, frozen=True):
 
 
 class Malformed(Fault, frozen=True):
-    """Corrupts the response: after ``after`` chunks of a stream, or JSON sent at once.
+    """Corrupts a stream after ``after`` chunks, and the JSON of a response that is no stream.
 
-    With ``framing`` it breaks HTTP itself (the chunk size, or the status line), else only the JSON.
+    With ``framing``, it breaks HTTP itself: the size of a chunk, or the status line.
     """
 
     after: AtLeastOne = 1
@@ -129,7 +129,7 @@ class Malformed(Fault, frozen=True):
             await call.hang_up(b"HTTP/nonsense\r\n\r\n")
 
     async def at_body(self, call: Call, body: bytes) -> bytes:
-        """The length stays, so that only the JSON is broken."""
+        """Break the JSON. Its length stays, so that HTTP is intact."""
         return body[:-1] + b" "
 
     async def after_chunk(self, call: Call) -> None:
@@ -141,9 +141,9 @@ class Malformed(Fault, frozen=True):
 
 
 class Refuse(Fault, frozen=True):
-    """Connections are refused, for ``duration`` (as text) or until the fault is cleared.
+    """Refuses connections for ``duration``, such as ``5s``, or until the fault is cleared.
 
-    Requests in progress continue; idle connections are closed.
+    Requests in progress continue; the server closes idle connections.
     """
 
     duration: str | None = None

@@ -18,9 +18,9 @@ from enginehouse_sim.simulator.server.telemetry.metrics import RequestMeter
 
 
 class Piece(msgspec.Struct, frozen=True, gc=False):
-    """The addition of one step to an answer; ``text`` may be empty.
+    """The part of an answer that one step adds; ``text`` may be empty.
 
-    ``finish`` is the finish reason, with the last piece.
+    ``finish``: the finish reason, which only the last piece has.
     """
 
     choice: int
@@ -34,9 +34,9 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
 class Answer:
     """Listens to one request and collects its outputs.
 
-    ``location`` is where the request runs; a migration changes it. ``on_piece`` gets each piece, ``on_end`` is called
+    ``location``: where the request runs; a migration changes it. ``on_piece`` gets each piece, and ``on_end`` is called
     after the last one. ``finish`` is ``None`` until the answer is complete; ``error`` is set if it never will be.
-    ``cached_tokens``: the tokens of the prompt that were cached.
+    ``cached_tokens``: the tokens of the prompt that needed no computing.
     """
 
     __slots__ = (

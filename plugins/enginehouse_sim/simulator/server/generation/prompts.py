@@ -1,4 +1,4 @@
-"""From clients' messages and prompts to tokens."""
+"""Turns clients' messages and prompts into tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _IMAGE = "\N{OBJECT REPLACEMENT CHARACTER}" * IMAGE_TOKENS
 
 TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 PromptInput = str | list[str | TokenId | list[TokenId]]
-"""Text, several texts, token ids, or several lists of them."""
+"""A text, several texts, token ids, or several lists of token ids."""
 
 
 class ImageUrl(msgspec.Struct):
@@ -28,7 +28,7 @@ class ImageUrl(msgspec.Struct):
 
 
 class ContentPart(msgspec.Struct):
-    """One part of a multipart content."""
+    """One part of a message's content. The ``type`` stands for a part that is neither text nor image."""
 
     type: str = "text"
     text: str | None = None
@@ -48,7 +48,8 @@ def chat_prompt(
 ) -> Prompt:
     """A conversation as a prompt for the assistant's answer.
 
-    With ``continue_final`` the last message stays open, and the answer continues it.
+    With ``continue_final``, the last message stays open, and the answer continues it. Else ``add_generation_prompt``
+    begins the assistant's message.
     """
     rendering = _Rendering()
     for message in messages:
@@ -61,7 +62,7 @@ def chat_prompt(
 
 
 def prompts_of(prompt: PromptInput) -> list[Prompt]:
-    """The prompts of a completion. Raises ``InvalidRequest`` for an empty or a mixed list."""
+    """The prompts of a completion or an embedding. Raises ``InvalidRequest`` for an empty or a mixed list."""
     if isinstance(prompt, str):
         return [Prompt(encode(prompt))]
     if all(isinstance(one, str) for one in prompt) and prompt:

@@ -32,10 +32,10 @@ class Generator:
 
 
 class Run:
-    """One run of some work. Requests that have not finished when the ``with`` block ends are aborted.
+    """One run of some work. The end of the ``with`` block aborts the requests that have not finished.
 
-    Entering the block raises ``InvalidRequest`` for work that can never be done, and ``NotFound`` if the request to
-    follow is not here.
+    Entering the block raises ``InvalidRequest`` for work that can never be done, ``EngineFailed`` after a failure, and
+    ``NotFound`` if the request to follow is not here.
     """
 
     def __init__(self, generator: Generator, work: Work, streams: bool) -> None:

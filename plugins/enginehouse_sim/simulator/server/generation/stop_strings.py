@@ -20,9 +20,9 @@ class StopStrings:
         self._shown = 0
 
     def feed(self, text: str, last: bool) -> tuple[str, str | None]:
-        """The text to show after ``text`` was generated, and the stop string found, if any.
+        """Take generated ``text``. Return the text to show, and the stop string found, if any.
 
-        Text that may be the beginning of a stop string is held back until that is decided, or the answer ends.
+        Text that may begin a stop string is held back until that is decided, or until the ``last`` text.
         """
         self._text += text
         found = min(((at, stop) for stop in self._stops if (at := self._text.find(stop)) >= 0), default=None)
@@ -35,12 +35,12 @@ class StopStrings:
         return new, None
 
     def skip(self, text: str) -> str:
-        """The text to show of text in which stop strings do not apply."""
+        """Take generated ``text`` in which stop strings do not apply. Return the text to show."""
         shown = self._text[self._shown :] + text
         self._text, self._shown = "", 0
         return shown
 
     def _trim(self, shown: int) -> None:
-        """Keep only text that a stop string may begin with, and text not shown yet."""
+        """Keep only the text that is not shown yet, and the end of the shown text that may begin a stop string."""
         keep = min(shown, max(0, len(self._text) - self._seen))
         self._text, self._shown = self._text[keep:], shown - keep

@@ -1,4 +1,4 @@
-"""The work of one HTTP request, and the engine's requests made from it."""
+"""The work of one HTTP request, and the engine's requests for it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ class Prompt(msgspec.Struct, frozen=True):
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """``choices`` answers to each prompt. Choice ``c`` of prompt ``p`` has the number ``p * choices + c``.
 
-    ``max_tokens``: the length of each answer; 0 only reads the prompts, as embeddings do. ``stops``: strings that end
-    an answer; ``include_stop``: show what ended it. ``grammar``: as ``Grammar`` takes it. ``logprobs``: how many likely
-    tokens come with each sampled one, at least itself. ``follows``: the id of a request that has migrated here, which
-    is answered from the end of the only prompt on; no request is begun. The other fields are those of ``RequestState``.
+    ``max_tokens``: the most tokens of each answer; with 0, the engine only computes the prompts, as for embeddings.
+    ``stops``: strings that end an answer; ``include_stop``: show the string or token that ended it. ``grammar``: as
+    ``Grammar`` takes it. ``logprobs``: the number of likeliest tokens to report at each place, at least the sampled
+    one. ``follows``: the id of a request that has migrated here; the answer is the rest of its answer after the only
+    prompt, and no request begins. The other fields are those of ``RequestState``.
     """
 
     id: str

@@ -41,7 +41,7 @@ class ResponseHooks(Protocol):
 class Call:
     """A request read as a whole, and the only way to respond: at once, or as a stream of events.
 
-    ``hooks`` may disturb the response. ``streams``: a stream has begun; ``chunks``: how many of its chunks were sent.
+    ``hooks`` may disturb the response. ``streams``: whether a stream has begun; ``chunks``: the number of chunks sent.
     """
 
     def __init__(self, scope: Mapping[str, Any], receive: Receive, send: Send, clock: Clock) -> None:
@@ -73,7 +73,7 @@ class Call:
         return next((value for key, value in self.headers if key == name), None)
 
     def parameter(self, name: str, default: str) -> str:
-        """The first value of ``name`` in the query."""
+        """The first value of ``name`` in the query, or ``default``."""
         return parse_qs(self.query).get(name, [default])[0]
 
     def decode(self, type: type[T]) -> T:
@@ -122,7 +122,7 @@ class Call:
         await self._body(body, more=True)
 
     async def hang_up(self, garbage: bytes = b"") -> NoReturn:
-        """Close the connection during the response, after writing ``garbage`` past the protocol."""
+        """Write ``garbage`` past HTTP's framing, and close the connection. Does not return: the task is cancelled."""
         if garbage:
             self.connection.transport.write(garbage)
         self.connection.transport.close()

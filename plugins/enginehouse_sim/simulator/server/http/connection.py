@@ -1,4 +1,4 @@
-"""The server's side of a TCP connection, accessible to the application."""
+"""The server's end of a TCP connection, for the application."""
 
 from __future__ import annotations
 

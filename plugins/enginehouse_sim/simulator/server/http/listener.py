@@ -1,4 +1,4 @@
-"""Listening sockets."""
+"""The addresses that an engine listens on."""
 
 from __future__ import annotations
 

@@ -34,7 +34,10 @@ class ConstantStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StatusReporter:
-    """Keeps the result of the last step, and makes the status on request. ``migration_slots``: with a llumlet."""
+    """Keeps the result of the last step, and makes the status on request.
+
+    ``migration_slots``: those of the llumlet; ``None`` without one.
+    """
 
     def __init__(self, metadata: ConstantStatus, engine: BatchingEngine) -> None:
         self.metadata = metadata

@@ -33,7 +33,7 @@ class Metrics:
         self.cached_tokens = 0
         self.num_drafts = 0
         self.accepted_at: list[int] = []
-        """How many drafts were accepted, by their place in a step."""
+        """The number of accepted drafts by their position in a step, from 0."""
         self.finished = dict.fromkeys(_REASONS, 0)
         self.time_to_first_token = Histogram(_FIRST_TOKEN)
         self.inter_token_latency = Histogram(_TOKEN)
@@ -71,7 +71,7 @@ class Metrics:
 
 
 class ChoicesMeter:
-    """Measures all ``choices`` of answers to one prompt together."""
+    """Measures the ``choices`` answers to one prompt together."""
 
     def __init__(self, metrics: Metrics, choices: int) -> None:
         self._metrics = metrics
@@ -135,7 +135,7 @@ class RequestMeter:
         metrics.generation_tokens += count
 
     def _read(self, cached_tokens: int) -> None:
-        """The prompt is computed."""
+        """Count the prompt, which is computed now."""
         self._cached_tokens = cached_tokens = max(0, min(cached_tokens, self._prompt_tokens))
         self._metrics.prompt_tokens += self._prompt_tokens
         self._metrics.cached_tokens += cached_tokens

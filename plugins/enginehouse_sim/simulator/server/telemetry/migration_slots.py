@@ -24,7 +24,7 @@ class SlotsOneWay:
 
     @contextmanager
     def occupy(self, num_tokens: int) -> Iterator[None]:
-        """A migration is under way while the block runs."""
+        """Count a migration of ``num_tokens`` while the block runs."""
         self.requests += 1
         self.tokens += num_tokens
         try:
@@ -35,7 +35,7 @@ class SlotsOneWay:
 
 
 class MigrationSlots:
-    """Both directions of one engine, whose KV cache holds ``capacity`` tokens."""
+    """The migrations of one engine in both directions; its KV cache holds ``capacity`` tokens."""
 
     def __init__(self, capacity: int) -> None:
         self.incoming = SlotsOneWay()

@@ -15,9 +15,9 @@ FORMATS: Sequence[Format] = (Azure(), Bailian(), Mooncake(), Plain())
 
 
 def format_of(rows: Sequence[Row], name: str = "") -> Format:
-    """The format called ``name``, else the one that ``rows``, the first of a trace, have.
+    """The format called ``name``, by default the one that fits ``rows``, the first rows of a trace.
 
-    Raises ``TraceError`` if there is none, or if it is in doubt.
+    Raises ``TraceError`` if no format fits, if several do, or if the units are in doubt.
     """
     if name:
         return next(each for each in FORMATS if each.name == name)
