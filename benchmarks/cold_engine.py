@@ -1,9 +1,9 @@
 """Many requests at once for a real llama-server that does not run yet: through the gateway, and straight at the engine.
 
-``python benchmarks/cold_engine.py [--clients 50 200] [--rounds N]`` needs ``make engines``. In each round the engine is
-launched for the burst, by the gateway or by hand, with the same launch line. Straight at it, the clients wait until
-``/health`` answers 200, which they ask every 10 ms, and send then. All times are from the moment in which the clients
-want their answers, so both include the load of the model. Medians of the rounds are printed.
+``python benchmarks/cold_engine.py [--clients 50 200] [--rounds N]`` needs ``make engines``. In each round, the gateway
+or this program launches the engine for the burst, with the same launch line. Without the gateway, the clients ask
+``/health`` every 10 ms, and send their requests when it answers 200. All times begin when the clients want their
+answers, so both include the load of the model. The program prints medians of the rounds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BODY = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "He
 
 
 async def answer(port: int, request: bytes) -> int:
-    """The status of one answer, read to its end on a connection of its own."""
+    """Send ``request`` on a connection of its own, and read the answer to its end. Return its status."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
     said = await reader.read()
@@ -43,7 +43,7 @@ async def answer(port: int, request: bytes) -> int:
 
 
 async def one(port: int, began: float) -> float:
-    """Send the request; the seconds from ``began`` to the end of its answer."""
+    """Send the request. Return the seconds from ``began`` to the end of its answer."""
     head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {len(BODY)}"
     status = await answer(port, head.encode() + b"\r\ncontent-type: application/json\r\n\r\n" + BODY)
     if status != 200:
@@ -108,11 +108,11 @@ def main() -> None:
             rounds["straight"].append(straight(engine, clients))
             rounds["gateway"].append(through_gateway(engine, clients))
         figures = {
-            who: (statistics.median(map(statistics.median, times)), statistics.median(map(max, times)))
-            for who, times in rounds.items()
+            name: (statistics.median(map(statistics.median, times)), statistics.median(map(max, times)))
+            for name, times in rounds.items()
         }
-        for who, (p50, most) in figures.items():
-            table.add_row(str(clients), who, f"{p50 * 1000:.0f}", f"{most * 1000:.0f}")
+        for name, (p50, most) in figures.items():
+            table.add_row(str(clients), name, f"{p50 * 1000:.0f}", f"{most * 1000:.0f}")
         ratios = [ours / theirs for ours, theirs in zip(figures["gateway"], figures["straight"], strict=True)]
         table.add_row(str(clients), "ratio", *(f"{ratio:.2f}" for ratio in ratios))
     Console().print(table)

@@ -1,4 +1,4 @@
-"""What is measured: the engine itself, the gateway before it, and other people's gateways where they are installed."""
+"""The contenders: the engine itself, the gateway before it, and other gateways where they are installed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def free_port() -> int:
 def running(
     command: Sequence[str], cores: frozenset[int], ready: str, env: Mapping[str, str] | None = None
 ) -> Iterator[int]:
-    """Run ``command`` on ``cores`` from when ``ready`` answers; yields its process id."""
+    """Run ``command`` on ``cores``. Yields its process id once the page ``ready`` answers."""
     with tempfile.TemporaryFile() as output:
         environment = {**os.environ, **(env or {})}
         with pinned(cores):
@@ -85,7 +85,7 @@ def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def fast_engine(folder: Path) -> Iterator[str]:
-    """nginx with a fixed answer where it is installed, else ``streaming_engine``; yields its address."""
+    """Run nginx with a fixed answer where it is installed, else ``streaming_engine``. Yields its address."""
     port = free_port()
     nginx = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
     if nginx is None:
@@ -101,7 +101,7 @@ def fast_engine(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def streaming_engine() -> Iterator[str]:
-    """The engine of ``enginehouse bench``; yields its address."""
+    """Run the engine of ``enginehouse bench``. Yields its address."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "enginehouse.bench.engine", str(port), str(CHUNKS)]
@@ -166,18 +166,18 @@ PEERS: Mapping[str, Callable[[str, str], AbstractContextManager[Measured]]] = {
     "portkey": portkey,
 }
 PROGRAMS = {"portkey": "gateway"}
-"""The names of programs that are called otherwise."""
+"""The programs whose names differ from those of their projects."""
 TRACED = {"telemetry.traces": "otlp", "telemetry.endpoint": "http://127.0.0.1:9"}
 VARIANTS: Mapping[str, Mapping[str, str]] = {
     "": {**TRACED, "telemetry.sample_ratio": "0.01"},
     ", untraced": {"telemetry.traces": "off"},
     ", all traced": {**TRACED, "telemetry.sample_ratio": "1"},
 }
-"""The gateway as it is compared, with 1 % of the requests traced, and with none or all of them."""
+"""Settings of the gateway: with 1 % of the requests traced, as it is compared, and with none or all of them."""
 
 
 class Own(NamedTuple):
-    """A gateway of ours. ``variants``: also measure those without traces, and with all."""
+    """A gateway of ours. ``variants``: also measure it with no request traced, and with all."""
 
     name: str
     python: str

@@ -1,11 +1,11 @@
-"""The relay against the direct path and against other gateways, where they are installed; in one run, on pinned cores.
+"""Measures the relay, the direct path, and other gateways where they are installed, in one run on pinned cores.
 
 ``python benchmarks/relay.py [--rounds N] [--seconds S] [--folders FOLDERS] [--compiled PYTHON]`` prints for each
 contender: the requests per second over 32 connections, once with equal heads and once with a ``traceparent`` in each,
-the latency over one connection, and the processor time of each chunk of 100 streams. Each round asks all contenders in
-turn, and all others are paused meanwhile: each has the core alone. Ratios are of figures within a round, with their
-median and spread. Ten rounds of seven contenders take about ten minutes. Needs ``wrk`` and Linux with two cores; a
-quiet machine helps.
+the latency over one connection, and the processor time of each chunk of 100 streams. Each round asks the contenders in
+turn, and pauses all others meanwhile, so each has the core alone. Ratios compare figures within a round; the tables
+show their medians and spreads. Ten rounds of seven contenders take about ten minutes. Needs ``wrk`` and Linux with two
+cores; a quiet machine helps.
 
 ``--compiled``: the interpreter of an environment with a compiled Enginehouse, which is measured too:
 ``python -m venv V && ENGINEHOUSE_COMPILE=1 V/bin/pip install .``
@@ -65,7 +65,7 @@ Measure = Callable[[Measured], ContenderFigures]
 
 
 def wrk(connections: int, unique: bool, seconds: int, folder: Path) -> Measure:
-    """Ask over so many connections for ``seconds``."""
+    """Send requests over ``connections`` for ``seconds``. ``unique``: each has a ``traceparent`` of its own."""
 
     def measure(measured: Measured) -> ContenderFigures:
         contender, headers = measured
@@ -86,7 +86,7 @@ def wrk(connections: int, unique: bool, seconds: int, folder: Path) -> Measure:
 
 
 def streams(count: int) -> Measure:
-    """Read so many streams at once."""
+    """Read ``count`` streams at once."""
 
     def measure(measured: Measured) -> ContenderFigures:
         contender, headers = measured
@@ -103,7 +103,7 @@ Seen = dict[Workload, dict[str, list[ContenderFigures]]]
 
 
 def in_rounds(contenders: Sequence[Measured], measures: dict[Workload, Measure], rounds: int) -> Seen:
-    """Carry out every measure with every contender, round by round. A contender that fails once is left out.
+    """Measure every contender in every way, round by round. A contender that fails once is left out.
 
     Each round begins with another contender.
     """
@@ -119,7 +119,7 @@ def in_rounds(contenders: Sequence[Measured], measures: dict[Workload, Measure],
 
 
 def is_measured(measured: Measured, measures: dict[Workload, Measure], seen: Seen) -> bool:
-    """Whether ``measured`` could be measured; else its figures are dropped."""
+    """Measure a contender in every way. Return ``False``, and drop its figures, if that fails."""
     contender, headers = measured
     try:
         with turn(contender):
@@ -152,7 +152,7 @@ def compared(seen: Seen, own: Sequence[str]) -> list[Against]:
 
 
 def show(comparisons: Sequence[Against]) -> None:
-    """Print a table of figures for each workload, and below it how those of one round compare."""
+    """Print a table of figures for each workload, and below it the ratios within a round."""
     console = Console(width=150)
     for number, first in enumerate(comparisons[0].reports):
         console.print(figures_table(first))
@@ -195,9 +195,9 @@ print(f"Python {platform.python_version()}, {fixed:.0f} ms for a fixed loop")
 
 
 def interpreter(python: str) -> str:
-    """Which interpreter it is, how fast, and which Enginehouse it has.
+    """The interpreter's version, its speed, and its Enginehouse.
 
-    A fixed loop is timed, for not every distribution tells whether its Python was built with PGO.
+    The speed is the time of a fixed loop, because not every distribution says whether its Python was built with PGO.
     """
     commands = ([python, "-c", _LOOP], [python, "-m", "enginehouse", "--version"])
     return ", ".join(
@@ -206,7 +206,7 @@ def interpreter(python: str) -> str:
 
 
 def measure_all(own: Sequence[Own], arguments: argparse.Namespace, folder: Path) -> Iterator[Seen]:
-    """Yield what was seen of requests, then of streams."""
+    """Yield the figures of requests, then those of streams."""
     seconds = arguments.seconds
     asked: dict[Workload, Measure] = {
         Workload("clients that repeat their heads", 32): wrk(32, False, seconds, folder),

@@ -1,4 +1,4 @@
-"""Measures the simulated engine on its virtual clock: its speed over real time, and the cost of a step by batch size.
+"""Measures the simulated engine on its virtual clock: the speed of a replay, and the cost of a step by batch size.
 
 ``python benchmarks/replay.py``: a made-up trace on one engine; then steady decoding in batches of 1 to 256, step by
 step, and the scheduler's part of it, with and without threads in ``update_from_output``.
@@ -38,7 +38,7 @@ _CONSOLE = Console()
 
 
 def replayed(workload: Workload, requests: int, engines: int, profile: str) -> tuple[Record, float]:
-    """The record, and the processor's seconds of the whole replay."""
+    """Replay the workload. Return the record, and the seconds of processor time."""
     core, began = CoreSettings(profile=profile), process_time()
     if engines == 1:
         record = Replay(workload.requests(requests), build_core(core, makes_text=False)).run()
@@ -62,7 +62,7 @@ def show(record: Record, seconds: float) -> None:
 
 
 def requests_to_decode(batch: int) -> list[RequestState]:
-    """So many requests, each with enough tokens for all rounds."""
+    """``batch`` requests, each with enough tokens for all rounds."""
     return [
         RequestState(
             request_id=str(number),
@@ -109,7 +109,7 @@ def scheduler_cost(batch: int, update_workers: int) -> float:
 def fastest(
     step: Callable[[], object], requests: Iterable[RequestState], clock: Callable[[], float] = process_time
 ) -> float:
-    """Microseconds of ``step`` in the fastest of several rounds, once all prompts are read."""
+    """Microseconds of ``step`` in the fastest of several rounds, after all prompts have been computed."""
     while any(request.num_computed_tokens < request.num_tokens - 1 for request in requests):
         step()
     rounds = []

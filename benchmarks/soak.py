@@ -1,14 +1,14 @@
-"""Whether the gateway's memory grows: requests of which a third is refused, streams, and reloads of the configuration.
+"""Measures whether the gateway's memory grows with requests, a third of them refused, with streams, and with reloads.
 
 ``python benchmarks/soak.py [--requests 200000] [--streams 10000] [--reloads 2000] [--traced [away]]`` runs a gateway
 process before an engine that costs almost nothing. Each of the three parts first runs a tenth of its work unmeasured,
-because tables, rings and the allocator fill up. Requests leave no cycles, so nothing waits for the garbage collector,
-which runs seldom (``tests/gateway/relay/test_cycles.py``). Then the resident memory is read 40 times. Slopes are those
-of the least squares, of each half by itself: what levels off has a smaller one in the second half, a leak the same in
-both.
+because tables, rings and the allocator fill up. Then the program reads the resident memory after each of 40 parts of
+the work. Requests leave no cycles, so nothing waits for the garbage collector, which runs seldom
+(``tests/gateway/relay/test_cycles.py``). Slopes are least-squares fits of each half: memory that levels off has a
+smaller slope in the second half, a leak the same in both.
 
-``--traced`` traces every request, and shows the memory of the exporter as well. With ``--traced away`` its collector
-takes nothing.
+``--traced`` traces every request, and shows the memory of the exporter as well. With ``--traced away``, no collector
+listens.
 """
 
 from __future__ import annotations
@@ -135,8 +135,9 @@ class Soak:
 async def measure(
     work: Work, count: int, processes: Sequence[psutil.Process]
 ) -> tuple[Sequence[Sequence[float]], float]:
-    """The resident memory of each process in KiB, before and after each of the ``SAMPLES`` parts of ``work``, and its
-    seconds.
+    """Do ``count`` units of ``work``, after a tenth unmeasured. Return the memory of each process, and the seconds.
+
+    The memory is the resident one in KiB, before the measured work and after each of its ``SAMPLES`` parts.
     """
     await work(count // 10)
     began = time.perf_counter()

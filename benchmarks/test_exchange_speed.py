@@ -1,4 +1,4 @@
-"""What an exchange itself costs: from the whole request to the end of the answer, without sockets."""
+"""Measures an exchange by itself, from the whole request to the end of the answer, without sockets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Silent(Door):
 
 
 class Engines:
-    """An idle connection to each engine; what they answer, the benchmark says."""
+    """An idle connection to each engine. The benchmark makes their answers."""
 
     def __init__(self, pools: Iterable[Pool]) -> None:
         self._connections = [(pool, Connection(pool._keep, pool._remove)) for pool in pools]
@@ -49,7 +49,7 @@ class Engines:
 
     @property
     def receiver(self) -> Receiver:
-        """Of the request that is under way. Its connection may serve the next one."""
+        """The receiver of the request that is under way. Its connection may serve the next one."""
         for pool, connection in self._connections:
             receiver, connection._receiver = connection._receiver, None
             if receiver is not None:

@@ -1,4 +1,4 @@
-"""How long a move holds the event loop at once: it must stay below 1 ms."""
+"""Measures how long a move blocks the event loop at once, which must stay below 1 ms."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def event(prompt: int = 0, **choice: object) -> bytes:
 
 
 def streaming(prompt: int, chunks: int) -> Delivered:
-    """A stream of which so much has passed."""
+    """A stream of which ``chunks`` chunks have passed."""
     question = [{"role": "user", "content": "word " * prompt}]
     body = msgspec.json.encode({"model": "m", "stream": True, "max_tokens": 40_000, "messages": question})
     delivered = Delivered(PATH, body, DRIVER.streams, added=True)

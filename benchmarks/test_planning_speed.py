@@ -1,4 +1,4 @@
-"""How long a plan for many instances takes, from the text of the view to the migrations."""
+"""Measures plans for many instances, from the text of the view to the migrations."""
 
 from __future__ import annotations
 

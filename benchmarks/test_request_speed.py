@@ -1,4 +1,4 @@
-"""What a whole request costs in the gateway's own code: from the client's bytes to the answer's, without sockets."""
+"""Measures a whole request in the gateway's own code, from the client's bytes to the answer's, without sockets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ANSWER = (
 
 
 def repeated() -> Iterator[bytes]:
-    """Requests of a client that repeats its head but for the length."""
+    """Requests of a client whose heads differ only in the length."""
     for n in itertools.count():
         body = BODY if n % 2 else BODY + b" "
         yield REQUEST % (b"", len(body)) + body

@@ -1,7 +1,7 @@
-"""How long a routing decision takes.
+"""Measures routing decisions.
 
 Each benchmark also reports percentiles of single decisions as ``extra_info`` and on the terminal, in microseconds of
-the processor's time, which other processes disturb less. A traced decision also tells how it came about.
+processor time, which other processes disturb less. A traced decision also records its reasons.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def build_fleet(backends: int, models: int, backends_per_model: int) -> Fleet:
 
 
 def measure(benchmark: BenchmarkFixture, decide: Callable[[], object], note: str, rounds: int = 20_000) -> None:
-    """Time ``decide`` by the benchmark, and one by one for the percentiles."""
+    """Time ``decide`` with the benchmark, and call by call for the percentiles."""
     times = []
     for _ in range(200):
         decide()

@@ -1,4 +1,4 @@
-"""How long the matrix swapper takes for a decision."""
+"""Measures decisions of the matrix swapper."""
 
 from __future__ import annotations
 

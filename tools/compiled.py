@@ -1,8 +1,8 @@
 """Compiles the hot path with mypyc: in place (``make compiled``), or for a platform wheel.
 
 A wheel is compiled only if the environment has ``ENGINEHOUSE_COMPILE=1``; the pure one needs no compiler. Both have the
-same modules of plain Python. A class that plugins or tests inherit from cannot be compiled, nor can one that is copied,
-such as a strategy, nor a msgspec struct: their modules are not listed.
+same modules of plain Python. mypyc cannot compile a class that plugins or tests inherit from, nor one that is copied,
+such as a strategy, nor a msgspec struct: ``MODULES`` leaves their modules out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent.parent
 GROUP = "enginehouse"
-"""The library that holds the code of all modules is named after it: ``enginehouse__mypyc``."""
+"""The library with the code of all modules is named after this: ``enginehouse__mypyc``."""
 MODULES = {
     "gateway/enginehouse/api": ("keys",),
     "gateway/enginehouse/api/doors": ("admission", "body_memory", "framing"),
@@ -84,7 +84,7 @@ MODULES = {
 
 
 def build(folder: Path, optimization: str) -> Iterator[tuple[Path, Path]]:
-    """Compile everything below ``folder``. Yields each library, and where it belongs below ``ROOT``."""
+    """Compile all modules, with ``folder`` for the output. Yields each library, and its place below ``ROOT``."""
     from mypyc.build import mypycify
     from setuptools import Distribution  # type: ignore[import-untyped, unused-ignore]
 
@@ -103,19 +103,19 @@ def build(folder: Path, optimization: str) -> Iterator[tuple[Path, Path]]:
 
 
 def remove() -> None:
-    """Remove what was compiled in place."""
+    """Remove the libraries that were compiled in place."""
     for root in ("gateway", "plugins"):
         for library in (ROOT / root).rglob(f"*{_suffix()}"):
             library.unlink()
 
 
 class CompiledWheel(BuildHookInterface):  # type: ignore[type-arg]
-    """Compiles a wheel on request."""
+    """Compiles the wheel if ``ENGINEHOUSE_COMPILE`` is 1."""
 
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """What mypyc needs: itself, and the types of all imported modules."""
+        """mypyc, and the types of all modules that it imports."""
         if not _is_asked():
             return []
         return ["mypy[mypyc]>=1.15", "types-psutil", "types-pyyaml", *self.metadata.core.dependencies]
@@ -145,7 +145,7 @@ def _suffix() -> str:
 
 
 def main() -> None:
-    """Compile in place, or remove with ``--remove``. ``$OPTIMIZATION``: gcc's level, 3 by default."""
+    """Compile in place; with ``--remove``, only remove the libraries. ``$OPTIMIZATION``: gcc's level, 3 by default."""
     remove()
     if "--remove" in sys.argv[1:]:
         return

@@ -1,6 +1,6 @@
-"""Brings real engines, and a store of traces, into the user's cache: ``make engines ENGINES="llama-server phoenix"``.
+"""Installs real engines, and a store of traces, for tests: ``make engines ENGINES="llama-server phoenix"``.
 
-Tests that want an engine are skipped where this has not been run, or could not do its work.
+They come into the user's cache. Tests that need one are skipped where it is not installed.
 """
 
 from __future__ import annotations

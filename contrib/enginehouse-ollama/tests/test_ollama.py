@@ -23,7 +23,7 @@ MODELS = {LLAMA: ["completion", "tools"], LLAVA: ["completion", "vision"], MINIL
 
 
 def ask(url: str, question: str, *more: str) -> Any:
-    """What the driver says about the server at ``url``."""
+    """The driver's answer to ``question`` about the server at ``url``."""
     return asyncio.run(getattr(OllamaDriver(), question)(HttpEngineClient(url), *more))
 
 

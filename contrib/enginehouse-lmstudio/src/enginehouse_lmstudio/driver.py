@@ -1,4 +1,4 @@
-"""The driver of LM Studio servers. Their API: https://lmstudio.ai/docs/developer/rest."""
+"""The driver of LM Studio servers, whose API is https://lmstudio.ai/docs/developer/rest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from enginehouse import Capabilities, EngineClient, LoadedModel, LoadingDriver, 
 
 
 class LMStudioDriver(LoadingDriver):
-    """LM Studio 0.4 or later, whose API can load and unload. Switch its own just-in-time loading off."""
+    """LM Studio 0.4 or later, whose API can load and unload. Its own just-in-time loading must be off."""
 
     server = "LM Studio"
 
@@ -58,7 +58,7 @@ class _Model(msgspec.Struct):
     capabilities: _Abilities | None = None
 
     def known(self) -> Capabilities:
-        """Tools are unknown for a model that was not trained for them: LM Studio has a way of its own for these."""
+        """Tools are unknown for a model that was not trained for them, because LM Studio then uses its own prompt."""
         lengths = [each.config.context_length for each in self.loaded_instances if each.config.context_length]
         able = self.capabilities or _Abilities()
         return Capabilities(

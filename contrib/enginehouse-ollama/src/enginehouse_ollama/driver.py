@@ -1,4 +1,4 @@
-"""The driver of Ollama servers. Their API: https://github.com/ollama/ollama/blob/main/docs/api.md."""
+"""The driver of Ollama servers, whose API is https://github.com/ollama/ollama/blob/main/docs/api.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from enginehouse import Capabilities, EngineClient, LoadedModel, LoadingDriver, ServedModel, read_json
 
 _FOR_EVER = -1
-"""As ``keep_alive``: the gateway unloads the model, not Ollama."""
+"""With this ``keep_alive``, Ollama never unloads a model: the gateway does."""
 _ONLY_EMBEDS = "does not support generate"
 
 
@@ -21,7 +21,7 @@ class OllamaDriver(LoadingDriver):
     health_path = "/api/version"
 
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
-        """The models that were pulled. The context length of one that is not loaded is unknown: Ollama chooses it."""
+        """The pulled models. The context length of one that is not loaded is unknown, because Ollama chooses it."""
         pulled = read_json(await engine.request("GET", "/api/tags"), _Tags).models
         lengths = {model.name: model.context_length for model in await _running(engine)}
         abilities = await asyncio.gather(*(_abilities(engine, model.name) for model in pulled))
@@ -31,7 +31,7 @@ class OllamaDriver(LoadingDriver):
         ]
 
     async def loaded(self, engine: EngineClient) -> Sequence[LoadedModel]:
-        """What ``GET /api/ps`` lists. ``size`` is all of its memory, of which ``size_vram`` is on the GPU."""
+        """The models that ``GET /api/ps`` lists. ``size`` is all memory of one, ``size_vram`` its part on the GPU."""
         return [LoadedModel(model.name, model.size or None) for model in await _running(engine)]
 
     def full_name(self, model: str) -> str:
@@ -47,7 +47,7 @@ class OllamaDriver(LoadingDriver):
             raise self.load_failed(model, refusal)
 
     async def unload(self, engine: EngineClient, model: str) -> None:
-        """Ask for an empty completion that keeps the model no longer: also of a model that only embeds."""
+        """Ask for an empty completion with ``keep_alive`` 0, which also unloads a model that only embeds."""
         if refusal := await self.ask(engine, "/api/generate", {"model": model, "keep_alive": 0, "stream": False}):
             raise self.unload_failed(model, refusal)
 
@@ -80,7 +80,7 @@ async def _running(engine: EngineClient) -> list[_Running]:
 
 
 async def _abilities(engine: EngineClient, model: str) -> list[str] | None:
-    """What the model can do; ``None`` if the server does not say, as versions before 0.6.4."""
+    """The model's capabilities; ``None`` if the server does not list them, as before version 0.6.4."""
     response = await engine.request("POST", "/api/show", msgspec.json.encode({"model": model}))
     return read_json(response, _Shown).capabilities if response.status == 200 else None
 
