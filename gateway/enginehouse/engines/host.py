@@ -23,6 +23,7 @@ from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.remote.remote_servers import RemoteServers
+from enginehouse.engines.retirements import Retirements
 from enginehouse.engines.state_file import StateFile
 from enginehouse.engines.status_publisher import StatusPublisher
 from enginehouse.interfaces.drivers import ModelFacts, ServedModel
@@ -66,6 +67,9 @@ class Host(QueueListener):
         self._files = ModelFiles(self._note_facts)
         self._rules = rules = HostRules(context, self.replicas, self.pool, self._servers, self._files)
         self.queue = host_queue(name, context, self.pool, self, rules.swapper, rules.facts, rules.limits)
+        self._retirements = Retirements(
+            self.replicas, self.pool, self.queue, self._publisher, drains, lambda: rules.note_removed(self._context)
+        )
 
     def begin(self) -> None:
         """Begin the background work, on a host where no engine can be left running."""
@@ -142,7 +146,7 @@ class Host(QueueListener):
             return
         self.queue.note_unload(replicas)
         within = self._context.config.server.drain_timeout
-        ends = [end for replica in replicas if (end := self._retire(replica, within)) is not None]
+        ends = [end for replica in replicas if (end := self._retirements.retire(replica, within)) is not None]
         text = f"Model '{self.replicas[replicas[0]].model_name}' was unloaded while the request waited for it"
         self.queue.reject(replicas, lambda _: LoadFailed(text))
         await asyncio.shield(asyncio.gather(*ends))
@@ -179,11 +183,8 @@ class Host(QueueListener):
 
         Returns the task of each retirement, by backend.
         """
-        for replica, managed in self.replicas.kept().items():
-            if replica not in change.managed:
-                self._publisher.stop_probing(managed)
-                self._leave(replica)
-                self.replicas.retiring[replica] = asyncio.ensure_future(self._retire_and_remove(replica, within))
+        for replica in [each for each in self.replicas.kept() if each not in change.managed]:
+            self._retirements.retire_and_remove(replica, within)
         return {self.replicas[replica].backend: task for replica, task in self.replicas.retiring.items()}
 
     def put_replicas(
@@ -205,7 +206,7 @@ class Host(QueueListener):
             relaunch = replica in restored or (replica in known and changed)
             self.pool.put(replica, managed, relaunch=relaunch, after=retiring.get(managed.backend))
             if relaunch:
-                self._retire(replica, within)
+                self._retirements.retire(replica, within)
             elif before.config.checks != change.context.config.checks or not probed_alike(known.get(replica), managed):
                 self._restart_probes(replica)
         self._read_files()
@@ -218,41 +219,16 @@ class Host(QueueListener):
         """Refuse the requests that wait for removed replicas; the relay may route them to another host."""
         self.queue.reject(self.replicas.retiring, self._removed_error)
 
-    def _retire(self, replica: str, within: float) -> asyncio.Task[None] | None:
-        """Retire an engine that runs. Returns the task of its retirement."""
-        end = None
-        if self.pool.states()[replica] not in AT_REST:
-            self._leave(replica)
-            end = self.queue.retire(replica, within)
-        self._publisher.show(replica, self.pool.states()[replica])
-        return end
-
-    def _leave(self, replica: str) -> None:
-        """Take ``replica`` out of service, and move its streams away."""
-        self.pool.retire(replica)
-        self._drains.retire(replica, LoadFailed(f"The engine of '{replica}' is being stopped; connect again"))
-
     def _restart_probes(self, replica: str) -> None:
         if self.pool.states()[replica] is ReplicaState.READY:
             self._publisher.probe(self.replicas[replica])
-
-    async def _retire_and_remove(self, replica: str, within: float) -> None:
-        await self.queue.retire(replica, within)
-        if self.replicas.retiring.get(replica) is asyncio.current_task():  # else the configuration has restored it
-            self._remove(replica)
-            self._rules.note_removed(self._context)
-
-    def _remove(self, replica: str) -> None:
-        self.replicas.remove(replica)
-        self.pool.remove(replica)
-        self._publisher.remove(replica)
 
     def _remove_unlisted(self, listed: Collection[str]) -> None:
         """Remove the kept replicas that servers list no more, unless their models are still loaded."""
         states = self.pool.states()
         for replica in [each for each in self.replicas.kept() if each not in listed and states[each] in AT_REST]:
             self.queue.reject([replica], self._removed_error)
-            self._remove(replica)
+            self._retirements.remove(replica)
 
     def _removed_error(self, replica: str) -> RequestError:
         model = self.replicas[replica].model_name
