@@ -16,7 +16,12 @@ from tests.support.bytecode import keep_bytecode
 from tests.support.hypothesis_profiles import load_profile
 from tests.support.plugins import Install, PipInstall, RunPython, RunTests
 
-pytest_plugins = ["tests.support.plugin_failures", "tests.support.process_state", "tests.support.virtual_time"]
+pytest_plugins = [
+    "tests.support.plugin_failures",
+    "tests.support.process_state",
+    "tests.support.shared_work",
+    "tests.support.virtual_time",
+]
 
 keep_bytecode()
 load_profile()

@@ -1,0 +1,44 @@
+"""How the processes of ``make test`` share its work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+_COUNT = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+_NUMBER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Have each process begin at another place of each folder.
+
+    In a fresh clone each then compiles a share of the files, and finds the others compiled.
+    """
+    report = yield
+    if isinstance(collector, pytest.Directory) and report.result:
+        first = len(report.result) * _NUMBER // _COUNT
+        report.result = [*report.result[first:], *report.result[:first]]
+    return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mix the files whose tests wait for processes with those that compute, so that the cores are never idle."""
+    if _COUNT > 1:
+        places = _places({item.path for item in items})
+        items.sort(key=lambda item: places[item.path])
+
+
+def _places(files: Iterable[Path]) -> dict[Path, tuple[float, Path]]:
+    """Where in the run each file comes: its place, from 0 to 1, among those of its kind."""
+    waiting = sorted(file for file in files if file.is_relative_to(ROOT / "tests" / "system"))
+    computing = sorted(set(files).difference(waiting))
+    return {file: (place / len(kind), file) for kind in (waiting, computing) for place, file in enumerate(kind)}
