@@ -101,7 +101,7 @@ class EngineCore:
 
     @property
     def has_work(self) -> bool:
-        """Whether a step would do anything: for requests, or to report finished ones."""
+        """Whether a step has work: requests to compute, or finished requests to report."""
         if self._is_computing:
             return True
         return self.has_requests or self.scheduler.has_finished_requests()
@@ -112,7 +112,7 @@ class EngineCore:
 
     @property
     def has_requests(self) -> bool:
-        """Whether requests wait or run, or blocks of finished ones are still to be sent."""
+        """Whether requests wait or run, or the engine still keeps blocks of finished requests."""
         state = self.scheduler.state
         return bool(state.requests or state.transfers.num_kept)
 

@@ -124,7 +124,7 @@ class _Compiler:
 
 
 def _members(members: Sequence[tuple[Expression, bool]]) -> Expression:
-    """All members in order; optional ones may be left out."""
+    """All members in order. A text may leave out optional members."""
     comma = Chain(literal(","), json_text.SPACE)
     first: Expression = EMPTY  # the rest, if no member came before
     after: Expression = EMPTY  # the rest otherwise

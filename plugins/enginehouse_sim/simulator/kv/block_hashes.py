@@ -23,7 +23,7 @@ class BlockHasher:
         self.block_size = block_size
 
     def extend(self, request: RequestState) -> list[int]:
-        """The hashes of all full blocks of ``request``; missing ones are appended to its ``block_hashes``."""
+        """The hashes of all full blocks of ``request``. Appends missing hashes to its ``block_hashes``."""
         hashes = request.block_hashes
         if (len(hashes) + 1) * self.block_size <= len(request.all_token_ids):
             self._extend(hashes, request.all_token_ids, request.lora, request.cache_salt, request.mm_inputs)

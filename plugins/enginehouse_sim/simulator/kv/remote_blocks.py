@@ -1,4 +1,4 @@
-"""The registry of blocks that engines keep for one another, between prefill and decode."""
+"""The registry of blocks that engines keep for other engines, between prefill and decode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker side of the KV connector: carries out loads and saves, and reports completed ones."""
+"""The worker side of the KV connector: carries out loads and saves, and reports completed transfers."""
 
 from __future__ import annotations
 

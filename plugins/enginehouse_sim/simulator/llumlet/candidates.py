@@ -10,7 +10,7 @@ from enginehouse_sim.simulator.scheduler.state import SchedulerState
 
 
 def movable_requests(state: SchedulerState) -> Sequence[RequestView]:
-    """Running requests in the order of their arrival, then waiting ones in that of the queue."""
+    """The running requests in the order of their arrival, then the waiting requests in the order of the queue."""
     running = sorted(state.running, key=lambda request: request.arrival_time)
     return [
         *(_view(request, running=True) for request in running),

@@ -35,7 +35,6 @@ class TimingRunner:
             length[0] += count
 
     def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
-        """Execute one step."""
         self._note_changes(output)
         requests, scheduled = self._requests, output.num_scheduled_tokens
         prefill = pairs = first = decodes = active = 0

@@ -213,7 +213,7 @@ class PlayedEngine:
         self._core.scheduler.reset_prefix_cache()
 
     def close(self) -> None:
-        """Stop its threads."""
+        """Abort all requests and stop all threads."""
         self._core.shutdown()
 
     def moment(self) -> tuple[int, int, float]:

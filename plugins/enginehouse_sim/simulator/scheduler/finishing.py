@@ -11,7 +11,7 @@ from enginehouse_sim.simulator.scheduler.state import SchedulerState
 
 
 def free_request(state: SchedulerState, request: RequestState) -> Mapping[str, Any] | None:
-    """Free everything that a finished request holds; its blocks later, if the connector still sends them.
+    """Free everything that a finished request holds, except blocks that the connector still sends.
 
     Return the client's ``kv_transfer_params``. The caller removes the request from its queue.
     """

@@ -33,7 +33,7 @@ class RequestCounts(NamedTuple):
 
 
 class BatchScheduler:
-    """Continuous batching: running requests continue, and waiting ones get the rest of the budget.
+    """Continuous batching: running requests continue, and waiting requests get the rest of the budget.
 
     Not thread-safe. ``update_workers``: the threads of ``update_from_output``; 0 uses the caller's.
     """

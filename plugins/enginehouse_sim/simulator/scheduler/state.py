@@ -59,7 +59,7 @@ class SchedulerState:
         return max(steps, default=-1)
 
     def free_blocks(self, request: RequestState) -> None:
-        """Free the request's blocks, and reset what was computed; its tokens stay."""
+        """Free the request's blocks, and reset its counts of computed tokens. The tokens stay."""
         self.kv_cache.free(request)
         self.encoder_cache.release_all(request)
         request.num_computed_tokens = 0

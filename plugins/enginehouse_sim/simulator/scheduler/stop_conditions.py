@@ -11,7 +11,7 @@ from enginehouse_sim.simulator.domain.rules import SchedulingRules
 def append_until_stop(
     rules: SchedulingRules, request: RequestState, token_ids: Sequence[int]
 ) -> tuple[Sequence[int], bool]:
-    """Append tokens, checking the stop conditions after each. Return the appended ones, and whether it stopped."""
+    """Append tokens until a stop condition holds. Return the appended tokens, and whether the request stopped."""
     for position, token in enumerate(token_ids, 1):
         request.output_token_ids.append(token)
         request.all_token_ids.append(token)

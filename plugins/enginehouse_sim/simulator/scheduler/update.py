@@ -113,7 +113,7 @@ def _by_client(state: SchedulerState, update: BatchUpdate) -> dict[int, EngineCo
 
 
 def stats(state: SchedulerState) -> SchedulerStats:
-    """The current figures."""
+    """The totals since the start, and the current load."""
     return SchedulerStats(
         *msgspec.structs.astuple(state.totals),
         num_running_reqs=len(state.running),

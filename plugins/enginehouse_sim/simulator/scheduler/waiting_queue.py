@@ -98,5 +98,5 @@ def _order(request: RequestState) -> tuple[int, float, str]:
 
 
 def waiting_queue(policy: SchedulingPolicy) -> WaitingQueue:
-    """An empty queue."""
+    """An empty queue with the order of ``policy``."""
     return PriorityQueue() if policy is SchedulingPolicy.PRIORITY else FcfsQueue()

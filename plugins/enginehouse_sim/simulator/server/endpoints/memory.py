@@ -17,7 +17,7 @@ async def sleep(simulation: Simulation, call: Call) -> None:
 
 
 async def wake_up(simulation: Simulation, call: Call) -> None:
-    """Wake up."""
+    """End the sleep, and begin the requests that arrived in it."""
     simulation.engine.wake()
     await call.answer(b"", b"text/plain")
 

@@ -50,7 +50,7 @@ async def instance_status(simulation: Simulation, call: Call) -> None:
 
 
 async def models(simulation: Simulation, call: Call) -> None:
-    """List all models."""
+    """List the served models and adapters."""
     settings = simulation.settings
     names = (*settings.models, *settings.loras)
     await call.json({"object": "list", "data": [_model(simulation, name) for name in names]})

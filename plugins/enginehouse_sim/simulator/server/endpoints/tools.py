@@ -55,7 +55,7 @@ class ToolCall:
         self.finish = finish
 
     def message(self, arguments: str) -> dict[str, Any]:
-        """The whole message."""
+        """The message of a reply that is no stream."""
         function = {"name": self.function.name, "arguments": arguments}
         return {
             "role": "assistant",

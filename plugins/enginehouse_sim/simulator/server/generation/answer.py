@@ -134,7 +134,6 @@ class Answer:
         self._fail(error)
 
     def abort(self, now: float) -> None:
-        """Abort the request."""
         self.location.finish_requests((self.request_id,))
         self._meter.finished("abort", now)
 

@@ -58,7 +58,6 @@ class StatusReporter:
         self._last = result
 
     def status(self) -> InstanceStatus:
-        """The current status."""
         engine, last = self._engine, self._last
         return InstanceStatus(
             instance_id=self.metadata.instance_id,

@@ -28,7 +28,6 @@ class MetricsPage:
         self._engine = engine
 
     def render(self) -> str:
-        """The whole page."""
         stats = self._engine.stats()
         lines = [*self._gauges(stats), *self._counters(stats), *self._requests(), *self._histograms()]
         state = self._engine.state
