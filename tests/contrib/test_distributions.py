@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import tomllib
 
 from tests.support.paths import ROOT
 from tests.support.plugins import PipInstall, RunPython, RunTests
