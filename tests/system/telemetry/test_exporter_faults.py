@@ -21,7 +21,7 @@ from enginehouse.telemetry.exporter.messages import ExportSettings, RequestBatch
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
 from tests.support import plain_httpx
-from tests.support.otlp_collector import HttpCollector
+from tests.support.otlp_collector import CollectedSpan, HttpCollector
 from tests.support.traced_gateway import ask, backend, settings
 
 CLIENTS = 8
@@ -55,8 +55,12 @@ def test_an_exporter_killed_under_load_costs_only_records_that_are_counted(engin
                 first.kill()
                 killed_at, killed, asked = time.time_ns(), time.monotonic(), statuses.total()
                 gateway.until(lambda _: statuses.total() > asked + 100)
-            ask(gateway, "m")
-            collector.until(lambda spans: any(span.began > killed_at for span in spans), timeout=80)  # it is niced
+
+            def back(spans: list[CollectedSpan]) -> bool:
+                statuses[ask(gateway, "m").status_code] += 1  # one alone may come before the next exporter runs
+                return any(span.began > killed_at for span in spans)
+
+            collector.until(back, timeout=80)  # it is niced
             took, new = time.monotonic() - killed, exporter(gateway)
             assert set(statuses) == {200}
             assert new.nice() == min(psutil.Process(gateway.pid).nice() + 10, 19)
@@ -65,7 +69,7 @@ def test_an_exporter_killed_under_load_costs_only_records_that_are_counted(engin
             assert lost > 50
             assert figure(gateway, 'traces_dropped_total{why="full"}') == 0
             assert figure(gateway, "exporter_restarts_total") == 1
-        assert sum(span.kind == "server" for span in collector.spans) + lost >= statuses.total() + 1
+        assert sum(span.kind == "server" for span in collector.spans) + lost >= statuses.total()
     print(f"traces were back after {took:.2f} s; the new exporter took {spent:.2f} s of a processor")
     assert spent < 1.5  # on a quiet machine, a pause of 0.2 s and this are all that passes
 
