@@ -12,14 +12,17 @@ _MOST = 256 * 1024
 """The most bytes read at once: as many as the gateway's log of an engine keeps. Older output is skipped."""
 _TRIED = 4096
 """Bytes: a block of most file systems."""
+_FLOOD = 4
+"""A file of so many times the limit is truncated even if the engine prints on: what it prints meanwhile is lost."""
 _QUICK_S, _SLOW_S = 0.05, 1.0
 
 
 class LogFile:
     """Receives an engine's output and copies it to ``output``.
 
-    A file outlives the gateway, where a pipe would block or break an engine whose gateway died. The file is truncated
-    whenever it reaches ``limit`` bytes, so the engine must append: give it ``descriptor``.
+    A file outlives the gateway, where a pipe would block or break an engine whose gateway died. When it has reached
+    ``limit`` bytes, the file is truncated as soon as the engine pauses, so the engine must append: give it
+    ``descriptor``.
     """
 
     def __init__(self, path: Path, output: EngineOutput, *, fresh: bool, limit: int = 16 * 1024**2) -> None:
@@ -51,7 +54,7 @@ class LogFile:
         self._position += skipped
         data = os.pread(self.descriptor, _MOST, self._position)
         self._position += len(data)
-        if self._position >= self._limit:
+        if self._position >= (_FLOOD * self._limit if data else self._limit):
             os.ftruncate(self.descriptor, 0)
             self._position = 0
         if skipped:

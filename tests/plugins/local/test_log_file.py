@@ -52,10 +52,22 @@ def test_the_file_is_cut_back_and_nothing_is_lost(log: LogFile, output: Output) 
     for line in lines:
         os.write(log.descriptor, line)
         log.read()
+        log.read()
         sizes.append(log.path.stat().st_size)
     assert output.text == b"".join(lines)
     assert max(sizes) < 1000
     assert sizes.count(0) > 10
+
+
+def test_the_file_is_cut_back_when_the_engine_pauses_or_has_printed_too_much(log: LogFile) -> None:
+    sizes = []
+    for _ in range(5):
+        os.write(log.descriptor, b"x" * 999 + b"\n")
+        log.read()
+        sizes.append(log.path.stat().st_size)
+    log.read()
+    assert sizes == [1000, 2000, 3000, 0, 1000]
+    assert log.path.stat().st_size == 0
 
 
 def test_what_comes_too_quickly_is_passed_over_and_told(log: LogFile, output: Output) -> None:
