@@ -31,8 +31,9 @@ class Attempt:
     ``body``: of the request, as the engine gets it. ``slot``: only where the backend has a queue. ``granted_at``,
     ``sent_at`` and ``answered_at``, when the body of the answer began, are 0 until then. ``connection``: set while the
     request is under way on it. ``since``: when the limit for all of the answer starts. ``client_deadline``: until when
-    a client that holds the answer up must read on. ``prompt``: has another engine read the prompt meanwhile. Times are
-    in ``perf_counter`` seconds. Call ``release`` once, at the end.
+    a client that holds the answer up must read on. ``advanced``: more of the answer has come since the watchdog last
+    looked, which applies the limit for the next piece. ``prompt``: has another engine read the prompt meanwhile. Times
+    are in ``perf_counter`` seconds. Call ``release`` once, at the end.
     """
 
     __slots__ = (
@@ -40,6 +41,7 @@ class Attempt:
         "_limit",
         "_shortage",
         "_task",
+        "advanced",
         "answered_at",
         "began",
         "body",
@@ -67,6 +69,7 @@ class Attempt:
         self.prompt: PromptRequest | None = None
         self.granted_at = self.sent_at = self.answered_at = 0.0
         self.deadline = self.client_deadline = NEVER
+        self.advanced = False
         total = upstream.timeouts.total
         self.total_deadline = since + total if total else NEVER
         self._task: asyncio.Task[None] | None = None
@@ -99,9 +102,7 @@ class Attempt:
 
     def await_more(self) -> None:
         """Apply the limit for the next piece of the answer."""
-        self._limit = limit = self.upstream.timeouts.stall
-        self._awaited = "did not continue its answer"
-        self.deadline = perf_counter() + limit if limit else NEVER
+        self._limit_to(self.upstream.timeouts.stall, "did not continue its answer")
 
     def await_client(self) -> None:
         """Apply the limit for the client to read on."""
@@ -136,7 +137,7 @@ class Attempt:
 
         The queue slot is held until then.
         """
-        self.deadline = NEVER
+        self._limit_to(0.0, "")
         self._task = asyncio.ensure_future(self._find_out(report))
 
     def prepare(self, preparation: Preparation, report: Callable[[RequestError | None], None]) -> None:
@@ -149,7 +150,7 @@ class Attempt:
         self.await_client()
         if self.connection is not None:
             self.connection.pause()
-            self.deadline = NEVER
+            self._limit_to(0.0, "")
 
     def resume(self) -> None:
         """Read on."""
@@ -219,15 +220,17 @@ class Attempt:
         """Apply the limit of the side that the upload waits for. The door has its own for the client."""
         timeouts = self.upstream.timeouts
         if turn is UploadTurn.CLIENT:
-            self.deadline = NEVER
+            self._limit_to(0.0, "")
         elif turn is UploadTurn.ENGINE:
             self._limit_to(timeouts.stall, "did not take the request")
         elif self.head is None:
             self._limit_to(timeouts.first_byte, "did not begin to answer")
 
     def _limit_to(self, limit: float, awaited: str) -> None:
+        """Limit the time until ``awaited`` happens; 0 is no limit."""
         self._limit = limit
         self._awaited = awaited
+        self.advanced = False
         self.deadline = perf_counter() + limit if limit else NEVER
 
     async def _prepare(self, preparation: Preparation, report: Callable[[RequestError | None], None]) -> None:

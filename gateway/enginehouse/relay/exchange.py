@@ -99,6 +99,8 @@ class Exchange(MovableExchange):
         attempt = self._dispatch.attempt
         if attempt is None:
             return
+        if attempt.advanced:
+            attempt.await_more()
         if now >= attempt.total_deadline:
             self.cancel(attempt.expire_total())
         elif now >= attempt.deadline:
@@ -130,7 +132,7 @@ class Exchange(MovableExchange):
         if complete:
             attempt.connection = None
         elif body:
-            attempt.await_more()
+            attempt.advanced = True
         if self._reply.begun or self._commit(attempt, body, complete):
             if complete:
                 self._finish(attempt, body)

@@ -9,7 +9,7 @@ import msgspec
 from enginehouse.domain.errors import RequestError, UpstreamError
 from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.door import Door
-from enginehouse.relay.sse import ENDS, comment, whole_events
+from enginehouse.relay.sse import comment, is_whole, whole_events
 from enginehouse.relay.stream_check import BrokenStream, StreamCheck
 from enginehouse.relay.stream_form import StreamForm
 from enginehouse.relay.upstream.answer_head import AnswerHead
@@ -110,7 +110,7 @@ class Reply:
     def write(self, body: bytes) -> BrokenStream | None:
         """Pass on a piece of the body. Of a broken stream, pass on the good part and return the problem."""
         if self._stream:
-            if self._held or not body.endswith(ENDS):
+            if self._held or not is_whole(body):
                 body, self._held = whole_events(self._held + body)
                 if not body:
                     return None

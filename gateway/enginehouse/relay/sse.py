@@ -10,7 +10,7 @@ LARGEST_HELD: Final = 1 << 20
 """An event of more bytes passes in pieces."""
 _PAIRS: Final[tuple[bytes, ...]] = (b"\n\n", b"\n\r", b"\r\r")
 """Every blank line contains one of these, whichever mix of CR, LF and CRLF ends the lines."""
-ENDS: Final[tuple[bytes, ...]] = (b"\n\n", b"\n\r\n", b"\r\r", b"\n\r", b"\r\r\n")
+_ENDS: Final[tuple[bytes, ...]] = (b"\n\n", b"\n\r\n", b"\r\r", b"\n\r", b"\r\r\n")
 """The ends of a whole event."""
 _BLANK: Final = re.compile(rb"(?:\n\n|\n\r\n?|\r\r\n?)")
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
@@ -24,13 +24,18 @@ class Event(NamedTuple):
     data: bytes | None
 
 
+def is_whole(data: bytes) -> bool:
+    """Whether ``data`` ends with a whole event."""
+    return (len(data) > 1 and data[-1] == 10 and data[-2] == 10) or data.endswith(_ENDS)
+
+
 def whole_events(data: bytes) -> tuple[bytes, bytes]:
     """Split ``data`` after its last complete event.
 
     The rest is held until its end arrives, so that a broken stream can be continued or ended with an error event. Of an
     event that is too large to be held, only the line end is: it may be half of a blank line.
     """
-    if data.endswith(ENDS):
+    if is_whole(data):
         return data, b""
     cut = max(data.rfind(pair) + 2 if pair in data else 0 for pair in _PAIRS)
     if cut and data[cut - 1 : cut + 1] == b"\r\n":

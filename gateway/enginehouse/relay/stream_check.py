@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from enginehouse.relay.sse import ENDS, LARGEST_HELD, Event, read_events, whole_events
+from enginehouse.relay.sse import LARGEST_HELD, Event, is_whole, read_events, whole_events
 from enginehouse.relay.stream_form import StreamForm, decode_event
 
 
@@ -78,7 +78,7 @@ class StreamCheck:
     def _look_at_each(self, piece: bytes) -> BrokenStream | None:
         good = 0
         for event in read_events(piece):
-            whole = event.end < len(piece) or piece.endswith(ENDS)
+            whole = event.end < len(piece) or is_whole(piece)
             if self._torn is not None:
                 if whole:
                     self.ended = self.ended or self._torn.name in self._form.last

@@ -9,7 +9,8 @@ from enginehouse.telemetry.usage import Usage, decode_counted
 
 _TAIL: Final = 4096
 """The length of the end of an answer that is searched for ``usage``, in bytes."""
-_MOST_PIECES: Final = 16
+_MOST_UNREAD: Final = 16 * 1024
+"""In bytes: so many of a stream are kept, and then read together."""
 _KEY: Final = b'"usage"'
 _MOST_TRIES: Final = 4
 """``usage`` may be in an event of a stream, and two objects deep."""
@@ -18,29 +19,30 @@ _MOST_TRIES: Final = 4
 class AnswerMeter:
     """Counts an answer that comes in pieces, as far as it has passed. Pieces of a ``stream`` are counted together."""
 
-    __slots__ = ("_events", "_first", "_pieces", "_sent", "_stream", "_tail")
+    __slots__ = ("_due", "_events", "_first", "_pieces", "_sent", "_stream", "_tail")
 
     def __init__(self, stream: bool) -> None:
         self._stream = stream
         self._pieces: list[bytes] = []
         self._sent = self._events = 0
+        self._due = _MOST_UNREAD if stream else 0
         self._first = self._tail = b""
 
     def add(self, piece: bytes) -> None:
         """Count a piece of the answer."""
-        pieces = self._pieces
-        pieces.append(piece)
-        if len(pieces) >= _MOST_PIECES or not self._stream:
-            self._count()
+        self._pieces.append(piece)
+        self._sent += len(piece)
+        if self._sent >= self._due:
+            self._read()
 
-    def _count(self) -> None:
+    def _read(self) -> None:
         joined = b"".join(self._pieces)
         self._pieces.clear()
-        self._sent += len(joined)
-        self._tail = (self._tail + joined)[-_TAIL:]
+        self._tail = joined[-_TAIL:] if len(joined) >= _TAIL else (self._tail + joined)[-_TAIL:]
         if self._stream:
             self._events += joined.count(b"\n\n")
             self._first = self._first or joined[:_TAIL]
+            self._due = self._sent + _MOST_UNREAD
 
     def total(self) -> tuple[int, int, Tokens]:
         """All bytes, all events and the tokens of the answer, as it is now.
@@ -48,7 +50,7 @@ class AnswerMeter:
         The tokens are those that the engine counted; else an event of a stream counts as one. The last event has none.
         """
         if self._pieces:
-            self._count()
+            self._read()
         tokens = read_tokens(self._tail, self._first)
         if tokens is NO_TOKENS and self._events > 1:
             tokens = Tokens(0, self._events - 1, "chunks")
@@ -60,18 +62,17 @@ def read_tokens(tail: bytes, first: bytes = b"") -> Tokens:
 
     Anthropic's streams tell the prompt's tokens at their beginning, in ``first``.
     """
-    usage = _last_usage(tail)
+    usage = _usage_at(tail, tail.rfind(_KEY, -_TAIL))
     if usage is None:
         return NO_TOKENS
     prompt = usage.prompt_tokens or usage.input_tokens
-    if not prompt and first and (began := _last_usage(first)) is not None:
+    if not prompt and first and (began := _usage_at(first, first.find(_KEY))) is not None:
         prompt = began.input_tokens
     return Tokens(prompt, usage.completion_tokens or usage.output_tokens, "usage")
 
 
-def _last_usage(text: bytes) -> Usage | None:
-    """The object after the last key ``usage``. In the texts of an answer the quotes are escaped, so it is a key."""
-    at = text.rfind(_KEY, -_TAIL)
+def _usage_at(text: bytes, at: int) -> Usage | None:
+    """The object after the key at ``at``. In the texts of an answer the quotes are escaped, so it is a key."""
     if at < 0:
         return None
     rest = b"{" + text[at:]

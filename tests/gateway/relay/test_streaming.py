@@ -51,6 +51,25 @@ async def test_what_arrives_together_leaves_together(house: OpenGateway, engine:
     assert await client.chunk() == DONE
 
 
+@pytest.mark.parametrize("size", [15, 16, 1023, 1024, 1025, 70_000])
+async def test_an_event_of_any_size_arrives_whole(house: OpenGateway, engine: StartEngine, size: int) -> None:
+    served = await engine()
+    gateway = await house(served)
+    sent = b'data: {"a":0%s}\n\n' % (b" " * (size - 15))
+    assert len(sent) == size
+    arrived = asyncio.Event()
+    served.streams(event(0), arrived, sent, DONE, served.END)
+    client = await gateway.client()
+    client.send(gateway.post(stream=True))
+    await client.head()
+    assert await client.chunk() == event(0)
+    arrived.set()
+    rest = b""
+    while piece := await client.chunk():
+        rest += piece
+    assert rest == sent + DONE
+
+
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
 async def test_an_event_is_never_sent_in_part(house: OpenGateway, engine: StartEngine, end: bytes) -> None:
     served = await engine()

@@ -20,7 +20,7 @@ from enginehouse.relay.continuation.restrictions import (
     why_not_again,
     withheld_characters,
 )
-from enginehouse.relay.sse import ENDS
+from enginehouse.relay.sse import is_whole
 
 _MOST_UNREAD: Final = 64 * 1024
 """In bytes: about 300 events, which are read in less than 1 ms. Most streams end before, and are never read."""
@@ -69,7 +69,7 @@ class Delivered:
 
     def take(self, piece: bytes) -> bytes:
         """Keep whole events from the engine; returns them as the client gets them."""
-        if not piece.endswith(ENDS):
+        if len(piece) > _MOST_UNREAD and not is_whole(piece):  # only a piece of a very large event has no end
             self.discard("one of its events is too large")
             return piece
         self._unread.append(piece)

@@ -8,7 +8,7 @@ from typing import Final
 from enginehouse.relay.continuation.joint import Joint
 from enginehouse.relay.continuation.progress import AnswerDiffers
 from enginehouse.relay.reply import Reply
-from enginehouse.relay.sse import ENDS, whole_events
+from enginehouse.relay.sse import is_whole, whole_events
 from enginehouse.relay.stream_check import BrokenStream, StreamCheck
 
 _DIFFERS: Final = BrokenStream("does not continue where the stream broke off", 0, differs=True)
@@ -44,7 +44,7 @@ class JoinedReply(Reply):
     def write(self, body: bytes) -> BrokenStream | None:
         if self.joint is None:
             return super().write(body)
-        if self._held or not body.endswith(ENDS):
+        if self._held or not is_whole(body):
             body, self._held = whole_events(self._held + body)
         assert self._check is not None
         problem = self._check.look(body) if body else None

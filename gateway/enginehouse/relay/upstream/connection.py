@@ -11,6 +11,7 @@ import httptools
 
 from enginehouse.relay.headers import FOR_THE_GATEWAY, without_named
 from enginehouse.relay.known_head import KnownHead
+from enginehouse.relay.upstream.acknowledgements import delay_acknowledgements
 from enginehouse.relay.upstream.answer_head import AnswerHead
 
 _LARGEST_HEAD: Final = 64 * 1024
@@ -18,6 +19,8 @@ _LARGEST_HEAD: Final = 64 * 1024
 _MOST_INFORMATIONAL: Final = 16
 _STALE_WITHIN_S: Final = 1.0
 """An engine's end that is closed already answers a request with a reset within one round trip."""
+_DELAYED_ANEW: Final = 32
+"""Any pause of a stream may end the delay of acknowledgements: ask for it again after so many pieces."""
 
 
 class Receiver(Protocol):
@@ -72,9 +75,11 @@ class Connection:
         self._named = b""
         self._head: AnswerHead | None = None
         self._head_new = False
-        self._body: list[bytes] = []
+        self._body = b""
+        self._further: list[bytes] = []
         self._complete = False
         self._began = False
+        self._pieces = 0
 
     # --- for the receiver
 
@@ -154,9 +159,10 @@ class Connection:
     def _deliver(self) -> None:
         head = self._head if self._head_new else None
         self._head_new = False
-        pieces = self._body
-        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        pieces.clear()
+        body, self._body = self._body, b""
+        if self._further:
+            body += b"".join(self._further)
+            self._further.clear()
         receiver = self._receiver
         if receiver is None:
             return
@@ -165,6 +171,10 @@ class Connection:
             self._release()
             receiver.answer(head, body, True)
         elif head is not None or body:
+            if self._stream:
+                self._pieces += 1
+                if self._pieces % _DELAYED_ANEW == 2:  # the first piece may be the whole stream
+                    delay_acknowledgements(self._transport)
             receiver.answer(head, body, False)
 
     def _release(self) -> None:
@@ -262,8 +272,12 @@ class Connection:
 
     def on_body(self, body: bytes) -> None:
         self._pending = 0
-        if not self._head_only:
-            self._body.append(body)
+        if self._head_only:
+            return
+        if self._body:
+            self._further.append(body)
+        else:
+            self._body = body
 
     def on_message_complete(self) -> None:
         if self._head is not None and not self._head_only:

@@ -18,6 +18,8 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.relay.door import Caller, Door, OpenExchange
 
+_SIZE_LINES: Final = tuple(b"%x\r\n" % size for size in range(1024))
+"""The first line of a chunk, by the number of its bytes: events of a stream are small."""
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
@@ -200,11 +202,14 @@ class Inbound(Door):
 
     def write(self, chunk: bytes) -> None:
         """Send a piece, after the head if that has not been sent."""
-        head, self._head = self._head, b""
         if self._chunked:
-            self._connection.transport.write(b"%s%x\r\n%s\r\n" % (head, len(chunk), chunk))
-        else:
-            self._connection.transport.write(head + chunk if head else chunk)
+            size = len(chunk)
+            line = _SIZE_LINES[size] if size < 1024 else b"%x\r\n" % size
+            chunk = line + chunk + b"\r\n"
+        if self._head:
+            chunk = self._head + chunk
+            self._head = b""
+        self._connection.transport.write(chunk)
 
     def finish(self, chunk: bytes) -> None:
         """Send the last piece. The connection turns to its next request."""
