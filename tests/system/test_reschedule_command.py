@@ -68,7 +68,8 @@ def reschedulers(number: int, folder: Path, gateway: str) -> Iterator[list[subpr
 
 async def test_two_at_once_move_streams_and_break_none(tmp_path: Path) -> None:
     a, b = (SimEngine("m", tpot="25ms") for _ in "ab")
-    with all_of(a, b), RunningGateway(GATEWAY.format(a=a.url, b=b.url)) as gateway:
+    quick = SimEngine("m")
+    with all_of(a, b, quick), RunningGateway(GATEWAY.format(a=a.url, b=b.url)) as gateway:
         gateway.until_health(a="healthy", b="healthy")
         async with plain_httpx.AsyncClient(timeout=60) as client:
             with reschedulers(2, tmp_path, gateway.url) as started:
@@ -80,7 +81,7 @@ async def test_two_at_once_move_streams_and_break_none(tmp_path: Path) -> None:
                 for each in started:
                     each.terminate()
                 said = [each.communicate()[0] for each in started]
-            whole = await asyncio.gather(*(Reader(n, TOKENS).read(client, b.url) for n in range(COUNT)))
+            whole = await asyncio.gather(*(Reader(n, TOKENS).read(client, quick.url) for n in range(COUNT)))
             metrics = (await client.get(f"{gateway.url}/metrics")).text
     assert [(*each.answer, each.counts) for each in seen] == [(*each.answer, each.counts) for each in whole]
     assert any("neutral_load: a -> b: " in text for text in said), said

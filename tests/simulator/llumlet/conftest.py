@@ -46,10 +46,14 @@ def instance(idle: list[Instance]) -> Iterator[Start]:
 
 @pytest.fixture
 def stream() -> Iterator[Open]:
-    """Streams: ``stream(instance, max_tokens, name)``."""
+    """Streams: ``stream(instance, max_tokens, name)``. Those that the test does not finish are left at its end."""
+    opened = []
     with ThreadPoolExecutor(max_workers=16) as pool:
 
         def open_stream(instance: Instance, max_tokens: int, name: str = "a", prompt: str = PROMPT) -> Stream:
-            return Stream(instance, pool, max_tokens, name, prompt)
+            opened.append(Stream(instance, pool, max_tokens, name, prompt))
+            return opened[-1]
 
         yield open_stream
+        for each in opened:
+            each.leave()
