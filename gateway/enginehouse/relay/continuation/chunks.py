@@ -82,6 +82,15 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _OF_ONE_CHUNK = ("choices", "usage", "prompt_token_ids")
 
 
+def only_chunk(piece: bytes) -> StreamChunk | None:
+    """The chunk of a piece that is one event in the usual spelling, as nearly every piece is; else ``None``.
+
+    Raises ``ValueError`` for an event that is no chunk.
+    """
+    only = _only_data(piece)
+    return None if only is None else _decode(only)
+
+
 def read_chunks(piece: bytes) -> Iterator[tuple[StreamChunk | None, bytes]]:
     """The chunks of ``piece`` with their JSON, and ``None`` for ``[DONE]``.
 
@@ -110,7 +119,7 @@ def common_fields(piece: bytes) -> dict[str, msgspec.Raw] | None:
 
 def _only_data(piece: bytes) -> bytes | None:
     """The JSON of a piece that is one event in the usual spelling, as nearly every piece is; else ``None``."""
-    usual = piece.startswith(b'data: {"') and piece.endswith(b"}\n\n") and piece.count(b"\n") == 2
+    usual = piece[:8] == b'data: {"' and piece[-3:] == b"}\n\n" and piece.find(b"\n") == len(piece) - 2
     return piece[6:-2] if usual else None
 
 

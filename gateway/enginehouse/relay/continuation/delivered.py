@@ -11,7 +11,7 @@ from enginehouse.domain.continuation import PartialAnswer, StreamTraits
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.relay.continuation.added_fields import cutter
 from enginehouse.relay.continuation.chunk_writer import DONE, ChunkWriter
-from enginehouse.relay.continuation.chunks import StreamChunk, common_fields, read_chunks
+from enginehouse.relay.continuation.chunks import ABSENT, StreamChunk, common_fields, only_chunk, read_chunks
 from enginehouse.relay.continuation.progress import AnswerProgress
 from enginehouse.relay.continuation.restrictions import (
     number,
@@ -145,6 +145,9 @@ class Delivered:
     def _read(self, piece: bytes) -> None:
         if self.common is None:
             self._begin(piece)
+        if (only := only_chunk(piece)) is not None:
+            self._add(only)
+            return
         for chunk, _ in read_chunks(piece):
             if chunk is None:
                 self.ended = True
@@ -163,12 +166,14 @@ class Delivered:
             self._usage = chunk.usage
             progress.prompt_tokens = number(chunk.usage, "prompt_tokens")
             progress.counted = number(chunk.usage, "completion_tokens")
-        progress.learn_prompt(chunk.prompt_token_ids)
+        if chunk.prompt_token_ids is not ABSENT:
+            progress.learn_prompt(chunk.prompt_token_ids)
         for choice in chunk.choices:
             if choice.index:
                 self.discard("it has several answers")
                 return
-            progress.learn_prompt(choice.prompt_token_ids)
+            if choice.prompt_token_ids is not ABSENT:
+                progress.learn_prompt(choice.prompt_token_ids)
             if choice.delta is not None and (other := choice.delta.other):
                 self.discard(f"its answer has {other}")
                 return
