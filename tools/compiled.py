@@ -38,6 +38,7 @@ MODULES = {
     "gateway/enginehouse/relay": (
         "attempt",
         "captured_door",
+        "chunk",
         "context",
         "dispatch",
         "engine_job",

@@ -25,6 +25,7 @@ class KeptAnswer:
         assert not self.broke
         assert head is None or self.head is None, "two heads"
         self.head = head or self.head
+        assert self.head is not None, "a body without a head"
         self.body += body
         self.complete = complete
 

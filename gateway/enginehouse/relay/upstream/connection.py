@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol, cast
 
 import httptools
 
+from enginehouse.relay.chunk import content_of
 from enginehouse.relay.headers import FOR_THE_GATEWAY, without_named
 from enginehouse.relay.known_head import KnownHead
 from enginehouse.relay.upstream.acknowledgements import delay_acknowledgements
@@ -79,6 +80,7 @@ class Connection:
         self._further: list[bytes] = []
         self._complete = False
         self._began = False
+        self._in_chunk = self._between_chunks = False
         self._pieces = 0
 
     # --- for the receiver
@@ -128,6 +130,9 @@ class Connection:
         if self._receiver is None:
             self._transport.abort()
             return
+        if self._between_chunks and (content := content_of(data)):
+            self._pass_on(None, content)  # the parser, which is between two chunks, need not see this one
+            return
         first, self._began = not self._began, True
         if first and not self._head_only and (known := self._known_head.read(data)) is not None:
             self._answer_known(*known)
@@ -143,6 +148,9 @@ class Connection:
         if first and self._complete and self._keep_alive and not self._informational and self._known_head.see(data):
             assert self._head is not None
             self._known_head.learn(self._head)
+        # Outside a chunk only a head or a chunk ends so: behind the line with its size, the parser is inside it.
+        between = self._chunked and self._head is not None and not self._in_chunk
+        self._between_chunks = between and data.endswith(b"\r\n")
         self._deliver()
 
     def _answer_known(self, head: AnswerHead, body: bytes) -> None:
@@ -171,11 +179,16 @@ class Connection:
             self._release()
             receiver.answer(head, body, True)
         elif head is not None or body:
-            if self._stream:
-                self._pieces += 1
-                if self._pieces % _DELAYED_ANEW == 2:  # the first piece may be the whole stream
-                    delay_acknowledgements(self._transport)
-            receiver.answer(head, body, False)
+            self._pass_on(head, body)
+
+    def _pass_on(self, head: AnswerHead | None, body: bytes) -> None:
+        """Hand the receiver a piece that is not the last one."""
+        if self._stream:
+            self._pieces += 1
+            if self._pieces % _DELAYED_ANEW == 2:  # the first piece may be the whole stream
+                delay_acknowledgements(self._transport)
+        assert self._receiver is not None
+        self._receiver.answer(head, body, False)
 
     def _release(self) -> None:
         keep_alive = self._keep_alive
@@ -278,6 +291,12 @@ class Connection:
             self._further.append(body)
         else:
             self._body = body
+
+    def on_chunk_header(self) -> None:
+        self._in_chunk = True
+
+    def on_chunk_complete(self) -> None:
+        self._in_chunk = False
 
     def on_message_complete(self) -> None:
         if self._head is not None and not self._head_only:

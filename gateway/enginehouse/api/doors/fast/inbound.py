@@ -16,10 +16,9 @@ from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.asgi import BODILESS
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
+from enginehouse.relay.chunk import framed
 from enginehouse.relay.door import Caller, Door, OpenExchange
 
-_SIZE_LINES: Final = tuple(b"%x\r\n" % size for size in range(1024))
-"""The first line of a chunk, by the number of its bytes: events of a stream are small."""
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
@@ -203,9 +202,7 @@ class Inbound(Door):
     def write(self, chunk: bytes) -> None:
         """Send a piece, after the head if that has not been sent."""
         if self._chunked:
-            size = len(chunk)
-            line = _SIZE_LINES[size] if size < 1024 else b"%x\r\n" % size
-            chunk = line + chunk + b"\r\n"
+            chunk = framed(chunk)
         if self._head:
             chunk = self._head + chunk
             self._head = b""
@@ -215,7 +212,7 @@ class Inbound(Door):
         """Send the last piece. The connection turns to its next request."""
         head, self._head = self._head, b""
         if self._chunked:
-            last = b"%x\r\n%s\r\n0\r\n\r\n" % (len(chunk), chunk) if chunk else b"0\r\n\r\n"
+            last = framed(chunk) + b"0\r\n\r\n" if chunk else b"0\r\n\r\n"
             self._connection.transport.write(head + last)
         elif head or chunk:
             self._connection.transport.write(head + chunk)

@@ -1,0 +1,28 @@
+"""The framing of small chunks (RFC 9112, 7.1). Events of a stream are small."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_SMALL: Final = 1024
+_LINES: Final = tuple(b"%x\r\n" % size for size in range(_SMALL))
+_LINE_OF_WHOLE: Final = {len(line) + size + 2: line for size, line in enumerate(_LINES) if size}
+"""The first line of a chunk, by the length of the whole chunk."""
+
+
+def framed(content: bytes) -> bytes:
+    """``content``, which is not empty, as one chunk."""
+    size = len(content)
+    line = _LINES[size] if size < _SMALL else b"%x\r\n" % size
+    return line + content + b"\r\n"
+
+
+def content_of(data: bytes) -> bytes:
+    """The content of ``data`` if that is exactly one small chunk in the usual spelling; else empty.
+
+    What it is empty for may be well-formed too: several chunks, a large one, the last one, one with extensions.
+    """
+    line = _LINE_OF_WHOLE.get(len(data))
+    if line is None or data[: len(line)] != line or data[-2] != 13 or data[-1] != 10:
+        return b""
+    return data[len(line) : -2]
