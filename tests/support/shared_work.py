@@ -18,7 +18,7 @@ _NUMBER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Have each process begin at another place of each folder.
+    """Have each process begin each folder at a place of its own.
 
     In a fresh clone each then compiles a share of the files, and finds the others compiled.
     """

@@ -32,8 +32,8 @@ class Attempt:
     ``sent_at`` and ``answered_at``, when the body of the answer began, are 0 until then. ``connection``: set while the
     request is under way on it. ``since``: when the limit for all of the answer starts. ``client_deadline``: until when
     a client that holds the answer up must read on. ``advanced``: more of the answer has come since the watchdog last
-    looked, which applies the limit for the next piece. ``prompt``: has another engine read the prompt meanwhile. Times
-    are in ``perf_counter`` seconds. Call ``release`` once, at the end.
+    looked; when it looks again, it applies the limit for the next piece. ``prompt``: has another engine read the prompt
+    meanwhile. Times are in ``perf_counter`` seconds. Call ``release`` once, at the end.
     """
 
     __slots__ = (
@@ -137,12 +137,12 @@ class Attempt:
 
         The queue slot is held until then.
         """
-        self._limit_to(0.0, "")
+        self._lift_limit()
         self._task = asyncio.ensure_future(self._find_out(report))
 
     def prepare(self, preparation: Preparation, report: Callable[[RequestError | None], None]) -> None:
         """Let ``preparation`` make the body before the request is sent, and ``report`` its error."""
-        self.deadline = NEVER
+        self._lift_limit()
         self._task = asyncio.ensure_future(self._prepare(preparation, report))
 
     def pause(self) -> None:
@@ -150,7 +150,7 @@ class Attempt:
         self.await_client()
         if self.connection is not None:
             self.connection.pause()
-            self._limit_to(0.0, "")
+            self._lift_limit()
 
     def resume(self) -> None:
         """Read on."""
@@ -199,6 +199,7 @@ class Attempt:
         connection.send(receiver, request)
         self._limit = limit = self.upstream.timeouts.first_byte
         self._awaited = "did not begin to answer"
+        self.advanced = False
         self.deadline = now + limit if limit else NEVER
 
     async def _connect(self, receiver: Receiver, request: bytes, upload: Upload | None) -> None:
@@ -220,18 +221,22 @@ class Attempt:
         """Apply the limit of the side that the upload waits for. The door has its own for the client."""
         timeouts = self.upstream.timeouts
         if turn is UploadTurn.CLIENT:
-            self._limit_to(0.0, "")
+            self._lift_limit()
         elif turn is UploadTurn.ENGINE:
             self._limit_to(timeouts.stall, "did not take the request")
         elif self.head is None:
             self._limit_to(timeouts.first_byte, "did not begin to answer")
 
     def _limit_to(self, limit: float, awaited: str) -> None:
-        """Limit the time until ``awaited`` happens; 0 is no limit."""
+        """Limit the time; 0 is no limit. ``awaited``: what did not happen in time, for the error."""
         self._limit = limit
         self._awaited = awaited
         self.advanced = False
         self.deadline = perf_counter() + limit if limit else NEVER
+
+    def _lift_limit(self) -> None:
+        self.advanced = False
+        self.deadline = NEVER
 
     async def _prepare(self, preparation: Preparation, report: Callable[[RequestError | None], None]) -> None:
         problem: RequestError | None = None

@@ -8,12 +8,16 @@ from time import perf_counter
 import pytest
 
 from enginehouse.config.scheduling import SchedulingSettings
+from enginehouse.domain.route import Route
 from enginehouse.relay.progress_reports import ProgressReports
+from enginehouse.relay.upstream.connection import Connection
 from enginehouse.relay.watchdog import Watchdog
+from tests.support.fake_transport import FakeTransport
+from tests.support.fake_upstream import KeptAnswer
 from tests.support.raw_client import RawClient
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
-from tests.support.stream_events import DONE, event
+from tests.support.stream_events import event
 
 LIMITS = {"connect": 5, "first_byte": 600, "stall": 120, "total": 3600}
 SSE = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -111,15 +115,51 @@ async def test_an_answer_that_stalls_never_looks_whole(house: OpenGateway, engin
 async def test_every_piece_gives_a_stream_new_time(house: OpenGateway, engine: StartEngine) -> None:
     served, more = await engine(), asyncio.Event()
     gateway = await house(served, timeouts=LIMITS)
-    served.streams(event(), more, event(2), DONE, served.END)
+    served.streams(event(), more, event(2), asyncio.Event())
     client = await sent(gateway, served, stream=True)
     await client.head()
     await client.chunk()
+    gateway.pass_time(0)
     [attempt] = gateway.attempts()
     before = attempt.deadline
+    gateway.pass_time(0)
+    assert attempt.deadline == before, "nothing has come"
     more.set()
-    await gateway.until(lambda: not gateway.relay.live or attempt.deadline > before)
     assert await client.chunk() == event(2)
+    gateway.pass_time(0)
+    assert attempt.deadline > before
+
+
+async def test_the_answer_before_does_not_limit_an_attempt_that_is_sent_again(
+    house: OpenGateway, engine: StartEngine
+) -> None:
+    served = await engine()
+    gateway = await house(served, timeouts=LIMITS)
+    served.streams(event(), asyncio.Event())
+    client = await sent(gateway, served, stream=True)
+    await client.head()
+    [attempt] = gateway.attempts()
+    pool = attempt.upstream.pool
+    kept = Connection(pool._keep, pool._remove)
+    kept.connection_made(FakeTransport())
+    pool._keep(kept)
+    attempt.cancel()
+    attempt.advanced = True
+    attempt.send(KeptAnswer(), b"request", reuse=True)
+    gateway.pass_time(0)
+    gateway.pass_time(599)
+    assert gateway.relay.live, "it has 600 s for the first byte"
+    attempt.advanced = True
+    attempt.prepare(never, lambda error: None)
+    gateway.pass_time(0)
+    gateway.pass_time(3000)
+    assert gateway.relay.live, "a preparation has no limit of its own"
+    attempt.cancel()
+
+
+async def never(route: Route) -> bytes:
+    await asyncio.Event().wait()
+    raise AssertionError
 
 
 @pytest.mark.parametrize("stream", [True, False])

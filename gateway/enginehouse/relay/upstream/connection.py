@@ -20,8 +20,8 @@ _LARGEST_HEAD: Final = 64 * 1024
 _MOST_INFORMATIONAL: Final = 16
 _STALE_WITHIN_S: Final = 1.0
 """An engine's end that is closed already answers a request with a reset within one round trip."""
-_DELAYED_ANEW: Final = 32
-"""Any pause of a stream may end the delay of acknowledgements: ask for it again after so many pieces."""
+_DELAYED_ANEW: Final = 4
+"""A pause in a stream ends the delay of acknowledgements: ask for it again when there are so many times more pieces."""
 
 
 class Receiver(Protocol):
@@ -80,8 +80,9 @@ class Connection:
         self._further: list[bytes] = []
         self._complete = False
         self._began = False
-        self._in_chunk = self._between_chunks = False
+        self._chunk_complete = self._between_chunks = False
         self._pieces = 0
+        self._delays_at = 2  # the first piece may be the whole stream
 
     # --- for the receiver
 
@@ -148,9 +149,8 @@ class Connection:
         if first and self._complete and self._keep_alive and not self._informational and self._known_head.see(data):
             assert self._head is not None
             self._known_head.learn(self._head)
-        # Outside a chunk only a head or a chunk ends so: behind the line with its size, the parser is inside it.
-        between = self._chunked and self._head is not None and not self._in_chunk
-        self._between_chunks = between and data.endswith(b"\r\n")
+        # Behind a chunk, the line with the size of the next one would end so too: then the parser is inside that one.
+        self._between_chunks = self._chunk_complete and data.endswith(b"\r\n")
         self._deliver()
 
     def _answer_known(self, head: AnswerHead, body: bytes) -> None:
@@ -185,7 +185,8 @@ class Connection:
         """Hand the receiver a piece that is not the last one."""
         if self._stream:
             self._pieces += 1
-            if self._pieces % _DELAYED_ANEW == 2:  # the first piece may be the whole stream
+            if self._pieces == self._delays_at:
+                self._delays_at *= _DELAYED_ANEW
                 delay_acknowledgements(self._transport)
         assert self._receiver is not None
         self._receiver.answer(head, body, False)
@@ -293,10 +294,10 @@ class Connection:
             self._body = body
 
     def on_chunk_header(self) -> None:
-        self._in_chunk = True
+        self._chunk_complete = False
 
     def on_chunk_complete(self) -> None:
-        self._in_chunk = False
+        self._chunk_complete = True
 
     def on_message_complete(self) -> None:
         if self._head is not None and not self._head_only:
