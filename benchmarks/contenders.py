@@ -100,11 +100,11 @@ def fast_engine(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def streaming_engine() -> Iterator[str]:
+def streaming_engine(chunks: int = CHUNKS) -> Iterator[str]:
     """Run the engine of ``enginehouse bench``. Yields its address."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "enginehouse.bench.engine", str(port), str(CHUNKS)]
+    command = [sys.executable, "-m", "enginehouse.bench.engine", str(port), str(chunks)]
     with running(command, CORES.clients, f"{url}/v1/models"):
         yield url
 

@@ -7,6 +7,9 @@ turn, and pauses all others meanwhile, so each has the core alone. Ratios compar
 show their medians and spreads. Ten rounds of seven contenders take about ten minutes. Needs ``wrk`` and Linux with two
 cores; a quiet machine helps.
 
+``--seconds 0 --chunks 300`` measures streams only, of 6 s each: in 2 s a router works for no more than 0.2 s on 100 of
+them.
+
 ``--compiled``: the interpreter of an environment with a compiled Enginehouse, which is measured too:
 ``python -m venv V && ENGINEHOUSE_COMPILE=1 V/bin/pip install .``
 
@@ -28,7 +31,7 @@ from pathlib import Path
 from time import perf_counter
 
 import msgspec
-from contenders import CORES, PEERS, VARIANTS, Measured, Own, contenders, fast_engine, streaming_engine
+from contenders import CHUNKS, CORES, PEERS, VARIANTS, Measured, Own, contenders, fast_engine, streaming_engine
 from rich.console import Console
 from rich.table import Table
 
@@ -213,8 +216,10 @@ def measure_all(own: Sequence[Own], arguments: argparse.Namespace, folder: Path)
         Workload("clients whose heads are unique", 32): wrk(32, True, seconds, folder),
         Workload("client", 1): wrk(1, False, max(1, seconds // 2), folder),
     }
+    if not seconds:
+        asked.clear()
     streamed: dict[Workload, Measure] = {Workload("streams", count): streams(count) for count in arguments.streams}
-    for engine, measures in ((fast_engine(folder), asked), (streaming_engine(), streamed)):
+    for engine, measures in ((fast_engine(folder), asked), (streaming_engine(arguments.chunks), streamed)):
         if not measures:
             continue
         with engine as url, contenders(url, own, arguments.peers, arguments.folders) as found, pinned(CORES.clients):
@@ -224,8 +229,9 @@ def measure_all(own: Sequence[Own], arguments: argparse.Namespace, folder: Path)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--seconds", type=int, default=2)
+    parser.add_argument("--seconds", type=int, default=2, help="of requests in each round; 0 leaves them out")
     parser.add_argument("--streams", type=int, nargs="*", default=[100], help="how many at once")
+    parser.add_argument("--chunks", type=int, default=CHUNKS, help="of each stream, 50 per second")
     parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=["vllm-router", "sglang-router"])
     parser.add_argument("--folders", default=os.environ["PATH"], help="where the peers' programs are, as in $PATH")
     parser.add_argument("--compiled", metavar="PYTHON", help="an interpreter with a compiled Enginehouse")
