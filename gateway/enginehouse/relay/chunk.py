@@ -18,9 +18,9 @@ def framed(content: bytes) -> bytes:
 
 
 def content_of(data: bytes) -> bytes:
-    """The content of ``data`` if that is exactly one small chunk in the usual spelling; else empty.
+    """The content of ``data`` if that is exactly one small chunk in the usual spelling; empty for all other data.
 
-    What it is empty for may be well-formed too: several chunks, a large one, the last one, one with extensions.
+    Leave such data to the parser: it may be several chunks, a large one, the last one, or one with extensions.
     """
     line = _LINE_OF_WHOLE.get(len(data))
     if line is None or data[: len(line)] != line or data[-2] != 13 or data[-1] != 10:

@@ -21,7 +21,7 @@ _MOST_INFORMATIONAL: Final = 16
 _STALE_WITHIN_S: Final = 1.0
 """An engine's end that is closed already answers a request with a reset within one round trip."""
 _DELAYED_ANEW: Final = 4
-"""A pause in a stream ends the delay of acknowledgements: ask for it again when there are so many times more pieces."""
+"""A pause in a stream ends the delay of acknowledgements: ask again whenever there are so many times more pieces."""
 
 
 class Receiver(Protocol):

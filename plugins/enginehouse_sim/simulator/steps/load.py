@@ -8,11 +8,10 @@ import msgspec
 class StepLoad(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Lengths in tokens.
 
-    ``prefill_tokens``: prompt tokens computed. ``prefill_pairs``: the pairs of such a token and one computed before the
-    step, which decide the cost of attention to the context. ``first_tokens``: prompts whose end is reached.
-    ``decodes``: requests that generate. ``draft_tokens``: drafts verified. ``active_kv_tokens``: the tokens that
-    decoding requests read from the KV cache; each request counts shared ones. ``total_kv_tokens``: the capacity of the
-    KV cache.
+    ``prefill_tokens``: prompt tokens computed. Each attends to the tokens of its context that earlier steps computed:
+    ``prefill_pairs`` counts these pairs. ``first_tokens``: prompts whose end is reached. ``decodes``: requests that
+    generate. ``draft_tokens``: drafts verified. ``active_kv_tokens``: the tokens that decoding requests read from the
+    KV cache; each request counts shared ones. ``total_kv_tokens``: the capacity of the KV cache.
     """
 
     prefill_tokens: int = 0
