@@ -167,13 +167,15 @@ PEERS: Mapping[str, Callable[[str, str], AbstractContextManager[Measured]]] = {
 }
 PROGRAMS = {"portkey": "gateway"}
 """The programs whose names differ from those of their projects."""
-TRACED = {"telemetry.traces": "otlp", "telemetry.endpoint": "http://127.0.0.1:9"}
 VARIANTS: Mapping[str, Mapping[str, str]] = {
-    "": {**TRACED, "telemetry.sample_ratio": "0.01"},
+    "": {"telemetry.traces": "otlp", "telemetry.sample_ratio": "0.01"},
     ", untraced": {"telemetry.traces": "off"},
-    ", all traced": {**TRACED, "telemetry.sample_ratio": "1"},
+    ", all traced": {"telemetry.traces": "otlp", "telemetry.sample_ratio": "1"},
 }
-"""Settings of the gateway: with 1 % of the requests traced, as it is compared, and with none or all of them."""
+"""Settings of the gateway: with 1 % of the requests sampled, as it is compared, and with none or all of them.
+
+The engine is the collector too: it answers every request with 200.
+"""
 
 
 class Own(NamedTuple):
@@ -191,7 +193,7 @@ def contenders(engine: str, own: Sequence[Own], peers: Sequence[str], folders: s
         found = []
         for name, python, variants in own:
             for suffix, keys in VARIANTS.items() if variants else [("", VARIANTS[""])]:
-                gateway = own_gateway(name + suffix, engine, keys, CORES, python)
+                gateway = own_gateway(name + suffix, engine, {**keys, "telemetry.endpoint": engine}, CORES, python)
                 found.append(Measured(stack.enter_context(gateway), {}))
         found.append(Measured(Contender("direct", engine), {}))
         for peer in peers:

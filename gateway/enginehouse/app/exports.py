@@ -40,7 +40,9 @@ def build_exporter(telemetry: TelemetrySettings) -> ExporterProcess | None:
 
 def build_tracer(telemetry: TelemetrySettings, exporter: ExporterProcess | None) -> Tracer | None:
     """The tracer, which decides which requests are traced; ``None`` if none are."""
-    return Tracer(telemetry, exporter.add) if exporter is not None and telemetry.traces != "off" else None
+    if exporter is None or telemetry.traces == "off":
+        return None
+    return Tracer(telemetry, exporter.admits, exporter.add)
 
 
 def build_metric_push(

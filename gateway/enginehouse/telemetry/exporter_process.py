@@ -50,9 +50,10 @@ def epoch_ns(
 
 
 class ExportCounters:
-    """The fates of traced requests. ``dropped``: records, by reason: ``full`` pipe, or lost when the exporter ``died``.
+    """The fates of sampled requests.
 
-    ``failed``: spans that the collector did not take.
+    ``dropped``: those that are not traced from their beginning, because too many records waited (``full``) or the
+    exporter ``died``. ``failed``: spans that the collector did not take.
     """
 
     def __init__(self) -> None:
@@ -66,6 +67,7 @@ class ExporterProcess:
     """Starts the exporter, and starts it again with growing pauses when it ends.
 
     ``most_bytes``: the most bytes that may wait in the gateway's memory; records above it are dropped and counted.
+    While more than half of that waits, it admits no new request; live, slow and failed ones have the other half.
     ``command``: of the process.
     """
 
@@ -86,6 +88,7 @@ class ExporterProcess:
         self._content = self._last_size = 0
         self._timer: asyncio.TimerHandle | None = None
         self._process: Process | None = None
+        self._behind = False
         self._unreported = 0
         self._keeper: asyncio.Task[None] | None = None
         self._closing = False
@@ -93,6 +96,12 @@ class ExporterProcess:
     def start(self) -> None:
         """Start the process, on the running event loop."""
         self._keeper = asyncio.ensure_future(self._keep_running())
+
+    def admits(self) -> bool:
+        """Whether a request that begins now may be traced. One that may not is counted as dropped."""
+        if self._behind:
+            self.counters.dropped["full"] += 1
+        return not self._behind
 
     def add(self, record: RawRecord) -> None:
         """Send ``record``, with those that follow soon."""
@@ -109,8 +118,8 @@ class ExporterProcess:
 
     async def close(self) -> None:
         """Send the records that wait and end the process; after ``flush_timeout`` seconds, kill it."""
-        self._send_records()
         self._closing = True
+        self._send_records()
         keeper, process = self._keeper, self._process
         if keeper is None:
             return
@@ -128,8 +137,13 @@ class ExporterProcess:
             self._timer.cancel()
             self._timer = None
         records, self._records, self._content = self._records, [], 0
-        if not records:
-            return
+        if records:
+            self._send_batch(records)
+        self._behind = self._waiting > self._most_bytes // 2
+        if self._behind and not self._closing:
+            self._timer = asyncio.get_running_loop().call_later(_BATCH_EVERY_S, self._send_records)
+
+    def _send_batch(self, records: list[RawRecord]) -> None:
         batch = RawBatch(epoch_ns(), records)
         if self._pipe is None:
             self.counters.dropped["died"] += len(records)
@@ -144,15 +158,25 @@ class ExporterProcess:
         stdin = self._process.stdin if self._process is not None else None
         return None if stdin is None or stdin.transport.is_closing() else stdin
 
+    @property
+    def _waiting(self) -> int:
+        """The bytes that wait in the gateway's memory."""
+        stdin = self._pipe
+        return 0 if stdin is None else stdin.transport.get_write_buffer_size()
+
     def _send(self, message: Message | RawBatch) -> bool:
         """Whether the message fits."""
         stdin = self._pipe
         if stdin is None:
             return False
-        room: int = self._most_bytes - stdin.transport.get_write_buffer_size()
+        room = self._most_bytes - self._waiting
         if room < self._last_size:  # where records are dropped, encoding them would cost requests their time
             return False
-        data = frame(message)
+        try:
+            data = frame(message)
+        except Exception:  # such as a number that does not fit: the request that brought it has no part in this
+            _log.exception("Traces cannot be written for the exporter")
+            return False
         self._last_size = len(data)
         if room < len(data):
             return False

@@ -133,7 +133,8 @@ SPANS = _counter(
 )
 TRACES_DROPPED = _counter(
     "enginehouse_traces_dropped",
-    "Traced requests that never reached the collector: the pipe to the exporter was `full`, or the exporter `died`.",
+    "Sampled requests without a trace, or only with one made at their end because they were slow or failed: too many "
+    "records waited for the exporter (`full`), or it `died`.",
     ("why",),
 )
 EXPORTER_RESTARTS = _counter("enginehouse_exporter_restarts", "Restarts of the exporter.")

@@ -18,12 +18,16 @@ _STATE: Final = b"tracestate"
 class Tracer:
     """Samples requests at random; if a client sends ``traceparent``, its flag decides.
 
-    A request that was slow or failed is traced all the same, from its end. ``add`` takes the record of a traced
-    request.
+    A request that was slow or failed is traced all the same, from its end. ``admits``: whether a request that begins
+    now may be traced. If the exporter is behind, no part of a trace is recorded, and the engine has the client's
+    ``traceparent``. ``add`` takes the record of a traced request.
     """
 
-    def __init__(self, settings: TelemetrySettings, add: Callable[[RawRecord], None]) -> None:
+    def __init__(
+        self, settings: TelemetrySettings, admits: Callable[[], bool], add: Callable[[RawRecord], None]
+    ) -> None:
         self.add = add
+        self._admits = admits
         self._captures = settings.capture_content
         self.propagates = "tracecontext" in settings.propagators
         self._ratio = settings.sample_ratio
@@ -33,24 +37,28 @@ class Tracer:
     def begin(self, headers: Headers) -> Trace | None:
         """The trace of a request with these headers; ``None`` if it is not sampled."""
         parent = _parent(headers) if self.propagates else None
-        if parent is None:
-            return self._capturing(Trace()) if random() < self._ratio else None
-        if not parent.sampled:
+        sampled = random() < self._ratio if parent is None else parent.sampled
+        if not sampled or not self._admits():
             return None
-        return self._capturing(Trace(parent, state=b",".join([value for name, value in headers if name == _STATE])))
-
-    def keeps(self, seconds: float, status: int) -> bool:
-        """Whether a request that was not sampled is traced because of its duration or its ``status``."""
-        return seconds >= self._slow or status >= self._failed
-
-    def begin_late(self, headers: Headers) -> Trace:
-        """A trace of a request that has ended. It is linked to the client's span: that one was not sampled."""
-        return Trace(link=_parent(headers) if self.propagates else None)
-
-    def _capturing(self, trace: Trace) -> Trace:
+        trace = _trace(parent, headers)
         if self._captures:
             trace.captured = bytearray()
         return trace
+
+    def keeps(self, seconds: float, status: int) -> bool:
+        """Whether a request that is not traced yet is traced because of its duration or its ``status``."""
+        return seconds >= self._slow or status >= self._failed
+
+    def begin_late(self, headers: Headers) -> Trace:
+        """A trace of a request that has ended. If the client's span was not sampled, it is linked to that."""
+        return _trace(_parent(headers) if self.propagates else None, headers)
+
+
+def _trace(parent: Parent | None, headers: Headers) -> Trace:
+    """A trace that continues the client's span ``parent``, or is linked to it if that was not sampled."""
+    if parent is None or not parent.sampled:
+        return Trace(link=parent)
+    return Trace(parent, state=b",".join([value for name, value in headers if name == _STATE]))
 
 
 def _parent(headers: Headers) -> Parent | None:

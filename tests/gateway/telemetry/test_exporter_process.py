@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import msgspec
 
@@ -68,6 +69,22 @@ async def test_what_does_not_fit_is_dropped_and_counted_and_memory_is_bounded() 
         assert process._records == []
 
 
+async def test_while_half_of_the_room_is_taken_no_new_request_is_traced(tmp_path: Path) -> None:
+    go_on = tmp_path / "go-on"
+    waits = f"import os, time\nwhile not os.path.exists({str(go_on)!r}): time.sleep(0.01)\n"
+    async with exporter(waits + READ + "[read(size()) for _ in range(4)]; " + REPORT + "; read()") as process:
+        process.add(record(b"x" * 530_000))
+        assert process.admits()
+        process.add(record(b"x" * 530_000))
+        assert [process.admits(), process.admits()] == [False, False]
+        assert process.counters.dropped == {"full": 2, "died": 0}
+        process.add(record(b"x" * 1000))  # of a slow request, or of one that was already live
+        go_on.touch()
+        await until(process.admits)
+        await until(lambda: process.counters.spans)
+        assert process._records == []
+
+
 async def test_records_with_long_contents_are_sent_sooner_so_that_they_fit() -> None:
     reads = "[read(size()) for _ in range(3)]; "
     async with exporter(READ + reads + REPORT + "; read()", most_bytes=1_500_000) as process:
@@ -76,6 +93,15 @@ async def test_records_with_long_contents_are_sent_sooner_so_that_they_fit() -> 
             process.add(record(b"x" * 300_000))
         await until(lambda: process.counters.spans)
         assert process.counters.dropped == {"full": 0, "died": 0}
+
+
+async def test_a_record_that_cannot_be_written_is_counted() -> None:
+    async with exporter(READ + "read(size()); read(size()); " + REPORT + "; read()") as process:
+        process.add((1 << 70, b"", b"x" * 600_000))  # sent at once, because of its length
+        assert process.counters.dropped == {"full": 1, "died": 0}
+        assert process.admits()
+        add_batches(process, 1)
+        await until(lambda: process.counters.spans)
 
 
 async def test_an_exporter_that_dies_is_started_again_and_the_loss_is_counted() -> None:

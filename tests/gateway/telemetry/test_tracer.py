@@ -21,9 +21,9 @@ YES, NO = b"00-%s-%s-01" % (TRACE, SPAN), b"00-%s-%s-00" % (TRACE, SPAN)
 PARENT = Parent(TRACE, SPAN, True)
 
 
-def tracer(**settings: object) -> Tracer:
+def tracer(*, admits: bool = True, **settings: object) -> Tracer:
     added: list[RawRecord] = []
-    return Tracer(msgspec.convert(settings, TelemetrySettings), added.append)
+    return Tracer(msgspec.convert(settings, TelemetrySettings), lambda: admits, added.append)
 
 
 def fields(parent: Parent | None) -> tuple[bytes, bytes, bool] | None:
@@ -88,6 +88,18 @@ def test_a_trace_that_begins_late_links_to_the_client() -> None:
     assert trace.parent is None
     assert fields(trace.link) == (TRACE, SPAN, False)
     assert trace.trace_id != TRACE
+
+
+def test_an_exporter_that_is_behind_is_spared_new_traces() -> None:
+    busy = tracer(admits=False, sample_ratio=1.0)
+    assert busy.begin([]) is None
+    assert busy.begin(told(YES)) is None
+
+
+def test_a_late_trace_of_a_request_that_the_client_sampled_continues_it() -> None:
+    trace = tracer().begin_late(told(YES, (b"tracestate", b"a=b")))
+    assert (trace.trace_id, fields(trace.parent), trace.link) == (TRACE, (TRACE, SPAN, True), None)
+    assert trace.state == b"a=b"
 
 
 def test_an_engine_is_told_of_its_own_span() -> None:

@@ -5,7 +5,8 @@
     messages      the messages between the gateway and the exporter
     framing       the frames of messages on a pipe
     export_loop   the exporter's loop: reads messages, exports, reports
-    destinations  OpenTelemetry's exporters, as the configuration and OTEL_* variables say
+    destinations  the collector or the terminal, as the configuration and OTEL_* variables say
+    encoding      spans in OpenTelemetry's protocol, for the collector; printing: for the terminal
     spans         the spans of one request
     attributes    their attributes
     content       prompts and answers, only with telemetry.capture_content; streamed_content puts streams together

@@ -13,7 +13,7 @@ import msgspec
 from enginehouse.telemetry.exporter.framing import read_frame
 from enginehouse.telemetry.exporter.messages import ExportSettings, Report
 
-_NICER = 10
+_NICER = 13
 
 
 def main() -> None:

@@ -1,18 +1,55 @@
-"""OpenTelemetry's own exporters, as ``[telemetry]`` and the ``OTEL_*`` variables say."""
+"""The collector or the terminal, through OpenTelemetry's own exporters, as ``[telemetry]`` and ``OTEL_*`` say."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Protocol
 
 from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
-from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter
+from opentelemetry.sdk.trace.export import SpanExportResult
 
+from enginehouse.telemetry.exporter.encoding import SpanEncoder
 from enginehouse.telemetry.exporter.messages import ExportSettings
+from enginehouse.telemetry.exporter.printing import SpanPrinter
+from enginehouse.telemetry.exporter.spans import Span
 
 _DEFAULT_NAME = "enginehouse"
+_EXPORTERS = "opentelemetry.exporter.otlp.proto"
+
+
+class SpanDestination(Protocol):
+    """Where spans go."""
+
+    def export(self, spans: Sequence[Span]) -> bool:
+        """Whether they got there."""
+
+    def shutdown(self) -> None:
+        """Send no more."""
+
+
+class SpanSender:
+    """Sends spans to the collector with OpenTelemetry's exporter for a ``protocol``: ``http`` or ``grpc``.
+
+    ``given`` are its arguments. That exporter takes no other encoder, so its module gets ours under the name of the
+    SDK's.
+    """
+
+    def __init__(self, protocol: str, given: dict[str, Any], encoder: SpanEncoder) -> None:
+        module: Any = import_module(f"{_EXPORTERS}.{protocol}.trace_exporter")
+        if not hasattr(module, "encode_spans"):
+            raise RuntimeError(f"opentelemetry-exporter-otlp-proto-{protocol} is too new: install an earlier release")
+        module.encode_spans = encoder.encode
+        self._exporter = module.OTLPSpanExporter(**given)
+
+    def export(self, spans: Sequence[Span]) -> bool:
+        return bool(self._exporter.export(spans) is SpanExportResult.SUCCESS)
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
 
 
 def resource(settings: ExportSettings) -> Resource:
@@ -24,17 +61,14 @@ def resource(settings: ExportSettings) -> Resource:
     return Resource.create(attributes)
 
 
-def span_exporter(settings: ExportSettings) -> SpanExporter:
-    """Sends spans to the collector, or prints them to standard error."""
+def span_destination(settings: ExportSettings, resource: Resource) -> SpanDestination:
+    """The collector, or standard error."""
     if settings.traces == "console":
-        return ConsoleSpanExporter(out=sys.stderr)
+        return SpanPrinter(resource, settings.version, sys.stderr)
+    encoder = SpanEncoder(resource, settings.version)
     if _uses_grpc(settings, "TRACES"):
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as ByGrpc
-
-        return ByGrpc(**_destination(settings, ""))
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-    return OTLPSpanExporter(**_destination(settings, "v1/traces"))
+        return SpanSender("grpc", _destination(settings, ""), encoder)
+    return SpanSender("http", _destination(settings, "v1/traces"), encoder)
 
 
 def metric_exporter(settings: ExportSettings) -> MetricExporter:

@@ -7,14 +7,12 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from opentelemetry.sdk.metrics.export import MetricExportResult
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExportResult
 
-from enginehouse.telemetry.exporter.destinations import metric_exporter, resource, span_exporter
+from enginehouse.telemetry.exporter.destinations import metric_exporter, resource, span_destination
 from enginehouse.telemetry.exporter.framing import read_frame
 from enginehouse.telemetry.exporter.messages import ExportSettings, MetricBatch, Report, RequestBatch
 from enginehouse.telemetry.exporter.metrics import metrics_data
-from enginehouse.telemetry.exporter.spans import SpanMaker
+from enginehouse.telemetry.exporter.spans import Span, spans
 
 _log = logging.getLogger(__name__)
 
@@ -30,8 +28,7 @@ class ExportLoop:
         self._report = report
         self._resource = resource(settings)
         self._version = settings.version
-        self._maker = SpanMaker(self._resource, settings.version)
-        self._spans = span_exporter(settings)
+        self._spans = span_destination(settings, self._resource)
         self._metrics = metric_exporter(settings)
 
     def run(self, pipe: BinaryIO) -> None:
@@ -45,14 +42,20 @@ class ExportLoop:
         self._metrics.shutdown()
 
     def _export_requests(self, batch: RequestBatch) -> None:
-        spans: list[ReadableSpan] = []
+        made: list[Span] = []
+        broken = 0
+        for record in batch.records:
+            try:
+                made += spans(record, batch.epoch_ns)
+            except Exception:  # noqa: PERF203 - the spans of the other requests are fine
+                _log.exception("The spans of a request cannot be made")
+                broken += 1
         try:
-            spans += [span for record in batch.records for span in self._maker.spans(record, batch.epoch_ns)]
-            sent = self._spans.export(spans) is SpanExportResult.SUCCESS
+            sent = self._spans.export(made)
         except Exception:
             _log.exception("Spans cannot be exported")
             sent = False
-        self._report(Report(len(batch.records), len(spans) if sent else 0, 0 if sent else len(spans)))
+        self._report(Report(len(batch.records), len(made) if sent else 0, broken + (0 if sent else len(made))))
 
     def _export_metrics(self, batch: MetricBatch) -> None:
         try:

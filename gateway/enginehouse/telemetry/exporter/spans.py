@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags, TraceState
-from opentelemetry.trace.status import Status, StatusCode
+from opentelemetry.trace import SpanKind, TraceState
 
 from enginehouse.telemetry.exporter.attributes import (
     root_attributes,
@@ -22,7 +18,6 @@ from enginehouse.telemetry.exporter.attributes import (
 from enginehouse.telemetry.exporter.messages import RequestRecord, UpstreamRecord
 from enginehouse.telemetry.trace_context import BETWEEN, ROUTE, SCHEDULE, SWAP, UPSTREAM, span_number
 
-_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _SERVER_FAILED, _CLIENT_FAILED = 500, 400
 _SHORTEST_WAIT_S = 0.001
 _MOVED = "moved"
@@ -31,47 +26,67 @@ _OVERTAKEN = "overtaken"
 """The outcome of an attempt whose rival was first to begin."""
 
 
-class SpanMaker:
-    """Makes spans. ``resource``: the description of the gateway in all of them."""
+class SpanId(NamedTuple):
+    """The ids of a span and of its trace. ``remote``: the span is the client's."""
 
-    def __init__(self, resource: Resource, version: str) -> None:
-        self._resource = resource
-        self._scope = InstrumentationScope("enginehouse", version)
+    trace: int
+    span: int
+    remote: bool = False
 
-    def spans(self, record: RequestRecord, epoch_ns: int) -> Sequence[ReadableSpan]:
-        """A request's own span, and those below it. ``epoch_ns``: when its clock was 0, in nanoseconds of the day."""
-        trace = _RequestTrace(record, epoch_ns, self._resource, self._scope)
-        return [trace.root(), *trace.below()]
+
+class Span(NamedTuple):
+    """A span that has ended. Times are in nanoseconds of the day.
+
+    ``error``: what failed, possibly without a word; ``None`` if nothing did. ``state``: the trace's ``tracestate``.
+    """
+
+    name: str
+    id: SpanId
+    parent: SpanId | None
+    began: int
+    ended: int
+    attributes: Mapping[str, Any]
+    kind: SpanKind = SpanKind.INTERNAL
+    error: str | None = None
+    link: SpanId | None = None
+    state: str = ""
+
+
+def spans(record: RequestRecord, epoch_ns: int) -> Sequence[Span]:
+    """A request's own span, and those below it. ``epoch_ns``: when its clock was 0, in nanoseconds of the day."""
+    trace = _RequestTrace(record, epoch_ns)
+    return [trace.root(), *trace.below()]
 
 
 class _RequestTrace:
     """The trace of one request."""
 
-    def __init__(self, record: RequestRecord, epoch_ns: int, resource: Resource, scope: InstrumentationScope) -> None:
+    def __init__(self, record: RequestRecord, epoch_ns: int) -> None:
         self._record = record
         self._epoch = epoch_ns
-        self._resource = resource
-        self._scope = scope
         self._trace_id = int(record.trace_id, 16)
         state = record.state.decode("latin-1")
-        self._state = TraceState.from_header([state]) if state else TraceState()
+        self._state = TraceState.from_header([state]).to_header() if state else ""
+        self._root = SpanId(self._trace_id, record.root)
 
-    def root(self) -> ReadableSpan:
+    def root(self) -> Span:
         record = self._record
-        link = self._context(int(record.link[1], 16), int(record.link[0], 16)) if record.link[0] else None
-        failed = record.ending.status >= _SERVER_FAILED
-        return self._span(
+        (link_trace, link_span), failed = record.link, record.ending.status >= _SERVER_FAILED
+        began, ended = self._during(record.began, record.ended)
+        return Span(
             root_name(record),
-            self._context(record.root),
-            self._context(int(record.parent, 16), remote=True) if record.parent else None,
-            (record.began, record.ended),
+            self._root,
+            SpanId(self._trace_id, int(record.parent, 16), remote=True) if record.parent else None,
+            began,
+            ended,
             root_attributes(record),
-            kind=SpanKind.SERVER,
-            status=Status(StatusCode.ERROR, record.ending.message or None) if failed else Status(),
-            links=(Link(link),) if link is not None else (),
+            SpanKind.SERVER,
+            record.ending.message if failed else None,
+            SpanId(int(link_trace, 16), int(link_span, 16)) if link_trace else None,
+            self._state,
         )
 
-    def below(self) -> Iterator[ReadableSpan]:
+    def below(self) -> Iterator[Span]:
         """The spans below the root, attempt by attempt."""
         record = self._record
         since = record.began
@@ -89,22 +104,22 @@ class _RequestTrace:
                 yield self._upstream(number, attempt)
             since, previous = attempt.ended, attempt
 
-    def _waiting(self, number: int, attempt: UpstreamRecord) -> Iterator[ReadableSpan]:
+    def _waiting(self, number: int, attempt: UpstreamRecord) -> Iterator[Span]:
         """The span of the time in a queue, and of the swap in that time."""
         times = (attempt.began, attempt.granted or attempt.ended)
         yield self._child(number, SCHEDULE, "schedule", times, {"enginehouse.replica": attempt.replica})
         for swap in self._record.swaps:
             if swap.target == attempt.replica and times[0] < swap.ended <= times[1]:
-                status = Status() if swap.outcome == "ready" else Status(StatusCode.ERROR)
+                error = None if swap.outcome == "ready" else ""
                 during = (swap.began, swap.ended)
-                yield self._child(number, SWAP, "swap", during, swap_attributes(swap), status=status, below=SCHEDULE)
+                yield self._child(number, SWAP, "swap", during, swap_attributes(swap), error=error, below=SCHEDULE)
 
-    def _upstream(self, number: int, attempt: UpstreamRecord) -> ReadableSpan:
+    def _upstream(self, number: int, attempt: UpstreamRecord) -> Span:
         failed = attempt.outcome not in ("served", _MOVED, _OVERTAKEN) or attempt.status >= _CLIENT_FAILED
-        status = Status(StatusCode.ERROR, attempt.outcome) if failed else Status()
+        error = attempt.outcome if failed else None
         times = (attempt.sent, attempt.ended)
         attributes = upstream_attributes(attempt, self._record.stream)
-        return self._child(number, UPSTREAM, "upstream", times, attributes, kind=SpanKind.CLIENT, status=status)
+        return self._child(number, UPSTREAM, "upstream", times, attributes, kind=SpanKind.CLIENT, error=error)
 
     def _child(
         self,
@@ -115,44 +130,20 @@ class _RequestTrace:
         attributes: Mapping[str, Any],
         *,
         kind: SpanKind = SpanKind.INTERNAL,
-        status: Status | None = None,
+        error: str | None = None,
         below: int | None = None,
-    ) -> ReadableSpan:
+    ) -> Span:
         """A span of an attempt, below the root or below another place of the attempt."""
-        root = self._record.root
-        parent = root if below is None else span_number(root, attempt, below)
-        context = self._context(span_number(root, attempt, place))
-        return self._span(name, context, self._context(parent), times, attributes, kind=kind, status=status or Status())
+        trace, root = self._trace_id, self._root.span
+        parent = self._root if below is None else SpanId(trace, span_number(root, attempt, below))
+        began, ended = self._during(*times)
+        own = SpanId(trace, span_number(root, attempt, place))
+        return Span(name, own, parent, began, ended, attributes, kind, error, state=self._state)
 
-    def _span(
-        self,
-        name: str,
-        context: SpanContext,
-        parent: SpanContext | None,
-        times: tuple[float, float],
-        attributes: Mapping[str, Any],
-        *,
-        kind: SpanKind,
-        status: Status,
-        links: Sequence[Link] = (),
-    ) -> ReadableSpan:
-        began, ended = (self._epoch + int(seconds * 1e9) for seconds in times)
-        return ReadableSpan(
-            name,
-            context,
-            parent,
-            self._resource,
-            attributes,
-            links=links,
-            kind=kind,
-            status=status,
-            start_time=began,
-            end_time=max(began, ended),
-            instrumentation_scope=self._scope,
-        )
-
-    def _context(self, span_id: int, trace_id: int = 0, remote: bool = False) -> SpanContext:
-        return SpanContext(trace_id or self._trace_id, span_id, remote, _SAMPLED, self._state)
+    def _during(self, began: float, ended: float) -> tuple[int, int]:
+        """Both times in nanoseconds of the day, in order."""
+        first = self._epoch + int(began * 1e9)
+        return first, max(first, self._epoch + int(ended * 1e9))
 
 
 def _has_waited(attempt: UpstreamRecord) -> bool:

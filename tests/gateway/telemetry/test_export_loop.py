@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from enginehouse.telemetry.exporter.export_loop import ExportLoop
+from enginehouse.telemetry.exporter.framing import frame
+from enginehouse.telemetry.exporter.messages import ExportSettings, RawBatch, RawRecord, Report
+from enginehouse.telemetry.record import Ending
+
+SETTINGS = ExportSettings("console", "", "", {}, "", "0", 1.0)
+
+
+def record(request_id: bytes) -> RawRecord:
+    ids = (b"0" * 31 + b"1", 1, b"", (b"", b""), b"", request_id)
+    return (*ids, "/", "POST", "m", False, 0.0, 1.0, Ending(200, "served"), (), (), b"", b"")
+
+
+def test_a_record_without_spans_costs_no_other_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    reports: list[Report] = []
+    broken = record(b"not UTF-8: \xff")
+    ExportLoop(SETTINGS, reports.append).run(io.BytesIO(frame(RawBatch(0, [record(b"a"), broken, record(b"b")]))))
+    assert reports == [Report(records=3, spans=2, failed=1)]
+    assert capsys.readouterr().err.count('"enginehouse.request_id": "') == 2
