@@ -34,6 +34,7 @@ MODULES = {
         "slow_reader",
         "turns",
     ),
+    "gateway/enginehouse/domain": ("load",),
     "gateway/enginehouse/fleet": ("fleet", "health", "snapshot"),
     "gateway/enginehouse/relay": (
         "attempt",

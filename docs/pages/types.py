@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from textwrap import dedent, indent
 
 from enginehouse.plugin_manager.kinds import KINDS
@@ -23,7 +24,7 @@ interfaces that a plugin implements.
 
 _DOOR = {
     "Requests": ("domain.request", "domain.requirements"),
-    "Candidates": ("domain.capabilities", "domain.replica"),
+    "Candidates": ("domain.capabilities", "domain.load", "domain.replica"),
     "Routes": ("domain.route", "interfaces.scorers"),
     "Scheduling": ("domain.ticket", "interfaces.schedulers", "interfaces.swappers"),
     "The kit for schedulers": (
@@ -138,7 +139,7 @@ def _part(package: str, sections: Mapping[str, tuple[str, ...]], exports: Mappin
 
 def _entries(module: str, names: list[str]) -> Iterator[str]:
     """One text for each of ``names``, in the order of the source."""
-    source = inspect.getsource(importlib.import_module(module)).splitlines()
+    source = _source(module).splitlines()
     body = _tree(module).body
     for node, following in zip(body, [*body[1:], None], strict=True):
         if _name(node) in names:
@@ -146,8 +147,14 @@ def _entries(module: str, names: list[str]) -> Iterator[str]:
             yield f"#### {_name(node)}\n\n" + (f"{documentation}\n\n" if documentation else "") + _code(node, source)
 
 
+def _source(module: str) -> str:
+    """The source of a module, which may be compiled."""
+    file = Path(str(importlib.import_module(module).__file__))
+    return file.with_name(f"{file.name.partition('.')[0]}.py").read_text()
+
+
 def _tree(module: str) -> ast.Module:
-    return ast.parse(inspect.getsource(importlib.import_module(module)))
+    return ast.parse(_source(module))
 
 
 def _name(node: ast.stmt) -> str:

@@ -57,8 +57,9 @@ if _typing.TYPE_CHECKING:
         InstanceView,
         RequestView,
     )
+    from enginehouse.domain.load import Load
     from enginehouse.domain.migration import DroppedPair, Migrated, Migration, Plan
-    from enginehouse.domain.replica import Candidate, Health, Load, ReplicaState, Role, replica_name
+    from enginehouse.domain.replica import Candidate, Health, ReplicaState, Role, replica_name
     from enginehouse.domain.request import Body, Headers, InferenceRequest, Input, Message, Part, ResponseFormat
     from enginehouse.domain.requirements import Requirements
     from enginehouse.domain.route import ExplainedCandidate, Explanation, Reason, Route, Verdict

@@ -64,6 +64,7 @@ _NAMES = {
         "InstanceView",
         "RequestView",
     ),
+    "enginehouse.domain.load": ("Load",),
     "enginehouse.domain.migration": (
         "DroppedPair",
         "Migrated",
@@ -73,7 +74,6 @@ _NAMES = {
     "enginehouse.domain.replica": (
         "Candidate",
         "Health",
-        "Load",
         "ReplicaState",
         "Role",
         "replica_name",

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from enginehouse import Candidate, Requirements, Strategy, Verdict, WeightedScorer
 from enginehouse_routing.random_config import RandomConfig
-from enginehouse_routing.smart_choice import best_of, score_of
+from enginehouse_routing.smart_choice import best_of, scores_of
 
 
 class Weighted(Strategy):
@@ -79,7 +79,7 @@ class Smart(Weighted):
         if not self._scorers:
             return None
         by_priority, by_load, by_latency = self._three
-        return score_of(chosen, by_priority, by_load, by_latency, self._weight)
+        return scores_of([chosen], by_priority, by_load, by_latency, self._weight)[0]
 
 
 class RoundRobin(Strategy):

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from enginehouse.config.schema import CheckSettings
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
-from enginehouse.domain.replica import Candidate, Load, ReplicaState, replica_name
+from enginehouse.domain.load import Load
+from enginehouse.domain.replica import Candidate, ReplicaState, replica_name
 from enginehouse.fleet.backend_info import BackendInfo, BackendStatus
 from enginehouse.fleet.health import HealthTracker
 

@@ -43,7 +43,12 @@ class Exchange(MovableExchange):
         if job.trace is not None and job.trace.captured is not None:
             door = CapturedDoor(door, job.trace.captured)
         dispatch = Dispatch if job.context.hedging is None else HedgedDispatch
-        super().__init__(job, Reply(door, stream_form(job.path)), dispatch(job, self, self._fail))
+        self._job = job
+        self._reply = Reply(door, stream_form(job.path))
+        self._dispatch = dispatch(job, self, self._fail)
+        self._status = self.moves = 0
+        self._held = False
+        self.moving = None
         self._suspects: tuple[str, ...] = ()
         self._overhead = 0.0
         self._message = ""

@@ -43,7 +43,7 @@ class InferenceJob(Job):
         A stream that another engine can continue also tells its tokens.
         """
         body, filters, model = self.body, self.context.filters, route.chosen.model
-        if filters:
+        if filters.change_any:
             body = filters.apply(body, route.requested, model)
         if model != route.requested:
             body = replace_model(body, model)
@@ -68,7 +68,9 @@ class InferenceJob(Job):
         return asked
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:
-        return upstream.post(self.path, self.headers, self.request_id, self.ranked(upstream, body), self.trace)
+        if self.caller is not None:
+            body = self.ranked(upstream, body)
+        return upstream.post(self.path, self.headers, self.request_id, body, self.trace)
 
     def judge(self, route: Route, status: int, first_byte: float, suspects: tuple[str, ...]) -> tuple[str, ...]:
         fleet, chosen = self.context.fleet, route.chosen

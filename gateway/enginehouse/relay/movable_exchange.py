@@ -19,19 +19,15 @@ from enginehouse.telemetry.record import AttemptRecord
 class MovableExchange(LiveRequest):
     """The part of an exchange that operators, the watchdog and moves see.
 
-    ``moving``: set while its stream is being moved; called if it ends meanwhile.
+    ``moving``: set while its stream is being moved; called if it ends meanwhile. ``Exchange`` sets the fields.
     """
 
     __slots__ = ("_dispatch", "_held", "_reply", "moving")
 
-    def __init__(self, job: Job, reply: Reply, dispatch: Dispatch) -> None:
-        self._job = job
-        self._reply = reply
-        self._dispatch = dispatch
-        self._status = 0
-        self._held = False
-        self.moving: Callable[[], None] | None = None
-        self.moves = 0
+    _reply: Reply
+    _dispatch: Dispatch
+    _held: bool
+    moving: Callable[[], None] | None
 
     @property
     def attempt(self) -> Attempt | None:

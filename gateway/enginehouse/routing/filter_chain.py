@@ -42,8 +42,13 @@ class FilterChain:
 
     def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         """The candidates that every filter keeps."""
-        if self._joined is not None and self._joined(requirements, candidates):
-            return candidates
+        joined = self._joined
+        if joined is not None and not self.steps[0].is_sampled:
+            try:
+                if len(joined(requirements, candidates)) == len(candidates):
+                    return candidates
+            except Exception:
+                pass  # the filter at fault raises again below, under its name
         for step in self.steps:
             before = len(candidates)
             if not before:
@@ -58,23 +63,11 @@ class FilterChain:
                 self._note(step.plugin.type, before - len(candidates))
         return candidates
 
-    def _join(self) -> Callable[[Requirements, Sequence[Candidate]], bool] | None:
-        """The check whether all filters keep all candidates, if the filters can do that in one call."""
+    def _join(self) -> Callable[[Requirements, Sequence[Candidate]], Sequence[Candidate]] | None:
+        """One call for all filters, if they can do that."""
         filters = [filter for _, filter in self._filters]
         joined = filters[0].joined(filters[1:]) if filters else None
-        if joined is None:
-            return None
-        keep, first = joined.keep, self.steps[0]
-
-        def keeps_all(requirements: Requirements, candidates: Sequence[Candidate]) -> bool:
-            if first.is_sampled:
-                return False
-            try:
-                return len(keep(requirements, candidates)) == len(candidates)
-            except Exception:
-                return False  # the filter at fault will raise again, under its name
-
-        return keeps_all
+        return joined.keep if joined is not None else None
 
     def _note(self, filter: str, count: int) -> None:
         self.dropped[filter] += count

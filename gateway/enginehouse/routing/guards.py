@@ -120,7 +120,7 @@ class GuardedStrategy(Strategy):
         score = self._strategy.score(requirements, candidates, chosen)
         if score is not None and not isinstance(score, (int, float)):
             raise wrong_result(self._plugin, f"returned {_of_type(score)} from score instead of a number")
-        return score
+        return float(score) if score is not None else None
 
 
 def _of_type(value: object) -> str:

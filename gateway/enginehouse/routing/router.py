@@ -54,6 +54,8 @@ class Router:
         self._filter_chain = FilterChain(filters)
         self.filter_drops = self._filter_chain.dropped
         self._strategy_runner = StrategyRunner(*strategy)
+        self.hands_over = self._strategy_runner.hands_over
+        """Whether the strategy may pick one replica for the prompt and another one for the answer."""
         self._others = models_to_try(aliases, fallbacks)
         self._kept: Sequence[Candidate] = ()
         self.sampled = (
@@ -116,11 +118,6 @@ class Router:
             return None
         joined = extractors[0].joined(extractors[1:])
         return joined.extract if joined is not None else None
-
-    @property
-    def hands_over(self) -> bool:
-        """Whether the strategy may pick one replica for the prompt and another one for the answer."""
-        return self._strategy_runner.hands_over
 
     def hand_over(
         self, requirements: Requirements, snapshot: RoutingSnapshot, route: Route, exclude: Collection[str] = ()

@@ -17,6 +17,7 @@ _LONGEST_SHARED: Final = 256
 """In characters. Clients choose paths and models, so longer parts are not kept for other lines."""
 
 _THOUSANDTHS: Final = [f"{number:03}" for number in range(1000)]
+_TENTHS: Final = [f"{number // 10}.{number % 10}" for number in range(1000)]
 
 
 class Access(NamedTuple):
@@ -54,15 +55,17 @@ def text_line(entry: AccessEntry) -> str:
     describe = _shared if len(path) + len(model) < _LONGEST_SHARED else _described
     described = describe(method, path, ending.status, ending.outcome, model, backend, reason, len(attempts))
     counted = ending.tokens
-    if counted.source:
+    if counted.source == "usage":
+        tokens = f" input_tokens={counted.input} output_tokens={counted.output}"
+    elif counted.source:
         tokens = f" output_tokens={counted.output}"
-        if counted.source == "usage":
-            tokens = f" input_tokens={counted.input}{tokens}"
     if trace_id:
         trace = f" trace_id={_plain(trace_id.decode())}"
-    took, size, own_id = _milliseconds(ended - began), ending.sent_bytes, _plain(request_id.decode())
-    facts = f"{described} duration_ms={took}{first_byte}{tokens} bytes={size} request_id={own_id}{trace}"
-    return f"{_text_time(at)} {facts}\n"
+    took, own_id = _milliseconds(ended - began), _plain(request_id.decode())
+    return (
+        f"{_text_time(at)} {described} duration_ms={took}{first_byte}{tokens} bytes={ending.sent_bytes}"
+        f" request_id={own_id}{trace}\n"
+    )
 
 
 def _described(
@@ -133,7 +136,7 @@ def _plain(text: str) -> str:
 def _milliseconds(seconds: float) -> str:
     """Seconds as milliseconds with one digit behind the point, which ``f"{...:.1f}"`` writes five times slower."""
     tenths = int(seconds * 10_000 + 0.5)
-    return f"{tenths // 10}.{tenths % 10}"
+    return _TENTHS[tenths] if 0 <= tenths < 1000 else f"{tenths // 10}.{tenths % 10}"
 
 
 def _text_time(at: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
@@ -35,12 +36,8 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, seconds: float) -> None:
-        place = 0
-        for bound in self.bounds:  # most times are short, so a bisection would take longer
-            if seconds <= bound:
-                break
-            place += 1
-        self.counts[place] += 1
+        bounds = self.bounds
+        self.counts[0 if seconds <= bounds[0] else bisect_left(bounds, seconds)] += 1  # most times are short
         self.total += seconds
 
 
@@ -77,19 +74,18 @@ class Series:
 
     def add(self, last: AttemptRecord, first: AttemptRecord, began: float, ending: Ending) -> None:
         """Count a request that was whole at ``began`` and had these first and last attempts."""
-        reason = last.route.reason._value_  # .value takes 0.2 us in Python 3.10
-        self.requests[ending.status, reason] += 1
+        routed, granted, sent, tokens = first.began, first.granted, first.sent, ending.tokens
+        waited = granted - routed if granted else 0.0
+        self.requests[ending.status, last.route.reason._value_] += 1  # .value takes 0.2 us in Python 3.10
         self.duration.observe(last.ended - began)
-        self.routing.observe(first.began - began)
-        waited = first.granted - first.began if first.granted else 0.0
-        if first.sent:
-            self.overhead.observe(first.sent - began - waited)
+        self.routing.observe(routed - began)
+        if sent:
+            self.overhead.observe(sent - began - waited)
         if first.queued:
-            self.queue_wait.observe(waited or first.ended - first.began)
-        tokens = ending.tokens
-        if tokens.source:
+            self.queue_wait.observe(waited or first.ended - routed)
+        if source := tokens.source:
             self.input_tokens += tokens.input
-            self.output_tokens[tokens.source] += tokens.output
+            self.output_tokens[source] += tokens.output
 
     def answered(self, attempt: AttemptRecord, began: float, ended: float, events: int) -> None:
         """Count an answer that began with ``attempt``; ``events``: of a stream, until ``ended``."""

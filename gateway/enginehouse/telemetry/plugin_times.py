@@ -23,27 +23,26 @@ class SampledCall:
     """A method of a plugin that is called often: ``call(...)``.
 
     ``call`` is the method itself, so that a call costs nothing more, except for the next one after ``sample``.
+    ``is_sampled``: the next call is timed.
     """
 
-    __slots__ = ("_times", "call", "method", "plugin")
+    __slots__ = ("_times", "call", "is_sampled", "method", "plugin")
 
     def __init__(self, plugin: PluginId, method: Callable[..., Any]) -> None:
         self.plugin = plugin
         self.call = self.method = method
+        self.is_sampled = False
         self._times: PluginTimes | None = None
-
-    @property
-    def is_sampled(self) -> bool:
-        """Whether the next call is timed."""
-        return self.call is not self.method
 
     def sample(self, times: PluginTimes) -> None:
         """Report the duration of the next call to ``times``."""
         self._times = times
         self.call = self._timed
+        self.is_sampled = True
 
     def _timed(self, *arguments: Any) -> Any:
         self.call, times = self.method, self._times
+        self.is_sampled = False
         assert times is not None
         began = perf_counter()
         try:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
 
 class Usage(msgspec.Struct, gc=False):
     """OpenAI's counts, and those of its Responses and of Anthropic."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
+    prompt_tokens: _Count = 0
+    completion_tokens: _Count = 0
+    input_tokens: _Count = 0
+    output_tokens: _Count = 0
 
 
 class Counted(msgspec.Struct, gc=False):
@@ -23,4 +25,4 @@ class Counted(msgspec.Struct, gc=False):
 
 
 decode_counted: Final = msgspec.json.Decoder(Counted).decode
-"""Reads the counts in an answer. Raises ``ValueError`` or ``RecursionError`` unless it is a JSON object."""
+"""Reads the counts in an answer, a JSON object. Raises ``ValueError`` or ``RecursionError`` if it is malformed."""

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from enginehouse.domain.replica import Candidate, Load, replica_name
+from enginehouse.domain.load import Load
+from enginehouse.domain.replica import Candidate, replica_name
 from enginehouse.domain.request import Body, InferenceRequest
 from enginehouse.domain.requirements import Requirements
 

@@ -71,6 +71,23 @@ async def test_a_body_is_held_until_the_end_of_its_answer(house: OpenGateway, en
     await gateway.until(lambda: not gateway.held)
 
 
+async def test_the_bodies_of_known_heads_count(house: OpenGateway, engine: StartEngine, only_fast: None) -> None:
+    served, gate = await engine(), asyncio.Event()
+    gateway = await house(served, server=LIMITS)
+    holder, refused = await gateway.client(), await gateway.client()
+    for client in (holder, refused, holder, refused):
+        assert (await client.ask(gateway.post(BODY))).status == 200
+    served.plays(gate, served.answer())
+    holder.send(gateway.post(BODY))
+    await served.call()
+    assert gateway.held == 1000
+    assert (await refused.ask(gateway.post(BODY))).code == "overloaded"
+    assert gateway.held == 1000
+    gate.set()
+    assert (await holder.reply()).status == 200
+    await gateway.until(lambda: not gateway.held)
+
+
 async def test_bodies_that_wait_for_their_turn_count(house: OpenGateway, engine: StartEngine, only_fast: None) -> None:
     served = await engine()
     gateway = await house(served, server={**LIMITS, "max_body_memory": 3000})

@@ -30,6 +30,8 @@ def test_usage_is_found_at_the_end_of_a_body(body: bytes) -> None:
         b'{"usage": null}',
         b'{"usage": "a lot"}',
         b'{"usage": {"prompt_tokens": "12"}}',
+        b'{"usage": {"prompt_tokens": -1}}',
+        b'{"usage": {"prompt_tokens": 100000000000000000000}}',
         b'{"text": "he said \\"usage\\": {\\"prompt_tokens\\": 5}"}',
         b'{"usage": {"prompt_tokens": 12',
     ],

@@ -17,16 +17,14 @@ _PROTECTED: Final = "model"
 
 
 class FiltersByName:
-    """The body filters of all models and aliases."""
+    """The body filters of all models and aliases. ``change_any``: whether any of these has filters."""
 
-    __slots__ = ("_aliases", "_filters")
+    __slots__ = ("_aliases", "_filters", "change_any")
 
     def __init__(self, models: Mapping[str, ModelSettings], aliases: Mapping[str, str]) -> None:
         self._filters = {name: each for name, model in models.items() if (each := model.filters).strip or each.set}
         self._aliases = aliases
-
-    def __bool__(self) -> bool:
-        return bool(self._filters)
+        self.change_any = bool(self._filters)
 
     def apply(self, raw: bytes, requested: str, model: str) -> bytes:
         """Apply the filters of ``model``, then those of the alias ``requested``; without any, return ``raw``.

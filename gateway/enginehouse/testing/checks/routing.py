@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
+from dataclasses import astuple
 from typing import Any, TypeVar
 
 import msgspec
@@ -167,7 +168,7 @@ def _unchanged(required: Requirements, candidates: Sequence[Candidate]) -> Itera
 
 def _counters(candidate: Candidate) -> tuple[Any, ...]:
     """The fields of a candidate and of its load."""
-    return (*msgspec.structs.astuple(candidate), *msgspec.structs.astuple(candidate.load))
+    return (*msgspec.structs.astuple(candidate), *astuple(candidate.load))
 
 
 def _expect_some_in_order(kept: Sequence[Candidate], candidates: Sequence[Candidate]) -> None:

@@ -190,9 +190,7 @@ class FastDoor(Turns):
     def _receive_known(self, path: str, headers: Headers, body: bytes) -> None:
         """Begin a request whose head is known. The parser sees nothing of it."""
         self.cycle = inbound = Inbound(self._client, path, headers, True, True)
-        inbound.check_known_head(len(body))
-        inbound.receive(body)
-        inbound.received()
+        inbound.receive_known(body)
 
     def _feed(self, data: bytes) -> None:
         """Parse ``data``. Requests to upgrade to another protocol than WebSocket are parsed again without ``Upgrade``.

@@ -108,12 +108,18 @@ class Inbound(Door):
         except RequestError as error:
             self._refuse(error)
 
-    def check_known_head(self, length: int) -> None:
-        """As ``check_head``, for a head that was checked when it came before."""
+    def receive_known(self, body: bytes) -> None:
+        """Keep the whole body of a request whose head was checked when it came before."""
+        admission, size = self._connection.admission, len(body)
         try:
-            self._caller = self._connection.admission.admit_again(self.headers, length)
+            self._caller = admission.admit_again(self.headers, size)
+            admission.body_memory.take(size)
         except RequestError as error:
             self._refuse(error)
+            return
+        self._size = size
+        self._pieces.append(body)
+        self.received()
 
     def ask_for_body(self) -> None:
         """Let the client send the body, if it is wanted and the request's turn has come (RFC 9110, 10.1.1)."""

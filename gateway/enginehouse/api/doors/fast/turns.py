@@ -70,13 +70,13 @@ class Turns(HttpToolsProtocol):
     def answered(self, inbound: Inbound) -> None:
         """Turn to the next request after ``inbound``, or close."""
         self._current = None
-        if not inbound.keep_alive:
-            self.transport.close()
-        if self.pipeline or not inbound.keep_alive:
-            self.on_response_complete()
-        else:
+        if inbound.keep_alive and not self.pipeline:
             self.server_state.total_requests += 1
             self.idle_since = self.loop.time()
+            return
+        if not inbound.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
 
     def on_response_complete(self) -> None:
         following = self.pipeline[-1][0] if self.pipeline else None
