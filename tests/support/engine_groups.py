@@ -18,6 +18,7 @@ from enginehouse.testing.gateway import RunningGateway
 from enginehouse_local.launcher import ENGINE
 
 _RUN_S, _PAUSE_S = 0.001, 0.049
+_LONGEST_PAUSE_S = 4 * _PAUSE_S
 
 
 class EngineGroup:
@@ -25,12 +26,20 @@ class EngineGroup:
 
     def __init__(self, leader: int) -> None:
         self._leader = leader
+        self._holders = 0
+        self._lock = threading.Lock()
 
     def stand_still(self) -> None:
-        os.killpg(self._leader, signal.SIGSTOP)
+        with self._lock:
+            self._holders += 1
+            os.killpg(self._leader, signal.SIGSTOP)
 
     def go_on(self) -> None:
-        os.killpg(self._leader, signal.SIGCONT)
+        """Let it run, unless somebody else holds it still too."""
+        with self._lock:
+            self._holders -= 1
+            if not self._holders:
+                os.killpg(self._leader, signal.SIGCONT)
 
     def kill(self) -> None:
         os.killpg(self._leader, signal.SIGKILL)
@@ -76,14 +85,15 @@ def held_still(*groups: EngineGroup) -> Iterator[None]:
 def slow_motion(*groups: EngineGroup, attempt: int = 0) -> Iterator[None]:
     """Let engines run 1 ms of every 50, so that an answer takes long enough for the test's next steps.
 
-    With each ``attempt`` they stand still for twice as long: on a busy machine, the next steps take longer. A thread of
-    its own counts the time, because the event loop is late there.
+    With each ``attempt`` they stand still for twice as long, up to 0.2 s: on a busy machine, the next steps take more
+    time. A thread of its own counts the pauses, because the event loop is late there.
     """
     over = threading.Event()
+    pause = min(_PAUSE_S * 2**attempt, _LONGEST_PAUSE_S)
 
     def toggle() -> None:
         with held_still(*groups):
-            while not over.wait(_PAUSE_S * 2**attempt):
+            while not over.wait(pause):
                 for group in groups:
                     group.go_on()
                 over.wait(_RUN_S)

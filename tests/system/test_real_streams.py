@@ -7,7 +7,7 @@ other ids would differ.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import httpx
@@ -15,7 +15,7 @@ import pytest
 
 from enginehouse.testing.gateway import RunningGateway
 from tests.support.clear_prompts import ClearAnswer, clear_answers
-from tests.support.engine_groups import backend, engine_groups, held_still, live, slow_motion
+from tests.support.engine_groups import EngineGroup, backend, engine_groups, held_still, live, slow_motion
 from tests.support.plain_httpx import post
 from tests.support.read_streams import StreamReader, gaps, many_streams, start
 from tests.support.real_gateways import llama_server, llama_table, ready_gateway
@@ -83,13 +83,18 @@ async def moved_twice(gateway: RunningGateway, answer: ClearAnswer, attempt: int
     return [gap for gap in gaps_ms if gap is not None]
 
 
-async def moved(http: httpx.AsyncClient, gateway: RunningGateway, backends: Iterable[str]) -> float | None:
-    """Move the stream to the other backend, and return the gap in ms; ``None`` if all that was left of it has come."""
+async def moved(http: httpx.AsyncClient, gateway: RunningGateway, groups: Mapping[str, EngineGroup]) -> float | None:
+    """Move the stream to the other backend, and return the gap in ms; ``None`` if all that was left of it has come.
+
+    Its engine stands still meanwhile, or it could answer the rest before the other one has read the prompt.
+    """
     row = (await live(http, gateway)).get("r")
     if row is None:
         return None
-    other = next(name for name in backends if name != backend(row))
-    answer = await http.post(f"{gateway.url}/api/requests/r/move", json={"to": other})
+    source = backend(row)
+    other = next(name for name in groups if name != source)
+    with held_still(groups[source]):
+        answer = await http.post(f"{gateway.url}/api/requests/r/move", json={"to": other})
     return float(answer.json()["gap_ms"]) if answer.status_code == 200 else None
 
 
@@ -147,9 +152,7 @@ async def hit_by_a_kill(gateway: RunningGateway, answers: list[ClearAnswer]) -> 
             killed = max(groups, key=lambda name: sum(backend(row) == name for row in rows.values()))
             hit = [each for each in readers if each.id in rows and backend(rows[each.id]) == killed]
             if len(hit) > FEW:
-                groups.pop(killed).kill()
-            for each in groups.values():
-                each.go_on()
+                groups[killed].kill()
         seen = await asyncio.gather(*reading)
     assert [(each.error, each.ended, each.finish) for each in seen] == [(None, True, "length")] * STREAMS
     assert [(each.text, each.counts["completion_tokens"]) for each in seen] == [
