@@ -39,10 +39,12 @@ SPANS = {
 @pytest.mark.parametrize("span", SPANS.values(), ids=SPANS)
 def test_a_span_is_encoded_as_the_sdk_encodes_it(span: Span) -> None:
     printer = SpanPrinter(RESOURCE, "0.1", io.StringIO())
-    assert SpanEncoder(RESOURCE, "0.1").encode([span]) == encode_spans([printer.readable(span)])
+    assert SpanEncoder(RESOURCE, "0.1", lambda: None).encode([span]) == encode_spans([printer.readable(span)])
 
 
 def test_all_spans_have_their_resource_and_scope_in_common() -> None:
     printer = SpanPrinter(RESOURCE, "0.1", io.StringIO())
     spans = list(SPANS.values())
-    assert SpanEncoder(RESOURCE, "0.1").encode(spans) == encode_spans([printer.readable(span) for span in spans])
+    assert SpanEncoder(RESOURCE, "0.1", lambda: None).encode(spans) == encode_spans(
+        [printer.readable(span) for span in spans]
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -61,11 +61,11 @@ def resource(settings: ExportSettings) -> Resource:
     return Resource.create(attributes)
 
 
-def span_destination(settings: ExportSettings, resource: Resource) -> SpanDestination:
-    """The collector, or standard error."""
+def span_destination(settings: ExportSettings, resource: Resource, between: Callable[[], None]) -> SpanDestination:
+    """The collector, or standard error. ``between``: called before each span is encoded."""
     if settings.traces == "console":
         return SpanPrinter(resource, settings.version, sys.stderr)
-    encoder = SpanEncoder(resource, settings.version)
+    encoder = SpanEncoder(resource, settings.version, between)
     if _uses_grpc(settings, "TRACES"):
         return SpanSender("grpc", _destination(settings, ""), encoder)
     return SpanSender("http", _destination(settings, "v1/traces"), encoder)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -26,12 +26,16 @@ _REMOTE = _LOCAL | SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
 
 
 class SpanEncoder:
-    """Encodes the spans of one gateway. ``resource``: the description of the gateway in all of them."""
+    """Encodes the spans of one gateway. ``resource``: the description of the gateway in all of them.
 
-    def __init__(self, resource: Resource, version: str) -> None:
+    ``between``: called before each span.
+    """
+
+    def __init__(self, resource: Resource, version: str, between: Callable[[], None]) -> None:
         self._resource: Any = {"attributes": _attributes(resource.attributes)}
         self._schema = resource.schema_url
         self._scope: Any = {"name": "enginehouse", "version": version}
+        self._between = between
 
     def encode(self, spans: Sequence[Span]) -> ExportTraceServiceRequest:
         """The message that exports ``spans``."""
@@ -39,6 +43,7 @@ class SpanEncoder:
         resource = request.resource_spans.add(resource=self._resource, schema_url=self._schema)
         add = resource.scope_spans.add(scope=self._scope).spans.add
         for span in spans:
+            self._between()
             parent, link, error = span.parent, span.link, span.error
             add(
                 trace_id=span.id.trace.to_bytes(16, "big"),

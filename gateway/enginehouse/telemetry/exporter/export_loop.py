@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 from opentelemetry.sdk.metrics.export import MetricExportResult
 
+from enginehouse.telemetry.exporter.core_sharing import CoreSharing
 from enginehouse.telemetry.exporter.destinations import metric_exporter, resource, span_destination
 from enginehouse.telemetry.exporter.framing import read_frame
 from enginehouse.telemetry.exporter.messages import ExportSettings, MetricBatch, Report, RequestBatch
@@ -26,9 +27,10 @@ class ExportLoop:
 
     def __init__(self, settings: ExportSettings, report: Callable[[Report], None]) -> None:
         self._report = report
+        self._yield_core = CoreSharing().yield_core
         self._resource = resource(settings)
         self._version = settings.version
-        self._spans = span_destination(settings, self._resource)
+        self._spans = span_destination(settings, self._resource, self._yield_core)
         self._metrics = metric_exporter(settings)
 
     def run(self, pipe: BinaryIO) -> None:
@@ -45,9 +47,10 @@ class ExportLoop:
         made: list[Span] = []
         broken = 0
         for record in batch.records:
+            self._yield_core()
             try:
                 made += spans(record, batch.epoch_ns)
-            except Exception:  # noqa: PERF203 - the spans of the other requests are fine
+            except Exception:  # the spans of the other requests are fine
                 _log.exception("The spans of a request cannot be made")
                 broken += 1
         try:
