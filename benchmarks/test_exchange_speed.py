@@ -42,7 +42,7 @@ class Engines:
     """An idle connection to each engine. The benchmark makes their answers."""
 
     def __init__(self, pools: Iterable[Pool]) -> None:
-        self._connections = [(pool, Connection(pool._keep, pool._remove)) for pool in pools]
+        self._connections = [(pool, Connection(pool._keep, pool._remove, pool._writes)) for pool in pools]
         for pool, connection in self._connections:
             connection.connection_made(Wire())
             pool._keep(connection)

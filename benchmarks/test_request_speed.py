@@ -50,7 +50,7 @@ def test_a_request(benchmark: BenchmarkFixture, requests: Callable[[], Iterator[
         engines, loop = [], asyncio.get_running_loop()
         for name, upstream in gateway.relay.context.upstreams.items():
             gateway.fleet.succeeded(name)
-            engine = Connection(upstream.pool._keep, upstream.pool._remove)
+            engine = Connection(upstream.pool._keep, upstream.pool._remove, upstream.pool._writes)
             engine.connection_made(Wire())
             upstream.pool._keep(engine)
             engines.append(engine)

@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn import Config as UvicornConfig
 from uvicorn.server import ServerState
 
+from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.body_memory import BodyMemory
@@ -121,6 +122,7 @@ class FakeDoor:
             CrossOriginProtection(ServerSettings()),
             max_body=1 << 20,
             body_memory=BodyMemory(0),
+            writes=WriteBatch(),
         )
         self._type = fast_door(admission, cors=False)
         self._config = UvicornConfig(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from enginehouse.relay.upstream.answer_head import AnswerHead
 from enginehouse.relay.upstream.connection import Connection
+from tests.support.at_once import AT_ONCE
 from tests.support.fake_transport import FakeTransport
 from tests.support.h11_peer import Answer
 
@@ -50,7 +51,7 @@ def hear(*segments: bytes, ends: bool = True, before: Sequence[bytes] = ()) -> A
     """
     receiver, transport = KeptAnswer(), FakeTransport()
     idle: list[Connection] = []
-    connection = Connection(keep=idle.append, remove=lambda connection: None)
+    connection = Connection(keep=idle.append, remove=lambda connection: None, writes=AT_ONCE)
     connection.connection_made(transport)
     for answer in before:
         connection.send(IgnoredAnswer(), b"request")

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from time import time
 
+from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.body_memory import BodyMemory
@@ -162,6 +163,7 @@ def build_admission(config: Config, relay: Relay) -> Admission:
         CrossOriginProtection(config.server),
         max_body=config.server.max_body,
         body_memory=BodyMemory(config.server.max_body_memory),
+        writes=WriteBatch(),
         client_timeout=config.timeouts.client,
     )
 

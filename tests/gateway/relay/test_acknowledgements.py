@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from enginehouse.aio.write_batch import batched
 from enginehouse.relay.upstream.acknowledgements import delay_acknowledgements
 from enginehouse.relay.upstream.connection import Connection
+from tests.support.at_once import AT_ONCE
 from tests.support.fake_transport import FakeTransport
 from tests.support.fake_upstream import KeptAnswer
 
@@ -44,7 +46,7 @@ class FakeSocket:
 def delays(head: bytes, pieces: int) -> int:
     """How often the delay is asked for while so many pieces of an answer arrive."""
     opened = FakeSocket()
-    connection = Connection(keep=lambda connection: None, remove=lambda connection: None)
+    connection = Connection(keep=lambda connection: None, remove=lambda connection: None, writes=AT_ONCE)
     connection.connection_made(WithSocket(opened))
     for data in [head, *[PIECE] * pieces, b"0\r\n\r\n"]:
         if connection.usable:
@@ -66,7 +68,7 @@ def test_answers_that_are_no_streams_are_acknowledged_as_ever() -> None:
 
 def test_the_kernel_delays_the_acknowledgements_of_a_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as connection:
-        transport = WithSocket(connection)
+        transport = batched(WithSocket(connection), AT_ONCE)
         assert connection.getsockopt(socket.IPPROTO_TCP, QUICKACK) == 1
         delay_acknowledgements(transport)
         assert connection.getsockopt(socket.IPPROTO_TCP, QUICKACK) == 0

@@ -19,6 +19,7 @@ from enginehouse.relay.upstream.origin import Origin
 from enginehouse.relay.upstream.pool import Pool
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse_openai import OpenAIDriver
+from tests.support.at_once import AT_ONCE
 from tests.support.fake_clock import FakeClock
 from tests.support.fake_transport import FakeTransport
 from tests.support.fake_upstream import IgnoredAnswer, KeptAnswer
@@ -48,7 +49,7 @@ def leave_no_file(monkeypatch: pytest.MonkeyPatch, *ports: int) -> None:
 def serving(pool: Pool) -> tuple[Connection, FakeTransport]:
     """A new connection of ``pool`` with a request on it."""
     transport = FakeTransport()
-    connection = Connection(pool._keep, pool._remove)
+    connection = Connection(pool._keep, pool._remove, AT_ONCE)
     connection.connection_made(transport)
     connection.send(IgnoredAnswer(), b"request")
     return connection, transport
@@ -99,7 +100,7 @@ def test_a_connection_in_use_stays_open(in_virtual_time: Run) -> None:
 @pytest.mark.parametrize(("seconds", "stale"), [(0.0, True), (0.9, True), (1.1, False), (600.0, False)])
 def test_a_kept_connection_that_breaks_after_a_second_was_at_work(seconds: float, stale: bool) -> None:
     clock, receiver = FakeClock(), KeptAnswer()
-    connection = Connection(lambda _: None, lambda _: None, clock.now)
+    connection = Connection(lambda _: None, lambda _: None, AT_ONCE, clock.now)
     connection.connection_made(FakeTransport())
     connection.send(IgnoredAnswer(), b"request")
     clock.stall(300.0)
@@ -159,7 +160,7 @@ async def test_a_probe_that_could_not_be_sent_is_no_verdict(monkeypatch: pytest.
 
 def test_a_lost_connection_does_not_wait_for_the_garbage_collector() -> None:
     with without_collector():
-        connection = Connection(lambda _: None, lambda _: None)
+        connection = Connection(lambda _: None, lambda _: None, AT_ONCE)
         connection.connection_made(FakeTransport())
         connection.send(KeptAnswer(), b"request")
         connection.data_received(ANSWER)

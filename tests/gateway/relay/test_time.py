@@ -12,6 +12,7 @@ from enginehouse.domain.route import Route
 from enginehouse.relay.progress_reports import ProgressReports
 from enginehouse.relay.upstream.connection import Connection
 from enginehouse.relay.watchdog import Watchdog
+from tests.support.at_once import AT_ONCE
 from tests.support.fake_transport import FakeTransport
 from tests.support.fake_upstream import KeptAnswer
 from tests.support.raw_client import RawClient
@@ -140,7 +141,7 @@ async def test_the_answer_before_does_not_limit_an_attempt_that_is_sent_again(
     await client.head()
     [attempt] = gateway.attempts()
     pool = attempt.upstream.pool
-    kept = Connection(pool._keep, pool._remove)
+    kept = Connection(pool._keep, pool._remove, AT_ONCE)
     kept.connection_made(FakeTransport())
     pool._keep(kept)
     attempt.cancel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.keys import KeyHolder, Keyring
@@ -52,7 +53,7 @@ class Admission:
     """Admits requests by their heads: the gateway is open, the key is known, there is room for the body.
 
     If no keys are set, it refuses web pages of other origins. ``client_timeout``: the seconds for which a client may
-    leave answers unread; 0 means no limit.
+    leave answers unread; 0 means no limit. ``writes``: those to all clients.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Admission:
         *,
         max_body: int,
         body_memory: BodyMemory,
+        writes: WriteBatch,
         client_timeout: float = 0.0,
     ) -> None:
         self.relay = relay
@@ -70,6 +72,7 @@ class Admission:
         self.cross_origin = cross_origin
         self.max_body = max_body
         self.body_memory = body_memory
+        self.writes = writes
         self.client_timeout = client_timeout
         self.hot_paths = {path.encode(): path for path in INFERENCE_PATHS}
 

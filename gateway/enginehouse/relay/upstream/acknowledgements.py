@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from contextlib import suppress
 from typing import Final
+
+from enginehouse.aio.write_batch import BatchedTransport
 
 _QUICKACK: Final[int] = getattr(socket, "TCP_QUICKACK", 0)
 """0 where it does not exist: only Linux has it."""
 
 
-def delay_acknowledgements(transport: asyncio.BaseTransport) -> None:
+def delay_acknowledgements(transport: BatchedTransport) -> None:
     """Let the kernel acknowledge every second small piece that is read, instead of each one.
 
     Sending one takes up to a tenth of the processor time of a relayed event. When a piece has waited for 40 ms, the

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol, cast
 
 import httptools
 
+from enginehouse.aio.write_batch import BatchedTransport, WriteBatch, batched
 from enginehouse.relay.chunk import content_of
 from enginehouse.relay.headers import FOR_THE_GATEWAY, without_named
 from enginehouse.relay.known_head import KnownHead
@@ -42,7 +43,7 @@ class Receiver(Protocol):
 
 
 class Connection:
-    """Sends one request at a time and hands the answer to its receiver, as it arrives.
+    """Sends one request at a time, as part of ``writes``, and hands the answer to its receiver, as it arrives.
 
     ``keep`` is called when the connection can serve again, ``remove`` when it is closed. ``kept_at``: since when it is
     idle, on the loop's clock. ``now``: a clock in seconds.
@@ -52,11 +53,13 @@ class Connection:
         self,
         keep: Callable[[Connection], None],
         remove: Callable[[Connection], None],
+        writes: WriteBatch,
         now: Callable[[], float] = monotonic,
     ) -> None:
         self._keep = keep
         self._remove = remove
-        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self._writes = writes
+        self._transport: BatchedTransport = cast(BatchedTransport, None)
         self._parser = httptools.HttpResponseParser(self)
         self._known_head: KnownHead[AnswerHead] = KnownHead()
         self._receiver: Receiver | None = None
@@ -124,7 +127,7 @@ class Connection:
     # --- from asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = batched(transport, self._writes)
 
     def data_received(self, data: bytes) -> None:
         """Pass on what arrived together in one call."""

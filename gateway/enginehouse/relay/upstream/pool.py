@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final, TypeVar, cast
 
+from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.domain.errors import UpstreamError
 from enginehouse.relay.upstream.connection import Connection
 from enginehouse.relay.upstream.open_files import shortage_of_files
@@ -35,6 +36,7 @@ class Pool:
         self.origin = origin
         self.address = f"{origin.host}:{origin.port}"
         self._idle: list[Connection] = []
+        self._writes = WriteBatch()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._slow = False
@@ -51,11 +53,11 @@ class Pool:
 
     async def connect(self) -> Connection:
         """A new connection. Raises ``UpstreamError``, or ``Overloaded`` if the gateway has no file descriptor left."""
-        return await self._connect(lambda: Connection(self._keep, self._remove))
+        return await self._connect(lambda: Connection(self._keep, self._remove, self._writes))
 
     async def connect_for_upload(self) -> UploadConnection:
         """As ``connect``, a connection for one request whose body follows piece by piece."""
-        return await self._connect(lambda: UploadConnection(self._remove))
+        return await self._connect(lambda: UploadConnection(self._remove, self._writes))
 
     async def _connect(self, make: Callable[[], _Connection]) -> _Connection:
         loop = asyncio.get_running_loop()

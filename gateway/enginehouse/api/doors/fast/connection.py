@@ -9,6 +9,7 @@ import httptools
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from enginehouse.aio.write_batch import batched
 from enginehouse.api.doors.admission import Admission, is_from_browser
 from enginehouse.api.doors.fast.idle_sweep import IdleSweep
 from enginehouse.api.doors.fast.inbound import ClientConnection, Inbound, last_response
@@ -147,8 +148,9 @@ class FastDoor(Turns):
     # --- from the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._client = ClientConnection(self.admission, transport, self.flow, self.arrived, self.answered)
+        batch = batched(transport, self.admission.writes)
+        super().connection_made(cast(asyncio.Transport, batch))
+        self._client = ClientConnection(self.admission, batch, self.flow, self.arrived, self.answered)
         self.idle_since = self.loop.time()
         self._idle_sweep.add(self.check_silence, self.loop)
 

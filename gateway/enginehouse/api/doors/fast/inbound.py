@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import struct
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Final
 import msgspec
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 
+from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.asgi import BODILESS
 from enginehouse.domain.errors import RequestError
@@ -50,7 +50,7 @@ class ClientConnection:
     def __init__(
         self,
         admission: Admission,
-        transport: asyncio.Transport,
+        transport: BatchedTransport,
         flow: FlowControl,
         arrived: Callable[[Inbound], None],
         answered: Callable[[Inbound], None],

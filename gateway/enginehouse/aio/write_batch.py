@@ -1,0 +1,121 @@
+"""Sends what many connections write in one turn of the event loop together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+_MOST: Final = 16
+"""Connections that wait: more would only keep the first one waiting longer."""
+_LARGE: Final = 64 * 1024
+"""In bytes."""
+
+
+class WriteBatch:
+    """The writes to processes that work side by side, such as all connections to one engine.
+
+    A process that sleeps must be woken for a write, and waking it often costs more than the write. So the writes of a
+    turn go out together: at its end, or when ``_MOST`` wait. Only the first one goes out at once, unless the last turn
+    had several. uvloop did much the same before 0.23. ``call_soon``: of the event loop; by default, of the one that
+    runs.
+    """
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object] | None = None) -> None:
+        self.waiting: list[BatchedTransport] = []
+        self._call_soon = call_soon
+        self._in_turn = self._busy = False
+        self._sent = 0
+
+    def begin(self, transport: BatchedTransport) -> None:
+        """Let ``transport``, while no other one waits, send what it keeps: now or with those that follow."""
+        if not self._in_turn:
+            self._in_turn = True
+            if self._call_soon is None:
+                self._call_soon = asyncio.get_running_loop().call_soon  # this asks the system for the process each time
+            self._call_soon(self._end_turn)
+            if not self._busy:
+                self._sent = 1
+                transport.send()
+                return
+        self.waiting.append(transport)
+
+    def _end_turn(self) -> None:
+        self._busy = self._sent + len(self.waiting) > 1
+        self._in_turn = False
+        self.send()
+        self._sent = 0
+
+    def send(self) -> None:
+        """Send what waits."""
+        waiting, self.waiting = self.waiting, []
+        self._sent += len(waiting)
+        for transport in waiting:
+            transport.send()
+
+
+class BatchedTransport:
+    """A transport whose writes are part of ``batch``. All else passes through, in its order."""
+
+    def __init__(self, transport: asyncio.Transport, batch: WriteBatch) -> None:
+        self._transport = transport
+        self._batch = batch
+        self._kept = b""
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        """Send ``data``, at the end of this turn at the latest."""
+        if self._kept:
+            self._kept += data
+        else:
+            self._kept = data
+            waiting = self._batch.waiting
+            if not waiting:
+                self._batch.begin(self)
+            else:
+                waiting.append(self)
+                if len(waiting) >= _MOST:
+                    self._batch.send()
+        if len(self._kept) >= _LARGE:
+            self.send()
+
+    def send(self) -> None:
+        """Send what is kept now."""
+        data, self._kept = self._kept, b""
+        if data and not self.is_closing():
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Close once everything is sent."""
+        self.send()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._kept = b""
+        self._transport.abort()
+
+    def get_write_buffer_size(self) -> int:
+        """The number of bytes that the peer's kernel has not taken yet."""
+        return len(self._kept) + self._transport.get_write_buffer_size()
+
+    def pause_reading(self) -> None:
+        """Read no more until ``resume_reading``."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on."""
+        self._transport.resume_reading()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """A fact of the connection, such as its ``socket``."""
+        return self._transport.get_extra_info(name, default)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Hand what arrives from now on to ``protocol``."""
+        self._transport.set_protocol(protocol)
+
+
+def batched(transport: asyncio.BaseTransport, batch: WriteBatch) -> BatchedTransport:
+    """``transport`` with its writes in ``batch``."""
+    return BatchedTransport(cast(asyncio.Transport, transport), batch)
