@@ -38,7 +38,7 @@ class Passage(NamedTuple):
 class _Exchange:
     def __init__(self, engine: StubRelay, door: Door, path: str, headers: Headers) -> None:
         self._engine = engine
-        self._door = door
+        self.door = door
         self._path = path
         self._headers = headers
 
@@ -50,15 +50,15 @@ class _Exchange:
             self._engine.answer()
 
     def cancel(self, error: RequestError) -> None:
-        self._door.start(error.status, b"", 0)
-        self._door.finish(b"")
+        self.door.start(error.status, b"", 0)
+        self.door.finish(b"")
 
     def client_disconnected(self) -> None:
         self._engine.unanswered.remove(self)
 
     def say(self) -> None:
-        self._door.start(200, b"", 2)
-        self._door.finish(b"ok")
+        self.door.start(200, b"", 2)
+        self.door.finish(b"ok")
 
 
 def only_request(wire: bytes) -> Request:

@@ -49,6 +49,8 @@ class Connection:
     idle, on the loop's clock. ``now``: a clock in seconds.
     """
 
+    _transport: BatchedTransport
+
     def __init__(
         self,
         keep: Callable[[Connection], None],
@@ -59,7 +61,6 @@ class Connection:
         self._keep = keep
         self._remove = remove
         self._writes = writes
-        self._transport: BatchedTransport = cast(BatchedTransport, None)
         self._parser = httptools.HttpResponseParser(self)
         self._known_head: KnownHead[AnswerHead] = KnownHead()
         self._receiver: Receiver | None = None
