@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, Final, cast
+
+_log = logging.getLogger(__name__)
 
 _MOST: Final = 16
 """Connections that wait: more would only keep the first one waiting longer."""
@@ -51,11 +54,15 @@ class WriteBatch:
         waiting, self.waiting = self.waiting, []
         self._sent += len(waiting)
         for transport in waiting:
-            transport.send()
+            try:
+                transport.send()
+            except Exception:  # noqa: PERF203 - the others must not wait for ever
+                _log.exception("A connection cannot be written to")
+                transport.abort()
 
 
 class BatchedTransport:
-    """A transport whose writes are part of ``batch``. All else passes through, in its order."""
+    """A transport whose writes are part of ``batch``. What else doors and engines' connections need passes through."""
 
     def __init__(self, transport: asyncio.Transport, batch: WriteBatch) -> None:
         self._transport = transport
@@ -64,10 +71,10 @@ class BatchedTransport:
         self.is_closing = transport.is_closing
 
     def write(self, data: bytes) -> None:
-        """Send ``data``, at the end of this turn at the latest."""
+        """Send ``data``, after what the event loop has read already at the latest."""
         if self._kept:
             self._kept += data
-        else:
+        elif data:
             self._kept = data
             waiting = self._batch.waiting
             if not waiting:
@@ -91,8 +98,8 @@ class BatchedTransport:
         self._transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
-        self._kept = b""
+        """Close at once, after what is kept."""
+        self.send()
         self._transport.abort()
 
     def get_write_buffer_size(self) -> int:
@@ -111,9 +118,10 @@ class BatchedTransport:
         """A fact of the connection, such as its ``socket``."""
         return self._transport.get_extra_info(name, default)
 
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Hand what arrives from now on to ``protocol``."""
-        self._transport.set_protocol(protocol)
+    def released(self) -> asyncio.Transport:
+        """The transport itself, after what is kept. From now on, write to that one only."""
+        self.send()
+        return self._transport
 
 
 def batched(transport: asyncio.BaseTransport, batch: WriteBatch) -> BatchedTransport:

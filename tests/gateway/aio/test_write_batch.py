@@ -121,11 +121,33 @@ def test_what_is_kept_is_sent_before_the_connection_closes(busy: Wires) -> None:
     assert (busy.ends[0].written, busy.ends[0].closing) == (b"12", True)
 
 
-def test_what_is_kept_is_lost_with_an_aborted_connection(busy: Wires) -> None:
+def test_what_is_kept_is_sent_before_the_connection_is_aborted(busy: Wires) -> None:
     busy.transports[0].write(b"2")
     busy.transports[0].abort()
+    assert (busy.ends[0].written, busy.ends[0].aborted) == (b"12", True)
+
+
+def test_what_is_kept_is_sent_before_the_transport_is_released(busy: Wires) -> None:
+    busy.transports[0].write(b"2")
+    assert busy.transports[0].released() is busy.ends[0]
+    assert busy.ends[0].written == b"12"
+
+
+def test_nothing_is_not_a_write(wires: Wires) -> None:
+    wires.transports[0].write(b"")
+    wires.write_to_all(b"1")
+    assert wires.written == [b"1", b"", b""]
+
+
+def test_a_connection_that_cannot_be_written_to_does_not_hold_up_the_others(
+    busy: Wires, caplog: pytest.LogCaptureFixture
+) -> None:
+    busy.ends[0].write = refuse  # type: ignore[method-assign]
+    busy.write_to_all(b"2")
     busy.turns.end()
-    assert (busy.ends[0].written, busy.ends[0].aborted) == (b"1", True)
+    assert busy.written == [b"1", b"12", b"12"]
+    assert busy.ends[0].aborted
+    assert "cannot be written to" in caplog.text
 
 
 def test_a_connection_that_is_lost_meanwhile_is_written_to_no_more(busy: Wires) -> None:

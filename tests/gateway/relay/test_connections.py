@@ -39,6 +39,19 @@ async def test_an_old_client_is_answered_and_the_connection_closed(house: OpenGa
     assert await client.rest() == b""
 
 
+@pytest.mark.parametrize("path", ["/health", "/metrics"])
+async def test_a_client_that_sends_no_more_gets_its_whole_answer(
+    house: OpenGateway, engine: StartEngine, path: str, only_fast: None
+) -> None:
+    gateway = await house(await engine())
+    for _ in range(5):
+        client = await gateway.client()
+        client.send(gateway.get(path))
+        client.send_eof()
+        reply = await client.reply()
+        assert (reply.status, reply.whole) == (200, True)
+
+
 async def test_nothing_is_served_after_the_last_request(
     house: OpenGateway, engine: StartEngine, only_fast: None
 ) -> None:

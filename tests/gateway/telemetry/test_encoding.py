@@ -48,3 +48,9 @@ def test_all_spans_have_their_resource_and_scope_in_common() -> None:
     assert SpanEncoder(RESOURCE, "0.1", lambda: None).encode(spans) == encode_spans(
         [printer.readable(span) for span in spans]
     )
+
+
+def test_the_gateway_may_have_the_core_between_two_spans() -> None:
+    yields: list[bool] = []
+    SpanEncoder(RESOURCE, "0.1", lambda: yields.append(True)).encode([PLAIN, PLAIN])
+    assert len(yields) == 2

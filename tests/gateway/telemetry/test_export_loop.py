@@ -20,6 +20,14 @@ def record(request_id: bytes) -> RawRecord:
 def test_a_record_without_spans_costs_no_other_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     reports: list[Report] = []
     broken = record(b"not UTF-8: \xff")
-    ExportLoop(SETTINGS, reports.append).run(io.BytesIO(frame(RawBatch(0, [record(b"a"), broken, record(b"b")]))))
+    batch = RawBatch(0, [record(b"a"), broken, record(b"b")])
+    ExportLoop(SETTINGS, reports.append, lambda: None).run(io.BytesIO(frame(batch)))
     assert reports == [Report(records=3, spans=2, failed=1)]
     assert capsys.readouterr().err.count('"enginehouse.request_id": "') == 2
+
+
+def test_the_gateway_may_have_the_core_between_two_records() -> None:
+    yields: list[bool] = []
+    batch = RawBatch(0, [record(b"a"), record(b"b")])
+    ExportLoop(SETTINGS, lambda report: None, lambda: yields.append(True)).run(io.BytesIO(frame(batch)))
+    assert len(yields) == 2

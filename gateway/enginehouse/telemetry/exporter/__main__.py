@@ -25,11 +25,12 @@ def main() -> None:
         return
     signal.signal(signal.SIGALRM, lambda *_: os._exit(1))
     signal.signal(signal.SIGTERM, lambda *_: _leave_within(settings.flush_timeout))
+    from enginehouse.telemetry.exporter.core_sharing import CoreSharing
     from enginehouse.telemetry.exporter.export_loop import ExportLoop
 
     with suppress(OSError):
         os.nice(_NICER)  # it shares the gateway's CPUs; not before, so that traces are soon back after a restart
-    ExportLoop(settings, _report).run(sys.stdin.buffer)
+    ExportLoop(settings, _report, CoreSharing().yield_core).run(sys.stdin.buffer)
 
 
 def _leave_within(seconds: float) -> None:

@@ -8,7 +8,6 @@ from typing import BinaryIO
 
 from opentelemetry.sdk.metrics.export import MetricExportResult
 
-from enginehouse.telemetry.exporter.core_sharing import CoreSharing
 from enginehouse.telemetry.exporter.destinations import metric_exporter, resource, span_destination
 from enginehouse.telemetry.exporter.framing import read_frame
 from enginehouse.telemetry.exporter.messages import ExportSettings, MetricBatch, Report, RequestBatch
@@ -22,15 +21,15 @@ class ExportLoop:
     """Exports what arrives, one message at a time.
 
     It reads no faster than the collector accepts. Then the pipe fills, and the gateway drops records that do not fit.
-    This bounds the memory of both.
+    This bounds the memory of both. ``between``: called between two pieces of its work.
     """
 
-    def __init__(self, settings: ExportSettings, report: Callable[[Report], None]) -> None:
+    def __init__(self, settings: ExportSettings, report: Callable[[Report], None], between: Callable[[], None]) -> None:
         self._report = report
-        self._yield_core = CoreSharing().yield_core
+        self._between = between
         self._resource = resource(settings)
         self._version = settings.version
-        self._spans = span_destination(settings, self._resource, self._yield_core)
+        self._spans = span_destination(settings, self._resource, between)
         self._metrics = metric_exporter(settings)
 
     def run(self, pipe: BinaryIO) -> None:
@@ -47,7 +46,7 @@ class ExportLoop:
         made: list[Span] = []
         broken = 0
         for record in batch.records:
-            self._yield_core()
+            self._between()
             try:
                 made += spans(record, batch.epoch_ns)
             except Exception:  # the spans of the other requests are fine

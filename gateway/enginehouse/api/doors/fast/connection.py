@@ -154,6 +154,16 @@ class FastDoor(Turns):
         self.idle_since = self.loop.time()
         self._idle_sweep.add(self.check_silence, self.loop)
 
+    def eof_received(self) -> None:
+        """The event loop closes the connection of a client that sends no more: first send what is kept for it."""
+        self._client.transport.send()
+        super().eof_received()
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over to ``WebSocketProtocol``."""
+        self.transport = self._client.transport.released()
+        super().handle_websocket_upgrade()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._idle_sweep.discard(self.check_silence)
         super().connection_lost(exc)

@@ -234,11 +234,10 @@ class Inbound(Door):
         return self._connection.transport.get_write_buffer_size()
 
     def abort(self) -> None:
-        """Break the connection, after all that was written."""
+        """Break the connection."""
         self.response_complete = True
         self._give_back()
         transport = self._connection.transport
-        transport.send()
         if self.until_close:  # only a reset shows this client that the answer is cut off
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         transport.abort()
