@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 _MOST: Final = 16
 """Connections that wait: more would only keep the first one waiting longer."""
 _LARGE: Final = 64 * 1024
-"""In bytes."""
+"""In bytes: so much data does not wait."""
 
 
 class WriteBatch:
@@ -71,7 +71,7 @@ class BatchedTransport:
         self.is_closing = transport.is_closing
 
     def write(self, data: bytes) -> None:
-        """Send ``data``, after what the event loop has read already at the latest."""
+        """Send ``data``, at the latest once the event loop has handled what has arrived by now."""
         if self._kept:
             self._kept += data
         elif data:

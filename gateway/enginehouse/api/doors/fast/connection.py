@@ -148,9 +148,9 @@ class FastDoor(Turns):
     # --- from the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        batch = batched(transport, self.admission.writes)
-        super().connection_made(cast(asyncio.Transport, batch))
-        self._client = ClientConnection(self.admission, batch, self.flow, self.arrived, self.answered)
+        wrapped = batched(transport, self.admission.writes)
+        super().connection_made(cast(asyncio.Transport, wrapped))
+        self._client = ClientConnection(self.admission, wrapped, self.flow, self.arrived, self.answered)
         self.idle_since = self.loop.time()
         self._idle_sweep.add(self.check_silence, self.loop)
 
@@ -160,7 +160,7 @@ class FastDoor(Turns):
         super().eof_received()
 
     def handle_websocket_upgrade(self) -> None:
-        """Hand the connection over to ``WebSocketProtocol``."""
+        """Hand the transport over to ``WebSocketProtocol``, whose writes are part of no batch."""
         self.transport = self._client.transport.released()
         super().handle_websocket_upgrade()
 
