@@ -13,12 +13,14 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import cast
 
 import click
 import msgspec
 import uvicorn
 
+from enginehouse.aio.timeouts import wait_within
 from enginehouse.api.doors.fast import WebSocketProtocol, fast_door
 from enginehouse.app import Gateway
 from enginehouse.app.reload import ConfigSource
@@ -125,6 +127,8 @@ class _GatewayServer(uvicorn.Server):
         self._gateway = gateway
         self._embedded = embedded
         self.problem: EnginehouseError | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._signalled = asyncio.Event()
         self._watchdog = LoopWatchdog(
             gateway.loop_monitor,
             {
@@ -136,6 +140,7 @@ class _GatewayServer(uvicorn.Server):
         )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
         try:
             self._gateway.build_hosts()
         except EnginehouseError as error:
@@ -147,14 +152,20 @@ class _GatewayServer(uvicorn.Server):
             _tune_garbage_collector()
             self._gateway.loop_monitor.start()
             self._watchdog.start()
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._gateway.reloader.start_reload, "SIGHUP")
+            self._loop.add_signal_handler(signal.SIGHUP, self._gateway.reloader.start_reload, "SIGHUP")
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             click.echo(_greeting(url_of(host, port), self._embedded))
 
-    async def on_tick(self, counter: int) -> bool:
-        """Apply the current ``server.max_body`` to new WebSockets."""
-        self.config.ws_max_size = self._gateway.config.server.max_body
-        return await super().on_tick(counter)
+    async def main_loop(self) -> None:
+        """Wait for a signal; meanwhile renew the ``Date`` header once a second. uvicorn looks ten times a second."""
+        while not await self.on_tick(0):
+            await wait_within(1.0, self._signalled)
+            self._signalled.clear()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._signalled.set)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take requests for ``server.drain_delay``, then wait for live ones until ``server.drain_timeout`` ends them.

@@ -18,7 +18,8 @@ from enginehouse.telemetry.plugin_failures import RateLimit
 
 _log = logging.getLogger(__name__)
 
-_TURN_S = 0.1
+_TURNS_A_SECOND = 10
+_TURN_S = 1 / _TURNS_A_SECOND
 _LOOK_S = 0.025
 _SLOW_S = 0.1
 _STUCK_S = 5.0
@@ -26,13 +27,14 @@ _LOG_EVERY_S = 10.0
 
 
 class LoopMonitor:
-    """Notes when the event loop turns, ten times a second. ``on_turn`` is called then.
+    """Notes when the event loop turns, ten times a second. ``on_second`` is called at every tenth turn.
 
     ``lag``: how late it was. ``slow``: calls of more than 100 ms, by plugin.
     """
 
-    def __init__(self, on_turn: Callable[[], None] = lambda: None) -> None:
-        self._on_turn = on_turn
+    def __init__(self, on_second: Callable[[], None] = lambda: None) -> None:
+        self._on_second = on_second
+        self._turns = 0
         self.lag = Histogram()
         self.slow: Counter[str] = Counter()
         self.turned = monotonic()
@@ -50,12 +52,18 @@ class LoopMonitor:
 
     def held(self) -> float:
         """The seconds for which a call has held the loop."""
-        return max(0.0, monotonic() - self.turned - _TURN_S)
+        return max(0.0, self.late())
+
+    def late(self) -> float:
+        """The seconds since the loop's next turn was due; negative before."""
+        return monotonic() - self.turned - _TURN_S
 
     def _turn(self) -> None:
         self.lag.observe(self.held())
         self.turned = monotonic()
-        self._on_turn()
+        self._turns += 1
+        if self._turns % _TURNS_A_SECOND == 0:
+            self._on_second()
         self._timer = asyncio.get_running_loop().call_later(_TURN_S, self._turn)
 
 
@@ -83,18 +91,20 @@ class LoopWatchdog(threading.Thread):
         self._drain_timeout = drain_timeout
         self._leave = leave
         self._watched = threading.get_ident()
-        self._ended = threading.Event()
+        self._running = threading.Lock()  # waiting for an Event takes several times as long
+        self._running.acquire()
         self._limit = RateLimit(_LOG_EVERY_S)
         self._told_at = 0.0
         self._stopping_since: float | None = None
 
     def run(self) -> None:
-        while not self._ended.wait(max(_LOOK_S, _SLOW_S - self._monitor.held())):
+        while not self._running.acquire(timeout=max(_LOOK_S, _SLOW_S - self._monitor.late())):
             self.look()
 
     def end(self) -> None:
         """Stop watching."""
-        self._ended.set()
+        if self._running.locked():
+            self._running.release()
 
     def look(self) -> None:
         """Report a loop that is held, and end a process that cannot stop."""

@@ -40,7 +40,7 @@ async def test_metrics_show_how_long_plugins_take() -> None:
     snapshot = make_snapshot(candidate("a", "m"), candidate("b", "m"))
     router = gateway.relay.context.router
     for _ in range(3):
-        gateway.loop_monitor._on_turn()
+        gateway.loop_monitor._on_second()
         router.route(router.requirements(request), snapshot)
         router.route(router.requirements(request), snapshot)  # no sample
 

@@ -156,6 +156,16 @@ async def test_a_message_of_more_than_max_body_ends_both_sides(
     assert (await farewell(served.sockets[0]))[0] == 1009
 
 
+async def test_a_changed_max_body_holds_for_new_web_sockets(
+    house: OpenGateway, socket_engine: StartSocketEngine, dial: Dial, only_fast: None
+) -> None:
+    gateway = await house(await socket_engine(), server={"max_body": 2000})
+    gateway.gateway.admission.max_body = 1000
+    socket = await dial(gateway)
+    await socket.send("x" * 1500)
+    assert (await farewell(socket))[0] == 1009
+
+
 # --- ends
 
 

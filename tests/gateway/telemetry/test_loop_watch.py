@@ -80,3 +80,22 @@ async def test_the_monitor_notes_each_turn_of_the_loop() -> None:
     assert monitor.held() < 0.5
     assert sum(monitor.lag.counts) == 1
     monitor.stop()
+
+
+async def test_something_may_be_done_at_every_tenth_turn() -> None:
+    called: list[None] = []
+    monitor = LoopMonitor(lambda: called.append(None))
+    counts = []
+    for _ in range(21):
+        monitor._turn()
+        monitor.stop()
+        counts.append(len(called))
+    assert counts == [0] * 9 + [1] * 10 + [2] * 2
+
+
+def test_the_watchdog_ends_when_it_is_told_to() -> None:
+    watchdog = Stage().watchdog
+    watchdog.start()
+    watchdog.end()
+    watchdog.join(10)
+    assert not watchdog.is_alive()

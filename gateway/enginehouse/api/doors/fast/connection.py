@@ -161,6 +161,7 @@ class FastDoor(Turns):
 
     def handle_websocket_upgrade(self) -> None:
         """Hand the transport over to ``WebSocketProtocol``, whose writes are part of no batch."""
+        self.config.ws_max_size = self.admission.max_body  # a reload may have changed it
         self.transport = self._client.transport.released()
         super().handle_websocket_upgrade()
 
