@@ -68,7 +68,7 @@ class BatchedTransport:
         self._transport = transport
         self._batch = batch
         self._kept = b""
-        self.is_closing = transport.is_closing
+        self._closed = False
 
     def write(self, data: bytes) -> None:
         """Send ``data``, at the latest once the event loop has handled what has arrived by now."""
@@ -89,17 +89,27 @@ class BatchedTransport:
     def send(self) -> None:
         """Send what is kept now."""
         data, self._kept = self._kept, b""
-        if data and not self.is_closing():
-            self._transport.write(data)
+        if data and not self._closed:
+            try:
+                self._transport.write(data)
+            except RuntimeError:  # a lost connection does so; to ask it first would cost every write a thirtieth more
+                if not self._transport.is_closing():
+                    raise
+
+    def is_closing(self) -> bool:
+        """Whether the connection is closed, or will be once everything is sent."""
+        return self._closed or self._transport.is_closing()
 
     def close(self) -> None:
-        """Close once everything is sent."""
+        """Close once everything is sent. What is written from now on is dropped."""
         self.send()
+        self._closed = True
         self._transport.close()
 
     def abort(self) -> None:
         """Close at once, after what is kept."""
         self.send()
+        self._closed = True
         self._transport.abort()
 
     def get_write_buffer_size(self) -> int:
