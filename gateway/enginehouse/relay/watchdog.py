@@ -10,11 +10,11 @@ from typing import Final
 from enginehouse.relay.live_request import LiveRequest
 from enginehouse.relay.progress_reports import ProgressReports
 
-_EVERY_S: Final = 0.05
+_EVERY_S: Final = 0.1
 
 
 class Watchdog:
-    """Makes live requests check their time limits every 50 ms, and sends the progress reports that are due.
+    """Makes live requests check their time limits every 100 ms, and sends the progress reports that are due.
 
     One sweep over all requests is far cheaper than timers that are set and cancelled for each piece of an answer.
     """
