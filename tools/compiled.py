@@ -54,6 +54,7 @@ MODULES = {
         "movable_exchange",
         "opener",
         "queue_slot",
+        "passage",
         "reply",
         "request_id",
         "request_record",

@@ -31,17 +31,16 @@ class Attempt:
     ``body``: of the request, as the engine gets it. ``slot``: only where the backend has a queue. ``granted_at``,
     ``sent_at`` and ``answered_at``, when the body of the answer began, are 0 until then. ``connection``: set while the
     request is under way on it. ``since``: when the limit for all of the answer starts. ``client_deadline``: until when
-    a client that holds the answer up must read on. ``advanced``: more of the answer has come since the watchdog last
-    looked; when it looks again, it applies the limit for the next piece. ``prompt``: has another engine read the prompt
-    meanwhile. Times are in ``perf_counter`` seconds. Call ``release`` once, at the end.
+    a client that holds the answer up must read on. ``prompt``: has another engine read the prompt meanwhile. Times are
+    in ``perf_counter`` seconds. Call ``release`` once, at the end.
     """
 
     __slots__ = (
         "_awaited",
         "_limit",
+        "_pieces",
         "_shortage",
         "_task",
-        "advanced",
         "answered_at",
         "began",
         "body",
@@ -69,7 +68,7 @@ class Attempt:
         self.prompt: PromptRequest | None = None
         self.granted_at = self.sent_at = self.answered_at = 0.0
         self.deadline = self.client_deadline = NEVER
-        self.advanced = False
+        self._pieces = 0
         total = upstream.timeouts.total
         self.total_deadline = since + total if total else NEVER
         self._task: asyncio.Task[None] | None = None
@@ -82,6 +81,11 @@ class Attempt:
     def waiting_since(self) -> float | None:
         """Since when an unsent request waits, on the queue's clock; ``None`` if it was sent or has no slot."""
         return None if self.slot is None or self.sent_at else self.slot.ticket.arrived
+
+    @property
+    def advanced(self) -> bool:
+        """Whether more of the answer has come since a time limit was last set."""
+        return self.connection is not None and self.connection.pieces > self._pieces
 
     def send(self, receiver: Receiver, request: bytes, *, reuse: bool, upload: Upload | None = None) -> None:
         """Send ``request``, on a kept connection if ``reuse`` and there is one, and then ``upload`` as it comes."""
@@ -199,7 +203,7 @@ class Attempt:
         connection.send(receiver, request)
         self._limit = limit = self.upstream.timeouts.first_byte
         self._awaited = "did not begin to answer"
-        self.advanced = False
+        self._pieces = 0
         self.deadline = now + limit if limit else NEVER
 
     async def _connect(self, receiver: Receiver, request: bytes, upload: Upload | None) -> None:
@@ -231,12 +235,15 @@ class Attempt:
         """Limit the time; 0 is no limit. ``awaited``: what did not happen in time, for the error."""
         self._limit = limit
         self._awaited = awaited
-        self.advanced = False
+        self._note_progress()
         self.deadline = perf_counter() + limit if limit else NEVER
 
     def _lift_limit(self) -> None:
-        self.advanced = False
+        self._note_progress()
         self.deadline = NEVER
+
+    def _note_progress(self) -> None:
+        self._pieces = self.connection.pieces if self.connection is not None else 0
 
     async def _prepare(self, preparation: Preparation, report: Callable[[RequestError | None], None]) -> None:
         problem: RequestError | None = None

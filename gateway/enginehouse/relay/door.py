@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
@@ -36,6 +37,10 @@ class Door(ABC):
     @abstractmethod
     def write(self, chunk: bytes) -> None:
         """Send a piece of the body."""
+
+    def chunks_to(self) -> BatchedTransport | None:
+        """Where chunks of a body of unknown length may be written once a piece was; ``None`` if all must come here."""
+        return None
 
     @abstractmethod
     def finish(self, chunk: bytes) -> None:

@@ -136,13 +136,13 @@ class Exchange(MovableExchange):
             attempt.head = head
         if complete:
             attempt.connection = None
-        elif body:
-            attempt.advanced = True
         if self._reply.begun or self._commit(attempt, body, complete):
             if complete:
                 self._finish(attempt, body)
             elif body and (problem := self._reply.write(body)) is not None:
                 self._spoil(attempt, problem)
+            elif attempt.connection is not None:
+                attempt.connection.passage = self._reply.passage
 
     def broken(self, why: str, *, stale: bool) -> None:
         job = self._job
@@ -218,8 +218,8 @@ class Exchange(MovableExchange):
                 self._end(head.status, "served")
                 return False
             self._reply.begin(head.status, lines, None if stream else head.length, stream)
-        if head.stream and head.status == 200:
-            self._reply.delivered = job.delivered
+        if head.stream and head.status == 200 and not job.raw:
+            self._reply.keep(job.delivered)
         return True
 
     def _accept(self, attempt: Attempt, head: AnswerHead, reply: JoinedReply) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 from enginehouse.domain.errors import RequestError, UpstreamError
 from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.door import Door
+from enginehouse.relay.passage import Passage
 from enginehouse.relay.sse import comment, is_whole, whole_events
 from enginehouse.relay.stream_check import BrokenStream, StreamCheck
 from enginehouse.relay.stream_form import StreamForm
@@ -26,7 +27,7 @@ class Reply:
     A stream passes in whole events, so that it can be continued or ended with an error event at any time. Its head
     waits for the first of them: until then another engine can take the answer over. ``begun``: the engine's answer has
     begun. ``status``: of the head; 0 until the door has it. ``paused``: the client is slow. ``delivered``: keeps what
-    the client gets of a stream that can be continued.
+    the client gets of a stream that can be continued. ``passage``: the short way of the stream's events, if it has one.
     """
 
     __slots__ = (
@@ -40,22 +41,23 @@ class Reply:
         "delivered",
         "door",
         "form",
+        "passage",
         "paused",
         "status",
     )
 
     def __init__(self, door: Door, form: StreamForm) -> None:
+        self._stream = self.begun = self.paused = False
+        self.status = 0
+        self._held = b""
+        self._check: StreamCheck | None = None
+        self.delivered: Delivered | None = None
+        self.passage: Passage | None = None
         self.door = door
         self.form = form
         self._head: tuple[int, bytes] | None = None
-        self._held = b""
-        self._check: StreamCheck | None = None
-        self._stream = False
         self._meter: AnswerMeter | None = None
         self._whole = b""
-        self.delivered: Delivered | None = None
-        self.begun = self.paused = False
-        self.status = 0
 
     def begin(self, status: int, lines: bytes, length: int | None, stream: bool) -> None:
         """Begin the answer: its header lines, the length of its body if known, and whether that is a stream."""
@@ -70,6 +72,16 @@ class Reply:
         if status < 300 and self.form.is_checked:
             self._check = StreamCheck(self.form)
 
+    def keep(self, delivered: Delivered | None) -> None:
+        """Let ``delivered``, if it can be continued, keep the stream that begins now."""
+        meter = self._meter
+        assert meter is not None
+        self.delivered = delivered
+        if delivered is not None:
+            delivered.meter = meter
+        if (transport := self.door.chunks_to()) is not None:
+            self.passage = Passage(transport, delivered or meter, self.form if self._check is not None else None)
+
     def withdraw(self) -> bool:
         """Take back an answer of which nothing has passed yet. Returns whether there was one.
 
@@ -80,7 +92,7 @@ class Reply:
         self.begun = False
         self._held = b""
         self._check = None
-        self.delivered = None
+        self.delivered = self.passage = None
         return True
 
     def answer(self, status: int, lines: bytes, body: bytes) -> None:
@@ -109,21 +121,22 @@ class Reply:
 
     def write(self, body: bytes) -> BrokenStream | None:
         """Pass on a piece of the body. Of a broken stream, pass on the good part and return the problem."""
+        passage, check = self.passage, self._check
+        if passage is not None:
+            passage.is_open = False
         if self._stream:
             if self._held or not is_whole(body):
                 body, self._held = whole_events(self._held + body)
                 if not body:
                     return None
-            check = self._check
             if check is not None and (problem := check.look(body)) is not None:
                 return self._write_good(body, problem)
-        if self._meter is None:
-            self._meter = AnswerMeter(stream=False)
-        self._meter.add(body)
-        delivered = self.delivered
         if not self.status:
             self._start()
-        self.door.write(body if delivered is None else delivered.take(body))
+        if piece := self._passed(body):
+            self.door.write(piece)
+        if passage is not None:
+            passage.is_open = not self._held and (check is None or not check.is_inside)
         return None
 
     def finish(self, body: bytes) -> BrokenStream | None:
@@ -131,14 +144,23 @@ class Reply:
         body = self._held + body if self._held else body
         if self._check is not None and (problem := self._check.end(body)) is not None:
             return self._write_good(body, problem)
-        if self._meter is None:
-            self._whole = body
-        else:
-            self._meter.add(body)
         if not self.status:
             self._start()
-        self.door.finish(body if self.delivered is None or not body else self.delivered.take(body))
+        if self._meter is None:
+            self._whole = body
+        elif body:
+            body = self._passed(body)
+        self.door.finish(body)
         return None
+
+    def _passed(self, body: bytes) -> bytes:
+        """Count and keep a piece that passes. Returns what the client gets of it, which may be nothing."""
+        if self.delivered is not None:
+            return self.delivered.take(body)
+        if self._meter is None:
+            self._meter = AnswerMeter(stream=False)
+        self._meter.add(body)
+        return body
 
     def end(self, events: bytes) -> None:
         """End the stream with ``events`` of the gateway's own."""
@@ -146,12 +168,10 @@ class Reply:
 
     def _write_good(self, body: bytes, problem: BrokenStream) -> BrokenStream:
         if problem.good:
-            good = body[: problem.good]
-            if self._meter is not None:
-                self._meter.add(good)
             if not self.status:
                 self._start()
-            self.door.write(good if self.delivered is None else self.delivered.take(good))
+            if piece := self._passed(body[: problem.good]):
+                self.door.write(piece)
         return problem
 
     def fail(self, error: RequestError, request_id: bytes) -> None:
@@ -170,6 +190,8 @@ class Reply:
         """The bytes, the events and the tokens of the engine's answer, as far as it has passed."""
         if self._meter is None:
             return len(self._whole), 0, read_tokens(self._whole)
+        if self.delivered is not None:
+            self.delivered.count()
         return self._meter.total()
 
     def unread(self) -> int:

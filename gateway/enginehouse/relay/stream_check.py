@@ -44,6 +44,11 @@ class StreamCheck:
         self._torn: Event | None = None
         self.ended = False
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether the next piece continues an event that is too large to be held."""
+        return self._torn is not None
+
     def look(self, piece: bytes) -> BrokenStream | None:
         """Look at whole events, or at a part of an event that is too large to be held."""
         if self._torn is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from enginehouse.telemetry.record import NO_TOKENS, Tokens
@@ -17,40 +18,48 @@ _MOST_TRIES: Final = 4
 
 
 class AnswerMeter:
-    """Counts an answer that comes in pieces, as far as it has passed. Pieces of a ``stream`` are counted together."""
+    """Counts an answer that comes in pieces, as far as it has passed. Pieces of a ``stream`` are counted together.
 
-    __slots__ = ("_due", "_events", "_first", "_pieces", "_sent", "_stream", "_tail")
+    ``pieces``: those that have passed and are not counted yet; at ``most`` bytes should wait for ``read``. ``cut``:
+    nothing is cut from them.
+    """
+
+    __slots__ = ("_events", "_first", "_sent", "_size", "_stream", "_tail", "cut", "most", "pieces")
 
     def __init__(self, stream: bool) -> None:
+        self.pieces: list[bytes] = []
+        self.most = _MOST_UNREAD if stream else 0
+        self.cut: Callable[[bytes], bytes] | None = None
+        self._size = 0
         self._stream = stream
-        self._pieces: list[bytes] = []
         self._sent = self._events = 0
-        self._due = _MOST_UNREAD if stream else 0
         self._first = self._tail = b""
 
     def add(self, piece: bytes) -> None:
         """Count a piece of the answer."""
-        self._pieces.append(piece)
-        self._sent += len(piece)
-        if self._sent >= self._due:
-            self._read()
+        self.pieces.append(piece)
+        self._size += len(piece)
+        if self._size > self.most:
+            self.read()
 
-    def _read(self) -> None:
-        joined = b"".join(self._pieces)
-        self._pieces.clear()
+    def read(self) -> None:
+        """Count the pieces that have passed."""
+        self._size = 0
+        joined = b"".join(self.pieces)
+        self.pieces.clear()
+        self._sent += len(joined)
         self._tail = joined[-_TAIL:] if len(joined) >= _TAIL else (self._tail + joined)[-_TAIL:]
         if self._stream:
             self._events += joined.count(b"\n\n")
             self._first = self._first or joined[:_TAIL]
-            self._due = self._sent + _MOST_UNREAD
 
     def total(self) -> tuple[int, int, Tokens]:
         """All bytes, all events and the tokens of the answer, as it is now.
 
         The tokens are those that the engine counted; else an event of a stream counts as one. The last event has none.
         """
-        if self._pieces:
-            self._read()
+        if self.pieces:
+            self.read()
         tokens = read_tokens(self._tail, self._first)
         if tokens is NO_TOKENS and self._events > 1:
             tokens = Tokens(0, self._events - 1, "chunks")

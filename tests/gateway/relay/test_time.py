@@ -145,12 +145,11 @@ async def test_the_answer_before_does_not_limit_an_attempt_that_is_sent_again(
     kept.connection_made(FakeTransport())
     pool._keep(kept)
     attempt.cancel()
-    attempt.advanced = True
     attempt.send(KeptAnswer(), b"request", reuse=True)
     gateway.pass_time(0)
     gateway.pass_time(599)
     assert gateway.relay.live, "it has 600 s for the first byte"
-    attempt.advanced = True
+    kept.pieces = 1
     attempt.prepare(never, lambda error: None)
     gateway.pass_time(0)
     gateway.pass_time(3000)

@@ -21,6 +21,7 @@ from enginehouse.relay.continuation.restrictions import (
     withheld_characters,
 )
 from enginehouse.relay.sse import is_whole
+from enginehouse.telemetry.answer_meter import AnswerMeter
 
 _MOST_UNREAD: Final = 64 * 1024
 """In bytes: about 300 events, which are read in less than 1 ms. Most streams end before, and are never read."""
@@ -33,26 +34,36 @@ class Delivered:
 
     ``body``: the client's request. ``why``: why the stream can neither be continued nor asked anew; empty if it can.
     ``finish``: the finish reason, once it has passed. ``ended``: ``[DONE]`` has passed. ``traits``: of the engine that
-    answers now.
+    answers now. ``pieces``: those that have passed and are not read yet; at ``most`` bytes should wait for ``read``.
+    ``cut``: makes the client's events of the engine's, if they differ. ``meter`` counts what has passed, when it is
+    read.
     """
 
     __slots__ = (
-        "_cut",
+        "_counted",
         "_fields",
         "_size",
-        "_unread",
         "_usage",
         "body",
         "common",
+        "cut",
         "ended",
         "finish",
+        "meter",
+        "most",
         "path",
+        "pieces",
         "progress",
         "traits",
         "why",
     )
 
     def __init__(self, path: str, body: bytes, traits: StreamTraits, *, added: bool) -> None:
+        self.pieces: list[bytes] = []
+        self.most = _MOST_UNREAD
+        self.cut = cutter(traits.added) if added else None
+        self._size = self._counted = 0
+        self.meter: AnswerMeter | None = None
         self.path = path
         self.body = body
         self.traits = traits
@@ -61,28 +72,25 @@ class Delivered:
         self.why = ""
         self.finish: str | None = None
         self.ended = False
-        self._cut = cutter(traits.added) if added else None
         self._fields: dict[str, Any] | None = None
-        self._unread: list[bytes] = []
-        self._size = 0
         self._usage: dict[str, Any] | None = None
 
     def take(self, piece: bytes) -> bytes:
         """Keep whole events from the engine; returns them as the client gets them."""
-        if len(piece) > _MOST_UNREAD and not is_whole(piece):  # only a piece of a very large event has no end
-            self.discard("one of its events is too large")
-            return piece
-        self._unread.append(piece)
+        self.pieces.append(piece)
         self._size += len(piece)
         if self._size > _MOST_UNREAD:
+            if len(piece) > _MOST_UNREAD and not is_whole(piece):  # only a piece of a very large event has no end
+                self.discard("one of its events is too large")
+                return piece
             self.read()
-        return self._cut(piece) if self._cut is not None else piece
+        return self.cut(piece) if self.cut is not None else piece
 
     def begin_anew(self, driver: Driver) -> bytes:
         """The request for another engine, while the client has nothing yet."""
         asked = driver.continuable(self.path, self.body)
         self.traits = driver.streams
-        self._cut = cutter(driver.streams.added) if asked is not self.body else None
+        self.cut = cutter(driver.streams.added) if asked is not self.body else None
         return asked
 
     # --- what the client asked for
@@ -115,9 +123,24 @@ class Delivered:
 
     # --- what has passed
 
+    def count(self) -> None:
+        """Let the meter count all that has passed."""
+        if self.meter is not None:
+            self.meter.pieces.extend(self.pieces[self._counted :])
+            self.meter.read()
+        self._counted = len(self.pieces)
+
+    def _give_up(self) -> list[bytes]:
+        """Keep the unread pieces no longer. Returns them."""
+        self.count()
+        pieces = self.pieces.copy()
+        self.pieces.clear()
+        self._size = self._counted = 0
+        return pieces
+
     def read(self) -> None:
         """Read the events that were only kept so far."""
-        pieces, self._unread, self._size = self._unread, [], 0
+        pieces = self._give_up()
         if self.why:
             return
         try:
@@ -129,7 +152,7 @@ class Delivered:
     def discard(self, why: str) -> None:
         """Stop keeping events, because the stream cannot be continued."""
         self.why = why
-        self._unread, self._size = [], 0
+        self._give_up()
         self.progress = AnswerProgress()
 
     def stays(self) -> str:

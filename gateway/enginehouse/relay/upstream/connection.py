@@ -13,6 +13,7 @@ from enginehouse.aio.write_batch import BatchedTransport, WriteBatch, batched
 from enginehouse.relay.chunk import content_of
 from enginehouse.relay.headers import FOR_THE_GATEWAY, without_named
 from enginehouse.relay.known_head import KnownHead
+from enginehouse.relay.passage import Passage
 from enginehouse.relay.upstream.acknowledgements import delay_acknowledgements
 from enginehouse.relay.upstream.answer_head import AnswerHead
 
@@ -46,7 +47,8 @@ class Connection:
     """Sends one request at a time, as part of ``writes``, and hands the answer to its receiver, as it arrives.
 
     ``keep`` is called when the connection can serve again, ``remove`` when it is closed. ``kept_at``: since when it is
-    idle, on the loop's clock. ``now``: a clock in seconds.
+    idle, on the loop's clock. ``pieces``: how many pieces of the current answer's body have come. ``passage``: the
+    short way of its events, if its receiver has opened one. ``now``: a clock in seconds.
     """
 
     _transport: BatchedTransport
@@ -58,12 +60,15 @@ class Connection:
         writes: WriteBatch,
         now: Callable[[], float] = monotonic,
     ) -> None:
+        self._receiver: Receiver | None = None
+        self._between_chunks = self._stream = False
+        self.passage: Passage | None = None
+        self.pieces = self._delays_at = 0
         self._keep = keep
         self._remove = remove
         self._writes = writes
         self._parser = httptools.HttpResponseParser(self)
         self._known_head: KnownHead[AnswerHead] = KnownHead()
-        self._receiver: Receiver | None = None
         self._served = 0
         self._now = now
         self._sent_at = 0.0
@@ -85,7 +90,8 @@ class Connection:
         self._complete = False
         self._began = False
         self._chunk_complete = self._between_chunks = False
-        self._pieces = 0
+        self.passage = None
+        self.pieces = 0
         self._delays_at = 2  # the first piece may be the whole stream
 
     # --- for the receiver
@@ -107,6 +113,7 @@ class Connection:
         """Hand the rest of the answer to ``receiver``."""
         if self._receiver is not None:
             self._receiver = receiver
+            self.passage = None
 
     def pause(self) -> None:
         """Stop reading from the engine until ``resume``."""
@@ -136,7 +143,11 @@ class Connection:
             self._transport.abort()
             return
         if self._between_chunks and (content := content_of(data)):
-            self._pass_on(None, content)  # the parser, which is between two chunks, need not see this one
+            # The parser, which is between two chunks, need not see this one.
+            if self.passage is not None and self.passage.take(data, content):
+                self._count_piece()
+            else:
+                self._pass_on(None, content)
             return
         first, self._began = not self._began, True
         if first and not self._head_only and (known := self._known_head.read(data)) is not None:
@@ -187,13 +198,16 @@ class Connection:
 
     def _pass_on(self, head: AnswerHead | None, body: bytes) -> None:
         """Hand the receiver a piece that is not the last one."""
-        if self._stream:
-            self._pieces += 1
-            if self._pieces == self._delays_at:
-                self._delays_at *= _DELAYED_ANEW
-                delay_acknowledgements(self._transport)
+        if body:
+            self._count_piece()
         assert self._receiver is not None
         self._receiver.answer(head, body, False)
+
+    def _count_piece(self) -> None:
+        self.pieces += 1
+        if self._stream and self.pieces == self._delays_at:
+            self._delays_at *= _DELAYED_ANEW
+            delay_acknowledgements(self._transport)
 
     def _release(self) -> None:
         keep_alive = self._keep_alive

@@ -76,13 +76,14 @@ class Inbound(Door):
     def __init__(
         self, connection: ClientConnection, path: str, headers: Headers, keep_alive: bool, chunks: bool
     ) -> None:
+        self._transport = connection.transport
+        self._chunked = False
+        self._head = b""
         self._connection = connection
         self.path = path
         self.headers = headers
         self._chunks = chunks
-        self._chunked = False
         self.until_close = False
-        self._head = b""
         self._pieces: list[bytes] = []
         self._size = 0
         self._error: RequestError | None = None
@@ -124,7 +125,7 @@ class Inbound(Door):
     def ask_for_body(self) -> None:
         """Let the client send the body, if it is wanted and the request's turn has come (RFC 9110, 10.1.1)."""
         if not self.waits and not self.whole:
-            self._connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def receive(self, body: bytes) -> None:
         """Keep a piece of the body."""
@@ -186,7 +187,7 @@ class Inbound(Door):
             super().answer(status, lines, body)
             return
         head = _STATUS_LINES.get(status) or status_line(status)
-        self._connection.transport.write(b"%s%scontent-length: %d\r\n\r\n%s" % (head, lines, len(body), body))
+        self._transport.write(b"%s%scontent-length: %d\r\n\r\n%s" % (head, lines, len(body), body))
         self._answered()
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
@@ -212,16 +213,19 @@ class Inbound(Door):
         if self._head:
             chunk = self._head + chunk
             self._head = b""
-        self._connection.transport.write(chunk)
+        self._transport.write(chunk)
+
+    def chunks_to(self) -> BatchedTransport | None:
+        return self._transport if self._chunks else None
 
     def finish(self, chunk: bytes) -> None:
         """Send the last piece. The connection turns to its next request."""
         head, self._head = self._head, b""
         if self._chunked:
             last = framed(chunk) + b"0\r\n\r\n" if chunk else b"0\r\n\r\n"
-            self._connection.transport.write(head + last)
+            self._transport.write(head + last)
         elif head or chunk:
-            self._connection.transport.write(head + chunk)
+            self._transport.write(head + chunk)
         self._answered()
 
     def _answered(self) -> None:
@@ -231,13 +235,13 @@ class Inbound(Door):
         self._connection.answered(self)
 
     def unread(self) -> int:
-        return self._connection.transport.get_write_buffer_size()
+        return self._transport.get_write_buffer_size()
 
     def abort(self) -> None:
         """Break the connection."""
         self.response_complete = True
         self._give_back()
-        transport = self._connection.transport
+        transport = self._transport
         if self.until_close:  # only a reset shows this client that the answer is cut off
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         transport.abort()
