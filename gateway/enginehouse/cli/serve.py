@@ -157,8 +157,8 @@ class _GatewayServer(uvicorn.Server):
             click.echo(_greeting(url_of(host, port), self._embedded))
 
     async def main_loop(self) -> None:
-        """Wait for a signal; meanwhile renew the ``Date`` header once a second. uvicorn looks ten times a second."""
-        while not await self.on_tick(0):
+        """Wait for a signal, where uvicorn would look for one ten times a second, and renew the ``Date`` header."""
+        while not await self.on_tick(0):  # each tick of this number renews it
             await wait_within(1.0, self._signalled)
             self._signalled.clear()
 

@@ -235,14 +235,14 @@ class Attempt:
         """Limit the time; 0 is no limit. ``awaited``: what did not happen in time, for the error."""
         self._limit = limit
         self._awaited = awaited
-        self._note_progress()
+        self._mark_progress()
         self.deadline = perf_counter() + limit if limit else NEVER
 
     def _lift_limit(self) -> None:
-        self._note_progress()
+        self._mark_progress()
         self.deadline = NEVER
 
-    def _note_progress(self) -> None:
+    def _mark_progress(self) -> None:
         self._pieces = self.connection.pieces if self.connection is not None else 0
 
     async def _prepare(self, preparation: Preparation, report: Callable[[RequestError | None], None]) -> None:

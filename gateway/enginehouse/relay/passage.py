@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.relay.chunk import framed
+from enginehouse.relay.continuation.added_fields import Cut
 from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.sse import is_whole
 from enginehouse.relay.stream_form import StreamForm
@@ -17,19 +18,22 @@ class Passage:
 
     With many streams no object of a stream stays in a cache: each one on the way takes 0.2 us of every event. So this
     one has all that a plain event needs. All else goes through the exchange, whose reply opens the passage whenever no
-    event is incomplete. ``keeper``: of what passes. ``form``: of a stream that is checked.
+    event is incomplete. ``keeper``: of what passes. ``cut``: makes the client's events of the engine's, if they differ.
+    ``form``: of a stream that is checked.
     """
 
     __slots__ = ("_cut", "_keeper", "_most", "_pieces", "_plain", "_size", "_transport", "_typed", "is_open")
 
-    def __init__(self, transport: BatchedTransport, keeper: Delivered | AnswerMeter, form: StreamForm | None) -> None:
+    def __init__(
+        self, transport: BatchedTransport, keeper: Delivered | AnswerMeter, cut: Cut | None, form: StreamForm | None
+    ) -> None:
         self.is_open = False
         self._typed = form is not None and bool(form.last)
         self._plain: Callable[[bytes], object] | None = None if form is None else form.plain
         self._pieces = keeper.pieces
         self._size = 0
         self._most = keeper.most
-        self._cut = keeper.cut
+        self._cut = cut
         self._transport = transport
         self._keeper = keeper
 

@@ -47,17 +47,18 @@ class Reply:
     )
 
     def __init__(self, door: Door, form: StreamForm) -> None:
-        self._stream = self.begun = self.paused = False
-        self.status = 0
-        self._held = b""
-        self._check: StreamCheck | None = None
-        self.delivered: Delivered | None = None
-        self.passage: Passage | None = None
         self.door = door
         self.form = form
         self._head: tuple[int, bytes] | None = None
+        self._held = b""
+        self._check: StreamCheck | None = None
+        self._stream = False
         self._meter: AnswerMeter | None = None
         self._whole = b""
+        self.delivered: Delivered | None = None
+        self.passage: Passage | None = None
+        self.begun = self.paused = False
+        self.status = 0
 
     def begin(self, status: int, lines: bytes, length: int | None, stream: bool) -> None:
         """Begin the answer: its header lines, the length of its body if known, and whether that is a stream."""
@@ -80,7 +81,9 @@ class Reply:
         if delivered is not None:
             delivered.meter = meter
         if (transport := self.door.chunks_to()) is not None:
-            self.passage = Passage(transport, delivered or meter, self.form if self._check is not None else None)
+            cut = delivered.cut if delivered is not None else None
+            form = self.form if self._check is not None else None
+            self.passage = Passage(transport, delivered or meter, cut, form)
 
     def withdraw(self) -> bool:
         """Take back an answer of which nothing has passed yet. Returns whether there was one.
@@ -135,8 +138,8 @@ class Reply:
             self._start()
         if piece := self._passed(body):
             self.door.write(piece)
-        if passage is not None:
-            passage.is_open = not self._held and (check is None or not check.is_inside)
+            if passage is not None:
+                passage.is_open = not self._held and (check is None or not check.is_inside)
         return None
 
     def finish(self, body: bytes) -> BrokenStream | None:

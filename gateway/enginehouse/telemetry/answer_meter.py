@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from enginehouse.telemetry.record import NO_TOKENS, Tokens
@@ -20,16 +19,14 @@ _MOST_TRIES: Final = 4
 class AnswerMeter:
     """Counts an answer that comes in pieces, as far as it has passed. Pieces of a ``stream`` are counted together.
 
-    ``pieces``: those that have passed and are not counted yet; at ``most`` bytes should wait for ``read``. ``cut``:
-    nothing is cut from them.
+    ``pieces``: those that have passed and are not counted yet; at ``most`` bytes should wait for ``read``.
     """
 
-    __slots__ = ("_events", "_first", "_sent", "_size", "_stream", "_tail", "cut", "most", "pieces")
+    __slots__ = ("_events", "_first", "_sent", "_size", "_stream", "_tail", "most", "pieces")
 
     def __init__(self, stream: bool) -> None:
         self.pieces: list[bytes] = []
         self.most = _MOST_UNREAD if stream else 0
-        self.cut: Callable[[bytes], bytes] | None = None
         self._size = 0
         self._stream = stream
         self._sent = self._events = 0

@@ -123,7 +123,7 @@ SLOW_CALLS = _counter(
 )
 PLUGIN_TIME = _histogram(
     "enginehouse_plugin_seconds",
-    "Sampled durations of calls, at most 20 a second for each plugin: of an extractor, a filter, a scorer of "
+    "Sampled durations of calls, at most one a second of each method: of an extractor, a filter, a scorer of "
     "another distribution, the strategy with its scorers, `eviction_for` of a swapper, `on_tick` of a scheduler, or an "
     "observer. The log names a plugin with two samples in a row above 5 ms.",
     ("kind", "type", "name"),

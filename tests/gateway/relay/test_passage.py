@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -23,6 +24,8 @@ from enginehouse.relay.upstream.answer_head import AnswerHead
 from enginehouse.relay.upstream.connection import Connection
 from tests.support.at_once import AT_ONCE
 from tests.support.fake_transport import FakeTransport
+from tests.support.scripted_engine import StartEngine
+from tests.support.served_gateway import OpenGateway
 from tests.support.stream_events import DONE, event, long_event
 
 CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
@@ -49,19 +52,34 @@ EVENTS: dict[str, list[bytes]] = {
 }
 
 
+class Wire(FakeTransport):
+    """Calls ``on_write`` when something is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_write: Callable[[], None] = lambda: None
+
+    def write(self, data: Any) -> None:
+        super().write(data)
+        self.on_write()
+
+
 class Client(Door):
-    """The door of a client that takes every piece as a chunk. ``short``: chunks may be written past the door."""
+    """The door of a client that gets each piece as a chunk, after the head. ``short``: chunks may pass it by."""
 
     def __init__(self, short: bool) -> None:
-        self._end = FakeTransport()
-        self._transport = batched(self._end, AT_ONCE)
+        self.end = Wire()
+        self._transport = batched(self.end, AT_ONCE)
+        self._head = b""
         self._short = short
         self.ended = False
 
     @property
     def received(self) -> bytes:
         """The content of all chunks."""
-        content, rest = b"", self._end.written
+        content, rest = b"", self.end.written
+        assert not rest or rest.startswith(HEAD)
+        rest = rest[len(HEAD) :]
         while rest:
             size, _, rest = rest.partition(b"\r\n")
             assert int(size, 16), "an empty chunk ends the answer"
@@ -74,9 +92,11 @@ class Client(Door):
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         assert length is None
+        self._head = HEAD
 
     def write(self, chunk: bytes) -> None:
-        self._transport.write(framed(chunk))
+        head, self._head = self._head, b""
+        self._transport.write(head + framed(chunk))
 
     def finish(self, chunk: bytes) -> None:
         self.ended = True
@@ -117,7 +137,8 @@ class Relayed:
         if body:
             self.long_way += 1
             self.problem = self.reply.finish(body) if complete else self.reply.write(body)
-            self.connection.passage = None if complete else self.reply.passage
+            if not complete:
+                self.connection.passage = self.reply.passage
 
     def broken(self, why: str, *, stale: bool) -> None:
         raise AssertionError
@@ -125,11 +146,9 @@ class Relayed:
     @property
     def known(self) -> dict[str, Any]:
         """What the client got, and what the gateway knows of it."""
-        facts: dict[str, Any] = {
-            "received": self.client.received,
-            "problem": self.problem,
-            "counts": self.reply.measure(),
-        }
+        counts = self.reply.measure()
+        assert counts == self.reply.measure(), "nothing counts twice"
+        facts: dict[str, Any] = {"received": self.client.received, "problem": self.problem, "counts": counts}
         if self.delivered is not None:
             self.delivered.read()
             progress = self.delivered.progress
@@ -161,6 +180,8 @@ def streams(draw: st.DrawFn) -> tuple[str, list[list[bytes]]]:
 @example((CHAT, [[event()], [b"event: x\n"], [event(2)]]), (), True)
 @example((CHAT, [[event()], [WITH_IDS], [ONLY_USAGE], [DONE]]), ("token_ids", "usage"), True)
 @example((CHAT, [[event()], [event(2)], [event(3) + event(4)], [DONE]]), (), False)
+@example((CHAT, [[ONLY_USAGE], [event()], [event(2)], [ONLY_USAGE], [event(3)]]), ("usage",), True)
+@example((CHAT, [[event()], [event(2) + b"event: x\n"], [event(3)], [event(4)]]), (), True)
 @example((MESSAGES, [[TYPED], [TYPED], [TYPED + TYPED]]), (), False)
 def test_the_short_way_makes_no_difference(
     stream: tuple[str, list[list[bytes]]], added: tuple[str, ...], kept: bool
@@ -216,16 +237,24 @@ def test_the_passage_is_closed_inside_an_event_that_is_too_large_to_be_held() ->
 
 @pytest.mark.parametrize(("kept", "most"), [(True, 64 * 1024), (False, 16 * 1024)])
 def test_what_has_passed_is_read_before_it_takes_much_memory(kept: bool, most: int) -> None:
-    relayed = Relayed(kept=kept)
-    piece = long_event(900)
+    relayed, piece = Relayed(kept=kept), long_event(900)
+    relayed.arrive(piece)
     keeper = relayed.delivered or relayed.reply._meter
-    for number in range(200):
+    assert keeper is not None
+    for _ in range(199):
         relayed.arrive(piece)
-        assert keeper is not None or not number
-        keeper = relayed.delivered or relayed.reply._meter
-        assert keeper is not None
-        assert sum(map(len, keeper.pieces)) <= 2 * most
+        assert sum(map(len, keeper.pieces)) <= most + len(piece)
     assert relayed.reply.measure()[:2] == (200 * len(piece), 200)
+
+
+@pytest.mark.parametrize("short", [True, False])
+def test_a_piece_counts_before_it_is_sent_because_that_may_pause_the_answer(short: bool) -> None:
+    relayed = Relayed(short=short)
+    counted: list[int] = []
+    relayed.client.end.on_write = lambda: counted.append(relayed.connection.pieces)
+    for number in range(3):
+        relayed.arrive(event(number))
+    assert counted == [1, 2, 3]
 
 
 def test_a_piece_of_which_the_client_gets_nothing_does_not_end_the_answer() -> None:
@@ -254,6 +283,25 @@ def test_the_next_answer_on_a_connection_does_not_take_the_passage_of_the_last_o
 
 def test_a_passage_is_closed_until_its_stream_has_begun() -> None:
     end = FakeTransport()
-    passage = Passage(batched(end, AT_ONCE), Delivered(CHAT, b"{}", StreamTraits(), added=False), stream_form(CHAT))
+    passage = Passage(
+        batched(end, AT_ONCE), Delivered(CHAT, b"{}", StreamTraits(), added=False), None, stream_form(CHAT)
+    )
     assert not passage.take(framed(event()), event())
     assert not end.written
+
+
+async def test_the_gateway_opens_the_short_way_with_the_first_event(
+    house: OpenGateway, engine: StartEngine, only_fast: None
+) -> None:
+    served, more = await engine(), asyncio.Event()
+    gateway = await house(served)
+    served.streams(event(), more, event(2), DONE)
+    client = await gateway.client()
+    client.send(gateway.post(b'{"model":"m","stream":true}'))
+    await client.head()
+    assert await client.chunk() == event()
+    [attempt] = gateway.attempts()
+    assert attempt.connection is not None
+    assert attempt.connection.passage is not None
+    more.set()
+    assert await client.chunk() == event(2)

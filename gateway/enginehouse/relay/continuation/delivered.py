@@ -59,11 +59,6 @@ class Delivered:
     )
 
     def __init__(self, path: str, body: bytes, traits: StreamTraits, *, added: bool) -> None:
-        self.pieces: list[bytes] = []
-        self.most = _MOST_UNREAD
-        self.cut = cutter(traits.added) if added else None
-        self._size = self._counted = 0
-        self.meter: AnswerMeter | None = None
         self.path = path
         self.body = body
         self.traits = traits
@@ -72,6 +67,11 @@ class Delivered:
         self.why = ""
         self.finish: str | None = None
         self.ended = False
+        self.pieces: list[bytes] = []
+        self.most = _MOST_UNREAD
+        self.cut = cutter(traits.added) if added else None
+        self.meter: AnswerMeter | None = None
+        self._size = self._counted = 0
         self._fields: dict[str, Any] | None = None
         self._usage: dict[str, Any] | None = None
 
@@ -130,17 +130,9 @@ class Delivered:
             self.meter.read()
         self._counted = len(self.pieces)
 
-    def _give_up(self) -> list[bytes]:
-        """Keep the unread pieces no longer. Returns them."""
-        self.count()
-        pieces = self.pieces.copy()
-        self.pieces.clear()
-        self._size = self._counted = 0
-        return pieces
-
     def read(self) -> None:
         """Read the events that were only kept so far."""
-        pieces = self._give_up()
+        pieces = self._take_unread()
         if self.why:
             return
         try:
@@ -152,8 +144,16 @@ class Delivered:
     def discard(self, why: str) -> None:
         """Stop keeping events, because the stream cannot be continued."""
         self.why = why
-        self._give_up()
+        self._take_unread()
         self.progress = AnswerProgress()
+
+    def _take_unread(self) -> list[bytes]:
+        """Count the unread pieces, and keep them no longer. A passage has the list too, so it stays the same one."""
+        self.count()
+        pieces = self.pieces.copy()
+        self.pieces.clear()
+        self._size = self._counted = 0
+        return pieces
 
     def stays(self) -> str:
         """Why the stream cannot be continued; empty if it can."""

@@ -60,6 +60,7 @@ class Connection:
         writes: WriteBatch,
         now: Callable[[], float] = monotonic,
     ) -> None:
+        # First what every event reads, so that it is in one line of the processor's caches.
         self._receiver: Receiver | None = None
         self._between_chunks = self._stream = False
         self.passage: Passage | None = None
@@ -143,12 +144,10 @@ class Connection:
             self._transport.abort()
             return
         if self._between_chunks and (content := content_of(data)):
-            # The parser, which is between two chunks, need not see this one.
-            if self.passage is not None and self.passage.take(data, content):
-                self._count_piece()
-            else:
-                self._pass_on(None, content)
-            return
+            self._count_piece()  # before: sending it may pause the answer
+            if self.passage is None or not self.passage.take(data, content):
+                self._receiver.answer(None, content, False)
+            return  # the parser, which is between two chunks, need not see this one
         first, self._began = not self._began, True
         if first and not self._head_only and (known := self._known_head.read(data)) is not None:
             self._answer_known(*known)

@@ -155,8 +155,8 @@ class FastDoor(Turns):
         self._idle_sweep.add(self.check_silence, self.loop)
 
     def eof_received(self) -> None:
-        """The event loop closes the connection of a client that sends no more: first send what is kept for it."""
-        self._client.transport.send()
+        """Close the connection of a client that sends no more, as the event loop would, but first send what is kept."""
+        self._client.transport.close()
         super().eof_received()
 
     def handle_websocket_upgrade(self) -> None:

@@ -76,14 +76,14 @@ class Inbound(Door):
     def __init__(
         self, connection: ClientConnection, path: str, headers: Headers, keep_alive: bool, chunks: bool
     ) -> None:
-        self._transport = connection.transport
-        self._chunked = False
-        self._head = b""
         self._connection = connection
+        self._transport = connection.transport
         self.path = path
         self.headers = headers
         self._chunks = chunks
+        self._chunked = False
         self.until_close = False
+        self._head = b""
         self._pieces: list[bytes] = []
         self._size = 0
         self._error: RequestError | None = None
