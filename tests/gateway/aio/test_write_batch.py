@@ -190,3 +190,27 @@ async def test_the_running_loop_ends_the_turns() -> None:
     assert [end.written for end in ends] == [b"1", b""]
     await asyncio.sleep(0)
     assert [end.written for end in ends] == [b"1", b"1"]
+
+
+def test_a_first_write_that_fails_holds_up_no_other(wires: Wires) -> None:
+    wires.ends[0].before_write = refuse
+    with pytest.raises(RuntimeError):
+        wires.transports[0].write(b"1")
+    wires.transports[1].write(b"2")
+    wires.turns.end()
+    assert wires.written == [b"", b"2", b""]
+
+
+def test_a_write_to_a_lost_connection_does_nothing(wires: Wires) -> None:
+    wires.ends[0].before_write = refuse
+    wires.ends[0].closing = True
+    wires.transports[0].write(b"1")
+    assert wires.written == [b"", b"", b""]
+
+
+def test_a_closed_connection_takes_nothing_more(wires: Wires) -> None:
+    wires.transports[0].close()
+    wires.ends[0].closing = False  # as while a transport still sends what the peer has not taken
+    wires.transports[0].write(b"1")
+    assert wires.written == [b"", b"", b""]
+    assert wires.transports[0].is_closing()
