@@ -156,8 +156,8 @@ class FastDoor(Turns):
 
     def eof_received(self) -> None:
         """Close the connection of a client that sends no more, as the event loop would, but first send what is kept."""
-        self._client.transport.close()
         super().eof_received()
+        self._client.transport.close()
 
     def handle_websocket_upgrade(self) -> None:
         """Hand the transport over to ``WebSocketProtocol``, whose writes are part of no batch."""
