@@ -72,7 +72,6 @@ class Client(Door):
         self._transport = batched(self.end, AT_ONCE)
         self._head = b""
         self._short = short
-        self.ended = False
 
     @property
     def received(self) -> bytes:
@@ -99,7 +98,6 @@ class Client(Door):
         self._transport.write(head + framed(chunk))
 
     def finish(self, chunk: bytes) -> None:
-        self.ended = True
         if chunk:
             self.write(chunk)
 
