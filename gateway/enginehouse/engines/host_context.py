@@ -17,6 +17,7 @@ from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.schedulers import Scheduler
 from enginehouse.interfaces.swappers import HostFacts
+from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
 from enginehouse.telemetry.observers import Observers
@@ -33,6 +34,7 @@ class HostContext(NamedTuple):
     upstreams: dict[str, Upstream]
     drivers: Mapping[str, Driver]
     observers: Observers
+    outside: Outside
     scheduler: PluginId
     make_scheduler: Callable[[], Scheduler]
     make_swapper: Callable[[HostFacts], GuardedSwapper]
