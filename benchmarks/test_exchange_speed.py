@@ -13,7 +13,7 @@ from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.relay.door import Door
-from enginehouse.relay.upstream.answer_head import AnswerHead
+from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.upstream.connection import Connection, Receiver
 from enginehouse.relay.upstream.pool import Pool
 from tests.support.wire import Wire

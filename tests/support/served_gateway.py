@@ -18,8 +18,8 @@ from enginehouse.api.keys import Keyring
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
 from enginehouse.plugin_manager.registry import Registry
-from enginehouse.relay.attempt import Attempt
-from enginehouse.relay.exchange import Exchange
+from enginehouse.relay.attempts.attempt import Attempt
+from enginehouse.relay.exchanges.exchange import Exchange
 from enginehouse.relay.upstream.upstream import Upstream
 from tests.support.raw_client import RawClient, RawResponse
 from tests.support.scripted_engine import ScriptedEngine

@@ -11,7 +11,7 @@ from enginehouse.engines.launch_line import launch_spec
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.relay.continuation.rules import ContinuationRules
 from enginehouse.relay.engine_facts import EngineFacts
-from enginehouse.relay.hedging.hedge_delay import HedgeDelay
+from enginehouse.relay.retrying.hedge_delay import HedgeDelay
 
 
 def continuation_rules(config: Config, drivers: Mapping[str, DriverSupport]) -> ContinuationRules:

@@ -49,9 +49,9 @@ from enginehouse.engines.state_file import StateFile, state_folder
 from enginehouse.interfaces.routes import GuardedRoutes
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.progress_reports import ProgressReports
+from enginehouse.relay.live.progress_reports import ProgressReports
 from enginehouse.relay.relay import Relay
-from enginehouse.relay.retry_budget import RetryBudget
+from enginehouse.relay.retrying.retry_budget import RetryBudget
 from enginehouse.relay.upstream.client import Client
 from enginehouse.routing.body.filters import FiltersByName
 from enginehouse.telemetry.access_log import AccessLog

@@ -30,7 +30,7 @@ from enginehouse.interfaces.drivers import ServedModel
 from enginehouse.interfaces.launch_spec import ModelFacts
 from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.swappers import SwapPlan
-from enginehouse.relay.continuation.drains import Drains
+from enginehouse.relay.moves.drains import Drains
 from enginehouse.scheduling.collaborators import QueueListener
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.plugin_times import SampledCall

@@ -25,7 +25,7 @@ from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.drivers import ServedModel
 from enginehouse.interfaces.schedulers import Waiting
 from enginehouse.interfaces.swappers import SwapPlan
-from enginehouse.relay.continuation.drains import Drains
+from enginehouse.relay.moves.drains import Drains
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.plugin_times import SampledCall

@@ -10,7 +10,7 @@ from enginehouse.domain.replica import AT_REST
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.host_replicas import HostReplicas
 from enginehouse.engines.status_publisher import StatusPublisher
-from enginehouse.relay.continuation.drains import Drains
+from enginehouse.relay.moves.drains import Drains
 from enginehouse.scheduling.host_queue import HostQueue
 
 

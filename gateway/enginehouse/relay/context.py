@@ -12,11 +12,11 @@ from enginehouse.domain.route import Route
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.relay.continuation.rules import ContinuationRules
 from enginehouse.relay.engine_facts import EngineFacts
-from enginehouse.relay.hedging.hedge_delay import HedgeDelay
-from enginehouse.relay.live_request import LiveRequest
-from enginehouse.relay.progress_reports import ProgressReports
-from enginehouse.relay.request_record import request_record
-from enginehouse.relay.retry_budget import RetryBudget
+from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.relay.live.progress_reports import ProgressReports
+from enginehouse.relay.live.request_record import request_record
+from enginehouse.relay.retrying.hedge_delay import HedgeDelay
+from enginehouse.relay.retrying.retry_budget import RetryBudget
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.filters import FiltersByName
 from enginehouse.routing.router import Router
@@ -30,7 +30,7 @@ from enginehouse.telemetry.record import Ending
 from enginehouse.telemetry.tracer import Tracer
 
 if TYPE_CHECKING:
-    from enginehouse.relay.job import Job
+    from enginehouse.relay.jobs.job import Job
 
 
 class RelayContext:

@@ -7,20 +7,20 @@ import os
 
 from enginehouse.domain.errors import ShuttingDown
 from enginehouse.domain.request import Headers
+from enginehouse.relay.answers.gathering_door import GatheringDoor
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.door import Door, OpenExchange
-from enginehouse.relay.engine_job import EngineCall, EngineJob
-from enginehouse.relay.exchange import Exchange
-from enginehouse.relay.form_job import FormJob, UploadJob
-from enginehouse.relay.gathering.gathering_door import GatheringDoor
-from enginehouse.relay.gathering.gathering_job import GatheringJob
-from enginehouse.relay.hand_over.job import HandOverJob
-from enginehouse.relay.headers import find_request_id
-from enginehouse.relay.inference_job import InferenceJob
-from enginehouse.relay.live_request import LiveRequest
-from enginehouse.relay.upload import Upload
-from enginehouse.relay.watchdog import Watchdog
-from enginehouse.relay.web_socket import WebSocket
+from enginehouse.relay.exchanges.exchange import Exchange
+from enginehouse.relay.heads.headers import find_request_id
+from enginehouse.relay.jobs.engine_job import EngineCall, EngineJob
+from enginehouse.relay.jobs.form_job import FormJob, UploadJob
+from enginehouse.relay.jobs.gathering_job import GatheringJob
+from enginehouse.relay.jobs.hand_over_job import HandOverJob
+from enginehouse.relay.jobs.inference_job import InferenceJob
+from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.relay.live.watchdog import Watchdog
+from enginehouse.relay.upstream.upload import Upload
+from enginehouse.relay.web_sockets.web_socket import WebSocket
 from enginehouse.routing.body.form import FormReader
 
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from enginehouse.domain.errors import CannotContinue, NotFound
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.continuation.drains import Drains
-from enginehouse.relay.continuation.move import Move, MovedStream
-from enginehouse.relay.exchange import Exchange
-from enginehouse.relay.live_request import LiveRequest
+from enginehouse.relay.exchanges.exchange import Exchange
+from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.relay.moves.drains import Drains
+from enginehouse.relay.moves.move import Move, MovedStream
 from enginehouse.relay.opener import Opener, shutting_down
-from enginehouse.relay.web_socket import WebSocket
+from enginehouse.relay.web_sockets.web_socket import WebSocket
 
 
 class Relay:

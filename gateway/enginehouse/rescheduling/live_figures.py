@@ -14,7 +14,7 @@ from enginehouse.domain.instance import InFlight, InstanceStatus, RequestView
 from enginehouse.domain.replica import Role
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase
-from enginehouse.relay.live_request import LiveRequest
+from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.relay import Relay
 from enginehouse.rescheduling.request_ids import gateway_request_ids
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from enginehouse.relay.headers import NOT_TO_ENGINE, again, learned, passing_lines
+from enginehouse.relay.heads.headers import NOT_TO_ENGINE, again, learned, passing_lines
 from tests.gateway.api.test_requests import check
 from tests.support.fake_door import FakeDoor
 from tests.support.h11_peer import read_requests

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.door import Door
-from enginehouse.relay.reply import Reply
-from enginehouse.relay.stream_form import stream_form
+from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.telemetry.record import NO_TOKENS, Tokens
 from tests.support.stream_events import DONE, event
 

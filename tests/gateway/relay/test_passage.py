@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from enginehouse.aio.write_batch import BatchedTransport, batched
 from enginehouse.domain.continuation import StreamTraits
-from enginehouse.relay.chunk import framed
+from enginehouse.relay.answers.passage import Passage
+from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.door import Door
-from enginehouse.relay.passage import Passage
-from enginehouse.relay.reply import Reply
-from enginehouse.relay.sse import LARGEST_HELD
-from enginehouse.relay.stream_check import BrokenStream
-from enginehouse.relay.stream_form import stream_form
-from enginehouse.relay.upstream.answer_head import AnswerHead
+from enginehouse.relay.events.chunk import framed
+from enginehouse.relay.events.sse import LARGEST_HELD
+from enginehouse.relay.events.stream_check import BrokenStream
+from enginehouse.relay.events.stream_form import stream_form
+from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.upstream.connection import Connection
 from tests.support.at_once import AT_ONCE
 from tests.support.fake_transport import FakeTransport

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from enginehouse.relay.exchange import Exchange
+from enginehouse.relay.exchanges.exchange import Exchange
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
 from tests.support.stream_events import DONE, long_event

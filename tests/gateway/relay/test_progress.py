@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from enginehouse import LoadFailed, ShuttingDown
-from enginehouse.relay.exchange import Exchange
+from enginehouse.relay.exchanges.exchange import Exchange
 from enginehouse.scheduling import engine_exits
 from tests.support.launched_engine import Launch, LaunchedEngine
 from tests.support.raw_client import RawClient

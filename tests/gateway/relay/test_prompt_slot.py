@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from enginehouse.domain.errors import LoadFailed
-from enginehouse.relay.hand_over.prompt_slot import PromptSlot
-from enginehouse.relay.inference_job import InferenceJob
+from enginehouse.relay.jobs.inference_job import InferenceJob
+from enginehouse.relay.jobs.prompt_slot import PromptSlot
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import MODEL, OpenGateway
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from enginehouse import Candidate, LoadFailed, QueueFull, Reason, ReplicaLost, Route, UpstreamError, UpstreamTimeout
-from enginehouse.relay.retries import (
+from enginehouse.relay.retrying.retries import (
     FailedAttempt,
     FindRoute,
     Otherwise,

@@ -7,9 +7,9 @@ from itertools import accumulate
 import msgspec
 import pytest
 
-from enginehouse.relay.sse import LARGEST_HELD, whole_events
-from enginehouse.relay.stream_check import BrokenStream, StreamCheck
-from enginehouse.relay.stream_form import stream_form
+from enginehouse.relay.events.sse import LARGEST_HELD, whole_events
+from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
+from enginehouse.relay.events.stream_form import stream_form
 
 CHAT = "/v1/chat/completions"
 PLAIN = {

@@ -9,9 +9,9 @@ import pytest
 
 from enginehouse.config.scheduling import SchedulingSettings
 from enginehouse.domain.route import Route
-from enginehouse.relay.progress_reports import ProgressReports
+from enginehouse.relay.live.progress_reports import ProgressReports
+from enginehouse.relay.live.watchdog import Watchdog
 from enginehouse.relay.upstream.connection import Connection
-from enginehouse.relay.watchdog import Watchdog
 from tests.support.at_once import AT_ONCE
 from tests.support.fake_transport import FakeTransport
 from tests.support.fake_upstream import KeptAnswer

@@ -13,7 +13,7 @@ from enginehouse.api.doors.body_memory import BodyShare
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.relay.door import Caller, Door, OpenExchange
-from enginehouse.relay.headers import read_lines
+from enginehouse.relay.heads.headers import read_lines
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from enginehouse.api.doors.body_memory import BodyShare
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.relay.door import Caller, OpenExchange
-from enginehouse.relay.upload import Upload
+from enginehouse.relay.upstream.upload import Upload
 from enginehouse.routing.body.form import FormReader, is_form
 
 _SMALL = 1 << 20

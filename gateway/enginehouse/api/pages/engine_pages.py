@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.pages.upstream import CallDoor
 from enginehouse.domain.errors import InvalidRequest
-from enginehouse.relay.engine_job import EngineCall
+from enginehouse.relay.jobs.engine_job import EngineCall
 
 _PATHS = ("/props", "/slots", "/v1/audio/voices", "/sdapi/v1/loras")
 

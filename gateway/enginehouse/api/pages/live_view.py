@@ -9,7 +9,7 @@ from typing import Any
 from enginehouse.domain.gpu import GpuStatus
 from enginehouse.domain.replica import Candidate
 from enginehouse.engines.managed_engines import ManagedEngines
-from enginehouse.relay.live_request import LiveRequest
+from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry.event_stream import RequestProgress
 

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 from enginehouse.api.errors import json_response
 from enginehouse.api.pages.live_view import LiveView, replica
 from enginehouse.domain.errors import InvalidRequest, NotFound
-from enginehouse.relay.hand_over.rules import hand_over_rules
+from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
 from enginehouse.relay.relay import Relay
 from enginehouse.routing.body.read import read_request
 from enginehouse.telemetry.decisions import MOST

@@ -17,7 +17,7 @@ from enginehouse.api.doors.web_socket import AsgiWebSocketDoor
 from enginehouse.domain.errors import InvalidRequest, RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.relay.door import Caller, OpenExchange
-from enginehouse.relay.engine_job import EngineCall
+from enginehouse.relay.jobs.engine_job import EngineCall
 
 _PREFIX = b"/upstream/"
 

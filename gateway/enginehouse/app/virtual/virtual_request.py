@@ -8,7 +8,7 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.relay.queue_slot import QueueSlot
-from enginehouse.relay.retries import FailedAttempt, Outcome, RetryState, SendAgain, decide
+from enginehouse.relay.retrying.retries import FailedAttempt, Outcome, RetryState, SendAgain, decide
 
 if TYPE_CHECKING:
     from enginehouse.app.virtual.virtual_gateway import VirtualGateway

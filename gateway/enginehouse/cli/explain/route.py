@@ -26,7 +26,7 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.route import ExplainedCandidate, Explanation
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.relay.hand_over.rules import hand_over_rules
+from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.explain import explain_unread
 

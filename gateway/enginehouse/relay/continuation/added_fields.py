@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from enginehouse.relay.sse import read_events
+from enginehouse.relay.events.sse import read_events
 
 Cut = Callable[[bytes], bytes]
 """Turns an engine's events into the client's."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse.relay.sse import read_events
+from enginehouse.relay.events.sse import read_events
 
 ABSENT = msgspec.Raw()
 """The value of a field that is not there."""

@@ -20,7 +20,7 @@ from enginehouse.relay.continuation.restrictions import (
     why_not_again,
     withheld_characters,
 )
-from enginehouse.relay.sse import is_whole
+from enginehouse.relay.events.sse import is_whole
 from enginehouse.telemetry.answer_meter import AnswerMeter
 
 _MOST_UNREAD: Final = 64 * 1024

@@ -7,8 +7,8 @@ import contextlib
 
 from enginehouse.domain.errors import UpstreamError, UpstreamTimeout
 from enginehouse.interfaces.drivers import EngineResponse
-from enginehouse.relay.headers import read_lines
-from enginehouse.relay.upstream.answer_head import AnswerHead
+from enginehouse.relay.heads.answer_head import AnswerHead
+from enginehouse.relay.heads.headers import read_lines
 from enginehouse.relay.upstream.connection import Connection
 from enginehouse.relay.upstream.upstream import Upstream
 

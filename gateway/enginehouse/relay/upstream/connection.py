@@ -10,12 +10,12 @@ from typing import Any, Final, Protocol, cast
 import httptools
 
 from enginehouse.aio.write_batch import BatchedTransport, WriteBatch, batched
-from enginehouse.relay.chunk import content_of
-from enginehouse.relay.headers import FOR_THE_GATEWAY, without_named
-from enginehouse.relay.known_head import KnownHead
-from enginehouse.relay.passage import Passage
+from enginehouse.relay.answers.passage import Passage
+from enginehouse.relay.events.chunk import content_of
+from enginehouse.relay.heads.answer_head import AnswerHead
+from enginehouse.relay.heads.headers import FOR_THE_GATEWAY, without_named
+from enginehouse.relay.heads.known_head import KnownHead
 from enginehouse.relay.upstream.acknowledgements import delay_acknowledgements
-from enginehouse.relay.upstream.answer_head import AnswerHead
 
 _LARGEST_HEAD: Final = 64 * 1024
 """In bytes, as for clients. It bounds whatever comes between two pieces of body."""

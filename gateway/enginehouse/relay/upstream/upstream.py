@@ -6,7 +6,13 @@ from typing import Final
 
 from enginehouse.config.schema import BackendSettings, TimeoutSettings
 from enginehouse.domain.request import Headers
-from enginehouse.relay.headers import NOT_TO_ENGINE, TRACED_NOT_TO_ENGINE, passing_lines, read_lines, with_authorization
+from enginehouse.relay.heads.headers import (
+    NOT_TO_ENGINE,
+    TRACED_NOT_TO_ENGINE,
+    passing_lines,
+    read_lines,
+    with_authorization,
+)
 from enginehouse.relay.upstream.origin import Origin
 from enginehouse.relay.upstream.pool import Pool
 from enginehouse.telemetry.trace_context import Trace

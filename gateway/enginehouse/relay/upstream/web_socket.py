@@ -14,7 +14,7 @@ from websockets.typing import Subprotocol
 from enginehouse.domain.errors import Overloaded, UpstreamError, UpstreamTimeout
 from enginehouse.domain.request import Headers
 from enginehouse.interfaces.drivers import EngineResponse
-from enginehouse.relay.headers import FOR_THE_GATEWAY
+from enginehouse.relay.heads.headers import FOR_THE_GATEWAY
 from enginehouse.relay.upstream.open_files import shortage_of_files
 from enginehouse.relay.upstream.upstream import Upstream
 

@@ -12,7 +12,7 @@ from enginehouse.relay.continuation.asking import continuation_of
 from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.continuation.joint import Joint
 from enginehouse.relay.continuation.progress import AnswerDiffers
-from enginehouse.relay.sse import read_events
+from enginehouse.relay.events.sse import read_events
 from enginehouse.testing.checks.expect import expect
 
 _LIMIT = 16

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.continuation.joint import Joint
-from enginehouse.relay.sse import whole_events
+from enginehouse.relay.events.sse import whole_events
 from enginehouse_vllm import VllmDriver
 from tests.support.seen_stream import read_stream
 from tests.support.streaming_model import stream

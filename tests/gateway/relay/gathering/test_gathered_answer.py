@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse.relay.gathering.gathered_answer import GatheredAnswer
+from enginehouse.relay.answers.gathered_answer import GatheredAnswer
 
 
 def gathered(*chunks: object) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from enginehouse.api.doors.fast.turns import Turns
 from enginehouse.api.doors.framing import check_framing, head_without_upgrade
 from enginehouse.domain.errors import InvalidRequest
 from enginehouse.domain.request import Headers
-from enginehouse.relay.attempt import NEVER
+from enginehouse.relay.attempts.attempt import NEVER
 
 
 class FastDoor(Turns):

@@ -16,8 +16,8 @@ from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.asgi import BODILESS
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
-from enginehouse.relay.chunk import framed
 from enginehouse.relay.door import Caller, Door, OpenExchange
+from enginehouse.relay.events.chunk import framed
 
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 

@@ -7,9 +7,9 @@ from typing import Final
 from enginehouse.api.doors.admission import is_from_browser
 from enginehouse.api.doors.fast.inbound import Inbound
 from enginehouse.domain.request import Headers
-from enginehouse.relay.headers import again, learned
-from enginehouse.relay.known_head import KnownHead
-from enginehouse.relay.repeated_headers import RepeatedHeaders
+from enginehouse.relay.heads.headers import again, learned
+from enginehouse.relay.heads.known_head import KnownHead
+from enginehouse.relay.heads.repeated_headers import RepeatedHeaders
 
 _TRACE_NAMES: Final[tuple[bytes, ...]] = (b"\r\ntraceparent: ", b"\r\nTraceparent: ")
 _TRACE_LENGTH: Final = 55

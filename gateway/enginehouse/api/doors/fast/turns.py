@@ -10,7 +10,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from enginehouse.api.doors.fast.inbound import Inbound
-from enginehouse.relay.attempt import NEVER
+from enginehouse.relay.attempts.attempt import NEVER
 
 _MOST_WAITING: Final = 16
 """Requests that may wait behind the one being answered before reading pauses."""

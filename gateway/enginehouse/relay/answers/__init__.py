@@ -1,0 +1,1 @@
+"""The answer that a client gets: as it comes, joined from two engines, or gathered from a stream."""

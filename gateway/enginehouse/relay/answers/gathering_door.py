@@ -1,0 +1,66 @@
+"""The client's side of a request without a stream, which is relayed as one."""
+
+from __future__ import annotations
+
+import msgspec
+
+from enginehouse.domain.errors import status_of
+from enginehouse.relay.answers.gathered_answer import GatheredAnswer
+from enginehouse.relay.door import Door
+
+_OF_STREAMS = (b"content-type:", b"cache-control:", b"x-accel-buffering:")
+_JSON = b"content-type: application/json\r\n"
+
+
+class GatheringDoor(Door):
+    """Sends a stream to another ``door`` as one JSON object when it has ended. Other answers pass as they come.
+
+    ``gathers``: the client asked for no stream; otherwise everything passes as it comes. An error event becomes an
+    error with its own status, because the client has nothing yet.
+    """
+
+    __slots__ = ("_answer", "_door", "_lines", "gathers")
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self.gathers = False
+        self._lines = b""
+        self._answer: GatheredAnswer | None = None
+
+    def start(self, status: int, lines: bytes, length: int | None) -> None:
+        if self.gathers and status == 200 and b"content-type: text/event-stream" in lines.lower():
+            self._answer = GatheredAnswer()
+            kept = (line for line in lines.splitlines(keepends=True) if not line.lower().startswith(_OF_STREAMS))
+            self._lines = b"".join(kept) + _JSON
+        else:
+            self._door.start(status, lines, length)
+
+    def write(self, chunk: bytes) -> None:
+        if self._answer is None:
+            self._door.write(chunk)
+        else:
+            self._answer.add(chunk)
+
+    def finish(self, chunk: bytes) -> None:
+        answer = self._answer
+        if answer is None:
+            self._door.finish(chunk)
+            return
+        answer.add(chunk)
+        answer.read()
+        error = answer.error
+        status, body = (200, answer.body()) if error is None else (_status(error), msgspec.json.encode(error))
+        self._door.start(status, self._lines, len(body))
+        self._door.finish(body)
+
+    def unread(self) -> int:
+        return self._door.unread()
+
+    def abort(self) -> None:
+        self._door.abort()
+
+
+def _status(envelope: dict[str, object]) -> int:
+    error = envelope.get("error")
+    code = error.get("code") if isinstance(error, dict) else None
+    return status_of(str(code))

@@ -1,0 +1,261 @@
+"""The answer that the client of an exchange gets."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from enginehouse.domain.errors import RequestError, UpstreamError
+from enginehouse.relay.answers.passage import Passage
+from enginehouse.relay.continuation.delivered import Delivered
+from enginehouse.relay.door import Door
+from enginehouse.relay.events.sse import comment, is_whole, whole_events
+from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
+from enginehouse.relay.events.stream_form import StreamForm
+from enginehouse.relay.heads.answer_head import AnswerHead
+from enginehouse.telemetry.answer_meter import AnswerMeter, read_tokens
+from enginehouse.telemetry.record import Tokens
+
+_MOST_KEPT: Final = 64 * 1024
+_ERROR_FIELDS = ("message", "type", "param", "code")
+
+
+class Reply:
+    """An engine's answer as it comes, or an error in the form that can still be sent.
+
+    A stream passes in whole events, so that it can be continued or ended with an error event at any time. Its head
+    waits for the first of them: until then another engine can take the answer over. ``begun``: the engine's answer has
+    begun. ``status``: of the head; 0 until the door has it. ``paused``: the client is slow. ``delivered``: keeps what
+    the client gets of a stream that can be continued. ``passage``: the short way of the stream's events, if it has one.
+    """
+
+    __slots__ = (
+        "_check",
+        "_head",
+        "_held",
+        "_meter",
+        "_stream",
+        "_whole",
+        "begun",
+        "delivered",
+        "door",
+        "form",
+        "passage",
+        "paused",
+        "status",
+    )
+
+    def __init__(self, door: Door, form: StreamForm) -> None:
+        self.door = door
+        self.form = form
+        self._head: tuple[int, bytes] | None = None
+        self._held = b""
+        self._check: StreamCheck | None = None
+        self._stream = False
+        self._meter: AnswerMeter | None = None
+        self._whole = b""
+        self.delivered: Delivered | None = None
+        self.passage: Passage | None = None
+        self.begun = self.paused = False
+        self.status = 0
+
+    def begin(self, status: int, lines: bytes, length: int | None, stream: bool) -> None:
+        """Begin the answer: its header lines, the length of its body if known, and whether that is a stream."""
+        self.begun = True
+        self._stream = stream
+        if not stream:
+            self.status = status
+            self.door.start(status, lines, length)
+            return
+        self._head = (status, lines)
+        self._meter = AnswerMeter(stream=True)
+        if status < 300 and self.form.is_checked:
+            self._check = StreamCheck(self.form)
+
+    def keep(self, delivered: Delivered | None) -> None:
+        """Let ``delivered``, if it can be continued, keep the stream that begins now."""
+        meter = self._meter
+        assert meter is not None
+        self.delivered = delivered
+        if delivered is not None:
+            delivered.meter = meter
+        if (transport := self.door.chunks_to()) is not None:
+            cut = delivered.cut if delivered is not None else None
+            form = self.form if self._check is not None else None
+            self.passage = Passage(transport, delivered or meter, cut, form)
+
+    def withdraw(self) -> bool:
+        """Take back an answer of which nothing has passed yet. Returns whether there was one.
+
+        Another answer may begin then. If none does, ``fail`` ends this one.
+        """
+        if self.status or not self.begun:
+            return False
+        self.begun = False
+        self._held = b""
+        self._check = None
+        self.delivered = self.passage = None
+        return True
+
+    def answer(self, status: int, lines: bytes, body: bytes) -> None:
+        """Pass on an answer that arrived whole, and is no stream."""
+        self.begun = True
+        self.status = status
+        self._whole = body
+        self.door.answer(status, lines, body)
+
+    def open(self, lines: bytes) -> None:
+        """Begin a stream before the engine has answered."""
+        self.status = 200
+        self._stream = True
+        self._meter = AnswerMeter(stream=True)
+        self.door.start(200, lines, None)
+
+    def join(self, head: AnswerHead, note: bytes, backend: str) -> Reply:
+        """Begin the answer in an opened stream, after ``note`` as a comment. Returns the reply that continues it."""
+        if not head.stream or head.status != 200:
+            return MismatchedReply(self, backend, head.status)
+        self.begun = True
+        self.write(comment(note))
+        if self.form.is_checked:
+            self._check = StreamCheck(self.form)
+        return self
+
+    def write(self, body: bytes) -> BrokenStream | None:
+        """Pass on a piece of the body. Of a broken stream, pass on the good part and return the problem."""
+        passage, check = self.passage, self._check
+        if passage is not None:
+            passage.is_open = False
+        if self._stream:
+            if self._held or not is_whole(body):
+                body, self._held = whole_events(self._held + body)
+                if not body:
+                    return None
+            if check is not None and (problem := check.look(body)) is not None:
+                return self._write_good(body, problem)
+        if not self.status:
+            self._start()
+        if piece := self._passed(body):
+            self.door.write(piece)
+            if passage is not None:
+                passage.is_open = not self._held and (check is None or not check.is_inside)
+        return None
+
+    def finish(self, body: bytes) -> BrokenStream | None:
+        """Pass on the last piece of the body. Of a broken stream, pass on the good part and return the problem."""
+        body = self._held + body if self._held else body
+        if self._check is not None and (problem := self._check.end(body)) is not None:
+            return self._write_good(body, problem)
+        if not self.status:
+            self._start()
+        if self._meter is None:
+            self._whole = body
+        elif body:
+            body = self._passed(body)
+        self.door.finish(body)
+        return None
+
+    def _passed(self, body: bytes) -> bytes:
+        """Count and keep a piece that passes. Returns what the client gets of it, which may be nothing."""
+        if self.delivered is not None:
+            return self.delivered.take(body)
+        if self._meter is None:
+            self._meter = AnswerMeter(stream=False)
+        self._meter.add(body)
+        return body
+
+    def end(self, events: bytes) -> None:
+        """End the stream with ``events`` of the gateway's own."""
+        self.door.finish(events)
+
+    def _write_good(self, body: bytes, problem: BrokenStream) -> BrokenStream:
+        if problem.good:
+            if not self.status:
+                self._start()
+            if piece := self._passed(body[: problem.good]):
+                self.door.write(piece)
+        return problem
+
+    def fail(self, error: RequestError, request_id: bytes) -> None:
+        """End with an error: as the whole response, as the last event of a stream, or by breaking off."""
+        if not self.status and self._head is None:
+            self._refuse(error, request_id)
+            return
+        if not self.status:
+            self._start()
+        if self._stream:
+            self.door.finish(self.form.error_event(error.status, error.envelope()))
+        else:
+            self.door.abort()
+
+    def measure(self) -> tuple[int, int, Tokens]:
+        """The bytes, the events and the tokens of the engine's answer, as far as it has passed."""
+        if self._meter is None:
+            return len(self._whole), 0, read_tokens(self._whole)
+        if self.delivered is not None:
+            self.delivered.count()
+        return self._meter.total()
+
+    def unread(self) -> int:
+        """The number of bytes that the client has not taken yet."""
+        return self.door.unread()
+
+    def abort(self) -> None:
+        """Break off."""
+        self.door.abort()
+
+    def _start(self) -> None:
+        assert self._head is not None
+        self.status, lines = self._head
+        self.door.start(self.status, lines, None)
+
+    def _refuse(self, error: RequestError, request_id: bytes) -> None:
+        body = self.form.error_body(error.status, error.envelope())
+        lines = b"content-type: application/json\r\nx-request-id: %s\r\n" % request_id
+        if error.retry_after is not None:
+            lines += b"retry-after: %d\r\n" % error.retry_after
+        self.door.start(error.status, lines, len(body))
+        self.door.finish(body)
+
+
+class MismatchedReply(Reply):
+    """Ends an opened stream with an error event for an answer that does not fit: no stream, or a status other than 200.
+
+    The fields of the engine's own error become those of the event. ``details`` has the status and up to 64 KiB of the
+    body.
+    """
+
+    __slots__ = ("_answered", "_backend", "_body")
+
+    def __init__(self, opened: Reply, backend: str, status: int) -> None:
+        super().__init__(opened.door, opened.form)
+        self.begun = self._stream = True
+        self.paused = opened.paused
+        self.status = status if status >= 400 else UpstreamError.status
+        self._answered = status
+        self._backend = backend
+        self._body = b""
+
+    def write(self, body: bytes) -> BrokenStream | None:
+        self._body = (self._body + body)[:_MOST_KEPT]
+        return None
+
+    def finish(self, body: bytes) -> BrokenStream | None:
+        self.write(body)
+        status, details = self._answered, _decoded(self._body)
+        how = "answered" if status >= 400 else "did not stream but answered"
+        error = UpstreamError(f"Backend '{self._backend}' {how} {status}", details={"status": status, "body": details})
+        envelope = error.envelope()
+        theirs = details.get("error") if isinstance(details, dict) else None
+        if isinstance(theirs, dict):
+            envelope["error"] |= {name: theirs[name] for name in _ERROR_FIELDS if name in theirs}
+        self.door.finish(self.form.error_event(self.status, envelope))
+        return None
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except ValueError:
+        return body.decode(errors="replace")

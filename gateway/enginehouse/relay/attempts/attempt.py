@@ -1,0 +1,264 @@
+"""One try of a request at one backend."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Final
+
+from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError, UpstreamTimeout
+from enginehouse.domain.route import Route
+from enginehouse.relay.heads.answer_head import AnswerHead
+from enginehouse.relay.jobs.prompt_request import PromptRequest
+from enginehouse.relay.queue_slot import QueueSlot
+from enginehouse.relay.upstream.connection import Connection, Receiver
+from enginehouse.relay.upstream.upload import Upload, UploadTurn
+from enginehouse.relay.upstream.upload_connection import UploadConnection
+from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.telemetry.record import AttemptRecord
+
+_log = logging.getLogger("enginehouse.relay")
+NEVER: Final = float("inf")
+Preparation = Callable[[Route], Awaitable[bytes]]
+"""Makes the body of a request for a route. Raises ``RequestError``."""
+
+
+class Attempt:
+    """One try of a request: its share of the backend's load, its queue slot, its connection and its current time limit.
+
+    ``body``: of the request, as the engine gets it. ``slot``: only where the backend has a queue. ``granted_at``,
+    ``sent_at`` and ``answered_at``, when the body of the answer began, are 0 until then. ``connection``: set while the
+    request is under way on it. ``since``: when the limit for all of the answer starts. ``client_deadline``: until when
+    a client that holds the answer up must read on. ``prompt``: has another engine read the prompt meanwhile. Times are
+    in ``perf_counter`` seconds. Call ``release`` once, at the end.
+    """
+
+    __slots__ = (
+        "_awaited",
+        "_limit",
+        "_pieces",
+        "_shortage",
+        "_task",
+        "answered_at",
+        "began",
+        "body",
+        "client_deadline",
+        "connection",
+        "deadline",
+        "granted_at",
+        "head",
+        "prompt",
+        "route",
+        "sent_at",
+        "slot",
+        "total_deadline",
+        "upstream",
+    )
+
+    def __init__(self, route: Route, upstream: Upstream, since: float, body: bytes = b"") -> None:
+        self.began = perf_counter()
+        self.body = body
+        self.route = route
+        self.upstream = upstream
+        self.slot: QueueSlot | None = None
+        self.head: AnswerHead | None = None
+        self.connection: Connection | None = None
+        self.prompt: PromptRequest | None = None
+        self.granted_at = self.sent_at = self.answered_at = 0.0
+        self.deadline = self.client_deadline = NEVER
+        self._pieces = 0
+        total = upstream.timeouts.total
+        self.total_deadline = since + total if total else NEVER
+        self._task: asyncio.Task[None] | None = None
+        self._limit = 0.0
+        self._awaited = ""
+        self._shortage: Overloaded | None = None
+        route.chosen.load.begin()
+
+    @property
+    def waiting_since(self) -> float | None:
+        """Since when an unsent request waits, on the queue's clock; ``None`` if it was sent or has no slot."""
+        return None if self.slot is None or self.sent_at else self.slot.ticket.arrived
+
+    @property
+    def advanced(self) -> bool:
+        """Whether more of the answer has come since a time limit was last set."""
+        return self.connection is not None and self.connection.pieces > self._pieces
+
+    def send(self, receiver: Receiver, request: bytes, *, reuse: bool, upload: Upload | None = None) -> None:
+        """Send ``request``, on a kept connection if ``reuse`` and there is one, and then ``upload`` as it comes."""
+        self.connection = None
+        # If a kept connection breaks just then, it is unknown whether the request arrived.
+        connection = self.upstream.pool.take() if reuse else None
+        if connection is not None:
+            self._send_on(connection, receiver, request)
+        else:
+            self._limit_to(self.upstream.timeouts.connect, "could not be reached")
+            self._task = asyncio.ensure_future(self._connect(receiver, request, upload))
+
+    def granted(self) -> None:
+        """Note that the queue granted the attempt. The limit for all of the answer starts now."""
+        self.granted_at = now = perf_counter()
+        total = self.upstream.timeouts.total
+        self.total_deadline = now + total if total else NEVER
+
+    def await_more(self) -> None:
+        """Apply the limit for the next piece of the answer."""
+        self._limit_to(self.upstream.timeouts.stall, "did not continue its answer")
+
+    def await_client(self) -> None:
+        """Apply the limit for the client to read on."""
+        limit = self.upstream.timeouts.client
+        self.client_deadline = perf_counter() + limit if limit else NEVER
+
+    def broken(self, why: str) -> RequestError:
+        """Note that the connection broke, or could not be made; the error that says so."""
+        if self._shortage is not None:
+            return self._shortage
+        how = "could not be reached" if self.connection is None else "broke off"
+        self.connection = None
+        if self.slot is not None:
+            self.slot.in_doubt = True
+            if self.slot.unloaded:
+                why = "an operator unloaded its model"
+        return UpstreamError(f"Backend '{self.upstream.name}' {how}: {why}")
+
+    def expire_total(self) -> UpstreamTimeout:
+        """The error that says that ``total_deadline`` has passed."""
+        return UpstreamTimeout(
+            f"Backend '{self.upstream.name}' did not finish within {self.upstream.timeouts.total:g} s"
+        )
+
+    def expire(self) -> UpstreamTimeout:
+        """Cancel the attempt because ``deadline`` has passed; the error that says so."""
+        self.cancel()
+        return UpstreamTimeout(f"Backend '{self.upstream.name}' {self._awaited} within {self._limit:g} s")
+
+    def find_out(self, report: Callable[[bool], None]) -> None:
+        """Wait for news of the engine that broke the request off, and ``report`` whether it exited.
+
+        The queue slot is held until then.
+        """
+        self._lift_limit()
+        self._task = asyncio.ensure_future(self._find_out(report))
+
+    def prepare(self, preparation: Preparation, report: Callable[[RequestError | None], None]) -> None:
+        """Let ``preparation`` make the body before the request is sent, and ``report`` its error."""
+        self._lift_limit()
+        self._task = asyncio.ensure_future(self._prepare(preparation, report))
+
+    def pause(self) -> None:
+        """Stop reading the answer. Meanwhile the engine's stall limit does not run."""
+        self.await_client()
+        if self.connection is not None:
+            self.connection.pause()
+            self._lift_limit()
+
+    def resume(self) -> None:
+        """Read on."""
+        self.client_deadline = NEVER
+        if self.connection is not None:
+            self.connection.resume()
+            self.await_more()
+
+    def cancel(self) -> None:
+        """Abort the request at the engine, without another call of the receiver."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        if self.connection is not None:
+            self.connection.abort()
+            self.connection = None
+        if self.prompt is not None:
+            self.prompt.cancel()
+
+    def record(self, outcome: str) -> AttemptRecord:
+        """The record of the attempt, which ends now with ``outcome``."""
+        return AttemptRecord(
+            self.route,
+            outcome,
+            self.began,
+            perf_counter(),
+            self.slot is not None,
+            self.granted_at,
+            self.sent_at,
+            self.answered_at,
+            self.head.status if self.head is not None else 0,
+        )
+
+    def release(self) -> None:
+        """Give back the share of the load and the queue slot."""
+        self.route.chosen.load.end()
+        if self.prompt is not None:
+            self.prompt.cancel()
+        slot, self.slot = self.slot, None  # otherwise the cycle of the two waits for the garbage collector
+        if slot is not None:
+            slot.release()
+
+    def _send_on(self, connection: Connection, receiver: Receiver, request: bytes) -> None:
+        self.connection = connection
+        self.sent_at = now = perf_counter()  # before: the engine's own span may begin while this process waits
+        connection.send(receiver, request)
+        self._limit = limit = self.upstream.timeouts.first_byte
+        self._awaited = "did not begin to answer"
+        self._pieces = 0
+        self.deadline = now + limit if limit else NEVER
+
+    async def _connect(self, receiver: Receiver, request: bytes, upload: Upload | None) -> None:
+        pool = self.upstream.pool
+        try:
+            connection = await (pool.connect() if upload is None else pool.connect_for_upload())
+        except (UpstreamError, Overloaded) as error:
+            self._task = None
+            self._shortage = error.with_traceback(None) if isinstance(error, Overloaded) else None
+            receiver.broken(str(error), stale=False)
+            return
+        self._task = None
+        self._send_on(connection, receiver, request)
+        if upload is not None:
+            assert isinstance(connection, UploadConnection)
+            upload.begin(connection, self._uploading)
+
+    def _uploading(self, turn: UploadTurn) -> None:
+        """Apply the limit of the side that the upload waits for. The door has its own for the client."""
+        timeouts = self.upstream.timeouts
+        if turn is UploadTurn.CLIENT:
+            self._lift_limit()
+        elif turn is UploadTurn.ENGINE:
+            self._limit_to(timeouts.stall, "did not take the request")
+        elif self.head is None:
+            self._limit_to(timeouts.first_byte, "did not begin to answer")
+
+    def _limit_to(self, limit: float, awaited: str) -> None:
+        """Limit the time; 0 is no limit. ``awaited``: what did not happen in time, for the error."""
+        self._limit = limit
+        self._awaited = awaited
+        self._mark_progress()
+        self.deadline = perf_counter() + limit if limit else NEVER
+
+    def _lift_limit(self) -> None:
+        self._mark_progress()
+        self.deadline = NEVER
+
+    def _mark_progress(self) -> None:
+        self._pieces = self.connection.pieces if self.connection is not None else 0
+
+    async def _prepare(self, preparation: Preparation, report: Callable[[RequestError | None], None]) -> None:
+        problem: RequestError | None = None
+        try:
+            self.body = await preparation(self.route)
+        except RequestError as error:
+            problem = error.with_traceback(None)
+        except Exception:
+            _log.exception("The preparation of a request met a defect of the gateway")
+            problem = RequestError("Internal error; see the gateway's log")
+        self._task = None
+        report(problem)
+
+    async def _find_out(self, report: Callable[[bool], None]) -> None:
+        assert self.slot is not None
+        exited = await self.slot.engine_exited()
+        self._task = None
+        report(exited)

@@ -1,0 +1,122 @@
+"""Checks that a stream is whole: every event is a JSON object, none is an error, and the last one is there."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from enginehouse.relay.events.sse import LARGEST_HELD, Event, is_whole, read_events, whole_events
+from enginehouse.relay.events.stream_form import StreamForm, decode_event
+
+
+class BrokenStream(NamedTuple):
+    """The reason why a stream is broken. ``good``: the number of good bytes before it. ``error``: the engine's own.
+
+    ``differs``: it is whole so far, but does not continue what the client has.
+    """
+
+    why: str
+    good: int
+    error: Any = None
+    differs: bool = False
+
+    @property
+    def is_request(self) -> bool:
+        """Whether the engine blames the request, with an HTTP status."""
+        code = self.error.get("code") if isinstance(self.error, dict) else None
+        return isinstance(code, int) and 400 <= code < 500
+
+
+class StreamCheck:
+    """Reads a stream's events as they pass. ``ended``: the last event has passed.
+
+    Every event is decoded, because a JSON decoder that keeps nothing is faster than a search for ``"error"``. Plain
+    events in the usual spelling cost nothing else; all others are split and read as the standard says.
+    """
+
+    __slots__ = ("_form", "_plain", "_torn", "_typed", "ended")
+
+    def __init__(self, form: StreamForm) -> None:
+        self._form = form
+        self._plain = form.plain
+        self._typed = bool(form.last)
+        self._torn: Event | None = None
+        self.ended = False
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the next piece continues an event that is too large to be held."""
+        return self._torn is not None
+
+    def look(self, piece: bytes) -> BrokenStream | None:
+        """Look at whole events, or at a part of an event that is too large to be held."""
+        if self._torn is None:
+            try:
+                if not self._typed:
+                    self._plain(piece[5:])  # without "data:"; if that is another field, clients ignore the event
+                    return None
+            except (ValueError, RecursionError):
+                pass
+            if self._are_plain(piece[:-2].split(b"\n\n")):
+                return None
+        return self._look_at_each(piece)
+
+    def end(self, rest: bytes) -> BrokenStream | None:
+        """Look at the last piece, whose last event may lack its blank line. The last event must have passed."""
+        problem = self.look(rest) if rest and not self.ended else None
+        if self.ended:
+            return None
+        good = len(whole_events(rest)[0])
+        if problem is None or (problem.error is None and problem.good >= good):
+            return BrokenStream("ended its stream before the last event", good)
+        return problem
+
+    def _are_plain(self, events: list[bytes]) -> bool:
+        try:
+            for event in events:
+                self._plain(event[event.find(b"data:") + 5 if self._typed else 5 :])
+        except (ValueError, RecursionError):
+            return False
+        return True
+
+    def _look_at_each(self, piece: bytes) -> BrokenStream | None:
+        good = 0
+        for event in read_events(piece):
+            whole = event.end < len(piece) or is_whole(piece)
+            if self._torn is not None:
+                if whole:
+                    self.ended = self.ended or self._torn.name in self._form.last
+                    self._torn = None
+            elif not whole and event.end - good > LARGEST_HELD:
+                self._torn = event
+            elif event.data is not None and not self.ended:
+                problem = self._problem(event.name, event.data, good)
+                if problem is not None:
+                    return problem
+            good = event.end
+        return None
+
+    def _problem(self, name: str, data: bytes, good: int) -> BrokenStream | None:
+        if data.strip() == b"[DONE]":
+            self.ended = self._form.ends_as_done
+            return None
+        try:
+            event = decode_event(data)
+        except RecursionError:
+            return None
+        except ValueError:
+            return BrokenStream("sent an event that is no JSON object", good)
+        kind, error = event.type, event.error
+        if error is None and isinstance(event.response, dict):
+            error = event.response.get("error")
+        if error is not None or name == "error" or str(kind) in self._form.failed:
+            error = msgspec.json.decode(data) if error is None else error
+            return BrokenStream(f"broke its stream off with an error: {_message(error)}", good, error)
+        self.ended = str(kind) in self._form.last
+        return None
+
+
+def _message(error: object) -> str:
+    message = error.get("message") if isinstance(error, dict) else error
+    return message if isinstance(message, str) else msgspec.json.encode(error).decode()

@@ -1,0 +1,1 @@
+"""Connects a client's request with the answer of an engine."""

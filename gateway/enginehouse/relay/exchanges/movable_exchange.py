@@ -1,0 +1,127 @@
+"""The part of an exchange that others see, and the moves of its stream to other engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from enginehouse.domain.errors import CannotContinue
+from enginehouse.domain.ticket import Phase
+from enginehouse.relay.answers.joined_reply import JoinedReply
+from enginehouse.relay.answers.reply import Reply
+from enginehouse.relay.attempts.attempt import Attempt
+from enginehouse.relay.attempts.dispatch import Dispatch
+from enginehouse.relay.continuation.delivered import Delivered
+from enginehouse.relay.jobs.job import Job
+from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.telemetry.record import AttemptRecord
+
+
+class MovableExchange(LiveRequest):
+    """The part of an exchange that operators, the watchdog and moves see.
+
+    ``moving``: set while its stream is being moved; called if it ends meanwhile. ``Exchange`` sets the fields.
+    """
+
+    __slots__ = ("_dispatch", "_held", "_reply", "moving")
+
+    _reply: Reply
+    _dispatch: Dispatch
+    _held: bool
+    moving: Callable[[], None] | None
+
+    @property
+    def attempt(self) -> Attempt | None:
+        return self._dispatch.attempt
+
+    @property
+    def attempts(self) -> Sequence[AttemptRecord]:
+        return self._dispatch.attempts
+
+    @property
+    def _live_phase(self) -> Phase:
+        if self.moving is not None or (isinstance(self._reply, JoinedReply) and not self._reply.begun):
+            return Phase.MIGRATING
+        return self._dispatch.phase
+
+    @property
+    def waiting_reply(self) -> Reply | None:
+        requirements = self._job.requirements
+        waits = requirements is not None and requirements.stream and not self._reply.begun
+        return self._reply if waits else None
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        delivered = self._reply.delivered
+        return None if delivered is None else delivered.prompt_tokens
+
+    @property
+    def max_tokens(self) -> int | None:
+        delivered = self._reply.delivered
+        return None if delivered is None else delivered.max_tokens
+
+    @property
+    def output_tokens(self) -> int | None:
+        delivered = self._reply.delivered
+        if delivered is None:
+            return None
+        delivered.read()
+        return None if delivered.why else delivered.progress.tokens()
+
+    @property
+    def stays(self) -> str | None:
+        delivered = self._reply.delivered
+        if self._status:
+            return "it has ended"
+        if not (self._reply.begun and self._reply.status):
+            return "its answer has not begun"
+        if delivered is None:
+            return "it is no stream that another backend could continue"
+        if why := delivered.stays():
+            return why
+        return "it is about to end" if delivered.finish is not None or delivered.ended else None
+
+    # --- from a move
+
+    @property
+    def job(self) -> Job:
+        return self._job
+
+    @property
+    def reply(self) -> Reply:
+        return self._reply
+
+    def current_attempt(self) -> Attempt:
+        attempt = self._dispatch.attempt
+        if attempt is None or not self._reply.begun:
+            raise CannotContinue("The request has no answer yet")
+        return attempt
+
+    def movable(self) -> Delivered:
+        delivered, why = self._reply.delivered, self.stays
+        if delivered is None or why:
+            raise CannotContinue(f"The request stays where it is: {why}")
+        return delivered
+
+    def hold(self) -> None:
+        self._held = True
+        if not self._reply.paused:
+            self.current_attempt().pause()
+
+    def read_on(self) -> None:
+        self._held = False
+        if not self._status and not self._reply.paused and self._dispatch.attempt is not None:
+            self._dispatch.attempt.resume()
+
+    def adopt(self, attempt: Attempt, reply: JoinedReply) -> bool:
+        if self._status:
+            return False
+        self._held = False
+        self._dispatch.replace(attempt)
+        reply.paused = self._reply.paused
+        self._reply = reply
+        self.moves += 1
+        if reply.paused:
+            attempt.pause()
+        else:
+            attempt.await_more()
+        return True

@@ -1,1 +1,0 @@
-"""One engine reads the prompt of a request, and hands its KV cache over to another one, which answers."""

@@ -1,0 +1,159 @@
+"""The headers that pass through the gateway, and those that do not."""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from typing import Final
+from urllib.parse import quote
+
+from enginehouse.domain.request import Headers
+from enginehouse.relay.heads.repeated_headers import HeaderFacts, RepeatedHeaders
+from enginehouse.relay.heads.request_id import request_id_in
+from enginehouse.telemetry.trace_context import TRACE_HEADERS
+
+_LENGTH: Final = b"content-length"
+_TRACE: Final = b"traceparent"
+_PLAIN_CONNECTION: Final = frozenset({b"", b"keep-alive", b"close"})
+_PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+
+_HOP_BY_HOP: Final = {
+    b"connection",
+    b"keep-alive",
+    b"proxy-authenticate",
+    b"proxy-authorization",
+    b"proxy-connection",
+    b"te",
+    b"trailer",
+    b"transfer-encoding",
+    b"upgrade",
+}
+_CREDENTIALS: Final = {
+    b"authorization",
+    b"cookie",
+    # keys of APIs: Anthropic's, Azure's, Google's and usual names
+    *(b"x-api-key", b"api-key", b"x-goog-api-key", b"ocp-apim-subscription-key", b"x-auth-key", b"x-api-token"),
+    *(b"x-auth-token", b"x-access-token", b"x-authorization", b"x-functions-key", b"x-amz-security-token"),
+    # what proxies that sign users in add: oauth2-proxy, Cloudflare, Google, AWS
+    *(b"x-forwarded-access-token", b"x-auth-request-access-token", b"cf-access-jwt-assertion"),
+    *(b"cf-access-client-secret", b"x-goog-iap-jwt-assertion", b"x-amzn-oidc-data", b"x-amzn-oidc-accesstoken"),
+}
+
+NOT_TO_ENGINE: Final = frozenset(
+    # Compressed streams cannot be split into events, so engines are asked for none.
+    _HOP_BY_HOP | _CREDENTIALS | {b"host", b"content-length", b"expect", b"accept-encoding", b"x-request-id"}
+)
+"""The headers of a client's request that do not pass to an engine."""
+TRACED_NOT_TO_ENGINE: Final = NOT_TO_ENGINE | TRACE_HEADERS
+"""Those of a traced request: the engine gets the trace of the gateway."""
+# server.cors decides which pages of a browser may read an answer.
+_CORS: Final = {
+    b"access-control-" + name
+    for name in (b"allow-origin", b"allow-credentials", b"allow-methods", b"allow-headers", b"expose-headers")
+}
+FOR_THE_GATEWAY: Final = frozenset(
+    _HOP_BY_HOP
+    | _CORS
+    | {
+        b"content-length",
+        b"x-request-id",
+        b"x-enginehouse-backend",
+        b"x-enginehouse-model",
+        b"x-enginehouse-reason",
+        b"x-enginehouse-overhead-us",
+    }
+)
+"""The headers of an engine's answer that do not pass to the client."""
+
+
+@cache
+def with_authorization(withheld: frozenset[bytes]) -> frozenset[bytes]:
+    """``withheld`` without ``Authorization``: one set for all backends that get it, so that it is compared fast."""
+    return withheld - {b"authorization"}
+
+
+def find_request_id(headers: Headers) -> bytes:
+    """The id that the client gave its request; empty if there is none, or none to be used."""
+    return headers.facts.request_id if isinstance(headers, RepeatedHeaders) else request_id_in(headers)
+
+
+def learned(headers: Headers) -> RepeatedHeaders:
+    """``headers``, one of which is ``Content-Length``, with what is found in them."""
+    names = [name for name, _ in headers]
+    trace_at = names.index(_TRACE) if names.count(_TRACE) == 1 else -1
+    facts = HeaderFacts(request_id_in(headers), names.index(_LENGTH), trace_at, {})
+    return _with_facts(headers, facts, headers[trace_at][1] if trace_at >= 0 else b"")
+
+
+def again(headers: RepeatedHeaders, length: int, traceparent: bytes) -> RepeatedHeaders:
+    """The same headers for a body of ``length`` bytes, and with this ``traceparent`` if they have one."""
+    facts, digits = headers.facts, b"%d" % length
+    at = facts.length_at
+    if traceparent == headers.traceparent and headers[at][1] == digits:
+        return headers
+    changed = _with_facts(headers, facts, traceparent)
+    changed[at] = (_LENGTH, digits)
+    if traceparent:
+        changed[facts.trace_at] = (_TRACE, traceparent)
+    return changed
+
+
+def _with_facts(headers: Headers, facts: HeaderFacts, traceparent: bytes) -> RepeatedHeaders:
+    repeated = RepeatedHeaders(headers)
+    repeated.facts = facts
+    repeated.traceparent = traceparent
+    return repeated
+
+
+def passing_lines(headers: Headers, withheld: frozenset[bytes]) -> bytes:
+    """A client's headers as an engine gets them: without those ``withheld``, and those that ``Connection`` names."""
+    if not isinstance(headers, RepeatedHeaders):
+        return b"".join(_passing_lines(headers, withheld))
+    passing = headers.facts.passing
+    parts = passing.get(withheld)
+    if parts is None:
+        parts = passing[withheld] = _around(headers.traceparent, _passing_lines(headers, withheld))
+    before, behind = parts
+    return before + headers.traceparent + behind if behind else before
+
+
+def _passing_lines(headers: Headers, withheld: frozenset[bytes]) -> list[bytes]:
+    lines = []
+    named = b""
+    for name, value in headers:
+        if name not in withheld:
+            lines.append(name + b": " + value + b"\r\n")
+        elif name == b"connection":
+            named += b"," + value if named else value
+    return without_named(lines, named) if named else lines
+
+
+def _around(traceparent: bytes, lines: list[bytes]) -> tuple[bytes, bytes]:
+    """The bytes of ``lines`` before the value of ``traceparent``, and those behind it, which are empty without it."""
+    line = b"traceparent: " + traceparent + b"\r\n"
+    if not traceparent or line not in lines:
+        return b"".join(lines), b""
+    at = lines.index(line)
+    return b"".join(lines[:at]) + b"traceparent: ", b"\r\n" + b"".join(lines[at + 1 :])
+
+
+def without_named(lines: list[bytes], connection: bytes) -> list[bytes]:
+    """``lines`` without those that the value of a ``Connection`` header makes hop-by-hop (RFC 9110, 7.6.1)."""
+    if connection.lower() in _PLAIN_CONNECTION:
+        return lines
+    named = {token.strip().lower() for token in connection.split(b",")}
+    return [line for line in lines if line.partition(b":")[0] not in named]
+
+
+def read_lines(lines: bytes) -> Headers:
+    """Split header lines as they stand on the wire."""
+    pairs = (line.partition(b": ") for line in lines.split(b"\r\n") if line)
+    return [(name, value) for name, _, value in pairs]
+
+
+@lru_cache(maxsize=4096)
+def origin_lines(backend: str, model: str, reason: str) -> bytes:
+    """The header lines that name the backend and the model to the client, and the reason of the route."""
+    named = {"backend": backend, "model": model, "reason": reason}
+    # Engines choose the names of their models, so other characters than printable ASCII are percent-encoded.
+    lines = (f"x-enginehouse-{key}: {quote(text, safe=_PRINTABLE)}\r\n" for key, text in named.items())
+    return "".join(lines).encode("ascii")

@@ -1,1 +1,0 @@
-"""Asks a second replica for a stream that is slow to begin."""

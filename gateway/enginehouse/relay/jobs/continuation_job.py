@@ -1,0 +1,179 @@
+"""Continues a stream as a job for another engine."""
+
+from __future__ import annotations
+
+from enum import Enum
+from time import perf_counter
+from typing import ClassVar, Final
+
+import msgspec
+
+from enginehouse.domain.continuation import Continuation
+from enginehouse.domain.errors import CannotContinue, RequestError, UpstreamError
+from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.route import Route
+from enginehouse.relay.continuation.asking import continuation_of
+from enginehouse.relay.continuation.delivered import Delivered
+from enginehouse.relay.continuation.joint import Joint
+from enginehouse.relay.door import Caller
+from enginehouse.relay.jobs.job import Job
+from enginehouse.relay.jobs.pairs import pair_route, prepare_pair
+from enginehouse.relay.jobs.prompt_request import PromptRequest
+from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.upstream.upstream import Upstream
+
+_TIMEOUT_S: Final = 5.0
+"""The time limit of a driver's question to an engine."""
+
+
+class Way(str, Enum):
+    """A way in which another engine continues a stream."""
+
+    TOKENS = "tokens"
+    TEXT = "text"
+    RESTART = "restart"
+
+
+class ContinuationJob(Job):
+    """The rest of ``job``, whose stream an engine broke off: for another engine of the same model.
+
+    At each engine, the ways are tried in order until one is answered as it should be: after the tokens, after the text,
+    or from the beginning. ``joint`` and ``way`` are those of the current try.
+    """
+
+    __slots__ = ("_broke_at", "_cause", "_most", "_route", "_stream", "_ways", "_why", "joint", "prompt", "way")
+
+    method = "POST"
+    repeatable = True
+    raw = False
+    prepares = True
+    continues = True
+    retry_statuses: ClassVar[frozenset[int]] = frozenset()
+
+    def __init__(self, job: Job, delivered: Delivered, broken: Route, tries_before: int) -> None:
+        super().__init__(job.context, job.path, job.headers, job.request_id)
+        assert job.requirements is not None
+        self.began = job.began
+        self.trace = job.trace
+        self.caller = job.caller
+        self.requirements = msgspec.structs.replace(job.requirements, model=broken.chosen.model)
+        self.delivered = self._stream = delivered
+        self._most = tries_before + job.context.continuation.max_continuations
+        self.joint: Joint | None = None
+        self.way = Way.TOKENS
+        self.prompt: PromptRequest | None = None
+        self._route: Route | None = None
+        self._ways: list[Way] = []
+        self._why = ""
+        self._cause: RequestError | None = None
+        self._broke_at = 0.0
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the current try has brought something new for the client."""
+        return self.joint is None or self.joint.closed
+
+    def broke(self, cause: RequestError) -> None:
+        """Note that an engine broke the stream off just now."""
+        self._cause = cause
+        self._broke_at = perf_counter()
+        self._route = None
+
+    def joined(self) -> bool:
+        """Count the stream as continued."""
+        assert self._route is not None
+        gap = perf_counter() - self._broke_at
+        self.context.counters.continued(self._route.chosen.backend, "broken", self.way.value, gap)
+        return True
+
+    def failed(self, error: RequestError) -> RequestError:
+        """Count the stream as broken for good. Returns the error for its client, in which ``error`` comes last."""
+        cause = self._cause
+        if cause is None or not isinstance(error, CannotContinue):
+            return error
+        return UpstreamError(f"{cause.message}. {error.message}", details=cause.details)
+
+    @property
+    def max_retries(self) -> int:
+        return self._most
+
+    def _needs(self, caller: Caller | None) -> Requirements:
+        assert self.requirements is not None
+        return self.requirements
+
+    def route(self, failed: tuple[str, ...]) -> Route:
+        """A route to the same model, because another one would give another answer."""
+        return pair_route(self, self._one_route, failed)
+
+    def _one_route(self, failed: tuple[str, ...]) -> Route:
+        assert self.requirements is not None
+        context, model = self.context, self.requirements.model
+        route = context.router.route(self.requirements, context.fleet.snapshot, failed, fallbacks=False)
+        if route.chosen.model != model:
+            raise CannotContinue(f"No other backend serves '{model}'")
+        return route
+
+    def body_for(self, route: Route) -> bytes:
+        return b""  # ``prepare`` makes it, when the engine is ready
+
+    async def prepare(self, route: Route) -> bytes:
+        """The request that tries the next way to continue the stream at the engines of ``route``.
+
+        Raises ``CannotContinue`` when there is none left, and other errors of the engine that reads the prompt.
+        """
+        body = await self._next_way(route)
+        body, self.prompt = await prepare_pair(self, route, self._path, body)
+        return body
+
+    async def _next_way(self, route: Route) -> bytes:
+        if route is not self._route:
+            self._route = route
+            self._why = ""
+            rule = self.context.continuation.of(route.chosen.model)
+            self._ways = [Way.TOKENS, Way.TEXT, Way.RESTART] if rule == "continue" else [Way.RESTART]
+        while self._ways:
+            self.way = self._ways.pop(0)
+            try:
+                return await self._find_way(route)
+            except RequestError as error:
+                self._why = self._why or error.message
+        raise CannotContinue(f"Backend '{route.chosen.backend}' cannot continue it: {self._why or 'every way failed'}")
+
+    async def _find_way(self, route: Route) -> bytes:
+        delivered, backend, way = self._stream, route.chosen.backend, self.way
+        upstream = self.context.upstreams.get(backend)
+        if upstream is None:
+            raise CannotContinue("the configuration no longer has it")
+        driver = self.context.continuation.drivers[backend].continuation
+        delivered.read()
+        if delivered.common is None and not delivered.why:
+            self.way, self._ways = Way.RESTART, []
+            self.joint = None
+            return delivered.begin_anew(driver)
+        if way is Way.RESTART:
+            if why := delivered.stays_again():
+                raise CannotContinue(why)
+            body = driver.continuable(delivered.path, delivered.body)
+            continuation = Continuation(path=delivered.path, body=body, tokens=0, skip=delivered.progress.chars)
+        else:
+            client = Client(upstream, _TIMEOUT_S)
+            continuation = await continuation_of(delivered, driver, client, exact=way is Way.TOKENS)
+            if way is Way.TOKENS and not continuation.exact:  # the driver knows no tokens: this is the text already
+                self.way = self._ways.pop(0)
+        self.joint = Joint(delivered, continuation, driver.streams)
+        return continuation.body
+
+    @property
+    def _path(self) -> str:
+        return self.path if self.joint is None else self.joint.continuation.path
+
+    def request(self, upstream: Upstream, body: bytes) -> bytes:
+        return upstream.post(self._path, self.headers, self.request_id, self.ranked(upstream, body), self.trace)
+
+    def judge(self, route: Route, status: int, first_byte: float, suspects: tuple[str, ...]) -> tuple[str, ...]:
+        """Only servers' errors count: the request is the gateway's own, and its time no measure of others."""
+        if status < 500:
+            self.context.fleet.succeeded(route.chosen.backend)
+        else:
+            self.context.fleet.failed(route.chosen.backend, f"answered {status} to a continuation")
+        return suspects

@@ -1,0 +1,111 @@
+"""A request for one model's engine that the gateway does not read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final, NamedTuple
+from urllib.parse import quote
+
+from enginehouse.domain.errors import Forbidden
+from enginehouse.domain.replica import Candidate
+from enginehouse.domain.request import Headers
+from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.route import Route
+from enginehouse.fleet.snapshot import Snapshot
+from enginehouse.relay.context import RelayContext
+from enginehouse.relay.door import Caller
+from enginehouse.relay.jobs.job import Job
+from enginehouse.relay.jobs.rebased_lines import lines_below
+from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.routing.body.read import check_model_name
+
+_PATH: Final = "/:@"
+_IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110, 9.2.2
+
+
+class EngineCall(NamedTuple):
+    """A call to the engine of ``model``: ``target`` is a path and perhaps a query, as they stand on the wire."""
+
+    model: str
+    method: str
+    target: str
+
+
+class EngineJob(Job):
+    """Passes a call to one model's engine, to no fallback of it, and the answer back.
+
+    A method that is not idempotent is sent once, on a new connection.
+    """
+
+    __slots__ = ("call", "method", "repeatable")
+
+    raw = True
+    retry_statuses: ClassVar[frozenset[int]] = frozenset()
+
+    def __init__(self, context: RelayContext, path: str, headers: Headers, request_id: bytes, call: EngineCall) -> None:
+        super().__init__(context, path, headers, request_id)
+        self.call = call
+        self.method = call.method
+        self.repeatable = call.method in _IDEMPOTENT
+
+    def _needs(self, caller: Caller | None) -> Requirements:
+        check_model_name(self.call.model)
+        return Requirements(model=self.call.model, path=self.call.target.partition("?")[0])
+
+    def route(self, failed: tuple[str, ...]) -> Route:
+        """Also raises ``Forbidden`` if every engine of the model serves another one that the caller may not use."""
+        assert self.requirements is not None
+        snapshot = self.context.fleet.snapshot
+        allowed = snapshot if self.caller is None else _AllowedEngines(snapshot, self.caller)
+        traced = self.trace is not None
+        return self.context.router.route(self.requirements, allowed, failed, fallbacks=False, detailed=traced)
+
+    def body_for(self, route: Route) -> bytes:
+        return self.body
+
+    def request(self, upstream: Upstream, body: bytes) -> bytes:
+        return upstream.call(self.method, self.call.target, self.engine_headers, self.request_id, body)
+
+    def client_lines(self, lines: bytes, upstream: Upstream) -> bytes:
+        """Keeps redirects and cookies of the engine below the path at which the client finds it."""
+        return lines_below(lines, f"/upstream/{quote(self.call.model, safe=_PATH)}".encode(), upstream.pool.origin)
+
+    def judge(self, route: Route, status: int, first_byte: float, suspects: tuple[str, ...]) -> tuple[str, ...]:
+        """Count no error against the backend, because it may be the right answer to such a call. Ignore 429."""
+        if status < 500 and status != 429:
+            self.context.fleet.succeeded(route.chosen.backend)
+        return suspects
+
+
+class _AllowedEngines:
+    """The part of a snapshot whose engines serve no model that a caller may not use.
+
+    A call is not read, so it may ask for any model that its engine serves.
+    """
+
+    def __init__(self, snapshot: Snapshot, caller: Caller) -> None:
+        self._snapshot = snapshot
+        self._caller = caller
+
+    def candidates(self, model: str) -> Sequence[Candidate]:
+        """Raises ``Forbidden`` if the model has candidates, and none is allowed."""
+        known = self._snapshot.candidates(model)
+        forbidden = self._forbidden(model)
+        allowed = [candidate for candidate in known if candidate.backend not in forbidden]
+        if known and not allowed:
+            backend = known[0].backend
+            raise Forbidden(
+                f"Backend '{backend}' also serves model '{forbidden[backend]}', which this key may not use: "
+                "access to the whole engine would include it",
+                param="model",
+            )
+        return allowed
+
+    def _forbidden(self, model: str) -> dict[str, str]:
+        """The forbidden backends, each with a model that makes it so; ``model`` itself is allowed."""
+        return {
+            candidate.backend: other
+            for other, candidates in self._snapshot.models.items()
+            if other != model and not self._caller.may_use(other)
+            for candidate in candidates
+        }

@@ -1,0 +1,82 @@
+"""Requests to an inference endpoint whose bodies are forms."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from enginehouse.domain.request import Body, Headers, InferenceRequest
+from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.route import Route
+from enginehouse.relay.context import RelayContext
+from enginehouse.relay.door import Caller
+from enginehouse.relay.jobs.inference_job import InferenceJob
+from enginehouse.relay.upstream.upload import Upload
+from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.routing.body.form import FormModel, FormReader
+
+
+class FormJob(InferenceJob):
+    """A ``POST`` of a whole form. It is routed by its model; nothing else of it is read or changed."""
+
+    __slots__ = ("_model",)
+
+    def __init__(self, context: RelayContext, path: str, headers: Headers, request_id: bytes) -> None:
+        super().__init__(context, path, headers, request_id)
+        if self.trace is not None:
+            self.trace.captured = None  # a recording or an image is no message
+
+    def _needs(self, caller: Caller | None) -> Requirements:
+        self._model = model = self._find_model()
+        body = Body(model=model.name)
+        request = InferenceRequest(self.path, self.headers, msgspec.json.encode({"model": model.name}), body)
+        return self.context.router.requirements(request)
+
+    def _find_model(self) -> FormModel:
+        form = FormReader(self.headers)
+        form.feed(self.body)
+        return form.found()
+
+    def body_for(self, route: Route) -> bytes:
+        """The form with the name that the engine has for the model."""
+        return self._model.replaced(self.body, route.chosen.model)
+
+
+class UploadJob(FormJob):
+    """A ``POST`` of a form that may be too large to be kept. Its beginning, up to its model, is the ``body``.
+
+    The rest follows as ``upload``. ``length``: of the whole form in bytes, if the client announced it. An engine that
+    fails has read a part that the gateway no longer has, so the form is sent to no other one.
+    """
+
+    __slots__ = ("_framed", "_length", "_reader", "upload")
+
+    repeatable = False
+    retry_statuses: ClassVar[frozenset[int]] = frozenset()
+
+    def __init__(
+        self,
+        context: RelayContext,
+        path: str,
+        headers: Headers,
+        request_id: bytes,
+        *,
+        reader: FormReader,
+        upload: Upload,
+        length: int | None,
+    ) -> None:
+        super().__init__(context, path, headers, request_id)
+        self._reader = reader
+        self._length = length
+        self._framed = upload.framed
+        self.upload = upload
+
+    def _find_model(self) -> FormModel:
+        return self._reader.found()
+
+    def request(self, upstream: Upstream, body: bytes) -> bytes:
+        """The request as far as ``body`` goes, whose model may have another length than the client's."""
+        length = None if self._length is None else self._length + len(body) - len(self.body)
+        head = upstream.post_head(self.path, self.engine_headers, self.request_id, length)
+        return head + self._framed(body)

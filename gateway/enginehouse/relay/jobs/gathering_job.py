@@ -1,0 +1,49 @@
+"""A request whose answer may be gathered."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from enginehouse.domain.request import Headers
+from enginehouse.domain.route import Route
+from enginehouse.relay.answers.gathering_door import GatheringDoor
+from enginehouse.relay.context import RelayContext
+from enginehouse.relay.continuation.restrictions import PATHS, why_not
+from enginehouse.relay.door import Caller
+from enginehouse.relay.jobs.inference_job import InferenceJob
+
+_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
+_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_TRUE, _WITH_USAGE = msgspec.Raw(b"true"), msgspec.Raw(b'{"include_usage":true}')
+
+
+class GatheringJob(InferenceJob):
+    """Asks for a stream if another engine could continue it, and otherwise leaves the request as it is.
+
+    ``gathering``: the door that turns such a stream into one answer. ``None`` passes every answer as it comes.
+    """
+
+    __slots__ = ("_gathering",)
+
+    def __init__(
+        self, context: RelayContext, path: str, headers: Headers, request_id: bytes, gathering: GatheringDoor | None
+    ) -> None:
+        super().__init__(context, path, headers, request_id)
+        self._gathering = gathering
+
+    def admit(self, body: bytes, caller: Caller | None) -> None:
+        super().admit(body, caller)
+        assert self.requirements is not None
+        if self._gathering is not None and self.path in PATHS and not self.requirements.stream:
+            self._gathering.gathers = not why_not(_object(body))
+
+    def body_for(self, route: Route) -> bytes:
+        body = super().body_for(route)
+        if self._gathering is None or not self._gathering.gathers:
+            return body
+        fields = _fields(body)
+        fields |= {"stream": _TRUE, "stream_options": _WITH_USAGE}
+        asked = self._continuable(route, msgspec.json.encode(fields))
+        return asked if self.delivered is not None else body

@@ -1,0 +1,28 @@
+"""A request whose prompt one engine reads, and which another one answers."""
+
+from __future__ import annotations
+
+from enginehouse.domain.route import Route
+from enginehouse.relay.jobs.gathering_job import GatheringJob
+from enginehouse.relay.jobs.pairs import pair_route, prepare_pair
+
+
+class HandOverJob(GatheringJob):
+    """Where the strategy says so, one engine reads the prompt, and hands its KV cache over to the one that answers.
+
+    If either of two engines that bootstrap fails, the request is cancelled at the other one, and sent again.
+    """
+
+    __slots__ = ("prompt",)
+
+    prepares = True
+
+    def route(self, failed: tuple[str, ...]) -> Route:
+        return pair_route(self, self._one_route, failed)
+
+    async def prepare(self, route: Route) -> bytes:
+        body, self.prompt = await prepare_pair(self, route, self.path, self.body_for(route))
+        return body
+
+    def _one_route(self, failed: tuple[str, ...]) -> Route:
+        return super().route(failed)

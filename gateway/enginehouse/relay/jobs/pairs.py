@@ -1,0 +1,183 @@
+"""Finds two engines for a request, and has one of them read the prompt for the other one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+
+import msgspec
+
+from enginehouse.domain.errors import (
+    FallbackExhausted,
+    InvalidRequest,
+    NoHealthyBackend,
+    Overloaded,
+    RequestError,
+    UpstreamError,
+)
+from enginehouse.domain.replica import Candidate
+from enginehouse.domain.route import Route
+from enginehouse.interfaces.drivers import EngineResponse
+from enginehouse.interfaces.hand_over import handed_over, prompt_request, take_over
+from enginehouse.relay.continuation.asking import one_token
+from enginehouse.relay.continuation.restrictions import PATHS
+from enginehouse.relay.events.stream_check import StreamCheck
+from enginehouse.relay.events.stream_form import stream_form
+from enginehouse.relay.jobs.hand_over_rules import can_hand_over, can_pair, hand_over_rules
+from enginehouse.relay.jobs.job import Job
+from enginehouse.relay.jobs.prompt_request import PromptRequest
+from enginehouse.relay.jobs.prompt_slot import PromptSlot
+from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.routing.refusals import unpaired
+
+_LONGEST_S = 3600.0
+"""The time limit of an engine that has none."""
+_WRONG = (400, 413, 422)
+"""The answers to a request that another engine would refuse too."""
+_SHOWN = 300
+"""How many bytes of an engine's refusal are shown."""
+
+
+def pair_route(job: Job, find: Callable[[tuple[str, ...]], Route], failed: tuple[str, ...]) -> Route:
+    """The route of ``find`` for ``job``, with two engines where the strategy says so.
+
+    Passes over engines that serve no request alone, and find no other one. Raises ``InvalidRequest`` if all are such,
+    and no request to its endpoint is handed over.
+    """
+    rules, allowed = hand_over_rules(job.context.continuation.drivers, job.path), failed
+    while True:
+        try:
+            route = _with_decode(job, find(failed), failed)
+        except (NoHealthyBackend, FallbackExhausted):
+            if failed is allowed or job.path in PATHS:
+                raise
+            assert job.requirements is not None
+            raise unpaired(job.requirements) from None
+        if route.prefill is not None or rules.serves_alone(route.chosen):
+            return route
+        failed = (*failed, route.chosen.replica)
+
+
+def _with_decode(job: Job, route: Route, failed: tuple[str, ...]) -> Route:
+    context, path = job.context, job.path
+    drivers = context.continuation.drivers
+    if not can_hand_over(drivers, path, route.chosen):
+        return route
+    assert job.requirements is not None
+    both = context.router.hand_over(job.requirements, context.fleet.snapshot, route, failed)
+    if both.prefill is None or not can_hand_over(drivers, path, both.chosen):
+        return route
+    return both if can_pair(drivers, both.prefill, both.chosen) else route
+
+
+async def prepare_pair(job: Job, route: Route, path: str, body: bytes) -> tuple[bytes, PromptRequest | None]:
+    """Have the first engine of ``route`` read the prompt of a request to ``path``, if the route has two.
+
+    Returns the body for the engine that answers, and the request at the other one if both are asked at the same time.
+    With ``kv_transfer_params`` they are asked one after the other. If the first one cannot be asked, the other one
+    reads the prompt itself: the client notices nothing. Raises ``RequestError`` if engines that bootstrap cannot be
+    asked.
+    """
+    prefill = route.prefill
+    if prefill is None:
+        return body, None
+    drivers = job.context.continuation.drivers
+    either = drivers.get(prefill.backend) or drivers.get(route.chosen.backend)  # a reload may have removed one of them
+    if either is not None and either.bootstrap is not None:
+        return await _bootstrap(job, prefill, path, body)
+    parameters = await _read_prompt(job, prefill, path, body)
+    return (body if parameters is None else take_over(body, parameters)), None
+
+
+# --- one after the other
+
+
+async def _read_prompt(job: Job, prefill: Candidate, path: str, body: bytes) -> msgspec.Raw | None:
+    """Have ``prefill`` read the prompt; returns the parameters for the other engine, if it gives any."""
+    upstream = job.context.upstreams.get(prefill.backend)
+    if upstream is None:  # a reload has just removed it
+        return None
+    slot = PromptSlot(job, prefill)
+    try:
+        await slot.granted_or_not
+        response = await _ask(job, prefill, upstream, path, prompt_request(one_token(body)))
+    except RequestError:
+        return None
+    finally:
+        slot.release()
+    return handed_over(response.body) if response.status == 200 else None
+
+
+async def _ask(job: Job, prefill: Candidate, upstream: Upstream, path: str, body: bytes) -> EngineResponse:
+    fleet = job.context.fleet
+    began = perf_counter()
+    try:
+        client = Client(upstream, upstream.timeouts.first_byte or _LONGEST_S)
+        response = await client.request("POST", path, job.ranked(upstream, body))
+    except (UpstreamError, Overloaded) as error:
+        fleet.failed(prefill.backend, error.message)
+        raise
+    if response.status == 200:
+        fleet.succeeded(prefill.backend)
+        prefill.load.answered((perf_counter() - began) * 1000)
+    return response
+
+
+# --- both at once
+
+
+async def _bootstrap(job: Job, prefill: Candidate, path: str, body: bytes) -> tuple[bytes, PromptRequest]:
+    """Have ``prefill`` read the prompt from now on; the other engine gets the same body.
+
+    Raises ``RequestError`` if ``prefill`` cannot be asked.
+    """
+    context, backend = job.context, prefill.backend
+    upstream, driver = context.upstreams.get(backend), context.continuation.drivers[backend].bootstrap
+    if upstream is None or driver is None:
+        raise UpstreamError(f"The configuration no longer has backend '{backend}'")
+    slot = PromptSlot(job, prefill)
+    try:
+        await slot.granted_or_not
+        port = await context.engine_facts.bootstrap_port(upstream)
+        body = driver.bootstrap(body, upstream.pool.origin.host, port)
+    except UpstreamError as error:
+        slot.release()
+        context.fleet.failed(backend, error.message)
+        raise
+    except BaseException:
+        slot.release()
+        raise
+    return body, PromptRequest(_read_for_another(job, prefill, upstream, path, body), slot.release)
+
+
+async def _read_for_another(job: Job, prefill: Candidate, upstream: Upstream, path: str, body: bytes) -> None:
+    """Have ``prefill`` read the prompt. Its answer has no use, unless it is a refusal, which is raised."""
+    context, backend = job.context, prefill.backend
+    try:
+        response = await _ask(job, prefill, upstream, path, body)
+    except RequestError:
+        context.engine_facts.remove_port(backend)
+        raise
+    problem = _refusal(path, response)
+    if problem is None:
+        return
+    why, is_wrong = problem
+    error = f"Backend '{backend}' {why}"
+    if is_wrong:
+        raise InvalidRequest(error)
+    context.engine_facts.remove_port(backend)
+    if response.status != 429:
+        context.fleet.failed(backend, why)
+    raise UpstreamError(error)
+
+
+def _refusal(path: str, response: EngineResponse) -> tuple[str, bool] | None:
+    """Why an engine did not read a prompt, and whether the request is at fault; ``None`` if it has read it."""
+    if response.status != 200:
+        shown = response.body[:_SHOWN].decode(errors="replace")
+        return f"answered {response.status} to the prompt: {shown}", response.status in _WRONG
+    if not response.body.startswith(b"data:"):
+        return None
+    broken = StreamCheck(stream_form(path)).look(response.body)
+    return None if broken is None else (broken.why, broken.is_request)

@@ -1,0 +1,1 @@
+"""Requests in progress, as operators, the watchdog and the counters see them."""

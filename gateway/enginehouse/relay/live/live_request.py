@@ -1,0 +1,120 @@
+"""A request in progress."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from enginehouse.domain.errors import RequestError
+from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.route import Route
+from enginehouse.domain.ticket import Phase, Ticket
+from enginehouse.telemetry.record import AttemptRecord
+
+if TYPE_CHECKING:
+    from enginehouse.relay.answers.reply import Reply
+    from enginehouse.relay.attempts.attempt import Attempt
+    from enginehouse.relay.jobs.job import Job
+    from enginehouse.relay.web_sockets.web_socket_attempt import WebSocketAttempt
+
+
+class LiveRequest(ABC):
+    """An exchange or a WebSocket, as operators, the watchdog and the counters see it.
+
+    ``moves``: how often it was moved to another backend. ``endless``: it has no end of its own.
+    """
+
+    __slots__ = ("_job", "_status", "moves")
+
+    endless: ClassVar[bool] = False
+    _job: Job
+    _status: int
+    moves: int
+
+    @property
+    def path(self) -> str:
+        """The path that the client asked for."""
+        return self._job.path
+
+    @property
+    def request_id(self) -> bytes:
+        """The value of ``x-request-id``. Clients choose it, so two live requests may have the same."""
+        return self._job.request_id
+
+    @property
+    def requirements(self) -> Requirements | None:
+        """The requirements of the request; ``None`` until it is whole."""
+        return self._job.requirements
+
+    @property
+    def began(self) -> float:
+        """When the request was whole, in ``perf_counter`` seconds."""
+        return self._job.began
+
+    @property
+    def route(self) -> Route | None:
+        """The route of the current attempt."""
+        attempt = self.attempt
+        return attempt.route if attempt is not None else None
+
+    @property
+    def ticket(self) -> Ticket | None:
+        """The ticket of the current attempt, where the backend has a queue."""
+        attempt = self.attempt
+        return attempt.slot.ticket if attempt is not None and attempt.slot is not None else None
+
+    @property
+    def phase(self) -> Phase:
+        """How far the request is."""
+        if self._status:
+            return Phase.DONE if self._status < 400 else Phase.FAILED
+        return self._live_phase
+
+    @property
+    def waiting_reply(self) -> Reply | None:
+        """The reply of a stream that waits for its first byte; a progress report may begin it."""
+        return None
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """The number of tokens of a stream's prompt; ``None`` if no engine has reported it."""
+        return None
+
+    @property
+    def output_tokens(self) -> int | None:
+        """The number of tokens of a stream's answer so far; ``None`` if it is unknown."""
+        return None
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The most tokens of a stream's answer; ``None`` if that is unknown, or only the context limits it."""
+        return None
+
+    @property
+    @abstractmethod
+    def attempt(self) -> Attempt | WebSocketAttempt | None:
+        """The current attempt."""
+
+    @property
+    @abstractmethod
+    def attempts(self) -> Sequence[AttemptRecord]:
+        """The attempts that have ended, in order."""
+
+    @property
+    @abstractmethod
+    def stays(self) -> str | None:
+        """Why it cannot be moved to another backend; ``None`` if it can."""
+
+    @abstractmethod
+    def cancel(self, error: RequestError | None = None) -> None:
+        """End the request now, with ``error`` or else as cancelled by an operator."""
+
+    @abstractmethod
+    def check_time(self, now: float) -> None:
+        """Act on a time limit that has passed at ``now``, in ``perf_counter`` seconds."""
+
+    @property
+    @abstractmethod
+    def _live_phase(self) -> Phase:
+        """How far the request is, while it is live."""

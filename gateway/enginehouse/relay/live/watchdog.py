@@ -1,0 +1,51 @@
+"""Checks the time limits of all live requests together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from time import perf_counter
+from typing import Final
+
+from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.relay.live.progress_reports import ProgressReports
+
+_EVERY_S: Final = 0.1
+
+
+class Watchdog:
+    """Makes live requests check their time limits every 100 ms, and sends the progress reports that are due.
+
+    One sweep over all requests is far cheaper than timers that are set and cancelled for each piece of an answer.
+    """
+
+    def __init__(
+        self,
+        live: Collection[LiveRequest],
+        progress_reports: ProgressReports,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        self._live = live
+        self._progress_reports = progress_reports
+        self._clock = clock
+        self._handle: asyncio.TimerHandle | None = None
+
+    def wake(self) -> None:
+        """Sweep until no request is live any more."""
+        if self._handle is None:
+            self._handle = asyncio.get_running_loop().call_later(_EVERY_S, self._sweep)
+
+    def stop(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _sweep(self) -> None:
+        self._handle = None
+        now = self._clock()
+        live = list(self._live)
+        for request in live:
+            request.check_time(now)
+        if live:
+            self.wake()
+        self._progress_reports.send_due(self._live, now)

@@ -1,0 +1,1 @@
+"""Moves live streams to other engines on purpose."""

@@ -1,0 +1,122 @@
+"""Moves live streams away from backends and replicas that must become free."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from enginehouse.domain.errors import RequestError
+from enginehouse.domain.replica import ReplicaState
+from enginehouse.relay.context import RelayContext
+from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.relay.moves.move import MovedStream
+
+_LOOK_EVERY_S = 0.2
+_WISH_LASTS_S = 1.0
+"""Schedulers repeat a wish four times a second."""
+
+MoveStream = Callable[[LiveRequest, str], Awaitable[MovedStream]]
+"""Continues a live stream at a backend. Raises ``RequestError`` if it stays."""
+_Live = Callable[[], Sequence[LiveRequest]]
+
+
+class Drains:
+    """Moves streams to ready replicas, a few at a time, while their own must become free; other requests may finish.
+
+    A stream whose move failed is tried once more only at another destination, or if the destination was full.
+    """
+
+    def __init__(self, context: RelayContext, move: MoveStream) -> None:
+        self._context = context
+        self._move = move
+        self._wishes: dict[str, float] = {}
+        self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
+
+    def begin(self, backend: str) -> None:
+        """Move the streams of ``backend`` away for as long as it is drained and has live requests."""
+        self._begin(("backend", backend), partial(self.live, backend), partial(self._is_drained, backend))
+
+    def vacate(self, replica: str) -> None:
+        """Move the streams of ``replica`` away until it stops, if it is stopping, and otherwise for a second."""
+        self._wishes[replica] = asyncio.get_running_loop().time() + _WISH_LASTS_S
+        self._begin(("replica", replica), partial(self.live_at, replica), partial(self._is_unwanted, replica))
+
+    def retire(self, replica: str, error: RequestError) -> None:
+        """``vacate``, and end WebSockets with ``error``: they have no end of their own."""
+        for request in self.live_at(replica):
+            if request.endless:
+                request.cancel(error)
+        self.vacate(replica)
+
+    def close(self) -> None:
+        """Move nothing more."""
+        for task in [*self._tasks.values()]:
+            task.cancel()
+
+    def live(self, backend: str) -> Sequence[LiveRequest]:
+        """The live requests at ``backend``, oldest first."""
+        found = [each for each in self._context.live if each.route is not None and each.route.chosen.backend == backend]
+        return sorted(found, key=lambda each: each.began)
+
+    def live_at(self, replica: str) -> Sequence[LiveRequest]:
+        """The live requests at ``replica``, oldest first."""
+        found = [each for each in self._context.live if each.route is not None and each.route.chosen.replica == replica]
+        return sorted(found, key=lambda each: each.began)
+
+    def _begin(self, place: tuple[str, str], live: _Live, lasts: Callable[[], bool]) -> None:
+        if place not in self._tasks and live():
+            task = asyncio.ensure_future(self._drain(live, lasts))
+            self._tasks[place] = task
+            task.add_done_callback(lambda _: self._tasks.pop(place, None))
+
+    async def _drain(self, live: _Live, lasts: Callable[[], bool]) -> None:
+        tried: set[tuple[LiveRequest, str]] = set()
+        room = asyncio.Semaphore(self._context.continuation.moves_at_once)
+        while lasts() and (left := live()):
+            moves = [self._move_away(each, tried, room) for each in left if each.stays is None]
+            await asyncio.gather(*moves)
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def _move_away(
+        self, request: LiveRequest, tried: set[tuple[LiveRequest, str]], room: asyncio.Semaphore
+    ) -> None:
+        async with room:
+            destination = self._destination(request)
+            if destination is None or (request, destination) in tried:
+                return
+            try:
+                await self._move(request, destination)
+            except RequestError as error:  # its source still serves it
+                if error.retry_after is None:
+                    tried.add((request, destination))
+
+    def _destination(self, request: LiveRequest) -> str | None:
+        """The backend that routing chooses, if it is ready."""
+        route, requirements, context = request.route, request.requirements, self._context
+        if route is None or requirements is None or request.stays is not None:
+            return None
+        needs = msgspec.structs.replace(requirements, model=route.chosen.model)
+        try:
+            found = context.router.route(needs, context.fleet.snapshot, (route.chosen.replica,), fallbacks=False)
+        except RequestError:
+            return None
+        chosen = found.chosen
+        same = chosen.model == route.chosen.model and chosen.state is ReplicaState.READY
+        return chosen.backend if same else None
+
+    def _is_drained(self, backend: str) -> bool:
+        return any(each.name == backend and each.draining for each in self._context.fleet.backends())
+
+    def _is_unwanted(self, replica: str) -> bool:
+        """Whether ``replica`` is stopping or removed, or a scheduler wants it to be free."""
+        if self._wishes[replica] > asyncio.get_running_loop().time():
+            return True
+        model = replica.rpartition("@")[0]
+        offered = [each for each in self._context.fleet.snapshot.candidates(model) if each.replica == replica]
+        if not offered or offered[0].state is ReplicaState.STOPPING:
+            return True
+        del self._wishes[replica]
+        return False

@@ -1,0 +1,255 @@
+"""Moves a live stream to another engine on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from enginehouse.domain.errors import CannotContinue, NotFound, RequestError
+from enginehouse.domain.replica import Candidate, Health, ReplicaState
+from enginehouse.relay.answers.joined_reply import JoinedReply
+from enginehouse.relay.answers.reply import Reply
+from enginehouse.relay.attempts.attempt import NEVER, Attempt
+from enginehouse.relay.context import RelayContext
+from enginehouse.relay.continuation.asking import continuation_of, one_token
+from enginehouse.relay.continuation.delivered import Delivered
+from enginehouse.relay.continuation.joint import Joint
+from enginehouse.relay.events.stream_check import BrokenStream
+from enginehouse.relay.heads.answer_head import AnswerHead
+from enginehouse.relay.jobs.hand_over_rules import never_alone
+from enginehouse.relay.jobs.job import Job
+from enginehouse.relay.queue_slot import QueueSlot
+from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.upstream.connection import Receiver
+from enginehouse.telemetry.record import AttemptRecord
+
+
+class MovedStream(NamedTuple):
+    """A stream that was moved. ``gap_ms``: how long its client waited for the next event."""
+
+    id: str
+    source: str
+    destination: str
+    gap_ms: float
+
+
+class MovableStream(Receiver, Protocol):
+    """An exchange, as far as a move goes."""
+
+    @property
+    def job(self) -> Job:
+        """The client's request."""
+
+    @property
+    def reply(self) -> Reply:
+        """The answer for the client."""
+
+    @property
+    def attempts(self) -> Sequence[AttemptRecord]:
+        """Its attempts that have ended."""
+
+    def current_attempt(self) -> Attempt:
+        """The attempt that serves the stream. Raises ``CannotContinue`` if none does."""
+
+    def movable(self) -> Delivered:
+        """The part that the client has. Raises ``CannotContinue`` with the reason why the stream stays where it is."""
+
+    def hold(self) -> None:
+        """Stop reading the source's answer: the cut."""
+
+    def read_on(self) -> None:
+        """Read on at the source: the move failed."""
+
+    def adopt(self, attempt: Attempt, reply: JoinedReply) -> bool:
+        """Leave the source for ``attempt`` and ``reply``. ``False`` if the stream has ended."""
+
+    def spoiled(self, problem: BrokenStream) -> None:
+        """Treat a problem of the destination's answer as one of the stream's own engine."""
+
+
+class Move:
+    """One move of one stream.
+
+    The destination first reads the text so far, in a request for one token that fills its prefix cache, while the
+    source still answers. Then comes the cut: the gateway stops reading it, and the destination continues. If the
+    destination fails, the gateway reads the source on, and the client notices nothing.
+
+    ``engine_request``: the request's id at the destination, if engines have moved it there themselves. Then the
+    destination need not read anything first, and is asked for the rest.
+    """
+
+    def __init__(
+        self, stream: MovableStream, context: RelayContext, destination: str, engine_request: str = ""
+    ) -> None:
+        self._engine_request = engine_request
+        self._stream = stream
+        self._context = context
+        self._source = stream.current_attempt()
+        candidate = self._candidate(destination)
+        self._driver = context.continuation.drivers[destination].continuation
+        upstream = context.upstreams[destination]
+        self._engine = Client(upstream, context.continuation.migrate_timeout)
+        route = msgspec.structs.replace(self._source.route, chosen=candidate)
+        self._attempt = Attempt(route, upstream, NEVER)
+        self._joint: Joint | None = None
+        self._reply: JoinedReply | None = None
+        self._cut_at = 0.0
+        self._adopted = False
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> MovedStream:
+        """Move the stream. Raises ``CannotContinue``, or the error of the destination; then the stream has stayed."""
+        try:
+            self._take_slot()
+            delivered = self._stream.movable()
+            if self._driver.streams.caches_prefixes and not self._engine_request:
+                await self._read_ahead(delivered)
+            await self._cut()
+        finally:
+            if not self._adopted:
+                self._attempt.cancel()
+                self._attempt.release()
+            if self._done.done() and not self._done.cancelled():
+                self._done.exception()  # asyncio would log an exception that is never read
+        source, destination = self._source.route.chosen.backend, self._attempt.route.chosen.backend
+        gap = perf_counter() - self._cut_at
+        assert self._joint is not None
+        outcome = "tokens" if self._joint.continuation.exact else "text"
+        self._context.moved(self._stream.job.request_id, source, destination, gap, outcome)
+        return MovedStream(self._stream.job.request_id.decode(), source, destination, round(gap * 1000, 1))
+
+    def abandon(self) -> None:
+        """Cancel the move: the stream has ended."""
+        if not self._adopted:
+            self._fail("was not needed: the stream has ended")
+
+    # --- before anything is cut
+
+    def _candidate(self, destination: str) -> Candidate:
+        """The destination as a candidate. Raises ``CannotContinue`` if it cannot take requests now."""
+        fleet, chosen = self._context.fleet, self._source.route.chosen
+        if destination not in self._context.upstreams:
+            raise NotFound(f"There is no backend '{destination}'")
+        if destination == chosen.backend:
+            raise CannotContinue(f"The stream is at backend '{destination}' already")
+        serving = {each.backend: each for each in fleet.snapshot.candidates(chosen.model)}
+        found = serving.get(destination)
+        if found is None:
+            raise CannotContinue(f"Backend '{destination}' does not serve '{chosen.model}'")
+        if never_alone(self._context.continuation.drivers[destination], found):
+            raise CannotContinue(f"Backend '{destination}' serves no request alone")
+        if found.draining:
+            raise CannotContinue(f"Backend '{destination}' is drained")
+        if found.health is not Health.HEALTHY or found.state is not ReplicaState.READY:
+            raise CannotContinue(f"Backend '{destination}' is not ready")
+        return found
+
+    def _take_slot(self) -> None:
+        chosen, job = self._attempt.route.chosen, self._stream.job
+        queue = self._context.queues.get(chosen.backend)
+        if queue is None:
+            return
+        self._attempt.slot = slot = QueueSlot(self, queue, job.request_id, chosen.replica, job.priority)
+        slot.take()
+        if not slot.is_granted:
+            raise CannotContinue(f"Backend '{chosen.backend}' is full", retry_after=1)
+
+    def granted(self) -> None:
+        self._attempt.granted()
+
+    def rejected(self, error: RequestError) -> None:
+        """The slot was not granted, which ``_take_slot`` sees."""
+
+    async def _read_ahead(self, delivered: Delivered) -> None:
+        continuation = await continuation_of(delivered, self._driver, self._engine)
+        question = self._engine.request("POST", continuation.path, one_token(continuation.body))
+        reading = asyncio.ensure_future(question)
+        ends: list[asyncio.Future[Any]] = [reading, self._done]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if self._done.done():
+            reading.cancel()
+            self._done.result()
+        response = reading.result()
+        if response.status != 200:
+            raise CannotContinue(
+                f"Backend '{self._attempt.upstream.name}' answered {response.status} to the text so far"
+            )
+
+    # --- the cut
+
+    async def _cut(self) -> None:
+        stream = self._stream
+        delivered = stream.movable()
+        if stream.current_attempt() is not self._source:
+            raise CannotContinue("The stream's engine broke while it was moved")
+        stream.hold()
+        self._cut_at = perf_counter()
+        try:
+            continuation = await continuation_of(delivered, self._driver, self._engine)
+            if self._engine_request:
+                continuation = self._driver.following(continuation, self._engine_request)
+            self._joint = Joint(delivered, continuation, self._driver.streams)
+            self._reply = JoinedReply(stream.reply, self._adopt)
+            self._send()
+            await asyncio.wait_for(self._done, self._context.continuation.migrate_timeout)
+        except asyncio.TimeoutError:
+            raise CannotContinue(f"Backend '{self._attempt.upstream.name}' was too slow") from None
+        finally:
+            if not self._adopted:
+                stream.read_on()
+
+    def _send(self, *, reuse: bool = True) -> None:
+        assert self._joint is not None
+        job, continuation, upstream = self._stream.job, self._joint.continuation, self._attempt.upstream
+        if job.trace is not None:
+            job.trace.attempt = len(self._stream.attempts) + 1  # the source's is the current one
+        body = job.ranked(upstream, continuation.body)
+        request = upstream.post(continuation.path, job.headers, job.request_id, body, job.trace)
+        self._attempt.send(self, request, reuse=reuse)
+
+    def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
+        attempt, reply = self._attempt, self._reply
+        assert reply is not None
+        if complete:
+            attempt.connection = None
+        if head is not None:
+            attempt.head = head
+            attempt.answered_at = perf_counter()
+            if head.status != 200 or not head.stream:
+                self._fail(f"answered {head.status}")
+                return
+            reply.accept(self._joint)
+        problem = reply.write(body) if body else None
+        if not self._adopted:
+            if problem is not None or complete:
+                self._fail(problem.why if problem is not None else "ended at once")
+        elif problem is not None:
+            self._stream.spoiled(problem)
+        elif complete:
+            self._stream.answer(None, b"", True)
+
+    def broken(self, why: str, *, stale: bool) -> None:
+        if stale:
+            self._send(reuse=False)
+        else:
+            self._fail(f"broke off: {why}")
+
+    def _fail(self, why: str) -> None:
+        self._attempt.cancel()
+        if not self._done.done():
+            self._done.set_exception(CannotContinue(f"Backend '{self._attempt.upstream.name}' {why}"))
+
+    def _adopt(self) -> bool:
+        """Leave the source, unless the client has left: the destination has sent its first new event."""
+        assert self._reply is not None
+        if self._done.done() or not self._stream.adopt(self._attempt, self._reply):
+            return False
+        self._adopted = True
+        if self._attempt.connection is not None:
+            self._attempt.connection.redirect(self._stream)
+        self._done.set_result(None)
+        return True

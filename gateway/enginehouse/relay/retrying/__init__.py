@@ -1,0 +1,1 @@
+"""Decides whether a request is sent again, or to a second replica at once. Pure."""

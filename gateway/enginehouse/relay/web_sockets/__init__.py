@@ -1,0 +1,1 @@
+"""WebSockets between clients and engines."""
