@@ -29,12 +29,13 @@ from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.replica import Health, ReplicaState, replica_name
-from enginehouse.engines.guarded_driver import GuardedDriver, unguarded
+from enginehouse.engines.guarded_driver import guarded_driver, unguarded
 from enginehouse.engines.guarded_launcher import GuardedLauncher
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.launch_line import launch_line, why_not
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
+from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.swappers import HostFacts, Swapper
@@ -54,13 +55,13 @@ def build_fleet(
     config: Config,
     observers: Observers | None = None,
     clock: Callable[[], float] = SYSTEM_CLOCK.epoch,
-    drivers: Mapping[str, Driver] | None = None,
+    drivers: Mapping[str, DriverSupport] | None = None,
 ) -> Fleet:
     """The fleet of all configured backends. Remote ones have not been probed; managed ones are stopped.
 
     ``drivers`` say which backends load models themselves; by default, none does.
     """
-    loaders = {type for type, driver in (drivers or {}).items() if driver.loads_models}
+    loaders = {type for type, driver in (drivers or {}).items() if driver.loading is not None}
     observers = observers or Observers()
     fleet = Fleet(
         config.checks,
@@ -123,7 +124,7 @@ def build_host_context(
     *,
     fleet: Fleet,
     upstreams: dict[str, Upstream],
-    drivers: Mapping[str, Driver],
+    drivers: Mapping[str, DriverSupport],
     observers: Observers,
     outside: Outside,
 ) -> HostContext:
@@ -148,7 +149,7 @@ def first_host_context(
     registry: Registry,
     *,
     fleet: Fleet,
-    drivers: Mapping[str, Driver],
+    drivers: Mapping[str, DriverSupport],
     observers: Observers,
     outside: Outside,
 ) -> HostContext:
@@ -185,7 +186,7 @@ def build_admission(config: Config, relay: Relay) -> Admission:
     )
 
 
-def build_drivers(config: Config, registry: Registry, before: Mapping[str, Driver]) -> dict[str, Driver]:
+def build_drivers(config: Config, registry: Registry, before: Mapping[str, DriverSupport]) -> dict[str, DriverSupport]:
     """Every driver that ``config`` uses, by type, guarded. Those of ``before`` stay in use."""
     return {
         type: before[type] if type in before else _driver(config, registry, type, key)
@@ -193,7 +194,7 @@ def build_drivers(config: Config, registry: Registry, before: Mapping[str, Drive
     }
 
 
-def check_launch_lines(config: Config, drivers: Mapping[str, Driver], registry: Registry) -> None:
+def check_launch_lines(config: Config, drivers: Mapping[str, DriverSupport], registry: Registry) -> None:
     """Make the launch line of every model, on no port. Raises ``ConfigError``, or ``PluginError`` if a driver fails.
 
     Logs a warning for a model whose program or file is missing on this machine: a load would fail.
@@ -203,16 +204,16 @@ def check_launch_lines(config: Config, drivers: Mapping[str, Driver], registry: 
             continue
         type = driver_of(model)
         try:
-            line = launch_line(name, model, unguarded(drivers[type]), port=0)
+            line = launch_line(name, model, unguarded(drivers[type]).launch, port=0)
             if config.hosts.get(model.host, HostSettings()).launcher == HostSettings().launcher:
-                for problem in why_not(name, model, unguarded(drivers[type]), line):
+                for problem in why_not(name, model, unguarded(drivers[type]).launch, line):
                     _log.warning("%s", problem)
         except EnginehouseError:
             raise
         except (Exception, SystemExit) as error:
             problem = f"the driver '{type}' has no launch line for models.{name}: {describe(error)}"
             raise registry.get("driver", type).error(problem) from error
-        launch_line(name, model, drivers[type], port=0)  # the guard checks the driver's answers
+        launch_line(name, model, drivers[type].launch, port=0)  # the guard checks the driver's answers
 
 
 def check_scheduling(config: Config, registry: Registry) -> None:
@@ -232,9 +233,9 @@ def _reached(config: Config) -> Iterator[tuple[str, str, BackendSettings]]:
             yield managed, f"{name}@{model.host}", BackendSettings(url="", timeouts=model.timeouts)
 
 
-def _driver(config: Config, registry: Registry, type: str, key: str) -> Driver:
+def _driver(config: Config, registry: Registry, type: str, key: str) -> DriverSupport:
     driver: Driver = create(config, registry, "driver", type, key)
-    return GuardedDriver(identity(registry, "driver", type), driver)
+    return guarded_driver(identity(registry, "driver", type), driver)
 
 
 def _launcher(config: Config, registry: Registry, type: str, host: str, logs: Path) -> Launcher:

@@ -113,7 +113,7 @@ def _running_engines(context: Callable[[], HostContext]) -> Iterator[EngineToAsk
     for backend in now.fleet.backends():
         if backend.state is ReplicaState.READY:
             client = Client(now.upstreams[backend.name], _TIMEOUT_S)
-            yield EngineToAsk(backend.name, now.drivers[backend.driver], client)
+            yield EngineToAsk(backend.name, now.drivers[backend.driver].figures, client)
 
 
 def _policy_types(settings: ReschedulingSettings) -> Iterator[str]:

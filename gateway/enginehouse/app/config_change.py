@@ -32,7 +32,7 @@ from enginehouse.engines.launch_line import fingerprint, launch_line
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.fleet.fleet import Fleet
-from enginehouse.interfaces.drivers import Driver
+from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
@@ -179,9 +179,10 @@ def _log_settings(config: Config) -> tuple[object, ...]:
     return config.telemetry.log_format, config.telemetry.log_level, secret_values(config)
 
 
-def _launched(drivers: Mapping[str, Driver], name: str, model: ModelSettings) -> str:
+def _launched(drivers: Mapping[str, DriverSupport], name: str, model: ModelSettings) -> str:
     """A text that is the same for the same launch of a model's engine, on any port. Raises ``ConfigError``."""
-    return f"{model.host} {model.gpus} {fingerprint(launch_line(name, model, drivers[driver_of(model)], port=0))}"
+    line = launch_line(name, model, drivers[driver_of(model)].launch, port=0)
+    return f"{model.host} {model.gpus} {fingerprint(line)}"
 
 
 def _needs_new_router(old: Config, new: Config, registry: Registry) -> bool:

@@ -13,7 +13,7 @@ from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
-from enginehouse.interfaces.drivers import Driver, EngineClient
+from enginehouse.interfaces.drivers import EngineClient, SupportsFigures
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class EngineToAsk(NamedTuple):
     """An engine that runs, by its backend's name."""
 
     name: str
-    driver: Driver
+    driver: SupportsFigures
     client: EngineClient
 
 

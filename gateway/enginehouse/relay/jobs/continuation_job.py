@@ -143,7 +143,7 @@ class ContinuationJob(Job):
         upstream = self.context.upstreams.get(backend)
         if upstream is None:
             raise CannotContinue("the configuration no longer has it")
-        driver = self.context.continuation.drivers[backend]
+        driver = self.context.continuation.drivers[backend].continuation
         delivered.read()
         if delivered.common is None and not delivered.why:
             self.way, self._ways = Way.RESTART, []

@@ -83,7 +83,7 @@ async def prepare_pair(job: Job, route: Route, path: str, body: bytes) -> tuple[
         return body, None
     drivers = job.context.continuation.drivers
     either = drivers.get(prefill.backend) or drivers.get(route.chosen.backend)  # a reload may have removed one of them
-    if either is not None and either.bootstraps:
+    if either is not None and either.bootstrap is not None:
         return await _bootstrap(job, prefill, path, body)
     parameters = await _read_prompt(job, prefill, path, body)
     return (body if parameters is None else take_over(body, parameters)), None
@@ -132,10 +132,10 @@ async def _bootstrap(job: Job, prefill: Candidate, path: str, body: bytes) -> tu
     Raises ``RequestError`` if ``prefill`` cannot be asked.
     """
     context, backend = job.context, prefill.backend
-    upstream = context.upstreams.get(backend)
-    if upstream is None:
+    upstream, driver = context.upstreams.get(backend), context.continuation.drivers[backend].bootstrap
+    if upstream is None or driver is None:
         raise UpstreamError(f"The configuration no longer has backend '{backend}'")
-    slot, driver = PromptSlot(job, prefill), context.continuation.drivers[backend]
+    slot = PromptSlot(job, prefill)
     try:
         await slot.granted_or_not
         port = await context.engine_facts.bootstrap_port(upstream)

@@ -89,7 +89,7 @@ class Move:
         self._context = context
         self._source = stream.current_attempt()
         candidate = self._candidate(destination)
-        self._driver = context.continuation.drivers[destination]
+        self._driver = context.continuation.drivers[destination].continuation
         upstream = context.upstreams[destination]
         self._engine = Client(upstream, context.continuation.migrate_timeout)
         route = msgspec.structs.replace(self._source.route, chosen=candidate)
