@@ -10,9 +10,9 @@ from enginehouse import (
     CannotContinue,
     Continuation,
     EngineClient,
-    OpenAICompatibleDriver,
     PartialAnswer,
     StreamTraits,
+    SupportsContinuation,
     add_field,
     continue_ids,
     continue_text,
@@ -34,7 +34,7 @@ class LlamaCppConfig(msgspec.Struct, frozen=True):
     token_ids: bool = False
 
 
-class ContinuingDriver(OpenAICompatibleDriver):
+class LlamaServerStreams(SupportsContinuation):
     """The part of a driver that continues streams, whether the server has one model or is a router."""
 
     Config = LlamaCppConfig
