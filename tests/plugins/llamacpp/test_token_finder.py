@@ -12,7 +12,7 @@ from enginehouse import CannotContinue, EngineResponse, PartialAnswer
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_llamacpp.token_finder import TokenFinder
 
-WORDS = ["<s>", "H", "el", "Hel", "lo", " lo", "\n", " ", "ก", "า", "กา", b"\xf0\x9f", b"\x98\x80"]
+WORDS: list[str | bytes] = ["<s>", "H", "el", "Hel", "lo", " lo", "\n", " ", "ก", "า", "กา", b"\xf0\x9f", b"\x98\x80"]
 UNMADE = frozenset({"กา"})
 """The tokenizer never makes this token, although a model may generate it."""
 
@@ -117,7 +117,7 @@ class TestContinuing:
     driver = LlamaCppDriver()
 
     def answer(self, path: str, **known: Any) -> PartialAnswer:
-        prompt = {"messages": []} if path == "/v1/chat/completions" else {"prompt": "Hel"}
+        prompt: dict[str, Any] = {"messages": []} if path == "/v1/chat/completions" else {"prompt": "Hel"}
         body = msgspec.json.encode({"model": "m", "max_tokens": 10, "stream": True, **prompt})
         return PartialAnswer(path=path, body=body, **known)
 
