@@ -12,6 +12,7 @@ from enginehouse import EngineClient, UpstreamError, read_json
 _LEADS = ("", "\n")
 """What comes before each piece. Tokenizers such as Llama 2's put a blank before a text, so its first token is another:
 a line break keeps that blank away from the piece."""
+_MOST_REMEMBERED = 10_000
 _BATCH = 8192
 """So many tokens of a vocabulary are read at once: their JSON keeps the event loop busy for 2 ms."""
 
@@ -32,7 +33,7 @@ class TokenFinder:
     """
 
     def __init__(self) -> None:
-        self._unmade: dict[str, dict[str, int]] = {}
+        self._unmade: dict[str, dict[str, int | None]] = {}  # for each model; None: looked up in vain
         self._looking_up = asyncio.Lock()  # when an engine dies, many streams need the same tokens
 
     async def find(self, engine: EngineClient, model: str, pieces: Sequence[str]) -> FoundTokens | None:
@@ -47,13 +48,16 @@ class TokenFinder:
                 return None
             several = {piece for piece, tokens in zip(pieces, found, strict=True) if _is_several_texts(tokens)}
             async with self._looking_up:
+                if len(unmade) > _MOST_REMEMBERED:
+                    unmade.clear()
                 if missing := several - unmade.keys():
-                    unmade |= await _looked_up(engine, model, missing)
+                    unmade |= dict.fromkeys(missing) | await _looked_up(engine, model, missing)
         except UpstreamError:  # an older server
             return None
         ids: list[int] = []
         for piece, tokens in zip(pieces, found, strict=True):
-            ids += [unmade[piece]] if piece in unmade else [token.id for token in tokens]
+            own = unmade.get(piece)
+            ids += [token.id for token in tokens] if own is None else [own]
         return FoundTokens(ids, exact=len(ids) == len(pieces))
 
 
@@ -91,19 +95,21 @@ async def _ask(engine: EngineClient, model: str, content: Sequence[str | int]) -
 
 
 async def _tokenized(
-    engine: EngineClient, model: str, pieces: Sequence[str], known: Mapping[str, int]
+    engine: EngineClient, model: str, pieces: Sequence[str], known: Mapping[str, int | None]
 ) -> list[list[_Token]] | None:
     """The tokens of each piece, which have its text; those ``known`` are only checked. ``None`` if texts differ."""
     for lead in _LEADS:
-        tokens = await _ask(engine, model, [known.get(piece, lead + piece) for piece in pieces])
+        own = [known.get(piece) for piece in pieces]
+        content = [lead + piece if id is None else id for piece, id in zip(pieces, own, strict=True)]
+        tokens = await _ask(engine, model, content)
         rest = iter(tokens)
         found = []
-        for piece in pieces:
-            if lead and piece not in known and not _skip(rest, lead.encode()):
+        for piece, id in zip(pieces, own, strict=True):
+            if lead and id is None and not _skip(rest, lead.encode()):
                 break
-            if not (own := _take(rest, piece.encode())):
+            if not (taken := _take(rest, piece.encode())):
                 break
-            found.append(own)
+            found.append(taken)
         if len(found) == len(pieces) and next(rest, None) is None:
             return found
     return None

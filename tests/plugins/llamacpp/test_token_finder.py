@@ -89,6 +89,15 @@ async def test_a_token_that_the_tokenizer_never_makes_is_looked_up_once() -> Non
     assert engine.asked == [["H", "กา"], list(range(len(WORDS))), ["H", 10]]
 
 
+async def test_a_text_that_is_no_token_is_looked_up_once() -> None:
+    engine, finder = Tokenizer(), TokenFinder()
+    for _ in range(2):
+        tokens = await finder.find(engine, "m", ["H", "lolo"])
+        assert tokens is not None
+        assert (list(tokens.ids), tokens.exact) == ([1, 4, 4], False)
+    assert len(engine.asked) == 3
+
+
 async def test_what_is_remembered_is_checked() -> None:
     finder = TokenFinder()
     await finder.find(Tokenizer(), "m", ["กา"])
