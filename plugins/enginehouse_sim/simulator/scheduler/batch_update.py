@@ -80,7 +80,7 @@ def _join(whole: BatchUpdate, part: BatchUpdate) -> None:
 def _update_part(
     request_ids: Iterable[str], state: SchedulerState, step: SchedulerOutput, result: ModelRunnerOutput
 ) -> BatchUpdate:
-    requests, logprobs, rules = state.requests, result.logprobs, state.constants.rules
+    requests, logprobs = state.requests, result.logprobs
     index, sampled = result.req_id_to_index, result.sampled_token_ids
     drafts_of = step.scheduled_spec_decode_tokens
     update = BatchUpdate()
@@ -98,7 +98,7 @@ def _update_part(
             if has_room and len(token_ids) == 1 and not request.ending_tokens:
                 request.append(token_ids[0])
             else:
-                token_ids, stopped = append_until_stop(rules, request, token_ids)
+                token_ids, stopped = append_until_stop(request, token_ids)
             if request.num_output_placeholders:
                 _fill_placeholders(update, state, request, len(token_ids))
             output = EngineCoreOutput(request_id, token_ids, num_cached_tokens=request.num_cached_tokens)

@@ -43,7 +43,7 @@ def update_from_output(
 def _release_images(state: SchedulerState, step: SchedulerOutput) -> None:
     """Release the images that the step computed to their ends, unless drafts may still be rejected there."""
     cache, constants = state.encoder_cache, state.constants
-    if not (cache.in_use and constants.rules.release_images_after_step):
+    if not cache.in_use:
         return
     for request_id in step.num_scheduled_tokens:
         request = state.requests.get(request_id)
