@@ -53,16 +53,16 @@ class VirtualDoor(Door):
         self._client.ended(self._status, "upstream_error")
 
 
-class _Error(msgspec.Struct):
+class _ErrorFields(msgspec.Struct):
     code: str | None = None
 
 
-class _Envelope(msgspec.Struct):
-    error: _Error = msgspec.field(default_factory=_Error)
+class _ErrorAnswer(msgspec.Struct):
+    error: _ErrorFields = msgspec.field(default_factory=_ErrorFields)
 
 
 def _error_code(body: bytes) -> str:
     try:
-        return msgspec.json.decode(body, type=_Envelope).error.code or "upstream_error"
+        return msgspec.json.decode(body, type=_ErrorAnswer).error.code or "upstream_error"
     except msgspec.MsgspecError:
         return "upstream_error"
