@@ -35,7 +35,7 @@ def _config(text: str, failures: int = 3, **backends: str) -> str:
 def _limits() -> list[Step]:
     """Frozen engines fill up, then their queues; then the gateway refuses. Later, all are served."""
     steps: list[Step] = []
-    for number in range(6):
+    for number in range(3):
         steps += [Begin(STALL, engine) for engine in "abc"]
         steps += [Send(prompt=20 + number)] * 9
         steps += [Send(stream=False)] * 5
@@ -45,10 +45,10 @@ def _limits() -> list[Step]:
     return steps
 
 
-def _turns() -> list[Step]:
+def _turns(rounds: int) -> list[Step]:
     """Engines refuse, die before and in the middle of answers, and come back."""
     steps: list[Step] = []
-    for hurt, kind in zip("abcabc", (KILL, REFUSE, KILL, KILL, REFUSE, KILL), strict=True):
+    for hurt, kind in list(zip("abcabc", (KILL, REFUSE, KILL, KILL, REFUSE, KILL), strict=True))[:rounds]:
         steps += [Send()] * 4
         steps += [Begin(kind, hurt), *[Send()] * 5, Send(stream=False), *[Send()] * 2, End(hurt)]
     steps += [Begin(KILL, "a"), Begin(REFUSE, "b"), *[Send()] * 3, Begin(KILL, "c"), *[Send()] * 2]
@@ -58,19 +58,17 @@ def _turns() -> list[Step]:
 def _streams() -> list[Step]:
     """Streams break once and again, are continued, and end where no engine is left or too many have broken."""
     steps: list[Step] = []
-    for output in (LONG,):
-        steps += [Send(output=output)] * 3 + [Send(output=output, stream=False)] * 2
-        for engine in "aba":
-            steps += [Send(output=5), Begin(KILL, engine), Send(), End(engine)]
-        steps += [Send(output=output), Begin(KILL, "a"), Begin(KILL, "b"), Begin(KILL, "c"), *[Send()] * 2]
-        steps += [End("b"), Send(output=2), Send(stream=False), End("a"), End("c"), *[Send()] * 2]
-    return steps
+    steps += [Send(output=LONG)] * 3 + [Send(output=LONG, stream=False)] * 2
+    for engine in "aba":
+        steps += [Send(output=5), Begin(KILL, engine), Send(), End(engine)]
+    steps += [Send(output=LONG), Begin(KILL, "a"), Begin(KILL, "b"), Begin(KILL, "c"), *[Send()] * 2]
+    return [*steps, End("b"), Send(output=2), Send(stream=False), End("a"), End("c"), *[Send()] * 2]
 
 
 def _waits() -> list[Step]:
     """Requests wait for frozen engines, which die, or answer at last."""
     steps: list[Step] = []
-    for _ in range(3):
+    for _ in range(2):
         asked = [Send(), Send(stream=False), Send(output=4)]
         steps += [Begin(STALL, "a"), *asked, End("a"), Send()]
         steps += [Begin(STALL, "a"), *asked, Begin(KILL, "a"), Send(), End("a"), Send()]
@@ -82,7 +80,7 @@ def _waits() -> list[Step]:
 def _hedges() -> list[Step]:
     """The first engine never answers in time; the second one does, or it is slower, or it fails."""
     steps: list[Step] = []
-    for _ in range(4):
+    for _ in range(2):
         steps += [Begin(STALL, "a"), *[Send()] * 4, Send(stream=False), Send(output=3), End("a")]
         steps += [Begin(STALL, "a"), Begin(STALL, "b"), *[Send()] * 3, End("a"), End("b")]
         steps += [Begin(STALL, "a"), Begin(STALL, "b"), *[Send()] * 2, End("b"), End("a")]
@@ -153,11 +151,11 @@ def _pairs_config(driver: str) -> str:
 def _swaps() -> list[Step]:
     """Launched models take turns, wait for each other, and die while they are idle or busy."""
     steps: list[Step] = []
-    for model in "aba":
+    for model in "xyx":
         steps += [Send(model=model), Send(model=model, stream=False), Send(model=model, output=3)]
-    steps += [Send(model="a", output=90), *[Send(model="b")] * 2, Send(model="a"), *[Send(model="c")] * 2]
-    steps += [Send(model="b"), Send(model="a"), Begin(KILL, "a"), End("a"), Send(model="a"), Send(model="a")]
-    return [*steps, Send(model="a", output=LONG), Begin(KILL, "a"), End("a"), Send(model="a"), Send(model="b")]
+    steps += [Send(model="x", output=40), *[Send(model="y")] * 2, Send(model="x"), *[Send(model="z")] * 2]
+    steps += [Send(model="y"), Send(model="x"), Begin(KILL, "x"), End("x"), Send(model="x"), Send(model="x")]
+    return [*steps, Send(model="x", output=LONG), Begin(KILL, "x"), End("x"), Send(model="x"), Send(model="y")]
 
 
 def _made(name: str, config: str, steps: Sequence[Step], **more: float) -> Scenario:
@@ -175,9 +173,9 @@ SCENARIOS = [
         _config(_LIMITS.format("smart") + "[scheduling]\nmax_queue = 1\n", a=_FEW, b=_FEW, c=f"{_FEW}\npriority = 1"),
         _limits(),
     ),
-    _made("turns", _config(_LIMITS.format("round_robin"), failures=1000), _turns()),
-    _made("turns-health", _config(_LIMITS.format("round_robin"), failures=2), _turns()),
-    _made("random", _config(_LIMITS.format("random") + "[plugins.random]\nseed = 7\n", failures=1000), _turns()),
+    _made("turns", _config(_LIMITS.format("round_robin"), failures=1000), _turns(6)),
+    _made("turns-health", _config(_LIMITS.format("round_robin"), failures=2), _turns(3)),
+    _made("random", _config(_LIMITS.format("random") + "[plugins.random]\nseed = 7\n", failures=1000), _turns(3)),
     _made("streams", _config(_FIRST, failures=1000, b="priority = 1", c="priority = 2"), _streams()),
     _made(
         "streams-gathered",
@@ -213,7 +211,7 @@ SCENARIOS = [
     _made(
         "swaps",
         "".join(
-            f'[models.{name}]\ndriver = "sim"\nargs = ["--ttft", "0", "--tpot", "{TPOT_S}s"]\n' for name in "abc"
+            f'[models.{name}]\ndriver = "sim"\nargs = ["--ttft", "0", "--tpot", "{TPOT_S}s"]\n' for name in "xyz"
         ),
         _swaps(),
     ),

@@ -87,7 +87,7 @@ class Served:
     def _begin(self, step: Begin) -> None:
         engine = self._engines.get(step.engine)
         if engine is None:
-            self._launched(step.engine).kill()
+            self._kill_launched(step.engine)
         elif step.kind is FaultKind.KILL:
             engine.kill()
         else:
@@ -102,23 +102,31 @@ class Served:
         else:
             engine.clear()
 
-    def _launched(self, name: str) -> psutil.Process:
-        """The engine process that the gateway has launched for a backend."""
+    def _kill_launched(self, name: str) -> None:
+        """Kill the engine that the gateway has launched for a backend, and wait until the gateway knows."""
+        exits = self._gateway.log.count("The engine ended by SIGKILL")
         children = psutil.Process(self._gateway.pid).children(recursive=True)
         [found] = [each for each in children if {"--model", name} <= set(each.cmdline())]
-        return found
+        found.kill()
+        self._gateway.until(lambda _: self._gateway.log.count("The engine ended by SIGKILL") > exits)
 
     async def _reached(self, progress: Progress, client: httpx.AsyncClient) -> bool:
         """Wait for this progress. Returns whether it has come."""
 
         async def wait() -> None:
-            while Progress.of(await self._seen(client), len(self._begun - self._ends.keys())) != progress:
-                await asyncio.sleep(0.005)  # the gateway has no event for it
+            while not await self._has_reached(progress, client):
+                await asyncio.sleep(0.01)  # the gateway has no event for it
 
         with suppress(TimeoutError, asyncio.TimeoutError):
             await asyncio.wait_for(wait(), _PATIENCE_S)
             return True
         return False
+
+    async def _has_reached(self, progress: Progress, client: httpx.AsyncClient) -> bool:
+        begun = len(self._begun - self._ends.keys())
+        if (len(self._ends), begun) != (progress.ends, progress.begun):
+            return False  # without a question to the gateway
+        return Progress.of(await self._seen(client), begun) == progress
 
     async def _seen(self, client: httpx.AsyncClient) -> Seen:
         headers = {"authorization": f"Bearer {ADMIN}"}
