@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setti
 from enginehouse_sim.simulator.replay.traces.reader import Trace
 
 _REPORT_EVERY_S = 0.2
+_SILENCE = logging.NullHandler()
 
 
 class TraceFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +133,7 @@ def _replay_apart(trace: TraceFile, variant: Variant, number: int) -> Outcome | 
 
 
 def _replay(trace: TraceFile, variant: Variant, on_progress: Callable[[float], None]) -> Outcome:
+    logging.getLogger("enginehouse").addHandler(_SILENCE)  # the report says what the gateway of a replay would log
     opened = trace.open()
     record = GatewayReplay(opened.watched(on_progress), variant.setting).run()
     figures = report(record, variant.name)
