@@ -39,7 +39,7 @@ MODULES = {
     "gateway/enginehouse/fleet": ("fleet", "health", "snapshot"),
     "gateway/enginehouse/relay": ("context", "opener", "queue_slot"),
     "gateway/enginehouse/relay/answers": ("captured_door", "joined_reply", "passage", "reply"),
-    "gateway/enginehouse/relay/attempts": ("attempt", "dispatch", "hedge", "hedged_dispatch"),
+    "gateway/enginehouse/relay/attempts": ("attempt", "dispatch", "hedge"),
     "gateway/enginehouse/relay/continuation": ("delivered",),
     "gateway/enginehouse/relay/events": ("chunk", "sse", "stream_check"),
     "gateway/enginehouse/relay/exchanges": ("exchange", "movable_exchange"),

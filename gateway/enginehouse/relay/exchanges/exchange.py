@@ -11,7 +11,7 @@ from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
-from enginehouse.relay.attempts.hedged_dispatch import HedgedDispatch
+from enginehouse.relay.attempts.hedge import Hedge
 from enginehouse.relay.door import Caller, Door
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form
@@ -36,18 +36,21 @@ class Exchange(MovableExchange):
     answered with its true status, or as the end of a stream that a progress report or an engine has begun.
     """
 
-    __slots__ = ("_message", "_overhead", "_suspects", "_unread")
+    __slots__ = ("_hedge", "_joined", "_message", "_overhead", "_suspects", "_unread")
 
     def __init__(self, job: Job, door: Door) -> None:
         if job.trace is not None and job.trace.captured is not None:
             door = CapturedDoor(door, job.trace.captured)
-        dispatch = Dispatch if job.context.hedging is None else HedgedDispatch
+        hedging = job.context.hedging
         self._job = job
         self._reply = Reply(door, stream_form(job.path))
-        self._dispatch = dispatch(job, self, self._fail)
+        self._dispatch = dispatch = Dispatch(job, self)
+        self._hedge = Hedge(dispatch, self, hedging) if hedging is not None else None
         self._status = self.moves = 0
         self._held = False
         self.moving = None
+        self._rest = None
+        self._joined: JoinedReply | None = None
         self._suspects: tuple[str, ...] = ()
         self._overhead = 0.0
         self._message = ""
@@ -65,7 +68,7 @@ class Exchange(MovableExchange):
             job.admit(body, caller)
             self._dispatch.start()
         except RequestError as error:
-            self._fail(error)
+            self.fail(error)
         except Exception:
             _log.exception("a request met a defect of the gateway")
             self.cancel(RequestError("Internal error; see the gateway's log"))
@@ -97,7 +100,7 @@ class Exchange(MovableExchange):
     def cancel(self, error: RequestError | None = None) -> None:
         if not self._status:
             self._dispatch.cancel()
-            self._fail(error or Cancelled("The request was cancelled by an operator"))
+            self.fail(error or Cancelled("The request was cancelled by an operator"))
 
     def check_time(self, now: float) -> None:
         attempt = self._dispatch.attempt
@@ -122,6 +125,15 @@ class Exchange(MovableExchange):
         self._dispatch.cancel()
         self._reply.abort()
         self._end(_CLIENT_CLOSED_REQUEST, "client_left")
+
+    # --- from the dispatch
+
+    def send_attempt(self, attempt: Attempt, reuse: bool) -> None:
+        job = self._dispatch.job
+        request = job.request(attempt.upstream, attempt.body)
+        attempt.send(self, request, reuse=reuse, upload=None if reuse else job.upload)
+        if self._hedge is not None:
+            self._hedge.sent(attempt)
 
     # --- from the engine
 
@@ -157,7 +169,7 @@ class Exchange(MovableExchange):
     def _lost(self, error: RequestError) -> None:
         if self._reply.begun:
             self._broke_off(error)
-        else:
+        elif self._hedge is None or not self._hedge.saves(error):
             self._dispatch.lost(error)
 
     def _broke_off(self, error: RequestError) -> None:
@@ -168,8 +180,8 @@ class Exchange(MovableExchange):
         if self._reply.withdraw():
             self._dispatch.lost(error)
             return
-        dispatch, delivered = self._dispatch, self._reply.delivered
-        attempt, job = dispatch.attempt, dispatch.job
+        dispatch, delivered, rest = self._dispatch, self._reply.delivered, self._rest
+        attempt = dispatch.attempt
         ending = None if delivered is None else delivered.ending()
         if ending is not None:
             dispatch.cancel()
@@ -179,11 +191,11 @@ class Exchange(MovableExchange):
         if delivered is None or attempt is None or (delivered.stays() and delivered.stays_again()):
             dispatch.broke_off(error)
             return
-        if not isinstance(job, ContinuationJob):
-            job = ContinuationJob(job, delivered, attempt.route, dispatch.retries)
-        job.broke(error)
-        self._reply = JoinedReply(self._reply, job.joined)
-        dispatch.continue_as(job, error)
+        if rest is None:
+            self._rest = rest = ContinuationJob(self._job, delivered, attempt.route, dispatch.retries)
+        rest.broke(error)
+        self._reply = self._joined = JoinedReply(self._reply, rest.joined)
+        dispatch.continue_as(rest, error)
 
     def _commit(self, attempt: Attempt, body: bytes, complete: bool) -> bool:
         """Begin the reply with the engine's answer; whether the caller has to pass ``body`` on.
@@ -195,12 +207,14 @@ class Exchange(MovableExchange):
         assert head is not None
         if not (body or complete or job.raw):
             return False
-        if isinstance(self._reply, JoinedReply):
-            return self._accept(attempt, head, self._reply)
+        if self._rest is not None and self._joined is not None:
+            return self._accept(attempt, head, self._rest, self._joined)
         attempt.answered_at = now = job.context.clock.now()
         self._suspects = job.judge(route, head.status, now - attempt.sent_at, self._suspects)
-        if head.status in job.retry_statuses and self._dispatch.retry(Outcome.ANSWERED):
+        if head.status in job.retry_statuses and self._retries():
             return False
+        if self._hedge is not None:
+            self._hedge.begins(attempt, head.status)
         origin = origin_lines(chosen.backend, chosen.model, route.reason._value_)  # .value takes 0.2 us in Python 3.10
         if self._reply.status:
             self._reply = self._reply.join(head, origin, chosen.backend)
@@ -221,16 +235,20 @@ class Exchange(MovableExchange):
             self._reply.keep(job.delivered)
         return True
 
-    def _accept(self, attempt: Attempt, head: AnswerHead, reply: JoinedReply) -> bool:
+    def _retries(self) -> bool:
+        """Leave the request to another replica, because this one's answer is worth a retry; whether there is one."""
+        if self._hedge is not None and self._hedge.takes_over("answered"):
+            return True
+        return self._dispatch.retry(Outcome.ANSWERED)
+
+    def _accept(self, attempt: Attempt, head: AnswerHead, rest: ContinuationJob, reply: JoinedReply) -> bool:
         """Begin with the answer to a continuation, unless it is no stream."""
-        job = self._dispatch.job
-        assert isinstance(job, ContinuationJob)
-        attempt.answered_at = job.context.clock.now()
-        job.judge(attempt.route, head.status, 0.0, ())
+        attempt.answered_at = rest.context.clock.now()
+        rest.judge(attempt.route, head.status, 0.0, ())
         if head.status != 200 or not head.stream:
             self._dispatch.try_otherwise()
             return False
-        reply.accept(job.joint)
+        reply.accept(rest.joint)
         if reply.paused:
             attempt.pause()
         return True
@@ -245,24 +263,23 @@ class Exchange(MovableExchange):
     def _spoil(self, attempt: Attempt, problem: BrokenStream) -> None:
         """Have another engine continue a stream that is not whole, or end it with an error."""
         attempt.cancel()
-        job = self._dispatch.job
-        if problem.differs and isinstance(job, ContinuationJob) and not job.is_joined:
+        if problem.differs and self._rest is not None and not self._rest.is_joined:
             self._reply.begun = False
             self._dispatch.try_otherwise()
             return
         details = {"error": problem.error} if problem.error is not None else None
         error = UpstreamError(f"Backend '{attempt.upstream.name}' {problem.why}", details=details)
         if problem.is_request:
-            self._fail(error)
+            self.fail(error)
         else:
             self._broke_off(error)
 
     # --- the end
 
-    def _fail(self, error: RequestError) -> None:
+    def fail(self, error: RequestError) -> None:
         job = self._job
-        if isinstance(self._dispatch.job, ContinuationJob):
-            error = self._dispatch.job.failed(error)
+        if self._rest is not None:
+            error = self._rest.failed(error)
         elif not self._reply.begun:
             job.context.refused(job.request_id, job.requirements, error)
         self._message = error.message
@@ -274,6 +291,8 @@ class Exchange(MovableExchange):
         self._status = status
         if job.caller is not None:
             job.caller.release()
+        if self._hedge is not None:
+            self._hedge.end(outcome)
         self._dispatch.end(outcome)
         if self.moving is not None:
             self.moving()

@@ -11,6 +11,7 @@ from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.continuation.delivered import Delivered
+from enginehouse.relay.jobs.continuation_job import ContinuationJob
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.telemetry.record import AttemptRecord
@@ -19,14 +20,16 @@ from enginehouse.telemetry.record import AttemptRecord
 class MovableExchange(LiveRequest):
     """The part of an exchange that operators, the watchdog and moves see.
 
-    ``moving``: set while its stream is being moved; called if it ends meanwhile. ``Exchange`` sets the fields.
+    ``_rest``: the rest of a stream that an engine broke off. ``moving``: set while its stream is being moved; called if
+    it ends meanwhile. ``Exchange`` sets the fields.
     """
 
-    __slots__ = ("_dispatch", "_held", "_reply", "moving")
+    __slots__ = ("_dispatch", "_held", "_reply", "_rest", "moving")
 
     _reply: Reply
     _dispatch: Dispatch
     _held: bool
+    _rest: ContinuationJob | None
     moving: Callable[[], None] | None
 
     @property
@@ -39,7 +42,7 @@ class MovableExchange(LiveRequest):
 
     @property
     def _live_phase(self) -> Phase:
-        if self.moving is not None or (isinstance(self._reply, JoinedReply) and not self._reply.begun):
+        if self.moving is not None or (self._rest is not None and not self._reply.begun):
             return Phase.MIGRATING
         return self._dispatch.phase
 
@@ -116,7 +119,7 @@ class MovableExchange(LiveRequest):
         if self._status:
             return False
         self._held = False
-        self._dispatch.replace(attempt)
+        self._dispatch.replace(attempt, "moved")
         reply.paused = self._reply.paused
         self._reply = reply
         self.moves += 1

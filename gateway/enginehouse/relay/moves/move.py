@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from enginehouse.domain.errors import CannotContinue, NotFound, RequestError
+from enginehouse.domain.errors import CannotContinue, NotFound
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.reply import Reply
@@ -21,7 +21,6 @@ from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.jobs.hand_over_rules import never_alone
 from enginehouse.relay.jobs.job import Job
-from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.connection import Receiver
 from enginehouse.telemetry.record import AttemptRecord
@@ -148,20 +147,10 @@ class Move:
         return found
 
     def _take_slot(self) -> None:
-        chosen, job = self._attempt.route.chosen, self._stream.job
-        queue = self._context.queues.get(chosen.backend)
-        if queue is None:
-            return
-        self._attempt.slot = slot = QueueSlot(self, queue, job.request_id, chosen.replica, job.priority)
-        slot.take()
-        if not slot.is_granted:
-            raise CannotContinue(f"Backend '{chosen.backend}' is full", retry_after=1)
-
-    def granted(self) -> None:
-        self._attempt.granted()
-
-    def rejected(self, error: RequestError) -> None:
-        """The slot was not granted, which ``_take_slot`` sees."""
+        backend = self._attempt.route.chosen.backend
+        queue = self._context.queues.get(backend)
+        if queue is not None and not self._attempt.take_free_slot(queue, self._stream.job):
+            raise CannotContinue(f"Backend '{backend}' is full", retry_after=1)
 
     async def _read_ahead(self, delivered: Delivered) -> None:
         continuation = await continuation_of(delivered, self._driver, self._engine)
