@@ -10,7 +10,6 @@ from typing import Final
 from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.route import Route
 from enginehouse.relay.heads.answer_head import AnswerHead
-from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.upstream.connection import Connection, Receiver
@@ -96,9 +95,9 @@ class Attempt:
             self._limit_to(self.upstream.timeouts.connect, "could not be reached")
             self._task = asyncio.ensure_future(self._connect(receiver, request, upload))
 
-    def take_free_slot(self, queue: HostQueue, job: Job) -> bool:
-        """Take a slot of ``queue`` for ``job`` if one is free now; whether it was."""
-        self.slot = slot = QueueSlot(self, queue, job.request_id, self.route.chosen.replica, job.priority)
+    def take_free_slot(self, queue: HostQueue, request_id: bytes, priority: int) -> bool:
+        """Take a slot of ``queue`` if one is free now; whether it was."""
+        self.slot = slot = QueueSlot(self, queue, request_id, self.route.chosen.replica, priority)
         slot.take()
         return slot.is_granted
 

@@ -132,7 +132,7 @@ class Hedge:
         if rival is None:
             return
         queue = context.queues.get(rival.route.chosen.backend)
-        if queue is not None and not rival.take_free_slot(queue, job):
+        if queue is not None and not rival.take_free_slot(queue, job.request_id, job.priority):
             rival.release()
             return
         context.budget.take(now)

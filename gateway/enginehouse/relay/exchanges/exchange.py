@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from enginehouse.domain.errors import Cancelled, RequestError, UpstreamError
+from enginehouse.domain.errors import Cancelled, CannotContinue, RequestError, UpstreamError
 from enginehouse.relay.answers.captured_door import CapturedDoor
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.reply import Reply
@@ -20,6 +20,8 @@ from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.headers import origin_lines
 from enginehouse.relay.jobs.continuation_job import ContinuationJob
 from enginehouse.relay.jobs.job import Job
+from enginehouse.relay.live.moved_stream import MovedStream
+from enginehouse.relay.moves.move import Move
 from enginehouse.relay.retrying.retries import Outcome
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.record import Ending
@@ -96,6 +98,16 @@ class Exchange(MovableExchange):
             self._dispatch.attempt.resume()
 
     # --- from operators and the watchdog
+
+    async def move(self, destination: str, engine_request: str = "") -> MovedStream:
+        if self.moving is not None:
+            raise CannotContinue("The request is being moved already")
+        move = Move(self, self._job.context, destination, engine_request)
+        self.moving = move.abandon
+        try:
+            return await move.run()
+        finally:
+            self.moving = None
 
     def cancel(self, error: RequestError | None = None) -> None:
         if not self._status:
@@ -181,18 +193,17 @@ class Exchange(MovableExchange):
             self._dispatch.lost(error)
             return
         dispatch, delivered, rest = self._dispatch, self._reply.delivered, self._rest
-        attempt = dispatch.attempt
         ending = None if delivered is None else delivered.ending()
         if ending is not None:
             dispatch.cancel()
             self._reply.end(ending)
             self._end(self._reply.status, "served")
             return
-        if delivered is None or attempt is None or (delivered.stays() and delivered.stays_again()):
+        if delivered is None or (delivered.stays() and delivered.stays_again()):
             dispatch.broke_off(error)
             return
         if rest is None:
-            self._rest = rest = ContinuationJob(self._job, delivered, attempt.route, dispatch.retries)
+            self._rest = rest = ContinuationJob(self._job, delivered, dispatch.current().route, dispatch.retries)
         rest.broke(error)
         self._reply = self._joined = JoinedReply(self._reply, rest.joined)
         dispatch.continue_as(rest, error)

@@ -6,17 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from enginehouse.domain.errors import RequestError
+from enginehouse.domain.errors import CannotContinue, RequestError
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
+from enginehouse.relay.live.moved_stream import MovedStream
 from enginehouse.telemetry.record import AttemptRecord
 
 if TYPE_CHECKING:
     from enginehouse.relay.answers.reply import Reply
     from enginehouse.relay.attempts.attempt import Attempt
     from enginehouse.relay.jobs.job import Job
-    from enginehouse.relay.web_sockets.web_socket_attempt import WebSocketAttempt
 
 
 class LiveRequest(ABC):
@@ -91,9 +91,19 @@ class LiveRequest(ABC):
         """The most tokens of a stream's answer; ``None`` if that is unknown, or only the context limits it."""
         return None
 
+    async def move(self, destination: str, engine_request: str = "") -> MovedStream:
+        """Continue its stream at the backend ``destination``, where engines may know it as ``engine_request``.
+
+        Raises ``NotFound`` for an unknown backend, and ``CannotContinue`` if the stream stays where it is.
+        """
+        raise CannotContinue(f"The request stays where it is: {self.stays}")
+
+    async def closed(self) -> None:
+        """Wait until an ``endless`` request has ended."""
+
     @property
     @abstractmethod
-    def attempt(self) -> Attempt | WebSocketAttempt | None:
+    def attempt(self) -> Attempt | None:
         """The current attempt."""
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -12,14 +12,11 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.live.live_request import LiveRequest
-from enginehouse.relay.moves.move import MovedStream
 
 _LOOK_EVERY_S = 0.2
 _WISH_LASTS_S = 1.0
 """Schedulers repeat a wish four times a second."""
 
-MoveStream = Callable[[LiveRequest, str], Awaitable[MovedStream]]
-"""Continues a live stream at a backend. Raises ``RequestError`` if it stays."""
 _Live = Callable[[], Sequence[LiveRequest]]
 
 
@@ -29,9 +26,8 @@ class Drains:
     A stream whose move failed is tried once more only at another destination, or if the destination was full.
     """
 
-    def __init__(self, context: RelayContext, move: MoveStream) -> None:
+    def __init__(self, context: RelayContext) -> None:
         self._context = context
-        self._move = move
         self._wishes: dict[str, float] = {}
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
 
@@ -88,7 +84,7 @@ class Drains:
             if destination is None or (request, destination) in tried:
                 return
             try:
-                await self._move(request, destination)
+                await request.move(destination)
             except RequestError as error:  # its source still serves it
                 if error.retry_after is None:
                     tried.add((request, destination))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -21,18 +21,10 @@ from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.jobs.hand_over_rules import never_alone
 from enginehouse.relay.jobs.job import Job
+from enginehouse.relay.live.moved_stream import MovedStream
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.connection import Receiver
 from enginehouse.telemetry.record import AttemptRecord
-
-
-class MovedStream(NamedTuple):
-    """A stream that was moved. ``gap_ms``: how long its client waited for the next event."""
-
-    id: str
-    source: str
-    destination: str
-    gap_ms: float
 
 
 class MovableStream(Receiver, Protocol):
@@ -147,9 +139,9 @@ class Move:
         return found
 
     def _take_slot(self) -> None:
-        backend = self._attempt.route.chosen.backend
+        backend, job = self._attempt.route.chosen.backend, self._stream.job
         queue = self._context.queues.get(backend)
-        if queue is not None and not self._attempt.take_free_slot(queue, self._stream.job):
+        if queue is not None and not self._attempt.take_free_slot(queue, job.request_id, job.priority):
             raise CannotContinue(f"Backend '{backend}' is full", retry_after=1)
 
     async def _read_ahead(self, delivered: Delivered) -> None:

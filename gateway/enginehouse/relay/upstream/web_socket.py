@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
@@ -13,12 +14,20 @@ from websockets.typing import Subprotocol
 
 from enginehouse.domain.errors import Overloaded, UpstreamError, UpstreamTimeout
 from enginehouse.domain.request import Headers
-from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.relay.heads.headers import FOR_THE_GATEWAY
 from enginehouse.relay.upstream.upstream import Upstream
 
 _PING_EVERY_S = 20.0
 _FAREWELL_S = 5.0
+
+
+class HandshakeAnswer(NamedTuple):
+    """An engine's answer to a handshake. ``socket`` is the open WebSocket, unless the engine answered otherwise."""
+
+    status: int
+    headers: Headers
+    body: bytes
+    socket: ClientConnection | None
 
 
 async def open_web_socket(
@@ -29,8 +38,8 @@ async def open_web_socket(
     *,
     subprotocols: Sequence[str],
     largest: int,
-) -> ClientConnection | EngineResponse:
-    """A WebSocket to ``target`` at the engine, or the engine's answer to the handshake if that is another one.
+) -> HandshakeAnswer:
+    """Ask the engine for a WebSocket to ``target``.
 
     ``target`` is a path and perhaps a query, as they stand on the wire; ``largest`` is in bytes, of one message. Raises
     ``UpstreamError``, ``UpstreamTimeout``, or ``Overloaded`` if the gateway has no file descriptor left.
@@ -39,7 +48,7 @@ async def open_web_socket(
     if not origin.host:
         raise UpstreamError(f"Backend '{upstream.name}' could not be reached: its engine does not run")
     try:
-        return await _Connect(
+        socket = await _Connect(
             f"{'wss' if origin.tls else 'ws'}://{origin.authority}{origin.prefix}{target}",
             additional_headers=upstream.handshake(headers, request_id),
             subprotocols=[Subprotocol(name) for name in subprotocols] or None,
@@ -55,10 +64,15 @@ async def open_web_socket(
             create_connection=_EngineSocket,
         )
     except InvalidStatus as refusal:
-        response = refusal.response
-        return EngineResponse(response.status_code, headers_for_client(response), bytes(response.body or b""))
+        return _answer(refusal.response, None)
     except (asyncio.TimeoutError, OSError, WebSocketException, EOFError, LookupError, ValueError) as error:
         raise _failure(upstream, error) from error
+    assert socket.response is not None
+    return _answer(socket.response, socket)
+
+
+def _answer(response: Response, socket: ClientConnection | None) -> HandshakeAnswer:
+    return HandshakeAnswer(response.status_code, _headers(response), bytes(response.body or b""), socket)
 
 
 def _failure(upstream: Upstream, error: Exception) -> UpstreamError | UpstreamTimeout | Overloaded:
@@ -86,7 +100,7 @@ class _EngineSocket(ClientConnection):
                 await self.ping()
 
 
-def headers_for_client(response: Response) -> Headers:
+def _headers(response: Response) -> Headers:
     """The headers of an engine's answer to a handshake, without those that concern only the gateway."""
     pairs = ((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.raw_items())
     return [
