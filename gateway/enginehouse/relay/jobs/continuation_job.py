@@ -102,7 +102,7 @@ class ContinuationJob(Job):
 
     def route(self, failed: tuple[str, ...]) -> Route:
         """A route to the same model, because another one would give another answer."""
-        return pair_route(self, self._one_route, failed)
+        return pair_route(self, self._one_route, failed) if self.context.router.hands_over else self._one_route(failed)
 
     def _one_route(self, failed: tuple[str, ...]) -> Route:
         assert self.requirements is not None
@@ -121,7 +121,9 @@ class ContinuationJob(Job):
         Raises ``CannotContinue`` when there is none left, and other errors of the engine that reads the prompt.
         """
         body = await self._next_way(route)
-        body, self.prompt = await prepare_pair(self, route, self._path, body)
+        self.prompt = None
+        if route.prefill is not None:
+            body, self.prompt = await prepare_pair(self, route.prefill, route.chosen, self._path, body)
         return body
 
     async def _next_way(self, route: Route) -> bytes:
