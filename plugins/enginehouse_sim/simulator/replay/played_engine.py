@@ -168,7 +168,7 @@ class PlayedEngine:
         state = self.state
         return (
             not self.slots.incoming.available
-            or len(state.staging) > 0
+            or len(state.waiting) > 0
             or len(state.running) >= state.constants.max_num_seqs
             or -(-request.num_tokens // state.constants.block_size) + 1 > state.kv_cache.num_free_blocks
         )
