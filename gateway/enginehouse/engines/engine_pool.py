@@ -11,15 +11,13 @@ from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed, NotEnoughMemory
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines.adoption import adopt
-from enginehouse.engines.footprints import Footprints
+from enginehouse.engines.back_off import Pauses
 from enginehouse.engines.gpus.host_gpus import HostGpus
-from enginehouse.engines.make_supervisor import make_supervisor
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.memory_meter import MemoryMeter
-from enginehouse.engines.pauses import Pauses
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.recording_launcher import RecordingLauncher
-from enginehouse.engines.state_file import EngineRecord, StateFile
+from enginehouse.engines.state_file import EngineRecord, Footprints, StateFile
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess, Launcher
@@ -113,9 +111,17 @@ class EnginePool(EngineControl):
         is_new = replica not in self.supervisors
         if is_new:
             self._states[replica] = ReplicaState.STOPPED
-            connect, on_state = partial(self._connect, managed.backend), partial(self._note_state, replica)
-            self.supervisors[replica] = make_supervisor(
-                replica, managed, self._launcher, self._ports, connect, on_state
+            self.supervisors[replica] = Supervisor(
+                managed.engine,
+                managed.model_name,
+                managed.model,
+                driver=managed.driver,
+                launcher=managed.launcher(self._launcher),
+                ports=self._ports,
+                connect=partial(self._connect, managed.backend),
+                on_state=partial(self._note_state, replica),
+                rules=managed.rules,
+                elsewhere=managed.server is not None,
             )
         else:
             self.supervisors[replica].reconfigure(managed.model, managed.driver, managed.rules)
@@ -146,10 +152,6 @@ class EnginePool(EngineControl):
         return self._states
 
     async def wait_out_pause(self, replica: str, evict: Sequence[str]) -> None:
-        """Wait for the end of a short pause after failures. Raise ``LoadFailed`` during a longer one.
-
-        There is no pause if the engine only lacked memory, and some was freed since or will be by stopping ``evict``.
-        """
         await self._pauses.wait_out(replica, evict)
 
     async def start(self, replica: str) -> None:

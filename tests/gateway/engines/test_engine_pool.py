@@ -13,8 +13,7 @@ from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.ports import Ports
-from enginehouse.engines.sleepers import Sleepers
-from enginehouse.engines.state_file import StateFile
+from enginehouse.engines.state_file import Sleepers, StateFile
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.scheduling.collaborators import EngineControl
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver

@@ -11,7 +11,6 @@ from enginehouse.app.virtual.virtual_engines import VirtualBackend, VirtualEngin
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.domain.ticket import SwapDone
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.host_queues import host_queue
 from enginehouse.engines.idle import IdleKeeper
 from enginehouse.engines.launch_line import launch_spec
 from enginehouse.engines.load_request import load
@@ -35,7 +34,7 @@ class VirtualHost(EngineControl, QueueListener):
         self._idle = IdleKeeper({replica: managed.model.ttl for replica, managed in self._managed.items()})
         rules = scheduling_rules(context.config, name)
         facts = msgspec.structs.replace(rules.facts, reported=self._reported)
-        self.queue = host_queue(name, context, self, self, context.make_swapper(facts), facts, rules.limits)
+        self.queue = context.make_queue(name, self, self, context.make_swapper(facts), facts, rules.limits)
 
     @property
     def backends(self) -> Mapping[str, VirtualBackend]:
