@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from time import time
 
+from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.doors.admission import Admission
@@ -41,6 +41,7 @@ from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import Relay
+from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.facts import host_facts, host_names, swapper_parameters
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
@@ -53,7 +54,7 @@ _log = logging.getLogger(__name__)
 def build_fleet(
     config: Config,
     observers: Observers | None = None,
-    clock: Callable[[], float] = time,
+    clock: Callable[[], float] = SYSTEM_CLOCK.epoch,
     drivers: Mapping[str, DriverSupport] | None = None,
 ) -> Fleet:
     """The fleet of all configured backends. Remote ones have not been probed; managed ones are stopped.
@@ -94,18 +95,20 @@ def build_swapper(config: Config, registry: Registry, host: HostFacts) -> Guarde
     return guarded
 
 
-def build_upstreams(config: Config) -> dict[str, Upstream]:
+def build_upstreams(config: Config, outside: Outside) -> dict[str, Upstream]:
     """Every backend. Launched ones have no address until they run."""
-    return {name: Upstream(name, settings, config.timeouts) for name, _, settings in _reached(config)}
+    return {name: Upstream(name, settings, config.timeouts, outside) for name, _, settings in _reached(config)}
 
 
-def renew_upstreams(before: Config, upstreams: Mapping[str, Upstream], config: Config) -> dict[str, Upstream]:
+def renew_upstreams(
+    before: Config, upstreams: Mapping[str, Upstream], config: Config, outside: Outside
+) -> dict[str, Upstream]:
     """Every backend of ``config``; those of ``upstreams`` that are reached as they were ``before`` stay in use."""
     places = {name: place for name, place, _ in _reached(before)}
     return {
         name: upstreams[name]
         if places.get(name) == place and upstreams[name].is_for(settings)
-        else Upstream(name, settings, config.timeouts)
+        else Upstream(name, settings, config.timeouts, outside)
         for name, place, settings in _reached(config)
     }
 
@@ -123,6 +126,7 @@ def build_host_context(
     upstreams: dict[str, Upstream],
     drivers: Mapping[str, DriverSupport],
     observers: Observers,
+    outside: Outside,
 ) -> HostContext:
     """The hosts' view of ``config``."""
     scheduler = config.scheduling.scheduler
@@ -133,6 +137,7 @@ def build_host_context(
         drivers=drivers,
         rules=launch_rules(config),
         observers=observers,
+        outside=outside,
         scheduler=identity(registry, "scheduler", registry.get("scheduler", scheduler, "scheduling.scheduler").type),
         make_scheduler=partial(create, config, registry, "scheduler", scheduler, "scheduling.scheduler"),
         make_swapper=partial(build_swapper, config, registry),
@@ -141,15 +146,27 @@ def build_host_context(
 
 
 def first_host_context(
-    config: Config, registry: Registry, *, fleet: Fleet, drivers: Mapping[str, DriverSupport], observers: Observers
+    config: Config,
+    registry: Registry,
+    *,
+    fleet: Fleet,
+    drivers: Mapping[str, DriverSupport],
+    observers: Observers,
+    outside: Outside,
 ) -> HostContext:
     """The hosts' view of the configuration that a gateway starts with.
 
     Raises ``ConfigError`` or ``PluginError`` for launch lines and scheduling rules that would fail later.
     """
-    upstreams = build_upstreams(config)
+    upstreams = build_upstreams(config, outside)
     context = build_host_context(
-        config, registry, fleet=fleet, upstreams=upstreams, drivers=drivers, observers=observers
+        config,
+        registry,
+        fleet=fleet,
+        upstreams=upstreams,
+        drivers=drivers,
+        observers=observers,
+        outside=outside,
     )
     check_launch_lines(config, drivers, registry)
     warn_of_roles(config, drivers, registry)
@@ -161,7 +178,7 @@ def build_admission(config: Config, relay: Relay) -> Admission:
     """The check of every request on its way to ``relay``."""
     return Admission(
         relay,
-        Keyring(config.auth.keys),
+        Keyring(config.auth.keys, relay.context.clock.now),
         CrossOriginProtection(config.server),
         max_body=config.server.max_body,
         body_memory=BodyMemory(config.server.max_body_memory),

@@ -119,9 +119,10 @@ class ConfigChange:
             config,
             registry,
             fleet=parts.fleet,
-            upstreams=renew_upstreams(old, relay.upstreams, config),
+            upstreams=renew_upstreams(old, relay.upstreams, config, context.outside),
             drivers=drivers,
             observers=context.observers,
+            outside=context.outside,
         )
         self._engines = parts.engines.prepare(self.context)
 
@@ -144,7 +145,7 @@ class ConfigChange:
         relay.gather = config.routing.gather
         relay.hedging = hedge_delay(config, relay.hedging)
         relay.continuation = continuation_rules(config, self.context.drivers)
-        relay.engine_facts = engine_facts(config, self.context.drivers)
+        relay.engine_facts = engine_facts(config, self.context.drivers, relay.clock)
         before, relay.upstreams = relay.upstreams, self.context.upstreams
         for name, limits in time_limits(config).items():
             self.context.upstreams[name].timeouts = limits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from enginehouse.aio.clock import Clock
 from enginehouse.config.hedge_after import parse_hedge_after
 from enginehouse.config.managed import driver_of, managed_backends
 from enginehouse.config.schema import Config
@@ -34,14 +35,14 @@ def hedge_delay(config: Config, before: HedgeDelay | None = None) -> HedgeDelay 
     return before if before is not None and before.after == after else HedgeDelay(after)
 
 
-def engine_facts(config: Config, drivers: Mapping[str, DriverSupport]) -> EngineFacts:
+def engine_facts(config: Config, drivers: Mapping[str, DriverSupport], clock: Clock) -> EngineFacts:
     """The store of the facts that engines report; ``drivers`` are by type."""
     specs = {
         backend: launch_spec(name, model, drivers[driver_of(model)].launch)
         for name, model in config.models.items()
         for backend in managed_backends(name, model)
     }
-    return EngineFacts(_by_backend(config, drivers), specs)
+    return EngineFacts(_by_backend(config, drivers), specs, clock.now)
 
 
 def _by_backend(config: Config, drivers: Mapping[str, DriverSupport]) -> Mapping[str, DriverSupport]:

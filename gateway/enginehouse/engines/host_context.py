@@ -17,6 +17,7 @@ from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits
 from enginehouse.interfaces.swappers import HostFacts, Swapper
+from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.collaborators import EngineControl, QueueListener
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
@@ -36,6 +37,7 @@ class HostContext(NamedTuple):
     drivers: Mapping[str, DriverSupport]
     rules: LaunchRules
     observers: Observers
+    outside: Outside
     scheduler: PluginId
     make_scheduler: Callable[[], Scheduler]
     make_swapper: Callable[[HostFacts], GuardedSwapper]

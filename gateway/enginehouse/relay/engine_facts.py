@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from time import monotonic
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -45,10 +44,13 @@ def with_priority(body: bytes, order: int, priority: int) -> bytes:
 class EngineFacts:
     """The facts that each engine has reported, until it is started again.
 
-    ``drivers``: of every backend. ``specs``: of launched engines, by backend.
+    ``drivers``: of every backend. ``specs``: of launched engines, by backend. ``now``: a clock in seconds.
     """
 
-    def __init__(self, drivers: Mapping[str, DriverSupport], specs: Mapping[str, LaunchSpec]) -> None:
+    def __init__(
+        self, drivers: Mapping[str, DriverSupport], specs: Mapping[str, LaunchSpec], now: Callable[[], float]
+    ) -> None:
+        self._now = now
         self._drivers = drivers
         self._specs = specs
         self._said: dict[str, _Said] = {}
@@ -62,7 +64,7 @@ class EngineFacts:
         if driver is None:  # a reload has removed the backend while a request was on its way there
             return 0
         said = self._of(upstream)
-        if said.asking is None and monotonic() >= said.order_until:
+        if said.asking is None and self._now() >= said.order_until:
             said.asking = asyncio.ensure_future(self._ask_order(driver.figures, upstream, said))
         return said.order
 
@@ -99,7 +101,7 @@ class EngineFacts:
             _log.debug("Backend %s does not say whether it knows priorities: %s", name, error or type(error).__name__)
             said.order = 0
         finally:
-            said.order_until = monotonic() + _BELIEVED_S
+            said.order_until = self._now() + _BELIEVED_S
             said.asking = None
 
 

@@ -34,7 +34,7 @@ class Opener:
         self.closed = False
         self._context = context
         self._live = context.live
-        self._watchdog = Watchdog(context.live, context.progress_reports)
+        self._watchdog = Watchdog(context.live, context.progress_reports, context.clock.now)
         self._ids = itertools.count(1)
         self._id_prefix = os.urandom(6).hex().encode()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
 
 import msgspec
 
@@ -111,7 +110,7 @@ async def _read_prompt(job: Job, prefill: Candidate, path: str, body: bytes) -> 
 
 async def _ask(job: Job, prefill: Candidate, upstream: Upstream, path: str, body: bytes) -> EngineResponse:
     fleet = job.context.fleet
-    began = perf_counter()
+    began = job.context.clock.now()
     try:
         client = Client(upstream, upstream.timeouts.first_byte or _LONGEST_S)
         response = await client.request("POST", path, job.ranked(upstream, body))
@@ -120,7 +119,7 @@ async def _ask(job: Job, prefill: Candidate, upstream: Upstream, path: str, body
         raise
     if response.status == 200:
         fleet.succeeded(prefill.backend)
-        prefill.load.answered((perf_counter() - began) * 1000)
+        prefill.load.answered((job.context.clock.now() - began) * 1000)
     return response
 
 
