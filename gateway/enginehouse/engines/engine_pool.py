@@ -33,10 +33,11 @@ _MEASURE_EVERY_S = 30.0
 class EnginePool(EngineControl):
     """Starts and stops the engines of one host, by replica.
 
-    ``on_state`` gets every new state of a replica. ``on_exited`` follows when a replica is no longer ready without a
-    call of ``stop``. ``connect`` makes a client from a backend's name and its address. ``gpus``: those that the engines
-    may use. These are live: ``measured``, the most bytes measured for each replica; ``asleep``, the bytes that each
-    sleeping engine has kept; ``reported``, how many requests each engine says that it serves at once.
+    ``on_state`` gets every new state of a replica. ``on_examined`` follows when a ready engine has told its limit.
+    ``on_exited`` follows when a replica is no longer ready without a call of ``stop``. ``connect`` makes a client from
+    a backend's name and its address. ``gpus``: those that the engines may use. These are live: ``measured``, the most
+    bytes measured for each replica; ``asleep``, the bytes that each sleeping engine has kept; ``reported``, how many
+    requests each engine says that it serves at once.
 
     ``open`` and ``close`` frame the life of a pool. ``put``, ``retire`` and ``remove`` change its replicas meanwhile.
     """
@@ -51,6 +52,7 @@ class EnginePool(EngineControl):
         connect: Callable[[str, str], EngineClient],
         state_file: StateFile,
         on_state: Callable[[str, ReplicaState], None],
+        on_examined: Callable[[str], None],
         on_exited: Callable[[str], None],
         gpus: HostGpus | None = None,
         footprints: Footprints | None = None,
@@ -66,6 +68,7 @@ class EnginePool(EngineControl):
         self._ports = ports
         self._connect = connect
         self._on_state = on_state
+        self._on_examined = on_examined
         self._on_exited = on_exited
         self._states: dict[str, ReplicaState] = {}
         self._pauses = Pauses(self._running, lambda replica: self.supervisors[replica].problem)
@@ -204,7 +207,11 @@ class EnginePool(EngineControl):
     async def _examine(self, replica: str, supervisor: Supervisor) -> None:
         """Measure the memory of an engine that has just become ready, and ask for its limit."""
         self.reported.pop(replica, None)
-        limit, _ = await asyncio.gather(supervisor.concurrency(), self._meter.measure(replica, supervisor))
+        try:
+            limit, _ = await asyncio.gather(supervisor.concurrency(), self._meter.measure(replica, supervisor))
+        finally:  # an engine stays ready even if nobody waits for it any more
+            if self._states.get(replica) is ReplicaState.READY:
+                self._on_examined(replica)
         if limit:
             self.reported[replica] = limit
 

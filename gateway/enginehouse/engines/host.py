@@ -59,6 +59,7 @@ class Host(QueueListener):
             connect=self._publisher.client,
             state_file=state_file,
             on_state=self._note_state,
+            on_examined=self._note_examined,
             on_exited=self._note_exited,
             gpus=host_gpus(context.host_settings(name)),
             footprints=state_file.footprints,
@@ -267,6 +268,10 @@ class Host(QueueListener):
             else:
                 self._publisher.not_ready(replica, managed, state, supervisor.problem)
         self._publisher.state(replica, state)
+
+    def _note_examined(self, replica: str) -> None:
+        if replica not in self.replicas.retiring:
+            self._publisher.probe(self.replicas[replica], is_healthy=True)
 
     def _read_files(self) -> None:
         self._files.follow(self.replicas.kept(), self._servers.estimates())

@@ -64,14 +64,13 @@ class StatusPublisher:
         notify(self._on_replica_state, replica, state)
 
     def ready(self, replica: str, managed: ManagedReplica, supervisor: Supervisor) -> None:
-        """Let requests go to a ready engine, and probe it."""
+        """Let requests go to a ready engine."""
         if managed.server is not None:
             self.show(replica, ReplicaState.READY)
             return
         self.context.upstreams[managed.backend].locate(supervisor.address or "")
         self.context.fleet.set_state(replica, ReplicaState.READY)
         self.context.fleet.succeeded(managed.backend)
-        self.probe(managed, is_healthy=True)
 
     def not_ready(self, replica: str, managed: ManagedReplica, state: ReplicaState, problem: str) -> None:
         """Keep requests from an engine that is not ready."""

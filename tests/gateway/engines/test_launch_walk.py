@@ -54,6 +54,7 @@ def test_a_launch_reads_no_configuration_and_stays_short(in_virtual_time: Run, t
             connect=lambda backend, address: FakeClient(PAGES),
             state_file=state_file,
             on_state=lambda replica, state: None,
+            on_examined=lambda replica: None,
             on_exited=lambda replica: None,
         )
         await pool.start(REPLICA)
