@@ -187,10 +187,12 @@ def build_admission(config: Config, relay: Relay) -> Admission:
     )
 
 
-def build_drivers(config: Config, registry: Registry, before: Mapping[str, DriverSupport]) -> dict[str, DriverSupport]:
+def build_drivers(
+    config: Config, registry: Registry, before: Mapping[str, DriverSupport], outside: Outside
+) -> dict[str, DriverSupport]:
     """Every driver that ``config`` uses, by type, guarded. Those of ``before`` stay in use."""
     return {
-        type: before[type] if type in before else _driver(config, registry, type, key)
+        type: before[type] if type in before else outside.driver(_driver(config, registry, type, key))
         for type, key in _driver_types(config).items()
     }
 
