@@ -54,7 +54,8 @@ _DOOR = {
         "app.virtual.settings",
         "app.virtual.virtual_gateway",
         "app.virtual.virtual_engines",
-        "app.virtual.virtual_request",
+        "app.virtual.virtual_client",
+        "app.virtual.virtual_loop",
     ),
     "KV cache projection": ("rescheduling.projection", "rescheduling.offload"),
     "Registration and configuration": (

@@ -10,9 +10,10 @@ from importlib import import_module as _import_module
 
 if _typing.TYPE_CHECKING:
     from enginehouse.app.virtual.settings import VirtualSettings
-    from enginehouse.app.virtual.virtual_engines import VirtualBackend, VirtualEngines
+    from enginehouse.app.virtual.virtual_client import VirtualClient
+    from enginehouse.app.virtual.virtual_engines import VirtualBackend, VirtualEngines, VirtualProcess
     from enginehouse.app.virtual.virtual_gateway import VirtualGateway
-    from enginehouse.app.virtual.virtual_request import VirtualRequest
+    from enginehouse.app.virtual.virtual_loop import VirtualLoop
     from enginehouse.config.rescheduling import ReschedulingSettings
     from enginehouse.config.scheduling import GroupSettings, MatrixSettings
     from enginehouse.config.units import parse_duration
@@ -249,9 +250,11 @@ __all__ = [
     "UpstreamTimeout",
     "Verdict",
     "VirtualBackend",
+    "VirtualClient",
     "VirtualEngines",
     "VirtualGateway",
-    "VirtualRequest",
+    "VirtualLoop",
+    "VirtualProcess",
     "VirtualSettings",
     "Waiting",
     "WaitingTicket",

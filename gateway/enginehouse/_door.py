@@ -7,9 +7,11 @@ _NAMES = {
     "enginehouse.app.virtual.virtual_engines": (
         "VirtualBackend",
         "VirtualEngines",
+        "VirtualProcess",
     ),
     "enginehouse.app.virtual.virtual_gateway": ("VirtualGateway",),
-    "enginehouse.app.virtual.virtual_request": ("VirtualRequest",),
+    "enginehouse.app.virtual.virtual_client": ("VirtualClient",),
+    "enginehouse.app.virtual.virtual_loop": ("VirtualLoop",),
     "enginehouse.config.rescheduling": ("ReschedulingSettings",),
     "enginehouse.config.scheduling": (
         "GroupSettings",

@@ -128,6 +128,10 @@ class Keyring:
             raise Unauthorized(problem)
         return holder
 
+    def named(self, name: str) -> KeyHolder | None:
+        """The holder of the key called ``name``; ``None`` if there is no such key."""
+        return next((holder for holder in self._holders.values() if holder.name == name), None)
+
     def admin(self, headers: Headers) -> KeyHolder | None:
         """The caller, as ``caller``. Also raises ``Forbidden`` unless its key is an admin key."""
         holder = self.caller(headers)

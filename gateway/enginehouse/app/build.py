@@ -32,7 +32,7 @@ from enginehouse.domain.replica import Health, ReplicaState, replica_name
 from enginehouse.engines.guarded_driver import guarded_driver, unguarded
 from enginehouse.engines.guarded_launcher import GuardedLauncher
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.launch_line import launch_line, why_not
+from enginehouse.engines.launch_line import launch_line, launch_rules, why_not
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
@@ -135,6 +135,7 @@ def build_host_context(
         fleet=fleet,
         upstreams=upstreams,
         drivers=drivers,
+        rules=launch_rules(config),
         observers=observers,
         outside=outside,
         scheduler=identity(registry, "scheduler", registry.get("scheduler", scheduler, "scheduling.scheduler").type),
@@ -186,10 +187,12 @@ def build_admission(config: Config, relay: Relay) -> Admission:
     )
 
 
-def build_drivers(config: Config, registry: Registry, before: Mapping[str, DriverSupport]) -> dict[str, DriverSupport]:
+def build_drivers(
+    config: Config, registry: Registry, before: Mapping[str, DriverSupport], outside: Outside
+) -> dict[str, DriverSupport]:
     """Every driver that ``config`` uses, by type, guarded. Those of ``before`` stay in use."""
     return {
-        type: before[type] if type in before else _driver(config, registry, type, key)
+        type: before[type] if type in before else outside.driver(_driver(config, registry, type, key))
         for type, key in _driver_types(config).items()
     }
 

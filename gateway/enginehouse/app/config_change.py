@@ -104,7 +104,7 @@ class ConfigChange:
         new, warnings = settle(new, registry)
         for warning in warnings:
             _log.warning("%s", warning)
-        drivers = build_drivers(new, registry, context.drivers)
+        drivers = build_drivers(new, registry, context.drivers, context.outside)
         check_launch_lines(new, drivers, registry)
         warn_of_roles(new, drivers, registry)
         launched = partial(_launched, {**context.drivers, **drivers})

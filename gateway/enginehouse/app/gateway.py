@@ -30,7 +30,7 @@ from enginehouse.api.pages.operators import OperatorPages
 from enginehouse.api.pages.reload import Reload
 from enginehouse.api.pages.upstream import UpstreamRoute
 from enginehouse.app.build import build_admission, build_drivers, build_fleet, first_host_context
-from enginehouse.app.build_rescheduling import build_rescheduler, surroundings
+from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import build_router, settle
 from enginehouse.app.config_change import CurrentConfig, Parts
 from enginehouse.app.continuations import continuation_rules, engine_facts, hedge_delay
@@ -91,7 +91,7 @@ class Gateway:
         self.log = log or GatewayLog()
         self.streams = EndlessStreams()
         self.observers = Observers(observer for _, observer in create_installed(config, registry, "observer"))
-        drivers = build_drivers(config, registry, {})
+        drivers = build_drivers(config, registry, {}, outside)
         self.fleet = build_fleet(config, self.observers, outside.clock.epoch, drivers)
         context = first_host_context(
             config, registry, fleet=self.fleet, drivers=drivers, observers=self.observers, outside=outside
@@ -102,16 +102,13 @@ class Gateway:
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
         self.admission = build_admission(config, self.relay)
-        self._prober = Prober(self.fleet, config.checks)
+        self._prober = Prober(self.fleet, config.checks, outside.chance)
         logs = self.log, self._access_log
         parts = Parts(registry, self.fleet, self.engines, self.relay, self.admission, self._prober, *logs)
         self.current = CurrentConfig(parts, context)
         self.reloader = Reloader(self.current, source or ConfigSource(lambda: LoadedConfig(config, None, ()), None))
         self.rescheduler = build_rescheduler(
-            config,
-            registry,
-            surroundings(lambda: self.current.context, self.relay),
-            self.observers.callbacks("migrated"),
+            config, registry, lambda: self.current.context, self.relay, self.observers.callbacks("migrated")
         )
         self._state_file: StateFile | None = None
         self.plugin_times = PluginTimes()

@@ -10,16 +10,18 @@ from enginehouse.config.managed import driver_of, managed_backends
 from enginehouse.config.schema import BackendSettings, Config, HostSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import replica_name
-from enginehouse.engines.launch_rules import launch_rules
+from enginehouse.engines.launch_line import LaunchRules
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.launchers import Launcher
-from enginehouse.interfaces.schedulers import Scheduler
-from enginehouse.interfaces.swappers import HostFacts
+from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits
+from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.scheduling.collaborators import EngineControl, QueueListener
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
+from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.observers import Observers
 
 
@@ -33,12 +35,27 @@ class HostContext(NamedTuple):
     fleet: Fleet
     upstreams: dict[str, Upstream]
     drivers: Mapping[str, DriverSupport]
+    rules: LaunchRules
     observers: Observers
     outside: Outside
     scheduler: PluginId
     make_scheduler: Callable[[], Scheduler]
     make_swapper: Callable[[HostFacts], GuardedSwapper]
     make_launcher: Callable[[str, str, Path], Launcher]
+
+    def make_queue(
+        self,
+        name: str,
+        engines: EngineControl,
+        listener: QueueListener,
+        swapper: Swapper,
+        facts: HostFacts,
+        limits: SchedulingLimits,
+    ) -> HostQueue:
+        """The queue of the host ``name``, with the configured scheduler, prepared. Raises ``PluginError``."""
+        queue = HostQueue(name, self.make_scheduler(), engines, listener, self.scheduler)
+        queue.prepare(swapper, facts, limits)
+        return queue
 
     def launcher(self, host: str) -> str:
         """The type of launcher configured for ``host``."""
@@ -58,10 +75,10 @@ class HostContext(NamedTuple):
 
     def managed(self, host: str) -> dict[str, ManagedReplica]:
         """The replicas configured to be launched on ``host``, by name."""
-        rules = launch_rules(self.config)
         return {
-            replica_name(name, backend): ManagedReplica(backend, name, model, self.drivers[driver_of(model)], rules)
+            replica_name(name, backend): ManagedReplica(backend, name, model, driver, self.rules)
             for name, model in self.config.models.items()
             if model.host == host
             for backend in managed_backends(name, model)
+            for driver in [self.drivers[driver_of(model)]]
         }

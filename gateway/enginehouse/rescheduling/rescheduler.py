@@ -36,8 +36,7 @@ class FiguresSource(Protocol):
 class Rescheduler:
     """The rounds of ``[rescheduling]``. Without ``enabled`` there are none, and engines are asked only for ``view``.
 
-    ``on_view`` gets the view of each round first. ``in_thread``: plans are made in a thread, so that the event loop is
-    free; simulations need them at once.
+    ``on_view`` gets the view of each round first. Plans are made in a thread, so that the event loop is free.
     """
 
     def __init__(
@@ -51,10 +50,8 @@ class Rescheduler:
         recent: RecentMoves,
         on_view: Callable[[ClusterView, ReschedulingSettings], None],
         clock: Clock = SYSTEM_CLOCK,
-        in_thread: bool = True,
     ) -> None:
         self._seconds = clock.now
-        self._in_thread = in_thread
         self._settings = settings
         self._puller = puller
         self._cluster = cluster
@@ -90,10 +87,7 @@ class Rescheduler:
         """Make a view, plan and move once."""
         view = await self._cluster.view(self._planner.reads_streams)
         self._on_view(view, self._settings)
-        if self._in_thread:
-            plan = await asyncio.to_thread(self._planner.plan, view, self._recent)
-        else:
-            plan = self._planner.plan(view, self._recent)
+        plan = await asyncio.to_thread(self._planner.plan, view, self._recent)
         await self._dispatcher.carry_out(_with_live_requests(plan, view), view)
 
     async def _run(self) -> None:

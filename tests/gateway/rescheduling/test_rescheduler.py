@@ -7,14 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from enginehouse import ClusterView, InstanceView, Migration, Plan, RequestView, ReschedulingSettings
+from enginehouse import ClusterView, InstanceView, Migration, Plan, RequestView, ReschedulingSettings, VirtualLoop
 from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.rescheduling.cluster import Cluster
 from enginehouse.rescheduling.dispatcher import MigrationDispatcher
 from enginehouse.rescheduling.planner import Planner
 from enginehouse.rescheduling.recent_moves import RecentMoves
 from enginehouse.rescheduling.rescheduler import Rescheduler
-from enginehouse_sim.simulator.replay.virtual_loop import VirtualLoop
 from tests.support.cluster_views import instance, view
 
 VIEW = view(instance("a", requests=(RequestView(id="r"),)), instance("b"), instance("idle"))
@@ -62,7 +61,6 @@ class Recorder:
         return Rescheduler(
             settings,
             clock=clock,
-            in_thread=clock is SYSTEM_CLOCK,
             puller=self,
             cluster=cast(Cluster, self),
             planner=cast(Planner, self),
@@ -132,4 +130,4 @@ def test_rounds_begin_after_each_interval_and_never_overlap() -> None:
         loop.run_until_complete(run())
     finally:
         loop.close()
-    assert began == pytest.approx([0, 0.1, 0.35, 0.45, 0.55])
+    assert began == pytest.approx([0, 0.1, 0.35, 0.45, 0.55], abs=0.02), "work in threads seems to take 3 ms"

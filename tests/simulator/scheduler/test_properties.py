@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
+from enginehouse_sim.simulator.domain.drafts import DraftMethod
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.domain.rules import DraftMethod, VllmVersion
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.model.kv_memory import KvMemory
 from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
@@ -24,7 +24,6 @@ AMPLE = SchedulerConstants(block_size=4, total_gpu_blocks=200, max_model_len=60)
 
 limits = st.fixed_dictionaries(
     {
-        "vllm_compat": st.sampled_from(VllmVersion),
         "total_gpu_blocks": st.integers(8, 40),
         "max_model_len": st.integers(40, 60),
         "max_num_seqs": st.integers(1, 6),
@@ -44,8 +43,6 @@ limits = st.fixed_dictionaries(
         "watermark": st.sampled_from([0.0, 0.1]),
         "reserve_full_sequence": st.booleans(),
         "prefill_schedule_interval": st.sampled_from([1, 3]),
-        "staging_block_share": st.sampled_from([0.0, 0.25, 1.0]),
-        "staging_depth": st.integers(0, 4),
     }
 )
 requests = st.lists(
@@ -91,9 +88,8 @@ def check_step(core: EngineCore, constants: SchedulerConstants, scheduled: dict[
     assert all(size > 0 for size in scheduled.values())
     assert len(scheduled) <= constants.max_num_seqs
     assert len(state.running) <= constants.max_num_seqs
-    places = [each.request_id for each in (*state.running, *state.staging, *state.paused.values())]
+    places = [each.request_id for each in (*state.running, *state.waiting, *state.paused.values())]
     assert sorted(places) == sorted(state.requests)
-    assert core.scheduler.staging.num_pinned_blocks <= constants.staging_block_share * constants.total_gpu_blocks
 
 
 class Story:

@@ -68,7 +68,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.world: World | None = None
         self.network: Network
         self.signals: dict[int, Callable[[], object]] = {}
-        self._turns: deque[_Turn] = deque()
+        self._turns: deque[_Callback] = deque()
         self._timers: list[tuple[float, int, Timer]] = []
         self._numbers = itertools.count()
 
@@ -88,8 +88,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         for task in asyncio.all_tasks(self):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> _Turn:  # type: ignore[override]
-        turn = _Turn(callback, args, context)
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> _Callback:  # type: ignore[override]
+        turn = _Callback(callback, args, context)
         self._turns.append(turn)
         return turn
 
@@ -167,7 +167,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         pass
 
 
-class _Turn:
+class _Callback:
     """What asyncio's ``Handle`` is, without what that does for debugging."""
 
     __slots__ = ("arguments", "callback", "context", "dropped")
@@ -189,7 +189,7 @@ class _Turn:
         return self.dropped
 
 
-class Timer(_Turn):
+class Timer(_Callback):
     """A ``TimerHandle``."""
 
     __slots__ = ("at",)

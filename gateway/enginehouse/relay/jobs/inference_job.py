@@ -27,7 +27,7 @@ class InferenceJob(Job):
     retry_statuses: ClassVar = frozenset({429, 500, 502, 503, 504})
 
     def _needs(self, caller: Caller | None) -> Requirements:
-        request = read_request(self.path, self.headers, self.body)
+        request = self.decoded or read_request(self.path, self.headers, self.body)
         if caller is not None and caller.scoped:
             check_one_model(self.body)
         return self.context.router.requirements(request)

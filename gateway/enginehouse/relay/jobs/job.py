@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from enginehouse.domain.errors import RequestError
-from enginehouse.domain.request import Headers
+from enginehouse.domain.request import Headers, InferenceRequest
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.relay.context import RelayContext
@@ -26,10 +26,10 @@ class Job(ABC):
     reach an engine twice. ``retry_statuses``: answers that are a reason to ask another replica. ``raw``: the answer
     passes as it comes, head first; otherwise a stream passes in whole events, and the head waits for the body.
     ``prepares``: each try begins with ``prepare``. ``continues``: it is what is left of a broken stream, so its tries
-    are no retries of the request. ``delivered``: keeps what the client gets of a stream, if it can be
-    continued; ``None`` otherwise. ``trace``: set from the beginning if the request is sampled. ``upload``: the rest of
-    a body that follows what ``request`` returns. ``prompt``: made by ``prepare`` where another engine reads the prompt
-    at the same time.
+    are no retries of the request. ``decoded``: the request, if the door has read its body already. ``delivered``: keeps
+    what the client gets of a stream, if it can be continued; ``None`` otherwise. ``trace``: set from the beginning if
+    the request is sampled. ``upload``: the rest of a body that follows what ``request`` returns. ``prompt``: made by
+    ``prepare`` where another engine reads the prompt at the same time.
     """
 
     __slots__ = (
@@ -37,6 +37,7 @@ class Job(ABC):
         "body",
         "caller",
         "context",
+        "decoded",
         "delivered",
         "headers",
         "path",
@@ -60,6 +61,7 @@ class Job(ABC):
         self.headers = headers
         self.request_id = request_id
         self.body = b""
+        self.decoded: InferenceRequest | None = None
         self.caller: Caller | None = None
         self.requirements: Requirements | None = None
         self.trace = context.tracer.begin(headers) if context.tracer is not None else None

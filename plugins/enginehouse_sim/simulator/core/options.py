@@ -13,7 +13,7 @@ import msgspec
 from enginehouse import OFFLOAD_ORDERS, ConfigError, parse_duration
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
-from enginehouse_sim.simulator.domain.rules import DraftMethod, VllmVersion
+from enginehouse_sim.simulator.domain.drafts import DraftMethod
 from enginehouse_sim.simulator.offload.settings import OffloadSettings
 from enginehouse_sim.simulator.steps.profile import profile_names
 
@@ -83,7 +83,6 @@ _OPTIONS = (
     ),
     _count("--offload-guaranteed-tokens", "guaranteed_tokens", default=16, help="Tokens between two offloads of one."),
     _policy("--policy", help="Order of waiting requests."),
-    _one_of(VllmVersion)("--vllm-compat", default="0.32", help="The version of vLLM whose rules apply."),
     _either("--chunked-prefill/--no-chunked-prefill", "chunked_prefill_enabled", help="Compute prompts in pieces."),
     _either("--prefix-caching/--no-prefix-caching", "enable_prefix_caching", help="Share equal prefixes."),
     _count("--long-prefill-token-threshold", help="Most tokens of one prompt in a step; 0 is no limit."),
@@ -101,9 +100,6 @@ _OPTIONS = (
     _positive("--max-num-encoder-input-tokens", default=8192, help="Most tokens of images to encode in a step."),
     _positive("--encoder-cache-size", default=8192, help="Tokens of encoded images to keep."),
     click.option("--disable-chunked-mm-input", is_flag=True, help="Compute no image in pieces."),
-    _count("--staging-depth", default=16, help="Waiting requests to match ahead; vLLM matches none."),
-    _share("--staging-block-share", default=0.25, help="Share of all blocks that these may keep from eviction."),
-    click.option("--staging-thread", is_flag=True, help="Match them in a thread: steps are not repeatable any more."),
     _share("--watermark", default=0.0, help="Share of all blocks that an admission leaves free."),
     _count("--num-spec-tokens", help="Tokens drafted for each step of a request."),
     _one_of(DraftMethod)(

@@ -6,14 +6,7 @@ from enum import Enum
 
 import msgspec
 
-from enginehouse_sim.simulator.domain.rules import (
-    DRAFT_RULES,
-    RULES,
-    DraftMethod,
-    DraftRules,
-    SchedulingRules,
-    VllmVersion,
-)
+from enginehouse_sim.simulator.domain.drafts import DRAFT_RULES, DraftMethod, DraftRules
 
 IMAGE_TOKENS = 64
 """The tokens that stand for one image."""
@@ -29,8 +22,8 @@ class SchedulingPolicy(str, Enum):
 class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of one engine, under vLLM's names. Lengths are in tokens, sizes in blocks of ``block_size`` tokens.
 
-    ``vllm_compat``: the version of vLLM whose rules apply. ``long_prefill_token_threshold``: the most tokens of one
-    prompt in a step while others wait or run; 0 is no limit. ``num_spec_tokens``: draft tokens per request and step, by
+    ``long_prefill_token_threshold``: the most tokens of one prompt in a step while others wait or run; 0 is no limit.
+    ``num_spec_tokens``: draft tokens per request and step, by
     ``draft_method``; 0 disables speculative decoding. ``max_num_encoder_input_tokens``, ``encoder_cache_size``: the
     encoder's budget for a step, and its cache; ``image_tokens``: the most tokens of an image. ``max_loras``: the most
     adapters in one step; ``None``: any number. ``watermark``: the share of all blocks that an admission leaves free.
@@ -39,11 +32,9 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
 
     ``max_num_active_seqs``: admit no request while this many run; ``None``: no limit. ``prefill_schedule_interval``:
     while requests run, admit others only in steps whose number is a multiple of this. ``async_scheduling``: plan a step
-    before the outcome of the previous one is known; ``None`` is vLLM's default. ``staging_block_share``: the share of
-    all blocks that waiting requests may pin; ``staging_depth``: how many of them are prepared ahead.
+    before the outcome of the previous one is known; ``None`` is vLLM's default.
     """
 
-    vllm_compat: VllmVersion = VllmVersion.V0_32
     block_size: int = 16
     total_gpu_blocks: int = 16384
     max_model_len: int = 8192
@@ -65,8 +56,6 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     max_num_active_seqs: int | None = None
     prefill_schedule_interval: int = 1
     async_scheduling: bool | None = None
-    staging_block_share: float = 0.25
-    staging_depth: int = 16
 
     def __post_init__(self) -> None:
         if self.async_scheduling and self.draft_rules.needs_result:
@@ -86,13 +75,8 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     def plans_ahead(self) -> bool:
         """Whether each step is planned before the result of the previous one is known."""
         if self.async_scheduling is None:
-            return self.rules.async_by_default and not self.draft_rules.needs_result
+            return not self.draft_rules.needs_result
         return self.async_scheduling
-
-    @property
-    def rules(self) -> SchedulingRules:
-        """The rules of the configured version of vLLM."""
-        return RULES[self.vllm_compat]
 
     @property
     def draft_rules(self) -> DraftRules:

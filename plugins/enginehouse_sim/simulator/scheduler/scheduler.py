@@ -12,11 +12,9 @@ from enginehouse_sim.simulator.grammar.structured_output import StructuredOutput
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import KvConnector
 from enginehouse_sim.simulator.kv.remote_blocks import Origin, origin_in
-from enginehouse_sim.simulator.scheduler.batch_update import BatchUpdater, ParallelBatchUpdate, update_batch
 from enginehouse_sim.simulator.scheduler.finishing import free_request
 from enginehouse_sim.simulator.scheduler.pausing import drop_blocks, pause, resume
 from enginehouse_sim.simulator.scheduler.running_phase import schedule_running
-from enginehouse_sim.simulator.scheduler.staging import Staging
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 from enginehouse_sim.simulator.scheduler.step_output import advance_computed, step_output
 from enginehouse_sim.simulator.scheduler.step_plan import StepPlan
@@ -33,10 +31,7 @@ class RequestCounts(NamedTuple):
 
 
 class BatchScheduler:
-    """Continuous batching: running requests continue, and waiting requests get the rest of the budget.
-
-    Not thread-safe. ``update_workers``: the threads of ``update_from_output``; 0 uses the caller's.
-    """
+    """Continuous batching: running requests continue, and waiting requests get the rest of the budget."""
 
     def __init__(
         self,
@@ -44,17 +39,8 @@ class BatchScheduler:
         kv_cache: KvCacheManager,
         connector: KvConnector | None = None,
         grammars: StructuredOutputManager | None = None,
-        *,
-        update_workers: int = 0,
     ) -> None:
         self.state = SchedulerState(constants, kv_cache, connector, grammars)
-        self._parallel = ParallelBatchUpdate(update_workers) if update_workers else None
-        self._update_batch: BatchUpdater = self._parallel or update_batch
-
-    @property
-    def staging(self) -> Staging:
-        """The waiting requests, and their prepared matches."""
-        return self.state.staging
 
     def add_request(self, request: RequestState) -> None:
         """Put a request into the waiting queue. Raises ``ValueError`` for an id in use."""
@@ -67,7 +53,7 @@ class BatchScheduler:
             state.grammars.grammar_init(request)
             request.status = RequestStatus.WAITING_FOR_FSM
         state.requests[request.request_id] = request
-        state.staging.add(request)
+        state.waiting.add(request)
 
     def schedule(self) -> SchedulerOutput:
         """Plan the next step. The outcome of the previous one need not be known."""
@@ -92,7 +78,7 @@ class BatchScheduler:
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> Mapping[int, EngineCoreOutputs]:
         """Process the result of a step, in the order of planning. Return the outputs by ``client_index``."""
-        return update_from_output(self.state, self._update_batch, scheduler_output, model_runner_output)
+        return update_from_output(self.state, scheduler_output, model_runner_output)
 
     def finish_requests(self, request_ids: Sequence[str], status: RequestStatus) -> None:
         """Finish requests in any state, without outputs for their clients. Unknown ids are ignored."""
@@ -109,7 +95,7 @@ class BatchScheduler:
         transfers = self.state.transfers
         failed = [
             request
-            for request in self.state.staging
+            for request in self.state.waiting
             if transfers.is_loading(request) and origin_in(request.kv_transfer_params, request.request_id) == origin
         ]
         for request in failed:
@@ -133,7 +119,7 @@ class BatchScheduler:
 
     def get_request_counts(self) -> RequestCounts:
         state = self.state
-        return RequestCounts(len(state.running), len(state.staging), len(state.paused))
+        return RequestCounts(len(state.running), len(state.waiting), len(state.paused))
 
     def has_finished_requests(self) -> bool:
         """Whether the model runner does not know yet that some request has finished."""
@@ -141,12 +127,9 @@ class BatchScheduler:
 
     def reset_prefix_cache(self) -> bool:
         """Drop all cached prefixes. Return ``False``, and keep them, while blocks are in use."""
-        self.state.staging.drop_deltas()
         return self.state.kv_cache.reset_prefix_cache()
 
     def shutdown(self) -> None:
-        """Abort all requests, free all blocks and stop all threads."""
+        """Abort all requests and free all blocks."""
         self.finish_requests(tuple(self.state.requests), RequestStatus.FINISHED_ABORTED)
         self.state.transfers.free_kept()
-        if self._parallel is not None:
-            self._parallel.shutdown()
