@@ -31,7 +31,7 @@ async def continuation_of(
         raise CannotContinue(f"The stream cannot be continued: {why}")
     answer = delivered.partial(delivered.body)
     if not exact:
-        answer = msgspec.structs.replace(answer, ids=None)
+        answer = msgspec.structs.replace(answer, ids=None, pieces=None)
     answer = await driver.fill_in(engine, answer)
     if answer.prompt_ids is not None:
         delivered.progress.learn_prompt(answer.prompt_ids)
