@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from operator import attrgetter
 from typing import Final
 
 from enginehouse.domain.errors import shortened
-from enginehouse.telemetry.record import AttemptRecord, Ending, SwapRecord, first_answered
+from enginehouse.domain.request_record import AttemptRecord, RequestRecord
+from enginehouse.telemetry.record import SwapRecord, first_answered
 
 _LAST_SWAPS: Final = 64
 _MAX_SERIES: Final = 1000
@@ -72,29 +73,30 @@ class Series:
         self.input_tokens = 0
         self.output_tokens: defaultdict[str, int] = defaultdict(int)
 
-    def add(self, last: AttemptRecord, first: AttemptRecord, began: float, ending: Ending) -> None:
-        """Count a request that was whole at ``began`` and had these first and last attempts."""
-        routed, granted, sent, tokens = first.began, first.granted, first.sent, ending.tokens
-        waited = granted - routed if granted else 0.0
-        self.requests[ending.status, last.route.reason._value_] += 1  # .value takes 0.2 us in Python 3.10
-        self.duration.observe(last.ended - began)
-        self.routing.observe(routed - began)
-        if sent:
-            self.overhead.observe(sent - began - waited)
+    def add(self, record: RequestRecord, first: AttemptRecord, last: AttemptRecord) -> None:
+        """Count a request that had these first and last attempts."""
+        arrived, routed, granted, sent = record.arrived, first.began, first.granted, first.sent
+        waited = granted - routed if granted is not None else 0.0
+        self.requests[record.status, last.reason._value_] += 1  # .value takes 0.2 us in Python 3.10
+        self.duration.observe(record.ended - arrived)
+        self.routing.observe(routed - arrived)
+        if sent is not None:
+            self.overhead.observe(sent - arrived - waited)
         if first.queued:
             self.queue_wait.observe(waited or first.ended - routed)
-        if source := tokens.source:
-            self.input_tokens += tokens.input
-            self.output_tokens[source] += tokens.output
+        if (tokens := record.tokens_out) is not None:
+            self.input_tokens += record.tokens_in or 0
+            self.output_tokens["usage"] += tokens
+        elif (events := record.events) > 1:
+            self.output_tokens["chunks"] += events - 1  # the last one has none
 
-    def answered(self, attempt: AttemptRecord, began: float, ended: float, events: int) -> None:
-        """Count an answer that began with ``attempt``; ``events``: of a stream, until ``ended``."""
-        first_byte = attempt.first_byte
-        self.first_byte.observe(first_byte - attempt.sent)
-        if events:
-            self.first_token.observe(first_byte - began)
+    def answered(self, record: RequestRecord, sent: float, first_byte: float) -> None:
+        """Count an answer that began at ``first_byte``, of an engine that got the request at ``sent``."""
+        self.first_byte.observe(first_byte - sent)
+        if events := record.events:
+            self.first_token.observe(first_byte - record.arrived)
             if events > 1:
-                self.inter_token.observe((ended - first_byte) / (events - 1))
+                self.inter_token.observe((record.ended - first_byte) / (events - 1))
 
 
 class Counters:
@@ -133,18 +135,19 @@ class Counters:
         self.continuations[backend, reason, outcome] += 1
         self.gaps[reason].observe(gap)
 
-    def add(self, attempts: Sequence[AttemptRecord], began: float, ending: Ending) -> None:
-        """Count a request that was whole at ``began`` and had these attempts. A continued stream began at its first."""
+    def add(self, record: RequestRecord) -> None:
+        """Count a request that had attempts. A continued stream began at its first one."""
+        attempts = record.attempts
         last = attempts[-1]
-        chosen = last.route.chosen
-        series = self.series(chosen.backend, chosen.model)
+        series = self.series(last.backend, last.model)
         alone = len(attempts) == 1
-        series.add(last, last if alone else min(attempts, key=_began), began, ending)
+        series.add(record, last if alone else min(attempts, key=_began), last)
         answered = last if alone else first_answered(attempts)
-        if answered.first_byte:
+        sent, first_byte = answered.sent, answered.first_byte
+        if sent is not None and first_byte is not None:
             if answered is not last:
-                series = self.series(answered.route.chosen.backend, answered.route.chosen.model)
-            series.answered(answered, began, last.ended, ending.events)
+                series = self.series(answered.backend, answered.model)
+            series.answered(record, sent, first_byte)
 
     def series(self, backend: str, model: str) -> Series:
         """The series of ``model`` on ``backend``; a new one if there is none yet, and room for it."""

@@ -18,6 +18,7 @@ from enginehouse.app.virtual.virtual_request import VirtualRequest
 from enginehouse.app.virtual.virtual_rescheduling import virtual_surroundings
 from enginehouse.config.schema import Config
 from enginehouse.domain.request import InferenceRequest
+from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.route import Route
 from enginehouse.engines.managed_engines import hosts_of
 from enginehouse.engines.probing.prober import Prober
@@ -125,8 +126,7 @@ class VirtualGateway:
     def finished(self, request: VirtualRequest, status: int) -> None:
         """Notify observers of the end of a request."""
         if self._on_finished:
-            replica = request.route.chosen.replica if request.route is not None else ""
-            notify(self._on_finished, request.id, replica, status, (self.now() - request.began) * 1000)
+            notify(self._on_finished, _record(request, status, self.now()))
 
     def _remote_backends(self) -> Sequence[VirtualBackend]:
         return [
@@ -145,3 +145,21 @@ class VirtualGateway:
             await asyncio.sleep(_SWEEP_S)
             for host in self._hosts:
                 host.release_idle()
+
+
+def _record(request: VirtualRequest, status: int, now: float) -> RequestRecord:
+    """The record of a request that ends ``now``."""
+    needs, chosen = request.requirements, request.route.chosen if request.route is not None else None
+    return RequestRecord(
+        request.id,
+        "POST",
+        needs.path,
+        status,
+        "served" if status < 400 else "failed",
+        request.began,
+        now,
+        asked=needs.model,
+        model=chosen.model if chosen is not None else None,
+        backend=chosen.backend if chosen is not None else None,
+        stream=needs.stream,
+    )

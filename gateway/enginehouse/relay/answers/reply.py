@@ -189,8 +189,8 @@ class Reply:
         else:
             self.door.abort()
 
-    def measure(self) -> tuple[int, int, Tokens]:
-        """The bytes, the events and the tokens of the engine's answer, as far as it has passed."""
+    def measure(self) -> tuple[int, int, Tokens | None]:
+        """The bytes, the events and the tokens, if they are known, of the engine's answer, as far as it has passed."""
         if self._meter is None:
             return len(self._whole), 0, read_tokens(self._whole)
         if self.delivered is not None:

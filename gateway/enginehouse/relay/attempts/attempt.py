@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Final
 
 from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError, UpstreamTimeout
+from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.route import Route
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.jobs.prompt_request import PromptRequest
@@ -17,7 +18,6 @@ from enginehouse.relay.upstream.connection import Connection, Receiver
 from enginehouse.relay.upstream.upload import Upload, UploadTurn
 from enginehouse.relay.upstream.upload_connection import UploadConnection
 from enginehouse.relay.upstream.upstream import Upstream
-from enginehouse.telemetry.record import AttemptRecord
 
 _log = logging.getLogger("enginehouse.relay")
 NEVER: Final = float("inf")
@@ -174,18 +174,26 @@ class Attempt:
         if self.prompt is not None:
             self.prompt.cancel()
 
-    def record(self, outcome: str) -> AttemptRecord:
-        """The record of the attempt, which ends now with ``outcome``."""
+    def record(self, outcome: str, why: str = "") -> AttemptRecord:
+        """The record of the attempt, which ends now with ``outcome``; ``why``: the message of its error."""
+        route, chosen = self.route, self.route.chosen
         return AttemptRecord(
-            self.route,
+            chosen.backend,
+            self.upstream.driver,
+            chosen.replica,
+            chosen.model,
+            route.reason,
+            route.attempted,
             outcome,
-            self.began,
-            perf_counter(),
-            self.slot is not None,
-            self.granted_at,
-            self.sent_at,
-            self.answered_at,
+            why,
             self.head.status if self.head is not None else 0,
+            self.slot is not None,
+            self.began,
+            self.granted_at or None,
+            self.sent_at or None,
+            self.answered_at or None,
+            perf_counter(),
+            route.details,
         )
 
     def release(self) -> None:

@@ -9,13 +9,13 @@ from time import perf_counter
 from websockets.asyncio.client import ClientConnection
 
 from enginehouse.domain.errors import RequestError, UpstreamError
+from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.route import Route
 from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.relay.jobs.engine_job import EngineJob
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.retrying.retries import FailedAttempt, Outcome
 from enginehouse.relay.upstream.web_socket import open_web_socket
-from enginehouse.telemetry.record import AttemptRecord
 
 
 class WebSocketAttempt:
@@ -89,18 +89,26 @@ class WebSocketAttempt:
             launched=self.slot is not None and self.slot.launched,
         )
 
-    def record(self, outcome: str) -> AttemptRecord:
-        """The record of the attempt, which ends now with ``outcome``."""
+    def record(self, outcome: str, why: str = "") -> AttemptRecord:
+        """The record of the attempt, which ends now with ``outcome``; ``why``: the message of its error."""
+        route, chosen = self.route, self.route.chosen
         return AttemptRecord(
-            self.route,
+            chosen.backend,
+            self.upstream.driver,
+            chosen.replica,
+            chosen.model,
+            route.reason,
+            route.attempted,
             outcome,
-            self._began,
-            perf_counter(),
-            self.slot is not None,
-            self._granted_at,
-            self._sent_at,
-            self._opened_at,
+            why,
             self.status,
+            self.slot is not None,
+            self._began,
+            self._granted_at or None,
+            self._sent_at or None,
+            self._opened_at or None,
+            perf_counter(),
+            route.details,
         )
 
     def release(self) -> None:
