@@ -36,6 +36,7 @@ _DOOR = {
     ),
     "Engines": (
         "interfaces.drivers",
+        "interfaces.launch_spec",
         "interfaces.openai_driver",
         "interfaces.engine_metrics",
         "interfaces.launch_options",

@@ -71,18 +71,22 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.drivers import (
         Driver,
         EngineClient,
-        EngineOptions,
         EngineResponse,
-        FoundModel,
-        LaunchSpec,
         LoadedModel,
-        ModelFacts,
         ServedModel,
+        SupportsBootstrap,
+        SupportsContinuation,
+        SupportsFigures,
+        SupportsHandOver,
+        SupportsLaunch,
+        SupportsLoading,
+        SupportsSleep,
     )
     from enginehouse.interfaces.engine_metrics import MetricSample, metric_sums, read_metrics
     from enginehouse.interfaces.extractors import Extractor
     from enginehouse.interfaces.filters import Filter
     from enginehouse.interfaces.launch_options import option_arguments
+    from enginehouse.interfaces.launch_spec import EngineOptions, FoundModel, LaunchSpec, ModelFacts
     from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
     from enginehouse.interfaces.loading_driver import LoadingDriver
     from enginehouse.interfaces.migrators import MigrationMeans, Migrator
@@ -226,6 +230,13 @@ __all__ = [
     "StarvationClaims",
     "Strategy",
     "StreamTraits",
+    "SupportsBootstrap",
+    "SupportsContinuation",
+    "SupportsFigures",
+    "SupportsHandOver",
+    "SupportsLaunch",
+    "SupportsLoading",
+    "SupportsSleep",
     "SwapDone",
     "SwapId",
     "SwapInFlight",

@@ -122,13 +122,16 @@ _NAMES = {
     "enginehouse.interfaces.drivers": (
         "Driver",
         "EngineClient",
-        "EngineOptions",
         "EngineResponse",
-        "FoundModel",
-        "LaunchSpec",
         "LoadedModel",
-        "ModelFacts",
         "ServedModel",
+        "SupportsBootstrap",
+        "SupportsContinuation",
+        "SupportsFigures",
+        "SupportsHandOver",
+        "SupportsLaunch",
+        "SupportsLoading",
+        "SupportsSleep",
     ),
     "enginehouse.interfaces.engine_metrics": (
         "MetricSample",
@@ -138,6 +141,12 @@ _NAMES = {
     "enginehouse.interfaces.extractors": ("Extractor",),
     "enginehouse.interfaces.filters": ("Filter",),
     "enginehouse.interfaces.launch_options": ("option_arguments",),
+    "enginehouse.interfaces.launch_spec": (
+        "EngineOptions",
+        "FoundModel",
+        "LaunchSpec",
+        "ModelFacts",
+    ),
     "enginehouse.interfaces.launchers": (
         "EngineOutput",
         "EngineProcess",

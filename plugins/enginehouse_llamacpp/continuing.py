@@ -10,9 +10,9 @@ from enginehouse import (
     CannotContinue,
     Continuation,
     EngineClient,
-    OpenAICompatibleDriver,
     PartialAnswer,
     StreamTraits,
+    SupportsContinuation,
     add_field,
     continue_ids,
     continue_text,
@@ -22,7 +22,7 @@ from enginehouse import (
 _CHAT = "/v1/chat/completions"
 
 
-class ContinuingDriver(OpenAICompatibleDriver):
+class LlamaServerStreams(SupportsContinuation):
     """The part of a driver that continues streams, whether the server has one model or is a router."""
 
     streams = StreamTraits(added=("logprobs",), caches_prefixes=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from time import monotonic
 
+from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import Forbidden, RateLimited, Unauthorized
 from enginehouse.domain.request import Headers
@@ -98,7 +98,7 @@ class KeyHolder:
 class Keyring:
     """All keys. Without any, every caller may do everything."""
 
-    def __init__(self, keys: Sequence[KeySettings], clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, keys: Sequence[KeySettings], clock: Callable[[], float] = SYSTEM_CLOCK.now) -> None:
         self._clock = clock
         self._holders: dict[bytes, KeyHolder] = {}
         self.configure(keys)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.app.plugin_instances import create, identity, prepare
 from enginehouse.config.rescheduling import ReschedulingSettings
 from enginehouse.config.schema import Config
@@ -19,7 +20,6 @@ from enginehouse.interfaces.rescheduling import ReschedulingPolicy
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
-from enginehouse.rescheduling.clocks import REAL_CLOCKS, Clocks
 from enginehouse.rescheduling.cluster import Cluster
 from enginehouse.rescheduling.dispatcher import MigrationDispatcher, PreparedMigrator
 from enginehouse.rescheduling.live_figures import LiveRequests
@@ -45,20 +45,22 @@ class Surroundings(NamedTuple):
     means: MigrationMeans
     on_view: Callable[[ClusterView, ReschedulingSettings], None]
     counters: Counters
-    clocks: Clocks = REAL_CLOCKS
+    clock: Clock = SYSTEM_CLOCK
     played: Mapping[str, Migrator] = {}
     in_thread: bool = True
 
 
 def surroundings(context: Callable[[], HostContext], relay: Relay) -> Surroundings:
     """Those of a gateway."""
-    puller, live = StatusPuller(partial(_running_engines, context)), LiveRequests(relay)
+    clock = relay.context.clock
+    puller, live = StatusPuller(partial(_running_engines, context), clock), LiveRequests(relay)
     return Surroundings(
-        cluster=Cluster(context, live, puller.reports),
+        cluster=Cluster(context, live, puller.reports, clock),
         figures=puller,
         means=GatewayMeans(context, relay, live, puller.reports),
         on_view=lambda view, settings: relay.context.router.on_view(view, settings),  # a reload replaces it
         counters=relay.context.counters,
+        clock=clock,
     )
 
 
@@ -67,11 +69,11 @@ def build_rescheduler(config: Config, registry: Registry, around: Surroundings, 
 
     Raises ``ConfigError``, and ``PluginError`` if a plugin fails. ``migrated``: observers' methods for that event.
     """
-    settings, clocks = config.rescheduling, around.clocks
+    settings, clock = config.rescheduling, around.clock
     recent = RecentMoves(settings.cool_down)
 
     def ended(migration: Migration, result: Migrated) -> None:
-        recent.note(migration, result, clocks.epoch_ms())
+        recent.note(migration, result, clock.epoch_ms())
         notify(migrated, migration, result)
 
     return Rescheduler(
@@ -82,7 +84,7 @@ def build_rescheduler(config: Config, registry: Registry, around: Surroundings, 
         dispatcher=_dispatcher(config, registry, around, ended),
         recent=recent,
         on_view=around.on_view,
-        clocks=clocks,
+        clock=clock,
         in_thread=around.in_thread,
     )
 
@@ -97,7 +99,7 @@ def _dispatcher(
         timeout=settings.migrate_timeout,
         counters=around.counters,
         on_end=on_end,
-        clocks=around.clocks,
+        clock=around.clock,
     )
 
 
@@ -111,7 +113,7 @@ def _running_engines(context: Callable[[], HostContext]) -> Iterator[EngineToAsk
     for backend in now.fleet.backends():
         if backend.state is ReplicaState.READY:
             client = Client(now.upstreams[backend.name], _TIMEOUT_S)
-            yield EngineToAsk(backend.name, now.drivers[backend.driver], client)
+            yield EngineToAsk(backend.name, now.drivers[backend.driver].figures, client)
 
 
 def _policy_types(settings: ReschedulingSettings) -> Iterator[str]:

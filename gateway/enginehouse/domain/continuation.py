@@ -45,8 +45,8 @@ class StreamTraits(msgspec.Struct, frozen=True, kw_only=True):
     """The properties of an engine's streams that matter for continuing them."""
 
     added: tuple[str, ...] = ()
-    """The fields that ``Driver.continuable`` adds to the events, and that the gateway removes again: ``token_ids``,
-    ``usage``, or the name of another field whose value is an object."""
+    """The fields that ``SupportsContinuation.continuable`` adds to the events, and that the gateway removes again:
+    ``token_ids``, ``usage``, or the name of another field whose value is an object."""
     withholds_stop: bool = False
     """Whether the text lags behind the tokens by the length of the longest stop string minus one, as in vLLM."""
     default_max_tokens: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.domain.errors import RequestError, Unauthorized
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
@@ -46,9 +47,11 @@ class RelayContext:
         filters: FiltersByName,
         queues: Mapping[str, HostQueue],
         observers: Observers,
+        clock: Clock = SYSTEM_CLOCK,
         tracer: Tracer | None = None,
         max_series: int = 1000,
     ) -> None:
+        self.clock = clock
         self.router = router
         self.filters = filters
         self.fleet = fleet
@@ -62,7 +65,7 @@ class RelayContext:
         self.continuation = continuation
         self.engine_facts = engine_facts
         self.counters = Counters(max_series)
-        self.decisions = Decisions()
+        self.decisions = Decisions(clock.epoch)
         self._on_routed = observers.callbacks("routed")
         self._on_moved = observers.callbacks("moved")
 

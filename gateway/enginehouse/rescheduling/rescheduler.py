@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.config.rescheduling import ReschedulingSettings
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.migration import Plan
-from enginehouse.rescheduling.clocks import REAL_CLOCKS, Clocks
 from enginehouse.rescheduling.cluster import Cluster
 from enginehouse.rescheduling.dispatcher import MigrationDispatcher, MigrationRecord
 from enginehouse.rescheduling.planner import Planner
@@ -50,10 +50,10 @@ class Rescheduler:
         dispatcher: MigrationDispatcher,
         recent: RecentMoves,
         on_view: Callable[[ClusterView, ReschedulingSettings], None],
-        clocks: Clocks = REAL_CLOCKS,
+        clock: Clock = SYSTEM_CLOCK,
         in_thread: bool = True,
     ) -> None:
-        self._seconds = clocks.seconds
+        self._seconds = clock.now
         self._in_thread = in_thread
         self._settings = settings
         self._puller = puller

@@ -32,14 +32,13 @@ class AccessLog:
         self._writing: asyncio.Future[None] | None = None
         self._dropped = 0
 
-    def add(self, record: RequestRecord) -> None:
-        """Write the line of a request that has just ended, with those that follow soon."""
+    def add(self, at: float, record: RequestRecord) -> None:
+        """Write the line of a request that ended ``at`` this time of day, with those that follow soon."""
         waiting = self._waiting
         if len(waiting) >= _MOST_WAITING:
             self._dropped += 1
             return
-        line = json_line if self.json else text_line
-        waiting.append(line(time(), record))
+        waiting.append(json_line(at, record) if self.json else text_line(at, record))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_WRITE_EVERY_S, self._start_writing)
         elif len(waiting) == _BATCH:

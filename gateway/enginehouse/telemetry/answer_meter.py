@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from enginehouse.telemetry.record import Tokens
+from enginehouse.telemetry.record import AnswerSize, Tokens
 from enginehouse.telemetry.usage import Usage, decode_counted
 
 _TAIL: Final = 4096
@@ -50,8 +50,8 @@ class AnswerMeter:
             self._events += joined.count(b"\n\n")
             self._first = self._first or joined[:_TAIL]
 
-    def total(self) -> tuple[int, int, Tokens | None]:
-        """All bytes and all events of the answer as it is now, and its tokens if the engine counted them."""
+    def total(self) -> AnswerSize:
+        """The size of the answer as it is now."""
         if self.pieces:
             self.read()
         return self._sent, self._events, read_tokens(self._tail, self._first)

@@ -39,18 +39,16 @@ class RecordDelivery:
         most: int = MOST_WAITING,
     ) -> None:
         self.dropped = 0
-        self._callbacks = callbacks
+        self.callbacks = callbacks
         self._clock = clock
         self._loop = loop
         self._most = most
         self._waiting: deque[RequestRecord] = deque()
         self._next: asyncio.Handle | None = None
-        self._limit = RateLimit(_LOG_EVERY_S)
+        self._limit = RateLimit(_LOG_EVERY_S, clock)
 
     def add(self, record: RequestRecord) -> None:
-        """Deliver ``record`` soon, if any observer wants it."""
-        if not self._callbacks:
-            return
+        """Deliver ``record`` soon."""
         if len(self._waiting) >= self._most:
             self._drop()
             return
@@ -83,4 +81,4 @@ class RecordDelivery:
     def _deliver_one(self) -> None:
         record = self._waiting.popleft()
         with log_context.named(record.id.encode(), (record.trace_id or "").encode()):
-            notify(self._callbacks, record)
+            notify(self.callbacks, record)

@@ -266,12 +266,11 @@ async def test_a_web_socket_that_was_ended(house: OpenGateway, socket_engine: St
     assert record.message == record.attempts[0].why != ""
 
 
-async def test_an_observer_gets_records_after_the_answer_left(house: OpenGateway, engine: StartEngine) -> None:
+async def test_observers_get_a_record_once_the_answer_is_on_its_way(house: OpenGateway, engine: StartEngine) -> None:
     gateway = await house(await engine())
-    delivery = gateway.relay.endings.delivery
-    noted = NotedRecords(gateway)
+    told = NotedRecords(gateway)
+    at_once: list[int] = []
+    gateway.relay.endings.log_access = lambda *_: at_once.append(len(told.records))
     await gateway.ask()
-    await noted.only()
-    gateway.relay.close()
-    delivery.close()
-    assert len(noted.records) == 1, "nothing is told twice"
+    await told.only()
+    assert at_once == [0]

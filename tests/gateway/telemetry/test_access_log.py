@@ -76,7 +76,7 @@ async def test_lines_are_written_together_by_another_thread() -> None:
     written: list[tuple[int, bytes]] = []
     log = AccessLog(json=False, write=lambda data: written.append((threading.get_ident(), data)))
     for _ in range(100):
-        log.add(ended())
+        log.add(AT, ended())
     assert written == []
     await log.close()
     ((thread, data),) = written
@@ -93,7 +93,7 @@ async def test_a_reader_that_stands_still_costs_lines_and_no_memory() -> None:
 
     log = AccessLog(json=True, write=write)
     for _ in range(2048 + 20_000 + 7):
-        log.add(ended())
+        log.add(AT, ended())
     gate.set()
     await log.close()
     *lines, last = bytes(written).splitlines()
@@ -110,10 +110,10 @@ async def test_lines_are_written_again_once_standard_error_works_again(caplog: p
         written.extend(data)
 
     log = AccessLog(json=True, write=write)
-    log.add(ended(id="lost"))
+    log.add(AT, ended(id="lost"))
     await log.close()
     broken = False
-    log.add(ended(id="kept"))
+    log.add(AT, ended(id="kept"))
     await log.close()
     assert [json.loads(line)["request_id"] for line in written.splitlines()] == ["kept"]
     assert caplog.records == [], "a broken pipe is not reported on the same pipe"

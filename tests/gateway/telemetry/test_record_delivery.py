@@ -124,11 +124,6 @@ def test_no_more_than_most_records_wait(turns: Turns, caplog: pytest.LogCaptureF
     assert caplog.text.count("records of requests were dropped") == 1
 
 
-def test_nothing_waits_where_nobody_observes(turns: Turns) -> None:
-    add(delivery(turns, Observer()), 1)
-    assert turns.pauses == []
-
-
 def test_an_observer_that_fails_costs_no_other_its_record(turns: Turns, every_failure: None) -> None:
     other = Slow(turns, 0.0)
     ids = add(delivery(turns, Broken(), other), 2)

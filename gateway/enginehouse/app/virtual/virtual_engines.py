@@ -10,7 +10,8 @@ import msgspec
 
 from enginehouse.domain.errors import CannotContinue, RequestError
 from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
-from enginehouse.interfaces.drivers import LaunchSpec, ServedModel
+from enginehouse.interfaces.drivers import ServedModel
+from enginehouse.interfaces.launch_spec import LaunchSpec
 from enginehouse.interfaces.migrators import MigrationMeans, Migrator
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from enginehouse.aio.clock import Clock
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.build import build_drivers, build_fleet, first_host_context
 from enginehouse.app.build_rescheduling import build_rescheduler
@@ -25,6 +26,7 @@ from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.remote_queues import RemoteQueues
 from enginehouse.engines.status_publisher import StatusPublisher
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.relay.upstream.outside import Outside
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.observers import Observers, notify
 
@@ -54,7 +56,14 @@ class VirtualGateway:
         self.fleet = build_fleet(config, self._observers, self.now)
         self.router = build_router(config, registry)
         drivers = build_drivers(config, registry, {})
-        context = first_host_context(config, registry, fleet=self.fleet, drivers=drivers, observers=self._observers)
+        context = first_host_context(
+            config,
+            registry,
+            fleet=self.fleet,
+            drivers=drivers,
+            observers=self._observers,
+            outside=Outside(Clock(self.now, self.now)),
+        )
         publisher = StatusPublisher(context, Prober(self.fleet, config.checks))
         self._hosts = [VirtualHost(name, context, publisher, engines) for name in dict.fromkeys(hosts_of(config))]
         self._remote = RemoteQueues(context, self._list_queues)

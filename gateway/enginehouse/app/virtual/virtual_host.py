@@ -45,7 +45,7 @@ class VirtualHost(EngineControl, QueueListener):
                 name=managed.backend,
                 driver=self._context.config.models[managed.model_name].driver,
                 models=(managed.model_name,),
-                spec=launch_spec(managed.model_name, managed.model, managed.driver),
+                spec=launch_spec(managed.model_name, managed.model, managed.driver.launch),
             )
             for replica, managed in self._managed.items()
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from enginehouse.aio.clock import Clock
 from enginehouse.app.build_rescheduling import Surroundings
 from enginehouse.app.virtual.virtual_engines import VirtualEngines
 from enginehouse.app.virtual.virtual_move import VirtualMove
@@ -14,7 +15,6 @@ from enginehouse.domain.instance import InstanceAddress, RequestView
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.probing.status_puller import InstanceReport
 from enginehouse.interfaces.drivers import EngineClient
-from enginehouse.rescheduling.clocks import Clocks
 from enginehouse.rescheduling.cluster import Cluster
 from enginehouse.rescheduling.live_figures import LiveFigures
 from enginehouse.telemetry.counters import Counters
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 def virtual_surroundings(gateway: VirtualGateway, context: HostContext) -> Surroundings:
     """Those of ``gateway``: engines' figures are read when a round begins, and plans are made at once."""
-    clocks = Clocks(gateway.now, gateway.now)
+    clock = Clock(gateway.now, gateway.now)
     account = VirtualAccount(gateway)
     reports = VirtualReports(gateway.engines, gateway.now, lambda: [each.name for each in gateway.backends])
     means = VirtualMeans(gateway, account, reports)
     return Surroundings(
-        cluster=Cluster(lambda: context, account, reports, clocks),
+        cluster=Cluster(lambda: context, account, reports, clock),
         figures=reports,
         means=means,
         on_view=gateway.router.on_view,
         counters=Counters(),
-        clocks=clocks,
+        clock=clock,
         played=gateway.engines.migrators(means),
         in_thread=False,
     )

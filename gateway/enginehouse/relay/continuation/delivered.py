@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from enginehouse.domain.continuation import PartialAnswer, StreamTraits
-from enginehouse.interfaces.drivers import Driver
+from enginehouse.interfaces.drivers import SupportsContinuation
 from enginehouse.relay.continuation.added_fields import cutter
 from enginehouse.relay.continuation.chunk_writer import DONE, ChunkWriter
 from enginehouse.relay.continuation.chunks import ABSENT, StreamChunk, common_fields, only_chunk, read_chunks
@@ -86,7 +86,7 @@ class Delivered:
             self.read()
         return self.cut(piece) if self.cut is not None else piece
 
-    def begin_anew(self, driver: Driver) -> bytes:
+    def begin_anew(self, driver: SupportsContinuation) -> bytes:
         """The request for another engine, while the client has nothing yet."""
         asked = driver.continuable(self.path, self.body)
         self.traits = driver.streams

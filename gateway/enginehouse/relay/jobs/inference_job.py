@@ -65,8 +65,8 @@ class InferenceJob(Job):
         driver = context.continuation.drivers.get(chosen.backend)
         if driver is None:  # a reload has just removed it
             return body
-        asked = driver.continuable(self.path, body)
-        self.delivered = Delivered(self.path, body, driver.streams, added=asked is not body)
+        asked = driver.continuation.continuable(self.path, body)
+        self.delivered = Delivered(self.path, body, driver.continuation.streams, added=asked is not body)
         return asked
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:

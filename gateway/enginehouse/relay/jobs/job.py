@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from time import perf_counter
 from typing import ClassVar
 
 from enginehouse.domain.errors import RequestError
@@ -23,7 +22,7 @@ from enginehouse.telemetry.log_context import log_context
 class Job(ABC):
     """Knows what its request needs, where it can go, what is written to an engine, and how to judge the answer.
 
-    ``began``: when the request was whole, in ``perf_counter`` seconds. ``method``: HTTP's. ``user``: the body's, if
+    ``began``: when the request was whole, on the context's clock. ``method``: HTTP's. ``user``: the body's, if
     any. ``repeatable``: the request may reach an engine twice. ``retry_statuses``: answers that are a reason to ask
     another replica. ``raw``: the answer passes as it comes, head first; otherwise a stream passes in whole events, and
     the head waits for the body. ``prepares``: each try begins with ``prepare``. ``continues``: it is what is left of a
@@ -69,7 +68,7 @@ class Job(ABC):
         self.requirements: Requirements | None = None
         self.trace = context.tracer.begin(headers) if context.tracer is not None else None
         self.delivered: Delivered | None = None
-        self.began = perf_counter()
+        self.began = context.clock.now()
 
     @property
     def engine_headers(self) -> Headers:
@@ -99,7 +98,7 @@ class Job(ABC):
 
     def admit(self, body: bytes, caller: Caller | None) -> None:
         """Take the whole request, within the limits of ``caller``. Raises ``RequestError``."""
-        self.began = perf_counter()
+        self.began = self.context.clock.now()
         self.body = body
         self.caller = caller  # first: the record of a refused request names it
         self.requirements = requirements = self._needs(caller)

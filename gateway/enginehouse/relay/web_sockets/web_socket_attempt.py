@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from time import perf_counter
 
 from websockets.asyncio.client import ClientConnection
 
@@ -16,6 +15,7 @@ from enginehouse.relay.jobs.engine_job import EngineJob
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.retrying.retries import FailedAttempt, Outcome
 from enginehouse.relay.upstream.web_socket import open_web_socket
+from enginehouse.telemetry.record import attempt_record
 
 
 class WebSocketAttempt:
@@ -27,10 +27,10 @@ class WebSocketAttempt:
 
     def __init__(self, job: EngineJob, route: Route) -> None:
         self._job = job
-        self._began = perf_counter()
         self._granted_at = self._sent_at = self._opened_at = 0.0
         self.route = route
         self.upstream = job.context.upstreams[route.chosen.backend]
+        self._began = self.upstream.clock.now()
         self.status = 0
         self.slot: QueueSlot | None = None
         route.chosen.load.begin()
@@ -50,8 +50,8 @@ class WebSocketAttempt:
             self.slot.take()
             if (error := await turn.comes) is not None:
                 raise error
-            self._granted_at = perf_counter()
-        self._sent_at = perf_counter()
+            self._granted_at = self.upstream.clock.now()
+        self._sent_at = self.upstream.clock.now()
         try:
             answer = await open_web_socket(
                 self.upstream,
@@ -65,7 +65,7 @@ class WebSocketAttempt:
             if self.slot is not None:
                 self.slot.in_doubt = True
             raise
-        self._opened_at = perf_counter()
+        self._opened_at = self.upstream.clock.now()
         self.status = answer.status if isinstance(answer, EngineResponse) else 101
         return answer
 
@@ -91,24 +91,18 @@ class WebSocketAttempt:
 
     def record(self, outcome: str, why: str = "") -> AttemptRecord:
         """The record of the attempt, which ends now with ``outcome``; ``why``: the message of its error."""
-        route, chosen = self.route, self.route.chosen
-        return AttemptRecord(
-            chosen.backend,
+        return attempt_record(
+            self.route,
             self.upstream.driver,
-            chosen.replica,
-            chosen.model,
-            route.reason,
-            route.attempted,
             outcome,
             why,
             self.status,
             self.slot is not None,
             self._began,
-            self._granted_at or None,
-            self._sent_at or None,
-            self._opened_at or None,
-            perf_counter(),
-            route.details,
+            self._granted_at,
+            self._sent_at,
+            self._opened_at,
+            self.upstream.clock.now(),
         )
 
     def release(self) -> None:
