@@ -10,6 +10,7 @@
     exporter/         the exporter: makes spans and sends them to a collector
     metric_list       all metrics, with their labels and meanings
     counters          counters and histograms of finished requests
+    request_counts    counts a request from its record
     decisions         the last routes
     observers         notifies observers of events
     record_delivery   brings the records of ended requests to observers

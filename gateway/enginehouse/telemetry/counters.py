@@ -5,12 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import Final
 
 from enginehouse.domain.errors import shortened
-from enginehouse.domain.request_record import AttemptRecord, RequestRecord
-from enginehouse.telemetry.record import SwapRecord, first_answered
+from enginehouse.telemetry.record import SwapRecord
 
 _LAST_SWAPS: Final = 64
 _MAX_SERIES: Final = 1000
@@ -21,9 +19,6 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 """Upper bounds of the histograms' buckets, in seconds."""
 SHORT_BUCKETS = (25e-6, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 """Those of times that are short."""
-
-
-_began: Final = attrgetter("began")
 
 
 class Histogram:
@@ -73,30 +68,37 @@ class Series:
         self.input_tokens = 0
         self.output_tokens: defaultdict[str, int] = defaultdict(int)
 
-    def add(self, record: RequestRecord, first: AttemptRecord, last: AttemptRecord) -> None:
-        """Count a request that had these first and last attempts."""
-        arrived, routed, granted, sent = record.arrived, first.began, first.granted, first.sent
-        waited = granted - routed if granted is not None else 0.0
-        self.requests[record.status, last.reason._value_] += 1  # .value takes 0.2 us in Python 3.10
-        self.duration.observe(record.ended - arrived)
-        self.routing.observe(routed - arrived)
-        if sent is not None:
-            self.overhead.observe(sent - arrived - waited)
-        if first.queued:
-            self.queue_wait.observe(waited or first.ended - routed)
-        if (tokens := record.tokens_out) is not None:
-            self.input_tokens += record.tokens_in or 0
-            self.output_tokens["usage"] += tokens
-        elif (events := record.events) > 1:
-            self.output_tokens["chunks"] += events - 1  # the last one has none
+    def count(
+        self,
+        status: int,
+        reason: str,
+        duration: float,
+        routing: float,
+        overhead: float | None,
+        queue_wait: float | None,
+        tokens_in: int,
+        tokens_out: int,
+        tokens_source: str,
+    ) -> None:
+        """Count a request that has ended. Times are in seconds; ``None`` for steps that it did not take."""
+        self.requests[status, reason] += 1
+        self.duration.observe(duration)
+        self.routing.observe(routing)
+        if overhead is not None:
+            self.overhead.observe(overhead)
+        if queue_wait is not None:
+            self.queue_wait.observe(queue_wait)
+        if tokens_source:
+            self.input_tokens += tokens_in
+            self.output_tokens[tokens_source] += tokens_out
 
-    def answered(self, record: RequestRecord, sent: float, first_byte: float) -> None:
-        """Count an answer that began at ``first_byte``, of an engine that got the request at ``sent``."""
-        self.first_byte.observe(first_byte - sent)
-        if events := record.events:
-            self.first_token.observe(first_byte - record.arrived)
+    def count_answer(self, since_sent: float, since_arrival: float, seconds: float, events: int) -> None:
+        """Count an answer that began so long after its request, and took ``seconds``; ``events``: of a stream."""
+        self.first_byte.observe(since_sent)
+        if events:
+            self.first_token.observe(since_arrival)
             if events > 1:
-                self.inter_token.observe((record.ended - first_byte) / (events - 1))
+                self.inter_token.observe(seconds / (events - 1))
 
 
 class Counters:
@@ -134,20 +136,6 @@ class Counters:
         """Count a stream that ``backend`` continues after ``gap`` seconds."""
         self.continuations[backend, reason, outcome] += 1
         self.gaps[reason].observe(gap)
-
-    def add(self, record: RequestRecord) -> None:
-        """Count a request that had attempts. A continued stream began at its first one."""
-        attempts = record.attempts
-        last = attempts[-1]
-        series = self.series(last.backend, last.model)
-        alone = len(attempts) == 1
-        series.add(record, last if alone else min(attempts, key=_began), last)
-        answered = last if alone else first_answered(attempts)
-        sent, first_byte = answered.sent, answered.first_byte
-        if sent is not None and first_byte is not None:
-            if answered is not last:
-                series = self.series(answered.backend, answered.model)
-            series.answered(record, sent, first_byte)
 
     def series(self, backend: str, model: str) -> Series:
         """The series of ``model`` on ``backend``; a new one if there is none yet, and room for it."""

@@ -28,8 +28,8 @@ class InferenceJob(Job):
 
     def _needs(self, caller: Caller | None) -> Requirements:
         request = read_request(self.path, self.headers, self.body)
-        user = request.body.user
-        self.user = user if isinstance(user, str) else None
+        if isinstance(user := request.body.user, str):
+            self.user = user
         if caller is not None and caller.scoped:
             check_one_model(self.body)
         return self.context.router.requirements(request)

@@ -12,6 +12,7 @@ from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.traced_request import traced_request
 from enginehouse.telemetry.record import NO_ANSWER, AnswerSize, request_record
 from enginehouse.telemetry.record_delivery import RecordDelivery
+from enginehouse.telemetry.request_counts import count_request
 from enginehouse.telemetry.trace_context import Trace
 
 
@@ -62,7 +63,7 @@ class Endings:
             trace.trace_id.decode() if trace is not None else None,
         )
         if attempts:
-            context.counters.add(record)
+            count_request(context.counters, record)
         if trace is not None and context.tracer is not None:
             context.tracer.add(traced_request(job, trace, record))
         if self.log_access is not None:
