@@ -62,6 +62,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.migration import DroppedPair, Migrated, Migration, Plan
     from enginehouse.domain.replica import Candidate, Health, ReplicaState, Role, replica_name
     from enginehouse.domain.request import Body, Headers, InferenceRequest, Input, Message, Part, ResponseFormat
+    from enginehouse.domain.request_record import AttemptRecord, RequestRecord
     from enginehouse.domain.requirements import Requirements
     from enginehouse.domain.route import ExplainedCandidate, Explanation, Reason, Route, Verdict
     from enginehouse.domain.ticket import Phase, SwapDone, SwapId, Ticket
@@ -126,6 +127,7 @@ __all__ = [
     "OFFLOAD_ORDERS",
     "UNKNOWN",
     "AliasCycle",
+    "AttemptRecord",
     "Body",
     "BodyTooLarge",
     "Cancelled",
@@ -212,6 +214,7 @@ __all__ = [
     "RequestError",
     "RequestFigures",
     "RequestProjection",
+    "RequestRecord",
     "RequestView",
     "Requirements",
     "ReschedulingPolicy",

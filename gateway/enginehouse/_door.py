@@ -89,6 +89,10 @@ _NAMES = {
         "Part",
         "ResponseFormat",
     ),
+    "enginehouse.domain.request_record": (
+        "AttemptRecord",
+        "RequestRecord",
+    ),
     "enginehouse.domain.requirements": ("Requirements",),
     "enginehouse.domain.route": (
         "ExplainedCandidate",

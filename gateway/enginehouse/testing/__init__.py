@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from enginehouse.testing.fake_effects import AtMost, FakeEffects, FakeSwap, OneAtATime
     from enginehouse.testing.fake_engine import FakeEngineClient
     from enginehouse.testing.installed import check_type, create, installed_plugins
-    from enginehouse.testing.make import candidate, request, requirements
+    from enginehouse.testing.make import candidate, request, request_record, requirements
     from enginehouse.testing.played_server import PlayedServer
 
 __all__ = [
@@ -66,6 +66,7 @@ __all__ = [
     "create",
     "installed_plugins",
     "request",
+    "request_record",
     "requirements",
 ]
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from enginehouse.domain.errors import CannotContinue, InvalidRequest, Overloaded, RequestError
 from enginehouse.domain.replica import Candidate
+from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.attempts.attempt import NEVER, Attempt
@@ -23,7 +24,6 @@ from enginehouse.relay.retrying.retries import (
     decide,
 )
 from enginehouse.relay.upstream.connection import Receiver
-from enginehouse.telemetry.record import AttemptRecord
 
 _UNTRIED: Final = RetryState()
 _SPENT: Final = ". It was not sent once more: routing.retry_budget is spent"
@@ -174,12 +174,15 @@ class Dispatch:
         if self.attempt is not None:
             self.attempt.cancel()
 
-    def end(self, outcome: str) -> None:
-        """End the current attempt with ``outcome``, and release what it holds. Nothing may follow."""
+    def end(self, outcome: str, why: str = "") -> None:
+        """End the current attempt with ``outcome``, and release what it holds. Nothing may follow.
+
+        ``why``: the message of the error that ended it.
+        """
         self._receiver = self._fail = None  # otherwise the cycle of the two waits for the garbage collector
         attempt, self.attempt = self.attempt, None
         if attempt is not None:
-            self.attempts.append(attempt.record(outcome))
+            self.attempts.append(attempt.record(outcome, why))
             attempt.release()
 
     # --- from the queue
@@ -210,9 +213,9 @@ class Dispatch:
             attempt.slot = slot = QueueSlot(self, queue, job.request_id, chosen.replica, job.priority, waiting_since)
             slot.take()
 
-    def _send_again(self, decision: SendAgain, outcome: str) -> None:
+    def _send_again(self, decision: SendAgain, outcome: str, why: str = "") -> None:
         attempt = self._current()
-        self.attempts.append(attempt.record(outcome))
+        self.attempts.append(attempt.record(outcome, why))
         waiting_since = attempt.waiting_since
         if attempt.sent_at:
             self.job.context.budget.take(self.job.context.clock.now())
@@ -243,7 +246,7 @@ class Dispatch:
 
     def _carry_out(self, decision: RetryDecision, error: RequestError) -> None:
         if isinstance(decision, SendAgain):
-            self._send_again(decision, error.code)
+            self._send_again(decision, error.code, error.message)
             return
         if decision is Otherwise.SPENT:
             error.message += _SPENT

@@ -41,7 +41,7 @@ class HedgedDispatch(Dispatch):
             super().lost(error)
         else:
             self._blame(error)
-            self._leave_to_hedge(error.code)
+            self._leave_to_hedge(error.code, error.message)
 
     def cancel(self) -> None:
         super().cancel()
@@ -49,11 +49,11 @@ class HedgedDispatch(Dispatch):
         if self._hedge is not None:
             self._hedge.attempt.cancel()
 
-    def end(self, outcome: str) -> None:
+    def end(self, outcome: str, why: str = "") -> None:
         self._stop_timer()
-        self._drop_hedge(outcome, "lost")
+        self._drop_hedge(outcome, "lost", why)
         self._exchange = None
-        super().end(outcome)
+        super().end(outcome, why)
 
     # --- the first try
 
@@ -156,11 +156,11 @@ class HedgedDispatch(Dispatch):
         else:
             error = hedge.attempt.broken(why)
             self.job.context.fleet.failed(hedge.attempt.upstream.name, error.message)
-            self._drop_hedge(error.code, "failed")
+            self._drop_hedge(error.code, "failed", error.message)
 
     # --- inside
 
-    def _leave_to_hedge(self, outcome: str) -> bool:
+    def _leave_to_hedge(self, outcome: str, why: str = "") -> bool:
         """End the current attempt with ``outcome`` if there is a hedge, which takes its place."""
         hedge = self._take_hedge("won")
         if hedge is None:
@@ -168,7 +168,7 @@ class HedgedDispatch(Dispatch):
         left = self._current()
         if outcome != _OVERTAKEN:
             self._state = self._state._replace(failed=(*self._state.failed, left.route.chosen.replica))
-        self.attempts.append(left.record(outcome))
+        self.attempts.append(left.record(outcome, why))
         left.cancel()
         left.release()
         self.attempt = hedge.attempt
@@ -189,13 +189,13 @@ class HedgedDispatch(Dispatch):
             self._timer.cancel()
             self._timer = None
 
-    def _drop_hedge(self, outcome: str, result: str) -> None:
+    def _drop_hedge(self, outcome: str, result: str, why: str = "") -> None:
         hedge = self._take_hedge(result)
         if hedge is None:
             return
         if result == "failed":
             self._state = self._state._replace(failed=(*self._state.failed, hedge.attempt.route.chosen.replica))
-        self.attempts.append(hedge.attempt.record(outcome))
+        self.attempts.append(hedge.attempt.record(outcome, why))
         hedge.attempt.cancel()
         hedge.attempt.release()
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from enginehouse.domain.errors import RequestError
+from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
-from enginehouse.telemetry.record import AttemptRecord
 
 if TYPE_CHECKING:
     from enginehouse.relay.answers.reply import Reply

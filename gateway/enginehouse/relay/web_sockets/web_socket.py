@@ -10,17 +10,18 @@ from websockets.asyncio.client import ClientConnection
 
 from enginehouse.aio.tasks import wait_for_first
 from enginehouse.domain.errors import Cancelled, RequestError, UpstreamTimeout
+from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.ticket import Phase
 from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.relay.door import Caller, WebSocketDoor
 from enginehouse.relay.heads.headers import origin_lines, read_lines
 from enginehouse.relay.jobs.engine_job import EngineJob
+from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.upstream.web_socket import headers_for_client
 from enginehouse.relay.web_sockets.web_socket_attempt import WebSocketAttempt
 from enginehouse.relay.web_sockets.web_socket_dispatch import WebSocketDispatch
 from enginehouse.relay.web_sockets.web_socket_pipe import WebSocketPipe
-from enginehouse.telemetry.record import AttemptRecord, Ending
 
 _SWITCHING_PROTOCOLS: Final = 101
 _CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for its log; the client sees none
@@ -33,19 +34,19 @@ class WebSocket(LiveRequest):
     message from the engine. ``ended`` is set at the end.
     """
 
-    __slots__ = ("_dispatch", "_engine", "_message", "_pipe", "_stop", "ended")
+    __slots__ = ("_dispatch", "_endings", "_engine", "_pipe", "_stop", "ended")
 
     endless: ClassVar[bool] = True
 
-    def __init__(self, job: EngineJob, largest: int) -> None:
+    def __init__(self, job: EngineJob, largest: int, endings: Endings) -> None:
         self._job = job
+        self._endings = endings
         self.moves = 0
         self._dispatch = WebSocketDispatch(job, largest)
         self._engine: ClientConnection | None = None
         self._pipe: WebSocketPipe | None = None
         self._stop: asyncio.Future[RequestError] = asyncio.get_running_loop().create_future()
         self._status = 0
-        self._message = ""
         self.ended = asyncio.Event()
 
     @property
@@ -78,17 +79,19 @@ class WebSocket(LiveRequest):
         Raises ``RequestError`` if the client still waits for an answer to its handshake.
         """
         status, outcome = _CLIENT_CLOSED_REQUEST, "client_left"
+        cause: RequestError | None = None
         try:
             self._job.admit(b"", enter())
             answer = await self._unless_disconnected(door, self._dispatch.open(door.subprotocols))
             if answer is not None:
                 status, outcome = await self._answer(door, answer)
+                cause = self._stop.result() if self._stop.done() else None
         except RequestError as error:
-            status, outcome, self._message = error.status, error.code, error.message
+            status, outcome, cause = error.status, error.code, error
             self._job.context.refused(self.request_id, self.requirements, error)
             raise
         finally:
-            self._end(status, outcome)
+            self._end(status, outcome, cause)
 
     # --- opening
 
@@ -123,12 +126,11 @@ class WebSocket(LiveRequest):
             return self._stop.result().status, self._stop.result().code
         return _SWITCHING_PROTOCOLS, "served"
 
-    def _end(self, status: int, outcome: str) -> None:
+    def _end(self, status: int, outcome: str, error: RequestError | None) -> None:
         self._status = status
         if self._engine is not None:
             self._engine.transport.abort()
-        if self._job.caller is not None:
-            self._job.caller.release()
-        self._dispatch.end(outcome)
-        self._job.context.ended(self, self._job, Ending(status, outcome, self._message))
+        self._job.release()
+        self._dispatch.end(outcome, error.message if error is not None else "")
+        self._endings.ended(self, self._job, status, outcome, error)
         self.ended.set()

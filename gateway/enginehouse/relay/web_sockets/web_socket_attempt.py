@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from websockets.asyncio.client import ClientConnection
 
 from enginehouse.domain.errors import RequestError, UpstreamError
+from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.route import Route
 from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.relay.jobs.engine_job import EngineJob
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.retrying.retries import FailedAttempt, Outcome
 from enginehouse.relay.upstream.web_socket import open_web_socket
-from enginehouse.telemetry.record import AttemptRecord
+from enginehouse.telemetry.record import attempt_record
 
 
 class WebSocketAttempt:
@@ -88,18 +89,20 @@ class WebSocketAttempt:
             launched=self.slot is not None and self.slot.launched,
         )
 
-    def record(self, outcome: str) -> AttemptRecord:
-        """The record of the attempt, which ends now with ``outcome``."""
-        return AttemptRecord(
+    def record(self, outcome: str, why: str = "") -> AttemptRecord:
+        """The record of the attempt, which ends now with ``outcome``; ``why``: the message of its error."""
+        return attempt_record(
             self.route,
+            self.upstream.driver,
             outcome,
-            self._began,
-            self.upstream.clock.now(),
+            why,
+            self.status,
             self.slot is not None,
+            self._began,
             self._granted_at,
             self._sent_at,
             self._opened_at,
-            self.status,
+            self.upstream.clock.now(),
         )
 
     def release(self) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from websockets.asyncio.client import ClientConnection
 
 from enginehouse.domain.errors import Overloaded, RequestError
+from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.ticket import Phase
 from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.relay.jobs.engine_job import EngineJob
 from enginehouse.relay.retrying.retries import Otherwise, Outcome, RetryDecision, RetryState, SendAgain, decide
 from enginehouse.relay.web_sockets.web_socket_attempt import WebSocketAttempt
-from enginehouse.telemetry.record import AttemptRecord
 
 
 class WebSocketDispatch:
@@ -54,7 +54,7 @@ class WebSocketDispatch:
                 decision = await self._decide(attempt, error)
                 if not isinstance(decision, SendAgain):
                     raise
-                self.attempts.append(attempt.record(error.code))
+                self.attempts.append(attempt.record(error.code, error.message))
             else:
                 context.fleet.succeeded(route.chosen.backend)
                 return answer
@@ -66,11 +66,11 @@ class WebSocketDispatch:
                 context.retried(route.chosen.backend)
             self._state, route = decision.state, decision.route
 
-    def end(self, outcome: str) -> None:
-        """End the current attempt with ``outcome``, and release what it holds."""
+    def end(self, outcome: str, why: str = "") -> None:
+        """End the current attempt with ``outcome``, and release what it holds; ``why``: the message of its error."""
         attempt, self.attempt = self.attempt, None
         if attempt is not None:
-            self.attempts.append(attempt.record(outcome))
+            self.attempts.append(attempt.record(outcome, why))
             attempt.release()
 
     async def _decide(self, attempt: WebSocketAttempt, error: RequestError) -> RetryDecision:
