@@ -33,7 +33,11 @@ if _typing.TYPE_CHECKING:
     from enginehouse.config.scheduling import GroupSettings as GroupSettings
     from enginehouse.config.scheduling import MatrixSettings as MatrixSettings
     from enginehouse.config.rescheduling import ReschedulingSettings as ReschedulingSettings
+    from enginehouse.config.rules import is_base_url as is_base_url
+    from enginehouse.config.shape import dotted as dotted
+    from enginehouse.config.units import format_duration as format_duration
     from enginehouse.config.units import parse_duration as parse_duration
+    from enginehouse.config.units import parse_size as parse_size
     from enginehouse.domain.close_names import did_you_mean as did_you_mean
 
     # --- Requests
@@ -166,6 +170,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.errors import CannotContinue as CannotContinue
     from enginehouse.domain.errors import ConfigError as ConfigError
     from enginehouse.domain.errors import EnginehouseError as EnginehouseError
+    from enginehouse.domain.errors import GatewayError as GatewayError
     from enginehouse.domain.errors import InvalidRequest as InvalidRequest
     from enginehouse.domain.errors import LoadFailed as LoadFailed
     from enginehouse.domain.errors import ModelNotFound as ModelNotFound
