@@ -1,7 +1,7 @@
 """Measures the simulated engine on its virtual clock: the speed of a replay, and the cost of a step by batch size.
 
 ``python benchmarks/replay.py``: a made-up trace on one engine; then steady decoding in batches of 1 to 256, step by
-step, and the scheduler's part of it, with and without threads in ``update_from_output``.
+step, and the scheduler's part of it.
 ``python benchmarks/replay.py --engines 64 --requests 1000000 --rate 500 --lengths azure-code``: through a gateway.
 
 Times are those of the processor; of several rounds, the fastest.
@@ -82,10 +82,10 @@ def decode_cost(batch: int) -> float:
     return fastest(core.step, core.scheduler.state.requests.values())
 
 
-def scheduler_cost(batch: int, update_workers: int) -> float:
+def scheduler_cost(batch: int) -> float:
     """Microseconds of ``schedule`` and ``update_from_output`` in such a step."""
     constants = SchedulerConstants(max_num_seqs=batch)
-    scheduler = BatchScheduler(constants, KvCacheManager(constants), update_workers=update_workers)
+    scheduler = BatchScheduler(constants, KvCacheManager(constants))
     runner = TimingRunner(constants.token_capacity)
     for request in requests_to_decode(batch):
         scheduler.add_request(request)
@@ -101,9 +101,7 @@ def scheduler_cost(batch: int, update_workers: int) -> float:
         if len(launched) > 1:
             scheduler.update_from_output(*launched.popleft())
 
-    cost = fastest(step, scheduler.state.requests.values(), lambda: process_time() - in_runner)
-    scheduler.shutdown()
-    return cost
+    return fastest(step, scheduler.state.requests.values(), lambda: process_time() - in_runner)
 
 
 def fastest(
@@ -134,10 +132,10 @@ def main(requests: int, rate: float, lengths: str, engines: int, profile: str) -
     show(*min(rounds, key=lambda pair: pair[1]))
     if engines > 1:
         return
-    table = Table("requests in a step", "µs for a step", "µs for each request", "of which scheduler", "with 2 threads")
+    table = Table("requests in a step", "µs for a step", "µs for each request", "of which scheduler")
     for batch in (1, 4, 6, 16, 64, 256):
-        costs = (decode_cost(batch), *(scheduler_cost(batch, workers) for workers in (0, 2)))
-        table.add_row(str(batch), f"{costs[0]:.0f}", *(f"{cost / batch:.2f}" for cost in costs))
+        step, scheduler = decode_cost(batch), scheduler_cost(batch)
+        table.add_row(str(batch), f"{step:.0f}", f"{step / batch:.2f}", f"{scheduler / batch:.2f}")
     _CONSOLE.print(table)
 
 

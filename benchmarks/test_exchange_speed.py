@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
@@ -42,7 +43,9 @@ class Engines:
     """An idle connection to each engine. The benchmark makes their answers."""
 
     def __init__(self, pools: Iterable[Pool]) -> None:
-        self._connections = [(pool, Connection(pool._keep, pool._remove, pool._writes)) for pool in pools]
+        self._connections = [
+            (pool, Connection(pool._keep, pool._remove, pool._writes, SYSTEM_CLOCK.now)) for pool in pools
+        ]
         for pool, connection in self._connections:
             connection.connection_made(Wire())
             pool._keep(connection)

@@ -12,6 +12,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from uvicorn import Config as UvicornConfig
 from uvicorn.server import ServerState
 
+from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.api.doors.fast import fast_door
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
@@ -50,7 +51,7 @@ def test_a_request(benchmark: BenchmarkFixture, requests: Callable[[], Iterator[
         engines, loop = [], asyncio.get_running_loop()
         for name, upstream in gateway.relay.context.upstreams.items():
             gateway.fleet.succeeded(name)
-            engine = Connection(upstream.pool._keep, upstream.pool._remove, upstream.pool._writes)
+            engine = Connection(upstream.pool._keep, upstream.pool._remove, upstream.pool._writes, SYSTEM_CLOCK.now)
             engine.connection_made(Wire())
             upstream.pool._keep(engine)
             engines.append(engine)

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GROUP = "enginehouse"
 """The library with the code of all modules is named after this: ``enginehouse__mypyc``."""
 MODULES = {
-    "gateway/enginehouse/aio": ("write_batch",),
+    "gateway/enginehouse/aio": ("clock", "write_batch"),
     "gateway/enginehouse/api": ("keys",),
     "gateway/enginehouse/api/doors": ("admission", "body_memory", "framing"),
     "gateway/enginehouse/api/doors/fast": (

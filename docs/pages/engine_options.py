@@ -10,7 +10,8 @@ from msgspec.inspect import Field, StructType, type_info
 
 from enginehouse.config.schema import PluginSettings
 from enginehouse.config.shape import shape_of
-from enginehouse.interfaces.drivers import Driver
+from enginehouse.interfaces.driver_support import support_of
+from enginehouse.interfaces.drivers import SupportsLaunch
 from enginehouse.plugin_manager.discovery import load_plugins
 
 _HEAD = """\
@@ -26,11 +27,11 @@ have no effect beside `command`. `args` is for everything that is not here.
 def engine_options_page() -> str:
     """The whole page."""
     registry = load_plugins(PluginSettings(enabled=[])).registry
-    drivers = {type: registry.create("driver", type) for type in registry.types("driver")}
+    drivers = {type: support_of(registry.create("driver", type)).launch for type in registry.types("driver")}
     return "\n".join([_HEAD, *(line for type, driver in drivers.items() for line in _section(type, driver))])
 
 
-def _section(type: str, driver: Driver) -> Iterator[str]:
+def _section(type: str, driver: SupportsLaunch) -> Iterator[str]:
     struct = cast(StructType, type_info(driver.Options))
     if struct.fields:
         about = getdoc(driver.Options)

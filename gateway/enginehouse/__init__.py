@@ -96,13 +96,20 @@ if _typing.TYPE_CHECKING:
 
     # --- Engines
     from enginehouse.interfaces.drivers import EngineClient as EngineClient
-    from enginehouse.interfaces.drivers import EngineOptions as EngineOptions
     from enginehouse.interfaces.drivers import EngineResponse as EngineResponse
-    from enginehouse.interfaces.drivers import FoundModel as FoundModel
-    from enginehouse.interfaces.drivers import LaunchSpec as LaunchSpec
     from enginehouse.interfaces.drivers import LoadedModel as LoadedModel
-    from enginehouse.interfaces.drivers import ModelFacts as ModelFacts
     from enginehouse.interfaces.drivers import ServedModel as ServedModel
+    from enginehouse.interfaces.drivers import SupportsLaunch as SupportsLaunch
+    from enginehouse.interfaces.drivers import SupportsLoading as SupportsLoading
+    from enginehouse.interfaces.drivers import SupportsSleep as SupportsSleep
+    from enginehouse.interfaces.drivers import SupportsFigures as SupportsFigures
+    from enginehouse.interfaces.drivers import SupportsContinuation as SupportsContinuation
+    from enginehouse.interfaces.drivers import SupportsHandOver as SupportsHandOver
+    from enginehouse.interfaces.drivers import SupportsBootstrap as SupportsBootstrap
+    from enginehouse.interfaces.launch_spec import EngineOptions as EngineOptions
+    from enginehouse.interfaces.launch_spec import FoundModel as FoundModel
+    from enginehouse.interfaces.launch_spec import LaunchSpec as LaunchSpec
+    from enginehouse.interfaces.launch_spec import ModelFacts as ModelFacts
     from enginehouse.interfaces.openai_driver import OpenAICompatibleDriver as OpenAICompatibleDriver
     from enginehouse.interfaces.openai_driver import read_json as read_json
     from enginehouse.interfaces.openai_driver import read_model_list as read_model_list
@@ -164,7 +171,9 @@ if _typing.TYPE_CHECKING:
     from enginehouse.app.virtual.virtual_gateway import VirtualGateway as VirtualGateway
     from enginehouse.app.virtual.virtual_engines import VirtualBackend as VirtualBackend
     from enginehouse.app.virtual.virtual_engines import VirtualEngines as VirtualEngines
-    from enginehouse.app.virtual.virtual_request import VirtualRequest as VirtualRequest
+    from enginehouse.app.virtual.virtual_engines import VirtualProcess as VirtualProcess
+    from enginehouse.app.virtual.virtual_client import VirtualClient as VirtualClient
+    from enginehouse.app.virtual.virtual_loop import VirtualLoop as VirtualLoop
 
     # --- Errors
     from enginehouse.domain.errors import CannotContinue as CannotContinue

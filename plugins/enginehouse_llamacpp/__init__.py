@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from enginehouse import Driver, Register, hookimpl
+from enginehouse_llamacpp.continuing import LlamaCppConfig
 from enginehouse_llamacpp.driver import LlamaCppDriver
 from enginehouse_llamacpp.router import LlamaCppRouterDriver
 
-__all__ = ["LlamaCppDriver", "LlamaCppRouterDriver"]
+__all__ = ["LlamaCppConfig", "LlamaCppDriver", "LlamaCppRouterDriver"]
 
 
 @hookimpl

@@ -14,18 +14,20 @@ from enginehouse import (
     InstanceStatus,
     LaunchSpec,
     ModelFacts,
+    OpenAICompatibleDriver,
     ServedModel,
+    SupportsLaunch,
     option_arguments,
     read_json,
 )
-from enginehouse_llamacpp.continuing import ContinuingDriver
+from enginehouse_llamacpp.continuing import LlamaServerStreams
 from enginehouse_llamacpp.found_models import find_models
 from enginehouse_llamacpp.model_file import model_facts, renders_tools, shards
 from enginehouse_llamacpp.options import SWITCHES, LlamaCppOptions
 from enginehouse_llamacpp.status import read_status
 
 
-class LlamaCppDriver(ContinuingDriver):
+class LlamaCppDriver(OpenAICompatibleDriver, SupportsLaunch, LlamaServerStreams):
     """llama.cpp's ``llama-server``. It is healthy when its model is loaded; ``/props`` has the context per request."""
 
     Options = LlamaCppOptions

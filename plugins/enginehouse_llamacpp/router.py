@@ -18,14 +18,14 @@ from enginehouse import (
     read_json,
     read_model_list,
 )
-from enginehouse_llamacpp.continuing import ContinuingDriver
+from enginehouse_llamacpp.continuing import LlamaServerStreams
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 _KILLED = (9, -9, 137)
 """The exit codes of a model that the kernel killed for its memory."""
 
 
-class LlamaCppRouterDriver(ContinuingDriver, LoadingDriver):
+class LlamaCppRouterDriver(LoadingDriver, LlamaServerStreams):
     """llama.cpp's ``llama-server`` without a model of its own. The gateway loads and unloads its models.
 
     Start it with ``--no-models-autoload`` and ``--models-max 0``, so that it decides nothing itself. Its API:

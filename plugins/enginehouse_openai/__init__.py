@@ -14,6 +14,7 @@ from enginehouse import (
     PartialAnswer,
     Register,
     StreamTraits,
+    SupportsContinuation,
     add_field,
     continue_answer,
     continue_text,
@@ -31,7 +32,7 @@ class OpenAIConfig(msgspec.Struct, frozen=True):
     continues: Literal["nothing", "text", "ids"] = "nothing"
 
 
-class OpenAIDriver(OpenAICompatibleDriver):
+class OpenAIDriver(OpenAICompatibleDriver, SupportsContinuation):
     """Any OpenAI-compatible server. It is healthy if it lists its models."""
 
     Config = OpenAIConfig

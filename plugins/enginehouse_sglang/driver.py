@@ -25,6 +25,10 @@ from enginehouse import (
     Role,
     ServedModel,
     StreamTraits,
+    SupportsBootstrap,
+    SupportsContinuation,
+    SupportsLaunch,
+    SupportsSleep,
     UpstreamError,
     add_field,
     continue_answer,
@@ -52,15 +56,13 @@ _ROOMS = 1 << 62
 """A batch of prompts takes as many rooms from the first one on, below 2^63."""
 
 
-class SglangDriver(OpenAICompatibleDriver):
+class SglangDriver(OpenAICompatibleDriver, SupportsLaunch, SupportsSleep, SupportsContinuation, SupportsBootstrap):
     """SGLang's server. Its model list has the context length, ``/model_info`` the other capabilities."""
 
     Options = SglangOptions
     how_to_install = "`pip install sglang`, or set command to the python that has it"
     health_path = "/health"
     streams = StreamTraits(added=("token_ids",), default_max_tokens=16, caches_prefixes=True)
-    hands_over = True
-    bootstraps = True
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
         if not spec.path:

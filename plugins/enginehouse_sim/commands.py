@@ -49,6 +49,13 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--instances", type=POSITIVE, help="Number of engines for each model.")
 @duration_option("--load-time", default="5s", help="Time in which an engine loads a model.")
 @click.option("--model", default="", help="Model of requests without one in the trace; by default the first.")
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    metavar="FAULT",
+    help="ENGINE:KIND@TIME[+DURATION], with KIND kill, stall, refuse or slow=F: gpu-1:kill@30s+10s.",
+)
 def replay(
     trace: Path,
     core: CoreSettings,
@@ -62,17 +69,21 @@ def replay(
     instances: int | None,
     load_time: float,
     model: str,
+    faults: Sequence[str],
 ) -> None:
     """Run the requests of TRACE on a virtual clock, and report latencies and throughput.
 
-    Without --config, --set and --instances, the requests go to one engine. With one of these, they go through the
-    routing, the queues and the swaps of a gateway; each combination of the values of --set is replayed, and all are
-    reported side by side.
+    Without --config, --set, --instances and --fault, the requests go to one engine. With one of these, they go through
+    a whole gateway; each combination of the values of --set is replayed, and all are reported side by side.
+
+    --fault kills an engine, stalls it, makes its steps take F times as long, or has it refuse connections, from TIME
+    on. Without DURATION, it lasts until the end.
 
     TRACE is a CSV or JSON lines file with arrival (seconds), input_length, output_length and optionally prefix_ids and
     model, or a trace of Azure, Bailian or Mooncake as published.
     """
     from enginehouse_sim.simulator.replay.command import run_comparison, run_replay
+    from enginehouse_sim.simulator.replay.faults import Fault
     from enginehouse_sim.simulator.replay.figures.slo import Slo
     from enginehouse_sim.simulator.replay.gateway_replay import Setting
     from enginehouse_sim.simulator.replay.variants import TraceFile, choice_of
@@ -80,11 +91,12 @@ def replay(
     def run() -> None:
         file = TraceFile(path=trace, limit=limit, format=format or "")
         objectives = Slo.parse(slo) if slo else None
-        if config is None and instances is None and not changes:
+        if config is None and instances is None and not changes and not faults:
             run_replay(file, core, objectives, as_json, picture)
             return
-        gateway = VirtualSettings(file=config, instances=instances)
-        setting = Setting(gateway=gateway, core=core, load_time=load_time, model=model, slo=objectives)
+        gateway = VirtualSettings(file=config, instances=instances, seed=core.seed)
+        planned = tuple(Fault.parse(fault) for fault in faults)
+        setting = Setting(gateway=gateway, core=core, load_time=load_time, model=model, slo=objectives, faults=planned)
         run_comparison(file, setting, [choice_of(change) for change in changes], as_json, picture)
 
     _report_errors(run)

@@ -20,6 +20,10 @@ from enginehouse import (
     PartialAnswer,
     ServedModel,
     StreamTraits,
+    SupportsContinuation,
+    SupportsHandOver,
+    SupportsLaunch,
+    SupportsSleep,
     add_field,
     continue_answer,
     read_json,
@@ -27,13 +31,12 @@ from enginehouse import (
 from enginehouse_sim.options import SimOptions, engine_flags
 
 
-class SimDriver(OpenAICompatibleDriver):
+class SimDriver(OpenAICompatibleDriver, SupportsLaunch, SupportsSleep, SupportsContinuation, SupportsHandOver):
     """The driver of the simulated engine, whose model list publishes the models' capabilities."""
 
     Options = SimOptions
     health_path = "/health"
     streams = StreamTraits(added=("token_ids",), withholds_stop=True, default_max_tokens=16, caches_prefixes=True)
-    hands_over = True
 
     def command(self, spec: LaunchSpec) -> Sequence[str]:
         """Launch a simulated engine with one model; ``spec.path`` is ignored.

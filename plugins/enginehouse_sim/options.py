@@ -42,9 +42,6 @@ class SimOptions(EngineOptions, frozen=True, forbid_unknown_fields=True):
     ] = None
     offload_guaranteed_tokens: Annotated[int | None, Meta(description="tokens between two offloads of one")] = None
     policy: Annotated[Literal["fcfs", "priority"] | None, Meta(description="order of waiting requests")] = None
-    vllm_compat: Annotated[
-        Literal["0.32", "0.11"] | None, Meta(description="the version of vLLM whose rules apply")
-    ] = None
     chunked_prefill: Annotated[bool | None, Meta(description="compute prompts in pieces")] = None
     prefix_caching: Annotated[bool | None, Meta(description="share equal prefixes")] = None
     long_prefill_token_threshold: Annotated[

@@ -17,6 +17,10 @@ from enginehouse import (
     OpenAICompatibleDriver,
     PartialAnswer,
     StreamTraits,
+    SupportsContinuation,
+    SupportsHandOver,
+    SupportsLaunch,
+    SupportsSleep,
     add_field,
     continue_answer,
     fill_in_tokens,
@@ -30,14 +34,13 @@ from enginehouse_vllm.options import VllmOptions
 from enginehouse_vllm.status import read_status
 
 
-class VllmDriver(OpenAICompatibleDriver):
+class VllmDriver(OpenAICompatibleDriver, SupportsLaunch, SupportsSleep, SupportsContinuation, SupportsHandOver):
     """vLLM's OpenAI-compatible server. Its model list has each model's context length."""
 
     Options = VllmOptions
     how_to_install = "`pip install vllm`"
     health_path = "/health"
     streams = StreamTraits(added=("token_ids",), withholds_stop=True, default_max_tokens=16, caches_prefixes=True)
-    hands_over = True
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
         if not spec.path:

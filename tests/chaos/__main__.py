@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from time import perf_counter
 
 if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets of strings is part of a run
     os.execve(
         sys.executable, [sys.executable, "-m", "tests.chaos", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"}
     )
 
-from tests.chaos import virtual_loop
+from tests.chaos import chance
 
-REAL_CLOCK = perf_counter
-virtual_loop.install()
+chance.install()
 
 from tests.chaos.runner import main  # noqa: E402
 
-main(REAL_CLOCK)
+main()

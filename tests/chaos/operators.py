@@ -9,7 +9,7 @@ from tests.chaos.asks import Ask
 from tests.chaos.clients import Client, Manner, Plan
 from tests.chaos.configs import ADMIN_KEY
 from tests.chaos.schedule import Action
-from tests.chaos.virtual_loop import clock
+from tests.chaos.virtual_time import clock
 
 if TYPE_CHECKING:
     from tests.chaos.world import World

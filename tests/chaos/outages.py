@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.chaos.endpoint import Address
 from tests.chaos.schedule import Action
-from tests.chaos.virtual_loop import OrderedSet, clock
+from tests.chaos.virtual_time import OrderedSet, clock
 
 if TYPE_CHECKING:
     from tests.chaos.world import World

@@ -14,6 +14,7 @@ from enginehouse import (
     OpenAICompatibleDriver,
     Requirements,
     ServedModel,
+    SupportsSleep,
 )
 from enginehouse.plugin_manager.registry import Registered
 from tests.support.unspeakable import Unspeakable, UnspeakableError
@@ -67,7 +68,7 @@ class _MoodyObserver(_Moody, Observer):
         self._answer(None)
 
 
-class _MoodyDriver(_Moody, OpenAICompatibleDriver):
+class _MoodyDriver(_Moody, OpenAICompatibleDriver, SupportsSleep):
     async def healthy(self, engine: EngineClient) -> bool:
         return cast(bool, self._answer(await super().healthy(engine)))
 
@@ -79,6 +80,9 @@ class _MoodyDriver(_Moody, OpenAICompatibleDriver):
 
     async def sleep(self, engine: EngineClient) -> bool:
         return cast(bool, self._answer(False))
+
+    async def wake(self, engine: EngineClient) -> bool:
+        return False
 
 
 def plugins(launcher: Callable[[], object], bench: Callable[[], PluginBench]) -> list[Registered]:

@@ -9,7 +9,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from time import perf_counter
 
 from tests.chaos.runs import run_seed
 from tests.chaos.schedule import make_schedule
@@ -18,7 +19,7 @@ from tests.chaos.world import Outcome
 SEED = "ENGINEHOUSE_CHAOS_SEED"
 
 
-def main(real_clock: Callable[[], float]) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=100, help="how many")
@@ -30,16 +31,16 @@ def main(real_clock: Callable[[], float]) -> None:
         sys.exit(_share(arguments.first, arguments.seeds, arguments.jobs))
     alone = os.environ.get(SEED)
     seeds = [int(alone)] if alone else range(arguments.first, arguments.first + arguments.seeds, arguments.step)
-    sys.exit(run(seeds, real_clock, in_full=bool(alone), digests=arguments.digests))
+    sys.exit(run(seeds, in_full=bool(alone), digests=arguments.digests))
 
 
-def run(seeds: Iterable[int], real_clock: Callable[[], float], *, in_full: bool, digests: bool) -> bool:
+def run(seeds: Iterable[int], *, in_full: bool, digests: bool) -> bool:
     """Run ``seeds`` in this process; whether one failed."""
     logging.getLogger().setLevel(logging.INFO)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     gc.disable()  # there is a collection after each run
     count = requests = failed = 0
-    began = reported = real_clock()
+    began = reported = perf_counter()
     with tempfile.TemporaryDirectory(prefix="enginehouse-chaos-", dir=_memory()) as folder:
         os.environ["ENGINEHOUSE_STATE_DIR"] = folder
         for count, seed in enumerate(seeds, 1):
@@ -52,10 +53,10 @@ def run(seeds: Iterable[int], real_clock: Callable[[], float], *, in_full: bool,
                 print(seed, outcome.taps.digest(), flush=True)
             if outcome.violations or in_full:
                 report(outcome, in_full)
-            if real_clock() - reported > 60:
-                reported = real_clock()
+            if perf_counter() - reported > 60:
+                reported = perf_counter()
                 print(f"... {count} seeds, {failed} failed, {reported - began:.0f} s", file=sys.stderr)
-    print(f"{count} seeds, {requests} requests, {failed} failed, {real_clock() - began:.1f} s", flush=True)
+    print(f"{count} seeds, {requests} requests, {failed} failed, {perf_counter() - began:.1f} s", flush=True)
     return failed > 0
 
 

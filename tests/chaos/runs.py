@@ -9,15 +9,16 @@ import shutil
 import sys
 import warnings
 
+from enginehouse.app.virtual.virtual_loop import Deadlock, VirtualLoop
 from enginehouse.config.environment import STATE_DIR
 from enginehouse.config.schema import PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
-from tests.chaos import stand_ins
+from tests.chaos import chance, stand_ins
 from tests.chaos.launcher import VirtualLauncher
 from tests.chaos.plugins import plugins
 from tests.chaos.schedule import Schedule, make_schedule
-from tests.chaos.virtual_loop import Deadlock, VirtualLoop, rewind
+from tests.chaos.virtual_time import clock
 from tests.chaos.world import Outcome, World
 
 stand_ins.replace(lambda lines: World.current.taps.access(lines))
@@ -37,7 +38,9 @@ def registry() -> Registry:
 def run_seed(seed: int) -> Outcome:
     """Run the schedule of ``seed``."""
     shutil.rmtree(os.environ[STATE_DIR], ignore_errors=True)
-    rewind(seed)
+    chance.rewind(seed)
+    clock.now = 0.0
+    stand_ins.forget_failures(lambda: clock.now)
     schedule = make_schedule(seed)
     world = first = _run(schedule)
     if schedule.killed is not None:
@@ -68,7 +71,7 @@ def _forget(killed: World) -> None:
 
 def _run(schedule: Schedule, killed: World | None = None) -> World:
     """Run one gateway. ``killed``: the one that ran before it."""
-    loop = VirtualLoop()
+    loop = VirtualLoop(clock)
     world = World(schedule, loop, registry(), killed)
     try:
         loop.run_until_complete(world.run())

@@ -14,7 +14,7 @@ from websockets.uri import parse_uri
 from tests.chaos.endpoint import Address, LinkQuality
 from tests.chaos.network import Network
 from tests.chaos.streams import Stream
-from tests.chaos.virtual_loop import clock
+from tests.chaos.virtual_time import clock
 
 Opens = Literal["accepts", "refuses", "answers plainly", "is silent", "resets", "accepts wrongly"]
 Ends = Literal["closes", "resets", "cuts a message", "talks nonsense", "waits", "closes without a word"]

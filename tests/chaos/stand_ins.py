@@ -20,8 +20,16 @@ def replace(access_log: Callable[[bytes], None]) -> None:
     _module("enginehouse.app.config_change").configure_logs = lambda *_: None  # the taps would no longer see the log
     _module("enginehouse.engines.ports")._is_free = lambda _: True  # whatever else runs on this machine
     _module("enginehouse.api.pages.metrics.page").ProcessCollector = lambda **_: None  # this machine's figures
+    for module in ("email.utils", "uvicorn.server"):  # the headers ``Date`` of libraries, which no clock is handed to
+        _module(module).formatdate = lambda *_, **__: "Tue, 14 Nov 2023 22:13:20 GMT"
     routing = _module("starlette.routing")
     routing.compile_path = cache(routing.compile_path)
+
+
+def forget_failures(now: Callable[[], float]) -> None:
+    """Log failures of plugins as a process does that has logged none yet."""
+    failures = _module("enginehouse.telemetry.plugin_failures")
+    failures._limit = failures.RateLimit(failures._LOG_EVERY_S, now)
 
 
 def _module(name: str) -> Any:

@@ -14,8 +14,10 @@ import msgspec
 
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.reload import ConfigSource
+from enginehouse.app.virtual.virtual_loop import Timer, VirtualLoop
 from enginehouse.config.load import LoadedConfig, read_document
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.relay.upstream.outside import Outside
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.logs import GatewayLog
 from tests.chaos import configs
@@ -25,13 +27,13 @@ from tests.chaos.engines import Engine, Serving
 from tests.chaos.gauges import leftovers
 from tests.chaos.invariants import check_answers
 from tests.chaos.launcher import VirtualProcess
-from tests.chaos.network import ListeningAddress, Network
+from tests.chaos.network import Factory, ListeningAddress, Network
 from tests.chaos.operators import Operators
 from tests.chaos.outages import Outages
 from tests.chaos.schedule import Action, Schedule
 from tests.chaos.sockets import SocketClient, SocketServing
 from tests.chaos.taps import Taps
-from tests.chaos.virtual_loop import OrderedSet, Timer, VirtualLoop, clock
+from tests.chaos.virtual_time import GATEWAY_CLOCK, OrderedSet, clock
 
 _serve = cast(Any, importlib.import_module("enginehouse.cli.serve"))
 GATEWAY = ("127.0.0.1", 8080)
@@ -83,14 +85,13 @@ class World:
         self.sockets: list[SocketClient] = []
         self._actions: list[Timer] = []
         self._count = 100
-        loop.connect = self.network.from_gateway
-        loop.listen = lambda factory, sock: self.network.listen("gateway", GATEWAY, factory)
+        loop.network = _GatewayNetwork(self.network)
         loop.set_exception_handler(self._defect)
         config = self.read().config
         self.log = GatewayLog()
         self.log.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
         logging.getLogger().handlers[:] = [self.taps, self.log]
-        self.gateway = Gateway(config, registry, self.log, ConfigSource(self.read, None))
+        self.gateway = Gateway(config, registry, self.log, ConfigSource(self.read, None), Outside(GATEWAY_CLOCK))
         self.server = _ChaosServer(self.gateway, embedded=False)
         self.server.server_state.connections = OrderedSet()
         self.server.server_state.tasks = OrderedSet()
@@ -281,6 +282,17 @@ class World:
             self.loop.signals[signal.SIGHUP]()
         else:
             self.operators.do("POST", "/api/reload" + "?dry_run=true" * (action.how == "dry"))
+
+
+class _GatewayNetwork:
+    """The virtual network as the gateway's event loop sees it."""
+
+    def __init__(self, network: Network) -> None:
+        self.connect = network.from_gateway
+        self._network = network
+
+    def listen(self, factory: Factory, sock: Any) -> ListeningAddress:
+        return self._network.listen("gateway", GATEWAY, factory)
 
 
 class _ChaosServer(_serve._GatewayServer):  # type: ignore[misc,name-defined]

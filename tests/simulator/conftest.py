@@ -40,13 +40,12 @@ def new_scheduler() -> Schedulers:
     def new(
         connector: KvConnector | None = None,
         grammars: StructuredOutputManager | None = None,
-        update_workers: int = 0,
         **constants: Any,
     ) -> BatchScheduler:
         fields = {"block_size": 4, "total_gpu_blocks": 101, "max_num_batched_tokens": 100, "max_num_seqs": 10}
         fields |= {"async_scheduling": False, "image_tokens": 1}
         limits = SchedulerConstants(**{**fields, "max_model_len": 300, **constants})
-        return BatchScheduler(limits, KvCacheManager(limits), connector, grammars, update_workers=update_workers)
+        return BatchScheduler(limits, KvCacheManager(limits), connector, grammars)
 
     return new
 

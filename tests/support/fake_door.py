@@ -21,6 +21,7 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.relay.door import Door
 from enginehouse.relay.relay import Relay
+from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from tests.support.fake_transport import FakeTransport
 from tests.support.h11_peer import Request, read_requests
@@ -80,7 +81,7 @@ class StubRelay:
     """Takes the place of the relay, of the engines behind it and of the application."""
 
     def __init__(self) -> None:
-        self.upstream = Upstream("a", BackendSettings(url="http://engine:1"), TimeoutSettings())
+        self.upstream = Upstream("a", BackendSettings(url="http://engine:1"), TimeoutSettings(), Outside())
         self.requests: list[Request] = []
         self.unanswered: list[_Exchange] = []
         self.at_once = False

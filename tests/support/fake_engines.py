@@ -17,6 +17,8 @@ from enginehouse import (
     Launcher,
     LaunchLine,
     ServedModel,
+    SupportsFigures,
+    SupportsSleep,
 )
 
 
@@ -43,7 +45,7 @@ class FakeClient:
         return EngineResponse(200, [], page if isinstance(page, bytes) else msgspec.json.encode(page))
 
 
-class ScriptedDriver(Driver):
+class ScriptedDriver(Driver, SupportsFigures, SupportsSleep):
     """Answers as the test says; each answer but the list of models takes ``delay`` seconds."""
 
     def __init__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.upstream.connection import Connection
 from tests.support.at_once import AT_ONCE
@@ -51,7 +52,7 @@ def hear(*segments: bytes, ends: bool = True, before: Sequence[bytes] = ()) -> A
     """
     receiver, transport = KeptAnswer(), FakeTransport()
     idle: list[Connection] = []
-    connection = Connection(keep=idle.append, remove=lambda connection: None, writes=AT_ONCE)
+    connection = Connection(keep=idle.append, remove=lambda connection: None, writes=AT_ONCE, now=SYSTEM_CLOCK.now)
     connection.connection_made(transport)
     for answer in before:
         connection.send(IgnoredAnswer(), b"request")

@@ -20,6 +20,7 @@ from enginehouse.config.schema import Config
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.exchanges.exchange import Exchange
+from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from tests.support.raw_client import RawClient, RawResponse
 from tests.support.scripted_engine import ScriptedEngine
@@ -188,7 +189,7 @@ def prepare(config: Config, registry: Registry, clock: Callable[[], float] | Non
     """A gateway that believes all its backends to be healthy. ``clock``: that of its keys' limits."""
     gateway = Gateway(config, registry)
     for name, settings in config.backends.items():
-        gateway.relay.context.upstreams[name] = Upstream(name, settings, config.timeouts)
+        gateway.relay.context.upstreams[name] = Upstream(name, settings, config.timeouts, Outside())
         gateway.fleet.succeeded(name)
     if clock is not None:
         gateway.admission.keyring = Keyring(config.auth.keys, clock)

@@ -22,6 +22,7 @@ from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
+from enginehouse.interfaces.driver_support import support_of
 from tests.support.launchers import local_launcher
 
 
@@ -62,7 +63,10 @@ async def run(order: Order) -> None:
     state_file = StateFile(Path(order.folder))
     engines = EnginePool(
         "local",
-        {f"{name}@{name}": ManagedReplica(name, name, model, TinyDriver()) for name, model in order.models.items()},
+        {
+            f"{name}@{name}": ManagedReplica(name, name, model, support_of(TinyDriver()))
+            for name, model in order.models.items()
+        },
         launcher=local_launcher(state_file.logs),
         ports=Ports(),
         connect=lambda backend, address: TinyClient(address),

@@ -25,13 +25,22 @@ _NAMES = {
 }
 
 
-def write_tiny_gguf(path: Path, seed: int = 0, context_length: int = 8192) -> None:
-    """Write the model of ``seed`` to ``path``: 4.3 MB."""
+_OF_VOCABULARY = ("model.embed_tokens.weight", "lm_head.weight")
+
+
+def write_tiny_gguf(path: Path, seed: int = 0, context_length: int = 8192, vocabulary: int = 0) -> None:
+    """Write the model of ``seed`` to ``path``: 4.3 MB.
+
+    ``vocabulary``: the number of tokens, if it should have more than its own; the others are never generated.
+    """
     shape = Shape()
     writer = gguf.GGUFWriter(path, "llama")
     _write_shape(writer, shape, context_length)
-    _write_tokenizer(writer)
+    more = max(0, vocabulary - len(tokenizer()[0]))
+    _write_tokenizer(writer, more)
     for name, tensor in weights(seed, shape).items():
+        if name in _OF_VOCABULARY:
+            tensor = np.pad(tensor, ((0, more), (0, 0)))
         writer.add_tensor(_gguf_name(name), np.ascontiguousarray(_gguf_layout(name, tensor, shape)))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -53,8 +62,9 @@ def _write_shape(writer: gguf.GGUFWriter, shape: Shape, context_length: int) -> 
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
 
 
-def _write_tokenizer(writer: gguf.GGUFWriter) -> None:
+def _write_tokenizer(writer: gguf.GGUFWriter, more: int) -> None:
     tokens, merges = tokenizer()
+    tokens += [f"extra{n}" for n in range(more)]
     kinds = gguf.TokenType
     writer.add_vocab_size(len(tokens))
     writer.add_tokenizer_model("gpt2")

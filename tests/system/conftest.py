@@ -31,6 +31,14 @@ from tests.support.operated_gateway import (
 )
 from tests.support.parallel import all_of
 
+_LIMIT_S = 300
+"""Processes start many times slower on a busy machine."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.get_closest_marker("timeout") is None:
+        item.add_marker(pytest.mark.timeout(_LIMIT_S))
+
 
 @pytest.fixture(scope="module")
 def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningGateway, str]]:

@@ -47,6 +47,9 @@ def gateway(llama: RunningGateway, tmp_path_factory: pytest.TempPathFactory) -> 
 [routing]
 strategy = "priority_only"
 
+[plugins.llamacpp]
+token_ids = true
+
 [backends.llama]
 driver = "llamacpp"
 url = "{llama.url}/upstream/tiny"

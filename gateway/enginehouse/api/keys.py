@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from time import monotonic
 
+from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import Forbidden, RateLimited, Unauthorized
 from enginehouse.domain.request import Headers
@@ -98,7 +98,7 @@ class KeyHolder:
 class Keyring:
     """All keys. Without any, every caller may do everything."""
 
-    def __init__(self, keys: Sequence[KeySettings], clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, keys: Sequence[KeySettings], clock: Callable[[], float] = SYSTEM_CLOCK.now) -> None:
         self._clock = clock
         self._holders: dict[bytes, KeyHolder] = {}
         self.configure(keys)
@@ -127,6 +127,10 @@ class Keyring:
             problem = "Unknown API key" if shown else "No API key: send it as 'Authorization: Bearer KEY'"
             raise Unauthorized(problem)
         return holder
+
+    def named(self, name: str) -> KeyHolder | None:
+        """The holder of the key called ``name``; ``None`` if there is no such key."""
+        return next((holder for holder in self._holders.values() if holder.name == name), None)
 
     def admin(self, headers: Headers) -> KeyHolder | None:
         """The caller, as ``caller``. Also raises ``Forbidden`` unless its key is an admin key."""

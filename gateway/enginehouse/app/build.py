@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from time import time
 
+from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.doors.admission import Admission
@@ -29,17 +29,19 @@ from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.replica import Health, ReplicaState, replica_name
-from enginehouse.engines.guarded_driver import GuardedDriver, unguarded
+from enginehouse.engines.guarded_driver import guarded_driver, unguarded
 from enginehouse.engines.guarded_launcher import GuardedLauncher
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.launch_line import launch_line, why_not
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
+from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import Relay
+from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.facts import host_facts, host_names, swapper_parameters
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
@@ -52,14 +54,14 @@ _log = logging.getLogger(__name__)
 def build_fleet(
     config: Config,
     observers: Observers | None = None,
-    clock: Callable[[], float] = time,
-    drivers: Mapping[str, Driver] | None = None,
+    clock: Callable[[], float] = SYSTEM_CLOCK.epoch,
+    drivers: Mapping[str, DriverSupport] | None = None,
 ) -> Fleet:
     """The fleet of all configured backends. Remote ones have not been probed; managed ones are stopped.
 
     ``drivers`` say which backends load models themselves; by default, none does.
     """
-    loaders = {type for type, driver in (drivers or {}).items() if driver.loads_models}
+    loaders = {type for type, driver in (drivers or {}).items() if driver.loading is not None}
     observers = observers or Observers()
     fleet = Fleet(
         config.checks,
@@ -93,18 +95,20 @@ def build_swapper(config: Config, registry: Registry, host: HostFacts) -> Guarde
     return guarded
 
 
-def build_upstreams(config: Config) -> dict[str, Upstream]:
+def build_upstreams(config: Config, outside: Outside) -> dict[str, Upstream]:
     """Every backend. Launched ones have no address until they run."""
-    return {name: Upstream(name, settings, config.timeouts) for name, _, settings in _reached(config)}
+    return {name: Upstream(name, settings, config.timeouts, outside) for name, _, settings in _reached(config)}
 
 
-def renew_upstreams(before: Config, upstreams: Mapping[str, Upstream], config: Config) -> dict[str, Upstream]:
+def renew_upstreams(
+    before: Config, upstreams: Mapping[str, Upstream], config: Config, outside: Outside
+) -> dict[str, Upstream]:
     """Every backend of ``config``; those of ``upstreams`` that are reached as they were ``before`` stay in use."""
     places = {name: place for name, place, _ in _reached(before)}
     return {
         name: upstreams[name]
         if places.get(name) == place and upstreams[name].is_for(settings)
-        else Upstream(name, settings, config.timeouts)
+        else Upstream(name, settings, config.timeouts, outside)
         for name, place, settings in _reached(config)
     }
 
@@ -120,8 +124,9 @@ def build_host_context(
     *,
     fleet: Fleet,
     upstreams: dict[str, Upstream],
-    drivers: Mapping[str, Driver],
+    drivers: Mapping[str, DriverSupport],
     observers: Observers,
+    outside: Outside,
 ) -> HostContext:
     """The hosts' view of ``config``."""
     scheduler = config.scheduling.scheduler
@@ -131,6 +136,7 @@ def build_host_context(
         upstreams=upstreams,
         drivers=drivers,
         observers=observers,
+        outside=outside,
         scheduler=identity(registry, "scheduler", registry.get("scheduler", scheduler, "scheduling.scheduler").type),
         make_scheduler=partial(create, config, registry, "scheduler", scheduler, "scheduling.scheduler"),
         make_swapper=partial(build_swapper, config, registry),
@@ -139,15 +145,27 @@ def build_host_context(
 
 
 def first_host_context(
-    config: Config, registry: Registry, *, fleet: Fleet, drivers: Mapping[str, Driver], observers: Observers
+    config: Config,
+    registry: Registry,
+    *,
+    fleet: Fleet,
+    drivers: Mapping[str, DriverSupport],
+    observers: Observers,
+    outside: Outside,
 ) -> HostContext:
     """The hosts' view of the configuration that a gateway starts with.
 
     Raises ``ConfigError`` or ``PluginError`` for launch lines and scheduling rules that would fail later.
     """
-    upstreams = build_upstreams(config)
+    upstreams = build_upstreams(config, outside)
     context = build_host_context(
-        config, registry, fleet=fleet, upstreams=upstreams, drivers=drivers, observers=observers
+        config,
+        registry,
+        fleet=fleet,
+        upstreams=upstreams,
+        drivers=drivers,
+        observers=observers,
+        outside=outside,
     )
     check_launch_lines(config, drivers, registry)
     warn_of_roles(config, drivers, registry)
@@ -159,7 +177,7 @@ def build_admission(config: Config, relay: Relay) -> Admission:
     """The check of every request on its way to ``relay``."""
     return Admission(
         relay,
-        Keyring(config.auth.keys),
+        Keyring(config.auth.keys, relay.context.clock.now),
         CrossOriginProtection(config.server),
         max_body=config.server.max_body,
         body_memory=BodyMemory(config.server.max_body_memory),
@@ -168,15 +186,17 @@ def build_admission(config: Config, relay: Relay) -> Admission:
     )
 
 
-def build_drivers(config: Config, registry: Registry, before: Mapping[str, Driver]) -> dict[str, Driver]:
+def build_drivers(
+    config: Config, registry: Registry, before: Mapping[str, DriverSupport], outside: Outside
+) -> dict[str, DriverSupport]:
     """Every driver that ``config`` uses, by type, guarded. Those of ``before`` stay in use."""
     return {
-        type: before[type] if type in before else _driver(config, registry, type, key)
+        type: before[type] if type in before else outside.driver(_driver(config, registry, type, key))
         for type, key in _driver_types(config).items()
     }
 
 
-def check_launch_lines(config: Config, drivers: Mapping[str, Driver], registry: Registry) -> None:
+def check_launch_lines(config: Config, drivers: Mapping[str, DriverSupport], registry: Registry) -> None:
     """Make the launch line of every model, on no port. Raises ``ConfigError``, or ``PluginError`` if a driver fails.
 
     Logs a warning for a model whose program or file is missing on this machine: a load would fail.
@@ -186,16 +206,16 @@ def check_launch_lines(config: Config, drivers: Mapping[str, Driver], registry: 
             continue
         type = driver_of(model)
         try:
-            line = launch_line(name, model, unguarded(drivers[type]), port=0)
+            line = launch_line(name, model, unguarded(drivers[type]).launch, port=0)
             if config.hosts.get(model.host, HostSettings()).launcher == HostSettings().launcher:
-                for problem in why_not(name, model, unguarded(drivers[type]), line):
+                for problem in why_not(name, model, unguarded(drivers[type]).launch, line):
                     _log.warning("%s", problem)
         except EnginehouseError:
             raise
         except (Exception, SystemExit) as error:
             problem = f"the driver '{type}' has no launch line for models.{name}: {describe(error)}"
             raise registry.get("driver", type).error(problem) from error
-        launch_line(name, model, drivers[type], port=0)  # the guard checks the driver's answers
+        launch_line(name, model, drivers[type].launch, port=0)  # the guard checks the driver's answers
 
 
 def check_scheduling(config: Config, registry: Registry) -> None:
@@ -215,9 +235,9 @@ def _reached(config: Config) -> Iterator[tuple[str, str, BackendSettings]]:
             yield managed, f"{name}@{model.host}", BackendSettings(url="", timeouts=model.timeouts)
 
 
-def _driver(config: Config, registry: Registry, type: str, key: str) -> Driver:
+def _driver(config: Config, registry: Registry, type: str, key: str) -> DriverSupport:
     driver: Driver = create(config, registry, "driver", type, key)
-    return GuardedDriver(identity(registry, "driver", type), driver)
+    return guarded_driver(identity(registry, "driver", type), driver)
 
 
 def _launcher(config: Config, registry: Registry, type: str, host: str, logs: Path) -> Launcher:

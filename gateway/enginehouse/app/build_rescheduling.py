@@ -2,102 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from enginehouse.app.plugin_instances import create, identity, prepare
 from enginehouse.config.rescheduling import ReschedulingSettings
 from enginehouse.config.schema import Config
-from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.migration import Migrated, Migration
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.probing.status_puller import EngineToAsk, StatusPuller
-from enginehouse.interfaces.migrators import MigrationMeans, Migrator
+from enginehouse.interfaces.migrators import MigrationMeans
 from enginehouse.interfaces.rescheduling import ReschedulingPolicy
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
-from enginehouse.rescheduling.clocks import REAL_CLOCKS, Clocks
+from enginehouse.relay.upstream.outside import Outside
 from enginehouse.rescheduling.cluster import Cluster
 from enginehouse.rescheduling.dispatcher import MigrationDispatcher, PreparedMigrator
 from enginehouse.rescheduling.live_figures import LiveRequests
 from enginehouse.rescheduling.means import GatewayMeans
 from enginehouse.rescheduling.planner import Planner, PreparedPolicy
 from enginehouse.rescheduling.recent_moves import RecentMoves
-from enginehouse.rescheduling.rescheduler import FiguresSource, Rescheduler
-from enginehouse.telemetry.counters import Counters
+from enginehouse.rescheduling.rescheduler import Rescheduler
 from enginehouse.telemetry.observers import Callbacks, notify
 
 _TIMEOUT_S = 5.0
 _ADAPTIVE_PD = ("binpacking_consolidation", "binpacking_mitigation")
 
 
-class Surroundings(NamedTuple):
-    """The parts that a rescheduler reads and changes: those of a gateway, or of a simulated one.
-
-    ``played`` has simulated migrators by type; plugins provide all others.
-    """
-
-    cluster: Cluster
-    figures: FiguresSource
-    means: MigrationMeans
-    on_view: Callable[[ClusterView, ReschedulingSettings], None]
-    counters: Counters
-    clocks: Clocks = REAL_CLOCKS
-    played: Mapping[str, Migrator] = {}
-    in_thread: bool = True
-
-
-def surroundings(context: Callable[[], HostContext], relay: Relay) -> Surroundings:
-    """Those of a gateway."""
-    puller, live = StatusPuller(partial(_running_engines, context)), LiveRequests(relay)
-    return Surroundings(
-        cluster=Cluster(context, live, puller.reports),
-        figures=puller,
-        means=GatewayMeans(context, relay, live, puller.reports),
-        on_view=lambda view, settings: relay.context.router.on_view(view, settings),  # a reload replaces it
-        counters=relay.context.counters,
-    )
-
-
-def build_rescheduler(config: Config, registry: Registry, around: Surroundings, migrated: Callbacks) -> Rescheduler:
+def build_rescheduler(
+    config: Config, registry: Registry, context: Callable[[], HostContext], relay: Relay, migrated: Callbacks
+) -> Rescheduler:
     """All parts of ``[rescheduling]``; without ``enabled`` there are no policies and no migrators.
 
     Raises ``ConfigError``, and ``PluginError`` if a plugin fails. ``migrated``: observers' methods for that event.
     """
-    settings, clocks = config.rescheduling, around.clocks
+    settings, clock, outside = config.rescheduling, relay.context.clock, context().outside
+    puller, live = StatusPuller(partial(_running_engines, context), clock), LiveRequests(relay)
+    means = GatewayMeans(context, relay, live, puller.reports)
     recent = RecentMoves(settings.cool_down)
 
     def ended(migration: Migration, result: Migrated) -> None:
-        recent.note(migration, result, clocks.epoch_ms())
+        recent.note(migration, result, clock.epoch_ms())
         notify(migrated, migration, result)
 
     return Rescheduler(
         settings,
-        puller=around.figures,
-        cluster=around.cluster,
+        puller=puller,
+        cluster=Cluster(context, live, puller.reports, clock),
         planner=build_planner(config, registry) if settings.enabled else Planner(()),
-        dispatcher=_dispatcher(config, registry, around, ended),
+        dispatcher=MigrationDispatcher(
+            [_prepared_migrator(config, registry, type, means, outside) for type in _migrator_types(settings)],
+            timeout=settings.migrate_timeout,
+            counters=relay.context.counters,
+            on_end=ended,
+            clock=clock,
+        ),
         recent=recent,
-        on_view=around.on_view,
-        clocks=clocks,
-        in_thread=around.in_thread,
-    )
-
-
-def _dispatcher(
-    config: Config, registry: Registry, around: Surroundings, on_end: Callable[[Migration, Migrated], None]
-) -> MigrationDispatcher:
-    settings = config.rescheduling
-    migrators = settings.migrators if settings.enabled else ()
-    return MigrationDispatcher(
-        [_prepared_migrator(config, registry, type, around) for type in migrators],
-        timeout=settings.migrate_timeout,
-        counters=around.counters,
-        on_end=on_end,
-        clocks=around.clocks,
+        on_view=lambda view, settings: relay.context.router.on_view(view, settings),  # a reload replaces it
+        clock=clock,
     )
 
 
@@ -111,7 +75,7 @@ def _running_engines(context: Callable[[], HostContext]) -> Iterator[EngineToAsk
     for backend in now.fleet.backends():
         if backend.state is ReplicaState.READY:
             client = Client(now.upstreams[backend.name], _TIMEOUT_S)
-            yield EngineToAsk(backend.name, now.drivers[backend.driver], client)
+            yield EngineToAsk(backend.name, now.drivers[backend.driver].figures, client)
 
 
 def _policy_types(settings: ReschedulingSettings) -> Iterator[str]:
@@ -127,8 +91,13 @@ def _prepared(config: Config, registry: Registry, type: str) -> PreparedPolicy:
     return PreparedPolicy(identity(registry, "rescheduling_policy", type), policy)
 
 
-def _prepared_migrator(config: Config, registry: Registry, type: str, around: Surroundings) -> PreparedMigrator:
-    made: Migrator = create(config, registry, "migrator", type, "rescheduling.migrators")
-    migrator = around.played.get(type, made)
-    prepare(registry, "migrator", type, partial(migrator.prepare, around.means))
+def _migrator_types(settings: ReschedulingSettings) -> Sequence[str]:
+    return settings.migrators if settings.enabled else ()
+
+
+def _prepared_migrator(
+    config: Config, registry: Registry, type: str, means: MigrationMeans, outside: Outside
+) -> PreparedMigrator:
+    migrator = outside.migrator(type, create(config, registry, "migrator", type, "rescheduling.migrators"))
+    prepare(registry, "migrator", type, partial(migrator.prepare, means))
     return PreparedMigrator(identity(registry, "migrator", type), migrator)

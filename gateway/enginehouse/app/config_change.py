@@ -32,7 +32,7 @@ from enginehouse.engines.launch_line import fingerprint, launch_line
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.fleet.fleet import Fleet
-from enginehouse.interfaces.drivers import Driver
+from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
@@ -104,7 +104,7 @@ class ConfigChange:
         new, warnings = settle(new, registry)
         for warning in warnings:
             _log.warning("%s", warning)
-        drivers = build_drivers(new, registry, context.drivers)
+        drivers = build_drivers(new, registry, context.drivers, context.outside)
         check_launch_lines(new, drivers, registry)
         warn_of_roles(new, drivers, registry)
         launched = partial(_launched, {**context.drivers, **drivers})
@@ -119,9 +119,10 @@ class ConfigChange:
             config,
             registry,
             fleet=parts.fleet,
-            upstreams=renew_upstreams(old, relay.upstreams, config),
+            upstreams=renew_upstreams(old, relay.upstreams, config, context.outside),
             drivers=drivers,
             observers=context.observers,
+            outside=context.outside,
         )
         self._engines = parts.engines.prepare(self.context)
 
@@ -144,7 +145,7 @@ class ConfigChange:
         relay.gather = config.routing.gather
         relay.hedging = hedge_delay(config, relay.hedging)
         relay.continuation = continuation_rules(config, self.context.drivers)
-        relay.engine_facts = engine_facts(config, self.context.drivers)
+        relay.engine_facts = engine_facts(config, self.context.drivers, relay.clock)
         before, relay.upstreams = relay.upstreams, self.context.upstreams
         for name, limits in time_limits(config).items():
             self.context.upstreams[name].timeouts = limits
@@ -178,9 +179,10 @@ def _log_settings(config: Config) -> tuple[object, ...]:
     return config.telemetry.log_format, config.telemetry.log_level, secret_values(config)
 
 
-def _launched(drivers: Mapping[str, Driver], name: str, model: ModelSettings) -> str:
+def _launched(drivers: Mapping[str, DriverSupport], name: str, model: ModelSettings) -> str:
     """A text that is the same for the same launch of a model's engine, on any port. Raises ``ConfigError``."""
-    return f"{model.host} {model.gpus} {fingerprint(launch_line(name, model, drivers[driver_of(model)], port=0))}"
+    line = launch_line(name, model, drivers[driver_of(model)].launch, port=0)
+    return f"{model.host} {model.gpus} {fingerprint(line)}"
 
 
 def _needs_new_router(old: Config, new: Config, registry: Registry) -> bool:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from enginehouse.aio.clock import Clock
 from enginehouse.config.hedge_after import parse_hedge_after
 from enginehouse.config.managed import driver_of, managed_backends
 from enginehouse.config.schema import Config
 from enginehouse.engines.launch_line import launch_spec
-from enginehouse.interfaces.drivers import Driver
+from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.relay.continuation.rules import ContinuationRules
 from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.retrying.hedge_delay import HedgeDelay
 
 
-def continuation_rules(config: Config, drivers: Mapping[str, Driver]) -> ContinuationRules:
+def continuation_rules(config: Config, drivers: Mapping[str, DriverSupport]) -> ContinuationRules:
     """The rules of ``config``; ``drivers`` are by type."""
     moves = config.rescheduling
     return ContinuationRules(
@@ -34,17 +35,17 @@ def hedge_delay(config: Config, before: HedgeDelay | None = None) -> HedgeDelay 
     return before if before is not None and before.after == after else HedgeDelay(after)
 
 
-def engine_facts(config: Config, drivers: Mapping[str, Driver]) -> EngineFacts:
+def engine_facts(config: Config, drivers: Mapping[str, DriverSupport], clock: Clock) -> EngineFacts:
     """The store of the facts that engines report; ``drivers`` are by type."""
     specs = {
-        backend: launch_spec(name, model, drivers[driver_of(model)])
+        backend: launch_spec(name, model, drivers[driver_of(model)].launch)
         for name, model in config.models.items()
         for backend in managed_backends(name, model)
     }
-    return EngineFacts(_by_backend(config, drivers), specs)
+    return EngineFacts(_by_backend(config, drivers), specs, clock.now)
 
 
-def _by_backend(config: Config, drivers: Mapping[str, Driver]) -> Mapping[str, Driver]:
+def _by_backend(config: Config, drivers: Mapping[str, DriverSupport]) -> Mapping[str, DriverSupport]:
     remote = {name: drivers[backend.driver] for name, backend in config.backends.items()}
     managed = {
         backend: drivers[driver_of(model)]

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from importlib.metadata import version
-from time import time
 
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route
@@ -31,7 +30,7 @@ from enginehouse.api.pages.operators import OperatorPages
 from enginehouse.api.pages.reload import Reload
 from enginehouse.api.pages.upstream import UpstreamRoute
 from enginehouse.app.build import build_admission, build_drivers, build_fleet, first_host_context
-from enginehouse.app.build_rescheduling import build_rescheduler, surroundings
+from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import build_router, settle
 from enginehouse.app.config_change import CurrentConfig, Parts
 from enginehouse.app.continuations import continuation_rules, engine_facts, hedge_delay
@@ -53,6 +52,7 @@ from enginehouse.relay.live.progress_reports import ProgressReports
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.retrying.retry_budget import RetryBudget
 from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.upstream.outside import Outside
 from enginehouse.routing.body.filters import FiltersByName
 from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.event_stream import EventStream
@@ -71,11 +71,18 @@ class Gateway:
     """A whole gateway, built from its configuration. ``start`` and ``stop`` begin and end its background work.
 
     ``log`` keeps the gateway's own log. ``source`` is read when the configuration is reloaded; without one, it stays.
+    ``outside``: the clock and the way to engines, by default this machine's.
     """
 
     def __init__(
-        self, config: Config, registry: Registry, log: GatewayLog | None = None, source: ConfigSource | None = None
+        self,
+        config: Config,
+        registry: Registry,
+        log: GatewayLog | None = None,
+        source: ConfigSource | None = None,
+        outside: Outside | None = None,
     ) -> None:
+        outside = outside or Outside()
         check_parameters(config, registry)
         config, warnings = settle(config, registry)
         for warning in warnings:
@@ -84,25 +91,24 @@ class Gateway:
         self.log = log or GatewayLog()
         self.streams = EndlessStreams()
         self.observers = Observers(observer for _, observer in create_installed(config, registry, "observer"))
-        drivers = build_drivers(config, registry, {})
-        self.fleet = build_fleet(config, self.observers, drivers=drivers)
-        context = first_host_context(config, registry, fleet=self.fleet, drivers=drivers, observers=self.observers)
+        drivers = build_drivers(config, registry, {}, outside)
+        self.fleet = build_fleet(config, self.observers, outside.clock.epoch, drivers)
+        context = first_host_context(
+            config, registry, fleet=self.fleet, drivers=drivers, observers=self.observers, outside=outside
+        )
         self.engines = ManagedEngines(context)
         self.exporter = build_exporter(config.telemetry)
         self.relay = Relay(self._relay_context(context))
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
-        self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan))
+        self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
         self.admission = build_admission(config, self.relay)
-        self._prober = Prober(self.fleet, config.checks)
+        self._prober = Prober(self.fleet, config.checks, outside.chance)
         logs = self.log, self._access_log
         parts = Parts(registry, self.fleet, self.engines, self.relay, self.admission, self._prober, *logs)
         self.current = CurrentConfig(parts, context)
         self.reloader = Reloader(self.current, source or ConfigSource(lambda: LoadedConfig(config, None, ()), None))
         self.rescheduler = build_rescheduler(
-            config,
-            registry,
-            surroundings(lambda: self.current.context, self.relay),
-            self.observers.callbacks("migrated"),
+            config, registry, lambda: self.current.context, self.relay, self.observers.callbacks("migrated")
         )
         self._state_file: StateFile | None = None
         self.plugin_times = PluginTimes()
@@ -188,7 +194,7 @@ class Gateway:
             await self.exporter.close()
 
     def _relay_context(self, context: HostContext) -> RelayContext:
-        config = context.config
+        config, clock = context.config, context.outside.clock
         return RelayContext(
             build_router(config, self.registry),
             self.fleet,
@@ -198,11 +204,12 @@ class Gateway:
             hedging=hedge_delay(config),
             gather=config.routing.gather,
             continuation=continuation_rules(config, context.drivers),
-            engine_facts=engine_facts(config, context.drivers),
+            engine_facts=engine_facts(config, context.drivers, clock),
             filters=FiltersByName(config.models, config.routing.aliases),
             queues=self.engines.queues,
-            progress_reports=ProgressReports(config.models, config.scheduling, self.engines.queues),
+            progress_reports=ProgressReports(config.models, config.scheduling, self.engines.queues, clock),
             observers=self.observers,
+            clock=clock,
             tracer=build_tracer(config.telemetry, self.exporter),
             max_series=config.telemetry.max_series,
         )
@@ -213,11 +220,15 @@ class Gateway:
         return Metrics(self.relay, memory, self.engines, self.loop_monitor, self.plugin_times, exported)
 
     def _application(self) -> Starlette:
-        config, admission = self.config, self.admission
+        config, admission, clock = self.config, self.admission, self.relay.context.clock
         live = LiveView(self.relay, self.engines)
         routes: list[BaseRoute] = [
             *ModelList(
-                admission, lambda: self.config.models, self._aliases, self.engines.quantizations, int(time())
+                admission,
+                lambda: self.config.models,
+                self._aliases,
+                self.engines.quantizations,
+                int(clock.epoch()),
             ).routes,
             *EnginePages(admission).routes,
             *self.health.routes,
@@ -230,7 +241,8 @@ class Gateway:
                     *Lifecycle(self.engines).routes,
                     *ClusterPages(self.rescheduler.view, self.rescheduler.records).routes,
                     *Events(
-                        EventStream(self.observers, snapshot=live.snapshot, progress=live.progress), self.streams
+                        EventStream(self.observers, snapshot=live.snapshot, progress=live.progress, clock=clock.epoch),
+                        self.streams,
                     ).routes,
                     *Logs(self.engines, self.log.ring, self.streams).routes,
                     *Reload(self.reloader.reload).routes,

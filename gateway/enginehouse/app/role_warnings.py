@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enginehouse.config.managed import driver_of
 from enginehouse.config.schema import Config
 from enginehouse.domain.replica import Role
-from enginehouse.interfaces.drivers import Driver
+from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.plugin_manager.registry import Registry
 
@@ -16,23 +16,27 @@ _log = logging.getLogger(__name__)
 _OTHER = {Role.PREFILL: Role.DECODE, Role.DECODE: Role.PREFILL}
 
 
-def warn_of_roles(config: Config, drivers: Mapping[str, Driver], registry: Registry) -> None:
+def warn_of_roles(config: Config, drivers: Mapping[str, DriverSupport], registry: Registry) -> None:
     """Log the warnings of ``config``; ``drivers`` are by type."""
     for warning in _warnings(config, drivers, registry):
         _log.warning("%s", warning)
 
 
-def _warnings(config: Config, drivers: Mapping[str, Driver], registry: Registry) -> Iterator[str]:
+def _warnings(config: Config, drivers: Mapping[str, DriverSupport], registry: Registry) -> Iterator[str]:
     strategy = config.routing.strategy
     pairs_up = getattr(registry.get("strategy", strategy).factory, "pick_decode", None) is not Strategy.pick_decode
     for type, driver in drivers.items():
-        keys = _keys_by_role(config, type) if driver.hands_over else {}
-        if len(keys) == 1 and driver.bootstraps:
+        keys = _keys_by_role(config, type) if driver.hand_over is not None else {}
+        if len(keys) == 1 and driver.bootstrap is not None:
             [role] = keys
             missing = f"none has the role '{_OTHER[role].value}'"
             yield f"{_joined(keys)}: a server of {type} with this role serves no request alone, and {missing}"
         elif len(keys) > 1 and not pairs_up:
-            alone = "which serves none alone" if driver.bootstraps else "which reads the prompt and answers alone"
+            alone = (
+                "which serves none alone"
+                if driver.bootstrap is not None
+                else "which reads the prompt and answers alone"
+            )
             remedy = (
                 f"set routing.strategy to {_that_pair_up(registry) or 'one that pairs them, which a plugin brings'}"
             )

@@ -11,10 +11,11 @@ from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.errors import ConfigError
 from enginehouse.engines.launch_line import launch_line
 from enginehouse.engines.missing_program import missing_program
-from enginehouse.interfaces.drivers import Driver, FoundModel
+from enginehouse.interfaces.drivers import SupportsLaunch
+from enginehouse.interfaces.launch_spec import FoundModel
 
 
-def models_document(paths: Sequence[Path], drivers: Mapping[str, Driver]) -> dict[str, Any]:
+def models_document(paths: Sequence[Path], drivers: Mapping[str, SupportsLaunch]) -> dict[str, Any]:
     """The configuration that serves the files and folders ``paths``, as TOML has it.
 
     A model that several engines can serve gets the first one whose program is there. Raises ``ConfigError`` for a path
@@ -37,7 +38,7 @@ def models_document(paths: Sequence[Path], drivers: Mapping[str, Driver]) -> dic
     return {"models": models}
 
 
-def check_programs(document: Mapping[str, Any], drivers: Mapping[str, Driver]) -> None:
+def check_programs(document: Mapping[str, Any], drivers: Mapping[str, SupportsLaunch]) -> None:
     """Raise ``ConfigError`` if no program for any model is there, with how to get each that would do."""
     missing: dict[str, str] = {}
     for table in document["models"].values():
@@ -50,7 +51,7 @@ def check_programs(document: Mapping[str, Any], drivers: Mapping[str, Driver]) -
     raise ConfigError(f"no engine for these models is installed: {'; '.join(texts)}")
 
 
-def _found(path: Path, drivers: Mapping[str, Driver]) -> list[tuple[str, FoundModel]]:
+def _found(path: Path, drivers: Mapping[str, SupportsLaunch]) -> list[tuple[str, FoundModel]]:
     """Every model at ``path`` with the driver that serves it best."""
     best: dict[str, tuple[str, FoundModel]] = {}
     for type, driver in drivers.items():
@@ -60,7 +61,7 @@ def _found(path: Path, drivers: Mapping[str, Driver]) -> list[tuple[str, FoundMo
     return list(best.values())
 
 
-def _missing(type: str, model: FoundModel, drivers: Mapping[str, Driver]) -> str:
+def _missing(type: str, model: FoundModel, drivers: Mapping[str, SupportsLaunch]) -> str:
     """The program that the launch of ``model`` by the driver ``type`` lacks; empty if none."""
     settings = ModelSettings(driver=type, path=model.path)
     return missing_program(launch_line(model.name, settings, drivers[type], 0, os.environ).command)

@@ -14,7 +14,8 @@ from enginehouse.cli.model_files import check_programs, models_document
 from enginehouse.cli.serve import adjusted, serve_loaded
 from enginehouse.config.load import LoadedConfig, read_document
 from enginehouse.config.schema import PluginSettings
-from enginehouse.interfaces.drivers import Driver
+from enginehouse.interfaces.driver_support import support_of
+from enginehouse.interfaces.drivers import SupportsLaunch
 from enginehouse.plugin_manager.discovery import load_plugins
 
 
@@ -43,6 +44,6 @@ def run(paths: Sequence[Path], host: str | None, port: int | None, print_config:
     serve_loaded(read, watch=FolderWatch([path for path in paths if path.is_dir()]))
 
 
-def _drivers() -> Mapping[str, Driver]:
+def _drivers() -> Mapping[str, SupportsLaunch]:
     registry = load_plugins(PluginSettings()).registry
-    return {type: registry.create("driver", type) for type in registry.types("driver")}
+    return {type: support_of(registry.create("driver", type)).launch for type in registry.types("driver")}

@@ -24,6 +24,9 @@ class PartialAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The number of characters of ``text`` that come after ``ids``: the client may have a part of a token's text."""
     prompt_ids: msgspec.Raw | None = None
     """The tokens of the prompt, as a JSON array; ``None`` if they are unknown."""
+    pieces: Sequence[str] | None = None
+    """``text`` as its events brought it, each the text of one token, or of the tokens that share a character. ``None``
+    unless all engines of the answer are ``StreamTraits.token_by_token``."""
     text_ids: Sequence[int] | None = None
     """The tokens that the continuing engine makes of ``text``, if ``ids`` are unknown; ``None`` if it was not asked."""
 
@@ -45,11 +48,13 @@ class StreamTraits(msgspec.Struct, frozen=True, kw_only=True):
     """The properties of an engine's streams that matter for continuing them."""
 
     added: tuple[str, ...] = ()
-    """The fields that ``Driver.continuable`` adds to the events, and that the gateway removes again: ``token_ids``,
-    ``usage``, or the name of another field whose value is an object."""
+    """The fields that ``SupportsContinuation.continuable`` adds to the events, and that the gateway removes again:
+    ``token_ids``, ``usage``, or the name of another field whose value is an object."""
     withholds_stop: bool = False
     """Whether the text lags behind the tokens by the length of the longest stop string minus one, as in vLLM."""
     default_max_tokens: int | None = None
     """The ``max_tokens`` of ``/v1/completions`` if a request has none; ``None`` for the whole context."""
+    token_by_token: bool = False
+    """Whether each event has the text of one token, or of the tokens that share a character."""
     caches_prefixes: bool = False
     """Whether the engine reads a prompt quickly that it has read before."""

@@ -2,200 +2,131 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Mapping
+from inspect import iscoroutinefunction
+from typing import Any
 
 from enginehouse.domain.continuation import Continuation, PartialAnswer
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.interfaces.drivers import (
-    Driver,
-    EngineClient,
-    FoundModel,
-    LaunchSpec,
-    LoadedModel,
-    ModelFacts,
-    ServedModel,
-)
+from enginehouse.interfaces.driver_support import SUPPORTS, DriverSupport, support_of
+from enginehouse.interfaces.drivers import Driver, LoadedModel, ServedModel
+from enginehouse.interfaces.launch_spec import FoundModel, ModelFacts
 from enginehouse.telemetry.plugin_failures import await_plugin, plugin_failed, wrong_result
 
-P = ParamSpec("P")
-T = TypeVar("T")
+Fits = Callable[[Any], bool]
+"""Whether a method may return this."""
 
 
-class GuardedDriver(Driver):
-    """Runs ``driver`` and checks its answers.
+def guarded_driver(plugin: PluginId, driver: Driver) -> DriverSupport:
+    """What ``driver`` supports, with its answers checked.
 
     A wrong answer and any exception but an ``EnginehouseError`` become ``PluginFailed``, which names the driver's type
     and plugin, but nothing of the exception except its class.
     """
+    guard: Any = _GuardedDriver(plugin, driver)
+    return DriverSupport._make(guard if each is driver else each for each in support_of(driver))
+
+
+def unguarded(driver: DriverSupport) -> DriverSupport:
+    """The driver behind a guard, for callers who show its errors to the operator who starts the gateway."""
+    inner = driver.driver
+    return support_of(inner.unguarded) if isinstance(inner, _GuardedDriver) else driver
+
+
+class _GuardedDriver:
+    """Has every attribute of ``driver``; checks what the methods in ``ANSWERS`` return."""
 
     def __init__(self, plugin: PluginId, driver: Driver) -> None:
-        self.driver = driver
-        self.streams = driver.streams
-        self.metrics_path = driver.metrics_path
-        self.hands_over = driver.hands_over
-        self.bootstraps = driver.bootstraps
-        self.Options = driver.Options
-        self.loads_models = driver.loads_models
-        self.how_to_install = driver.how_to_install
         self._plugin = plugin
+        self.unguarded = driver
 
-    def command(self, spec: LaunchSpec) -> Sequence[str] | None:
-        words = self._call(self.driver.command, spec)
-        if words is not None and not (isinstance(words, (list, tuple)) and _are_texts(words)):
-            raise self._wrong("command", words, "a list of texts or None")
-        return words
+    def __getattr__(self, name: str) -> Any:
+        """Called once for each name, because the attribute exists from then on."""
+        value = getattr(self.unguarded, name)
+        if name in ANSWERS:
+            value = _checked(self._plugin, name, value)
+        setattr(self, name, value)
+        return value
 
-    def environment(self, spec: LaunchSpec) -> Mapping[str, str]:
-        variables = self._call(self.driver.environment, spec)
-        if not isinstance(variables, dict) or not _are_texts([*variables, *variables.values()]):
-            raise self._wrong("environment", variables, "a dict of texts")
-        return variables
 
-    def why_not(self, spec: LaunchSpec) -> str:
-        problem = self._call(self.driver.why_not, spec)
-        if not isinstance(problem, str):
-            raise self._wrong("why_not", problem, "a text")
-        return problem
+def _checked(plugin: PluginId, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    wanted, fits = ANSWERS[name]
 
-    def find_models(self, path: Path) -> Sequence[FoundModel]:
-        found = self._call(self.driver.find_models, path)
-        if not isinstance(found, (list, tuple)) or not all(isinstance(each, FoundModel) for each in found):
-            raise self._wrong("find_models", found, "a list of FoundModels")
-        return found
+    def check(answer: Any) -> Any:
+        if not fits(answer):
+            returned = f"an object of type {type(answer).__name__}"
+            raise wrong_result(plugin, f"returned {returned} from {name} instead of {wanted}")
+        return answer
 
-    def inspect(self, spec: LaunchSpec) -> ModelFacts:
-        facts = self._call(self.driver.inspect, spec)
-        if not isinstance(facts, ModelFacts):
-            raise self._wrong("inspect", facts, "ModelFacts")
-        return facts
+    async def ask(*arguments: object) -> Any:
+        return check(await await_plugin(plugin, method, *arguments))
 
-    async def healthy(self, engine: EngineClient) -> bool:
-        return self._yes_or_no("healthy", await await_plugin(self._plugin, self.driver.healthy, engine))
-
-    async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
-        served = await await_plugin(self._plugin, self.driver.models, engine)
-        if not isinstance(served, (list, tuple)) or not all(isinstance(each, ServedModel) for each in served):
-            raise self._wrong("models", served, "a list of ServedModels")
-        return served
-
-    async def concurrency(self, engine: EngineClient) -> int | None:
-        limit = await await_plugin(self._plugin, self.driver.concurrency, engine)
-        if limit is not None and type(limit) is not int:
-            raise self._wrong("concurrency", limit, "an int or None")
-        return limit
-
-    async def status(self, engine: EngineClient) -> InstanceStatus | None:
-        status = await await_plugin(self._plugin, self.driver.status, engine)
-        if status is not None and not isinstance(status, InstanceStatus):
-            raise self._wrong("status", status, "an InstanceStatus or None")
-        return status
-
-    async def priority_order(self, engine: EngineClient, spec: LaunchSpec | None = None) -> int:
-        order = await await_plugin(self._plugin, self.driver.priority_order, engine, spec)
-        if type(order) is not int or order not in (-1, 0, 1):
-            raise self._wrong("priority_order", order, "-1, 0 or 1")
-        return order
-
-    async def bootstrap_port(self, engine: EngineClient) -> int | None:
-        port = await await_plugin(self._plugin, self.driver.bootstrap_port, engine)
-        if port is not None and type(port) is not int:
-            raise self._wrong("bootstrap_port", port, "an int or None")
-        return port
-
-    def bootstrap(self, body: bytes, host: str, port: int | None) -> bytes:
-        made = self._call(self.driver.bootstrap, body, host, port)
-        if type(made) is not bytes:
-            raise self._wrong("bootstrap", made, "bytes")
-        return made
-
-    async def load(self, engine: EngineClient, model: str) -> None:
-        await await_plugin(self._plugin, self.driver.load, engine, model)
-
-    async def unload(self, engine: EngineClient, model: str) -> None:
-        await await_plugin(self._plugin, self.driver.unload, engine, model)
-
-    def full_name(self, model: str) -> str:
-        name = self._call(self.driver.full_name, model)
-        if not isinstance(name, str):
-            raise self._wrong("full_name", name, "a text")
-        return name
-
-    async def loaded(self, engine: EngineClient) -> Sequence[LoadedModel]:
-        loaded = await await_plugin(self._plugin, self.driver.loaded, engine)
-        if not isinstance(loaded, (list, tuple)) or not all(isinstance(each, LoadedModel) for each in loaded):
-            raise self._wrong("loaded", loaded, "a list of LoadedModels")
-        return loaded
-
-    async def metadata(self, engine: EngineClient) -> InstanceMetadata:
-        metadata = await await_plugin(self._plugin, self.driver.metadata, engine)
-        if not isinstance(metadata, InstanceMetadata):
-            raise self._wrong("metadata", metadata, "an InstanceMetadata")
-        return metadata
-
-    async def sleep(self, engine: EngineClient) -> bool:
-        return self._yes_or_no("sleep", await await_plugin(self._plugin, self.driver.sleep, engine))
-
-    async def wake(self, engine: EngineClient) -> bool:
-        return self._yes_or_no("wake", await await_plugin(self._plugin, self.driver.wake, engine))
-
-    async def sleep_as_launched(self, engine: EngineClient, spec: LaunchSpec) -> bool:
-        sleeps = await await_plugin(self._plugin, self.driver.sleep_as_launched, engine, spec)
-        return self._yes_or_no("sleep_as_launched", sleeps)
-
-    async def wake_as_launched(self, engine: EngineClient, spec: LaunchSpec) -> bool:
-        wakes = await await_plugin(self._plugin, self.driver.wake_as_launched, engine, spec)
-        return self._yes_or_no("wake_as_launched", wakes)
-
-    def continuable(self, path: str, body: bytes) -> bytes:
-        added = self._call(self.driver.continuable, path, body)
-        if type(added) is not bytes:
-            raise self._wrong("continuable", added, "bytes")
-        return added
-
-    async def fill_in(self, engine: EngineClient, answer: PartialAnswer) -> PartialAnswer:
-        filled = await await_plugin(self._plugin, self.driver.fill_in, engine, answer)
-        if not isinstance(filled, PartialAnswer):
-            raise self._wrong("fill_in", filled, "a PartialAnswer")
-        return filled
-
-    def continuation(self, answer: PartialAnswer) -> Continuation:
-        made = self._call(self.driver.continuation, answer)
-        if not isinstance(made, Continuation):
-            raise self._wrong("continuation", made, "a Continuation")
-        return made
-
-    def following(self, continuation: Continuation, request: str) -> Continuation:
-        made = self._call(self.driver.following, continuation, request)
-        if not isinstance(made, Continuation):
-            raise self._wrong("following", made, "a Continuation")
-        return made
-
-    def _call(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(*arguments: object) -> Any:
         try:
-            return method(*args, **kwargs)
+            answer = method(*arguments)
         except EnginehouseError:
             raise
         except BaseException as error:
-            raise plugin_failed(self._plugin, error) from error
+            raise plugin_failed(plugin, error) from error
+        return check(answer)
 
-    def _yes_or_no(self, method: str, answer: bool) -> bool:
-        if type(answer) is not bool:
-            raise self._wrong(method, answer, "a bool")
-        return answer
-
-    def _wrong(self, method: str, answer: object, wanted: str) -> Exception:
-        returned = f"an object of type {type(answer).__name__}"
-        return wrong_result(self._plugin, f"returned {returned} from {method} instead of {wanted}")
+    return ask if name in _ASYNCHRONOUS else call
 
 
-def unguarded(driver: Driver) -> Driver:
-    """The driver behind a guard, for callers who show its errors to the operator who starts the gateway."""
-    return driver.driver if isinstance(driver, GuardedDriver) else driver
+def _exactly(*kinds: type) -> Fits:
+    return lambda answer: type(answer) in kinds  # a bool is no number
 
 
-def _are_texts(values: Iterable[object]) -> bool:
-    return all(isinstance(value, str) for value in values)
+def _instance(*kinds: type) -> Fits:
+    return lambda answer: isinstance(answer, kinds)
+
+
+def _list_of(kind: type) -> Fits:
+    return lambda answer: isinstance(answer, (list, tuple)) and all(isinstance(each, kind) for each in answer)
+
+
+def _are_texts(answer: Any) -> bool:
+    return isinstance(answer, dict) and _list_of(str)([*answer, *answer.values()])
+
+
+_BOOL = ("a bool", _exactly(bool))
+_BYTES = ("bytes", _exactly(bytes))
+_TEXT = ("a text", _instance(str))
+_NUMBER = ("an int or None", _exactly(int, type(None)))
+_ANYTHING = ("anything", _instance(object))
+_CONTINUATION = ("a Continuation", _instance(Continuation))
+
+ANSWERS: Mapping[str, tuple[str, Fits]] = {
+    "healthy": _BOOL,
+    "models": ("a list of ServedModels", _list_of(ServedModel)),
+    "command": ("a list of texts or None", lambda answer: answer is None or _list_of(str)(answer)),
+    "environment": ("a dict of texts", _are_texts),
+    "why_not": _TEXT,
+    "find_models": ("a list of FoundModels", _list_of(FoundModel)),
+    "inspect": ("ModelFacts", _instance(ModelFacts)),
+    "load": _ANYTHING,
+    "unload": _ANYTHING,
+    "loaded": ("a list of LoadedModels", _list_of(LoadedModel)),
+    "full_name": _TEXT,
+    "sleep": _BOOL,
+    "wake": _BOOL,
+    "sleep_as_launched": _BOOL,
+    "wake_as_launched": _BOOL,
+    "concurrency": _NUMBER,
+    "status": ("an InstanceStatus or None", _instance(InstanceStatus, type(None))),
+    "metadata": ("an InstanceMetadata", _instance(InstanceMetadata)),
+    "priority_order": ("-1, 0 or 1", lambda answer: type(answer) is int and answer in (-1, 0, 1)),
+    "continuable": _BYTES,
+    "fill_in": ("a PartialAnswer", _instance(PartialAnswer)),
+    "continuation": _CONTINUATION,
+    "following": _CONTINUATION,
+    "bootstrap_port": _NUMBER,
+    "bootstrap": _BYTES,
+}
+"""What each method of a driver must return, in words and as a check."""
+
+_ASYNCHRONOUS = frozenset(
+    name for interface in (Driver, *SUPPORTS) for name, method in vars(interface).items() if iscoroutinefunction(method)
+)

@@ -26,7 +26,8 @@ from enginehouse.engines.remote.remote_servers import RemoteServers
 from enginehouse.engines.retirements import Retirements
 from enginehouse.engines.state_file import StateFile
 from enginehouse.engines.status_publisher import StatusPublisher
-from enginehouse.interfaces.drivers import ModelFacts, ServedModel
+from enginehouse.interfaces.drivers import ServedModel
+from enginehouse.interfaces.launch_spec import ModelFacts
 from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.swappers import SwapPlan
 from enginehouse.relay.moves.drains import Drains

@@ -13,10 +13,11 @@ from enginehouse.domain.replica import replica_name
 from enginehouse.engines.launch_rules import launch_rules
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.fleet.fleet import Fleet
-from enginehouse.interfaces.drivers import Driver
+from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.schedulers import Scheduler
 from enginehouse.interfaces.swappers import HostFacts
+from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
 from enginehouse.telemetry.observers import Observers
@@ -31,8 +32,9 @@ class HostContext(NamedTuple):
     config: Config
     fleet: Fleet
     upstreams: dict[str, Upstream]
-    drivers: Mapping[str, Driver]
+    drivers: Mapping[str, DriverSupport]
     observers: Observers
+    outside: Outside
     scheduler: PluginId
     make_scheduler: Callable[[], Scheduler]
     make_swapper: Callable[[HostFacts], GuardedSwapper]
@@ -51,7 +53,7 @@ class HostContext(NamedTuple):
         return {
             name: backend
             for name, backend in self.config.backends.items()
-            if backend.host == host and self.drivers[backend.driver].loads_models
+            if backend.host == host and self.drivers[backend.driver].loading
         }
 
     def managed(self, host: str) -> dict[str, ManagedReplica]:

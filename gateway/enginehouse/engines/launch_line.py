@@ -19,7 +19,8 @@ from enginehouse.domain.replica import Role
 from enginehouse.engines.gpus.assignment import CUDA_VISIBLE_DEVICES
 from enginehouse.engines.launch_rules import NO_RULES, LaunchRules
 from enginehouse.engines.missing_program import missing_program
-from enginehouse.interfaces.drivers import Driver, EngineOptions, LaunchSpec
+from enginehouse.interfaces.drivers import SupportsLaunch
+from enginehouse.interfaces.launch_spec import EngineOptions, LaunchSpec
 from enginehouse.interfaces.launchers import LaunchLine
 
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
@@ -28,7 +29,7 @@ _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 def launch_line(
     name: str,
     model: ModelSettings,
-    driver: Driver,
+    driver: SupportsLaunch,
     port: int,
     environ: Mapping[str, str] = os.environ,
     rules: LaunchRules = NO_RULES,
@@ -61,7 +62,7 @@ def launch_line(
 
 
 def launch_spec(
-    name: str, model: ModelSettings, driver: Driver, port: int = 0, rules: LaunchRules = NO_RULES
+    name: str, model: ModelSettings, driver: SupportsLaunch, port: int = 0, rules: LaunchRules = NO_RULES
 ) -> LaunchSpec:
     """The settings of a model for its driver. Raises ``ConfigError`` for options that the driver does not take."""
     options = decode_parameters(
@@ -85,7 +86,7 @@ def launch_spec(
     )
 
 
-def why_not(name: str, model: ModelSettings, driver: Driver, line: LaunchLine) -> Iterator[str]:
+def why_not(name: str, model: ModelSettings, driver: SupportsLaunch, line: LaunchLine) -> Iterator[str]:
     """The reasons why the engine of ``line`` cannot start on this machine, with remedies; none if it may."""
     if missing := missing_program(line.command, line.environment_on(os.environ)):
         remedy = f" ({driver.how_to_install})" if driver.how_to_install else ""
@@ -101,7 +102,7 @@ def fingerprint(line: LaunchLine) -> str:
     return hashlib.sha256(launched).hexdigest()
 
 
-def _own_command(key: str, model: ModelSettings, driver: Driver, spec: LaunchSpec) -> Sequence[str]:
+def _own_command(key: str, model: ModelSettings, driver: SupportsLaunch, spec: LaunchSpec) -> Sequence[str]:
     command = driver.command(spec)
     if command is None:
         problem = f"the driver '{driver_of(model)}' has no launch line of its own"

@@ -68,7 +68,7 @@ class ManagedEngines:
     def discover(self, backend: str, served: Sequence[ServedModel]) -> None:
         """Take the models that a backend lists, if it loads models itself."""
         settings = self._context.config.backends.get(backend)
-        if settings is None or not self._context.drivers[settings.driver].loads_models:
+        if settings is None or self._context.drivers[settings.driver].loading is None:
             return
         host = self._hosts[settings.host]
         preloaded = host.discover(backend, served)
@@ -220,7 +220,7 @@ class ManagedEngines:
     @staticmethod
     def _hosts_of(context: HostContext) -> Sequence[str]:
         """The host of each launched model, and of each server that loads models itself."""
-        loading = [b.host for b in context.config.backends.values() if context.drivers[b.driver].loads_models]
+        loading = [b.host for b in context.config.backends.values() if context.drivers[b.driver].loading]
         return [*hosts_of(context.config), *loading]
 
     def _exchange_hosts(self, hosts: Mapping[str, Host]) -> None:

@@ -10,7 +10,7 @@ from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.launch_rules import NO_RULES, LaunchRules
 from enginehouse.engines.remote.remote_server import RemoteServer
-from enginehouse.interfaces.drivers import Driver
+from enginehouse.interfaces.driver_support import DriverSupport
 
 
 class ManagedReplica(NamedTuple):
@@ -22,7 +22,7 @@ class ManagedReplica(NamedTuple):
     backend: str
     model_name: str
     model: ModelSettings
-    driver: Driver
+    driver: DriverSupport
     rules: LaunchRules = NO_RULES
     server: RemoteServer | None = None
 

@@ -13,7 +13,9 @@ from enginehouse.engines.footprints import Footprints
 from enginehouse.engines.launch_line import fingerprint, launch_line, launch_spec
 from enginehouse.engines.launch_rules import LaunchRules
 from enginehouse.engines.probing.health_check import HealthCheck
-from enginehouse.interfaces.drivers import Driver, EngineClient, LaunchSpec
+from enginehouse.interfaces.driver_support import DriverSupport
+from enginehouse.interfaces.drivers import EngineClient
+from enginehouse.interfaces.launch_spec import LaunchSpec
 from enginehouse.interfaces.launchers import LaunchLine
 
 _log = logging.getLogger(__name__)
@@ -33,7 +35,7 @@ class ModelDriver:
         name: str,
         model_name: str,
         model: ModelSettings,
-        driver: Driver,
+        driver: DriverSupport,
         rules: LaunchRules,
         connect: Callable[[str], EngineClient],
     ) -> None:
@@ -46,7 +48,7 @@ class ModelDriver:
 
     def launch_line(self, port: int, gpus: str = "") -> LaunchLine:
         """The launch line of the engine on ``port``. Raises ``ConfigError``."""
-        return launch_line(self._model_name, self._model, self._driver, port, rules=self._rules, gpus=gpus)
+        return launch_line(self._model_name, self._model, self._driver.launch, port, rules=self._rules, gpus=gpus)
 
     def footprint_key(self) -> str | None:
         """The name under which the memory of an engine with this launch line is known; ``None`` if it has none."""
@@ -57,7 +59,7 @@ class ModelDriver:
 
     async def until_healthy(self, address: str, note: Callable[[str], None]) -> None:
         """Wait until the engine at ``address`` can take requests. ``note`` gets each problem meanwhile."""
-        check = HealthCheck(self._driver, self._model.health_path)
+        check = HealthCheck(self._driver.driver, self._model.health_path)
         await check.wait_until_healthy(self._connect(address), note)
 
     async def concurrency(self, address: str) -> int | None:
@@ -65,18 +67,18 @@ class ModelDriver:
         if self._model.concurrency:
             return None
         try:
-            return await run_within(_QUESTION_S, self._driver.concurrency(self._connect(address)))
+            return await run_within(_QUESTION_S, self._driver.figures.concurrency(self._connect(address)))
         except Exception as error:
             _log.debug("%s does not report its concurrency: %s", self._name, error or type(error).__name__)
             return None
 
     async def sleep(self, address: str, port: int) -> bool:
         """Put the engine to sleep; whether it agreed within ``stop_timeout``."""
-        return await self._agrees(self._driver.sleep_as_launched, address, port, self._model.stop_timeout)
+        return await self._agrees(self._driver.sleep.sleep_as_launched, address, port, self._model.stop_timeout)
 
     async def wake(self, address: str, port: int) -> bool:
         """Wake the engine; whether it agreed within ``start_timeout``."""
-        return await self._agrees(self._driver.wake_as_launched, address, port, self._model.start_timeout)
+        return await self._agrees(self._driver.sleep.wake_as_launched, address, port, self._model.start_timeout)
 
     async def _agrees(
         self,
@@ -86,7 +88,7 @@ class ModelDriver:
         timeout: float,
     ) -> bool:
         try:
-            spec = launch_spec(self._model_name, self._model, self._driver, port, self._rules)
+            spec = launch_spec(self._model_name, self._model, self._driver.launch, port, self._rules)
             return await run_within(timeout, ask(self._connect(address), spec))
         except Exception as error:
             _log.warning("%s could not be put to sleep or woken: %s", self._name, error or type(error).__name__)

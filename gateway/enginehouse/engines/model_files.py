@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.engines.launch_line import launch_spec
 from enginehouse.engines.managed_replica import ManagedReplica
-from enginehouse.interfaces.drivers import ModelFacts
+from enginehouse.interfaces.launch_spec import ModelFacts
 
 _log = logging.getLogger(__name__)
 
@@ -67,10 +67,10 @@ class ModelFiles:
             if self._wanted.get(replica) is not managed:
                 return
             try:
-                spec = launch_spec(managed.model_name, managed.model, managed.driver)
-                if managed.driver.why_not(spec):  # reported at start, or on another machine
+                spec = launch_spec(managed.model_name, managed.model, managed.driver.launch)
+                if managed.driver.launch.why_not(spec):  # reported at start, or on another machine
                     return
-                facts = await asyncio.to_thread(managed.driver.inspect, spec)
+                facts = await asyncio.to_thread(managed.driver.launch.inspect, spec)
             except Exception as error:
                 _log.warning("The files of model '%s' cannot be read: %s", managed.model_name, error or repr(error))
                 return

@@ -80,7 +80,7 @@ class RemoteQueues(Observer):
 
     def _update(self, name: str) -> None:
         config = self._context.config
-        if self._context.drivers[config.backends[name].driver].loads_models:
+        if self._context.drivers[config.backends[name].driver].loading is not None:
             return  # its models wait in the queue of their host
         limit = config.backends[name].concurrency or self._reported.get(name, 0)
         queue = self.queues.get(name)

@@ -40,7 +40,9 @@ class StatusPublisher:
         """HTTP to an engine that the relay does not use yet, or to a server elsewhere."""
         if backend in self.context.config.backends:
             return Client(self.context.upstreams[backend], _CLIENT_S)
-        return Client(Upstream(backend, BackendSettings(url=address), self.context.config.timeouts), _CLIENT_S)
+        context = self.context
+        upstream = Upstream(backend, BackendSettings(url=address), context.config.timeouts, context.outside)
+        return Client(upstream, _CLIENT_S)
 
     def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
         notify(self._on_swap_started, target, evict)

@@ -16,7 +16,8 @@ from enginehouse.engines.model_driver import ModelDriver
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.readiness import EngineRun, until_healthy
 from enginehouse.engines.start_errors import StartErrors, how_it_ended
-from enginehouse.interfaces.drivers import Driver, EngineClient
+from enginehouse.interfaces.driver_support import DriverSupport
+from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
 from enginehouse.telemetry.log_ring import LogRing
 
@@ -37,7 +38,7 @@ class Supervisor:
         model_name: str,
         model: ModelSettings,
         *,
-        driver: Driver,
+        driver: DriverSupport,
         launcher: Launcher,
         ports: Ports,
         connect: Callable[[str], EngineClient],
@@ -63,7 +64,7 @@ class Supervisor:
         self._watching: asyncio.Task[None] | None = None
         self._endings: set[asyncio.Future[None]] = set()
 
-    def reconfigure(self, model: ModelSettings, driver: Driver, rules: LaunchRules = NO_RULES) -> None:
+    def reconfigure(self, model: ModelSettings, driver: DriverSupport, rules: LaunchRules = NO_RULES) -> None:
         """Use these settings for the next start. A running engine continues as it was launched."""
         self._model = model
         self._driver = ModelDriver(self.name, self._model_name, model, driver, rules, self._connect)

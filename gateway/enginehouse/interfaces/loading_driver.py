@@ -8,12 +8,12 @@ import msgspec
 
 from enginehouse.domain.errors import LoadFailed, NotEnoughMemory
 from enginehouse.domain.instance import InstanceStatus
-from enginehouse.interfaces.drivers import EngineClient, EngineResponse
+from enginehouse.interfaces.drivers import EngineClient, EngineResponse, SupportsLoading
 from enginehouse.interfaces.openai_driver import OpenAICompatibleDriver
 from enginehouse.interfaces.too_little_memory import tells_of_too_little_memory
 
 
-class LoadingDriver(OpenAICompatibleDriver):
+class LoadingDriver(OpenAICompatibleDriver, SupportsLoading):
     """Sends requests that load and unload models. A subclass implements ``load``, ``unload`` and ``loaded``.
 
     ::
@@ -26,7 +26,6 @@ class LoadingDriver(OpenAICompatibleDriver):
                     raise self.load_failed(model, refusal)
     """
 
-    loads_models = True
     server: ClassVar[str] = "The server"
     """The name of the server in messages."""
 

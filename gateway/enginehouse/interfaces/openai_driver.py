@@ -10,12 +10,12 @@ import msgspec
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import UpstreamError
 from enginehouse.domain.instance import InstanceStatus
-from enginehouse.interfaces.drivers import Driver, EngineClient, EngineResponse, ServedModel
+from enginehouse.interfaces.drivers import Driver, EngineClient, EngineResponse, ServedModel, SupportsFigures
 
 T = TypeVar("T")
 
 
-class OpenAICompatibleDriver(Driver):
+class OpenAICompatibleDriver(Driver, SupportsFigures):
     """Queries health and models in the way that every OpenAI-compatible server supports."""
 
     health_path: ClassVar[str] = "/v1/models"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ import msgspec
 
 from enginehouse.domain.foreign import shown
 from enginehouse.interfaces.discoverers import Discoverer
+from enginehouse.interfaces.driver_support import SUPPORTS
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
@@ -55,6 +56,8 @@ KINDS = (
     Kind("register_commands", "command", None),
 )
 """In the order of ``hookspecs``. Hooks are called in this order."""
+_OPTIONAL: Mapping[type | None, Sequence[type]] = {Driver: SUPPORTS}
+"""The interfaces that a class may inherit from besides the one of its kind."""
 
 
 def methods(interface: type) -> dict[str, Callable[..., Any]]:
@@ -66,13 +69,21 @@ def methods(interface: type) -> dict[str, Callable[..., Any]]:
 def faults(interface: type | None, product: type) -> tuple[str, ...]:
     """Why objects of the class ``product`` cannot serve as ``interface``; each fault names a method.
 
-    ``product`` need not inherit from ``interface``. It must then have all methods, also those with a default.
+    ``product`` need not inherit from ``interface``. It must then have all methods, also those with a default. What an
+    optional interface declares has an effect only in a class that inherits from it.
     """
-    return tuple(_faults(interface, product))
+    found = list(_faults(interface, product)) if interface else []
+    for optional in _OPTIONAL.get(interface, ()):
+        if issubclass(product, optional):
+            found += _faults(optional, product)
+        else:
+            public = [name for name in vars(optional) if name[0] != "_" and hasattr(product, name)]
+            found += [f"'{name}' needs the base class '{optional.__name__}'" for name in public]
+    return tuple(found)
 
 
-def _faults(interface: type | None, product: type) -> Iterator[str]:
-    for name, wanted in methods(interface).items() if interface else ():
+def _faults(interface: type, product: type) -> Iterator[str]:
+    for name, wanted in methods(interface).items():
         given = getattr(product, name, None)
         if not callable(given) or getattr(given, "__isabstractmethod__", False):
             yield f"the method '{name}' is missing"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from time import perf_counter, time
 from typing import TYPE_CHECKING
 
+from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.domain.errors import RequestError, Unauthorized
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
@@ -59,9 +59,11 @@ class RelayContext:
         queues: Mapping[str, HostQueue],
         progress_reports: ProgressReports,
         observers: Observers,
+        clock: Clock = SYSTEM_CLOCK,
         tracer: Tracer | None = None,
         max_series: int = 1000,
     ) -> None:
+        self.clock = clock
         self.router = router
         self.filters = filters
         self.fleet = fleet
@@ -78,7 +80,7 @@ class RelayContext:
         self.engine_facts = engine_facts
         self.live: set[LiveRequest] = set()
         self.counters = Counters(max_series)
-        self.decisions = Decisions()
+        self.decisions = Decisions(clock.epoch)
         self._on_routed = observers.callbacks("routed")
         self._on_moved = observers.callbacks("moved")
         self._on_finished = observers.callbacks("finished")
@@ -113,7 +115,7 @@ class RelayContext:
         self.live.discard(request)
         attempts, status = request.attempts, ending.status
         last = attempts[-1] if attempts else None
-        ended = last.ended if last is not None else perf_counter()
+        ended = last.ended if last is not None else self.clock.now()
         duration = ended - job.began
         if last is not None:
             self.counters.add(attempts, job.began, ending)
@@ -123,7 +125,7 @@ class RelayContext:
         if self.log_access is not None:
             model = job.requirements.model if job.requirements is not None else ""
             entry = (
-                time(),
+                self.clock.epoch(),
                 job.request_id,
                 job.trace_id,
                 job.method,

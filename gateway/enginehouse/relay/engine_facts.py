@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from time import monotonic
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from enginehouse.domain.errors import EnginehouseError, UpstreamError
-from enginehouse.interfaces.drivers import Driver, LaunchSpec
+from enginehouse.interfaces.driver_support import DriverSupport
+from enginehouse.interfaces.drivers import SupportsFigures
+from enginehouse.interfaces.launch_spec import LaunchSpec
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
 
@@ -25,7 +26,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def with_priority(body: bytes, order: int, priority: int) -> bytes:
-    """``body`` with the ``priority`` of its key, for an engine with this ``Driver.priority_order``.
+    """``body`` with the ``priority`` of its key, for an engine with this ``SupportsFigures.priority_order``.
 
     A key without one leaves the client's own.
     """
@@ -43,16 +44,19 @@ def with_priority(body: bytes, order: int, priority: int) -> bytes:
 class EngineFacts:
     """The facts that each engine has reported, until it is started again.
 
-    ``drivers``: of every backend. ``specs``: of launched engines, by backend.
+    ``drivers``: of every backend. ``specs``: of launched engines, by backend. ``now``: a clock in seconds.
     """
 
-    def __init__(self, drivers: Mapping[str, Driver], specs: Mapping[str, LaunchSpec]) -> None:
+    def __init__(
+        self, drivers: Mapping[str, DriverSupport], specs: Mapping[str, LaunchSpec], now: Callable[[], float]
+    ) -> None:
+        self._now = now
         self._drivers = drivers
         self._specs = specs
         self._said: dict[str, _Said] = {}
 
     def priority_order(self, upstream: Upstream) -> int:
-        """``Driver.priority_order`` of the engine behind ``upstream``; 0 until it has answered.
+        """``SupportsFigures.priority_order`` of the engine behind ``upstream``; 0 until it has answered.
 
         The first request to an engine starts the question, and does not wait for the answer.
         """
@@ -60,21 +64,21 @@ class EngineFacts:
         if driver is None:  # a reload has removed the backend while a request was on its way there
             return 0
         said = self._of(upstream)
-        if said.asking is None and monotonic() >= said.order_until:
-            said.asking = asyncio.ensure_future(self._ask_order(driver, upstream, said))
+        if said.asking is None and self._now() >= said.order_until:
+            said.asking = asyncio.ensure_future(self._ask_order(driver.figures, upstream, said))
         return said.order
 
     async def bootstrap_port(self, upstream: Upstream) -> int | None:
-        """``Driver.bootstrap_port`` of the engine behind ``upstream``. Raises as that does.
+        """``SupportsBootstrap.bootstrap_port`` of the engine behind ``upstream``. Raises as that does.
 
         Raises ``UpstreamError`` if a reload has removed the backend.
         """
         driver = self._drivers.get(upstream.name)
-        if driver is None:
+        if driver is None or driver.bootstrap is None:
             raise UpstreamError(f"The configuration no longer has backend '{upstream.name}'")
         said = self._of(upstream)
         if not said.has_port:
-            said.port = await driver.bootstrap_port(Client(upstream, _TIMEOUT_S))
+            said.port = await driver.bootstrap.bootstrap_port(Client(upstream, _TIMEOUT_S))
             said.has_port = True
         return said.port
 
@@ -89,7 +93,7 @@ class EngineFacts:
             said = self._said[upstream.name] = _Said(upstream.pool)
         return said
 
-    async def _ask_order(self, driver: Driver, upstream: Upstream, said: _Said) -> None:
+    async def _ask_order(self, driver: SupportsFigures, upstream: Upstream, said: _Said) -> None:
         name = upstream.name
         try:
             said.order = await driver.priority_order(Client(upstream, _TIMEOUT_S), self._specs.get(name))
@@ -97,7 +101,7 @@ class EngineFacts:
             _log.debug("Backend %s does not say whether it knows priorities: %s", name, error or type(error).__name__)
             said.order = 0
         finally:
-            said.order_until = monotonic() + _BELIEVED_S
+            said.order_until = self._now() + _BELIEVED_S
             said.asking = None
 
 

@@ -6,7 +6,7 @@ import itertools
 import os
 
 from enginehouse.domain.errors import ShuttingDown
-from enginehouse.domain.request import Headers
+from enginehouse.domain.request import Headers, InferenceRequest
 from enginehouse.relay.answers.gathering_door import GatheringDoor
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.door import Door, OpenExchange
@@ -34,7 +34,7 @@ class Opener:
         self.closed = False
         self._context = context
         self._live = context.live
-        self._watchdog = Watchdog(context.live, context.progress_reports)
+        self._watchdog = Watchdog(context.live, context.progress_reports, context.clock.now)
         self._ids = itertools.count(1)
         self._id_prefix = os.urandom(6).hex().encode()
 
@@ -43,16 +43,22 @@ class Opener:
         if self.closed:
             raise shutting_down()
 
-    def open(self, door: Door, path: str, headers: Headers) -> OpenExchange:
-        """A new exchange; the door then calls its ``begin`` or, if it refuses the request itself, ``cancel``."""
+    def open(self, door: Door, path: str, headers: Headers, decoded: InferenceRequest | None = None) -> OpenExchange:
+        """A new exchange; the door then calls its ``begin`` or, if it refuses the request itself, ``cancel``.
+
+        ``decoded``: the request, if the door has read its body already.
+        """
         request_id, context = self._request_id(headers), self._context
         gathering = GatheringDoor(door) if context.gather else None
+        job: InferenceJob
         if context.router.hands_over:
-            exchange = Exchange(HandOverJob(context, path, headers, request_id, gathering), gathering or door)
+            job = HandOverJob(context, path, headers, request_id, gathering)
         elif gathering is not None:
-            exchange = Exchange(GatheringJob(context, path, headers, request_id, gathering), gathering)
+            job = GatheringJob(context, path, headers, request_id, gathering)
         else:
-            exchange = Exchange(InferenceJob(context, path, headers, request_id), door)
+            job = InferenceJob(context, path, headers, request_id)
+        job.decoded = decoded
+        exchange = Exchange(job, gathering or door)
         self._begun(exchange)
         return exchange
 

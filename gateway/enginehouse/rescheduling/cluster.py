@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from time import perf_counter
 
 import msgspec
 
+from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.config.schema import HostSettings
 from enginehouse.domain.instance import ClusterView, InstanceAddress, InstanceStatus, InstanceView, RequestView
 from enginehouse.domain.replica import Health, ReplicaState
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.probing.status_puller import InstanceReport, Reports
 from enginehouse.fleet.backend_info import BackendStatus
-from enginehouse.rescheduling.clocks import REAL_CLOCKS, Clocks
 from enginehouse.rescheduling.live_figures import LiveAccount, LiveFigures, in_flight, waiting_at
 from enginehouse.rescheduling.reservations import NONE_RESERVED, reserve
 
@@ -32,9 +31,9 @@ class Cluster:
         context: Callable[[], HostContext],
         live: LiveAccount,
         reports: Reports,
-        clocks: Clocks = REAL_CLOCKS,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._clocks = clocks
+        self._clock = clock
         self._context = context
         self._live = live
         self._reports = reports
@@ -47,14 +46,16 @@ class Cluster:
         """
         live, context = await self._live.by_instance(), self._context()
         await asyncio.sleep(0)
-        now, now_ms = self._clocks.seconds(), self._clocks.epoch_ms()
+        now, now_ms = self._clock.now(), self._clock.epoch_ms()
         instances: list[InstanceView] = []
         for place, backend in enumerate(context.fleet.backends(), start=1):
             if (report := self._reports.get(backend.name)) is not None:
                 host = context.config.hosts.get(backend.host, HostSettings())
                 figures = live.get(backend.name, ())
                 instance = instance_view(backend, host, report, figures, now)
-                instances.append(await _with_streams(instance, figures) if reads_streams(instance) else instance)
+                instances.append(
+                    await _with_streams(instance, figures, self._clock.now) if reads_streams(instance) else instance
+                )
             if place % _SLICE == 0:
                 await asyncio.sleep(0)
         if context.config.rescheduling.adaptive_pd:
@@ -90,15 +91,15 @@ def instance_view(
     )
 
 
-async def _with_streams(instance: InstanceView, live: Sequence[LiveFigures]) -> InstanceView:
+async def _with_streams(instance: InstanceView, live: Sequence[LiveFigures], now: Callable[[], float]) -> InstanceView:
     """The instance with the figures from the streams of its requests."""
     requests: list[RequestView] = []
-    began = perf_counter()
+    began = now()
     for each in live:
         requests.append(each.read())
-        if perf_counter() - began > _READING_S:
+        if now() - began > _READING_S:
             await asyncio.sleep(0)
-            began = perf_counter()
+            began = now()
     return msgspec.structs.replace(instance, requests=_placed(requests, instance.status))
 
 

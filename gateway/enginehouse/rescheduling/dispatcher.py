@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.migration import Migrated, Migration, Plan
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.migrators import Migrator
-from enginehouse.rescheduling.clocks import REAL_CLOCKS, Clocks
 from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.plugin_failures import await_plugin, plugin_errors, wrong_result
 
@@ -63,9 +63,9 @@ class MigrationDispatcher:
         timeout: float,
         counters: Counters,
         on_end: Callable[[Migration, Migrated], None],
-        clocks: Clocks = REAL_CLOCKS,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._clocks = clocks
+        self._clock = clock
         self.records: deque[MigrationRecord] = deque(maxlen=MOST_RECORDS)
         self._migrators = migrators
         self._timeout = timeout
@@ -86,7 +86,7 @@ class MigrationDispatcher:
                 each.cancel()
 
     async def _carry_out(self, migration: Migration, view: ClusterView) -> None:
-        began_at, began = self._clocks.epoch(), self._clocks.seconds()
+        began_at, began = self._clock.epoch(), self._clock.now()
         chosen, migrated, error = None, Migrated(), None
         try:
             chosen = self._choose(migration, view)
@@ -96,7 +96,7 @@ class MigrationDispatcher:
         except EnginehouseError as problem:
             error = str(problem)
         self._count(migration, failed=error is not None or (bool(migrated.refused) and not migrated.moved))
-        migrator, seconds = chosen.plugin.type if chosen else None, self._clocks.seconds() - began
+        migrator, seconds = chosen.plugin.type if chosen else None, self._clock.now() - began
         self.records.append(_record(migration, migrated, migrator, error, began_at, seconds))
         self._on_end(migration, migrated)
 

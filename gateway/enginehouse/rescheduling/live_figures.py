@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from time import perf_counter, time
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -25,7 +24,7 @@ _SLICE = 100
 
 
 class LiveFigures(NamedTuple):
-    """A live request at an instance. ``sent_at``: when it was whole, in ``perf_counter`` seconds.
+    """A live request at an instance. ``sent_at``: when it was whole, in seconds of the gateway's clock.
 
     ``read``: the request with the facts from its stream: tokens, and why it stays.
     """
@@ -47,6 +46,7 @@ class LiveRequests:
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
+        self._clock = relay.context.clock
         self._moved: dict[str, tuple[Route, str]] = {}
 
     def note_move(self, request: str, destination: str) -> None:
@@ -76,7 +76,7 @@ class LiveRequests:
 
     def _placed(self, requests: Iterable[LiveRequest]) -> Iterator[tuple[str, LiveFigures]]:
         """Each request that an engine has, with the backend."""
-        now, now_ms = perf_counter(), int(time() * 1000)
+        now, now_ms = self._clock.now(), self._clock.epoch_ms()
         for live in requests:
             route, needs = live.route, live.requirements
             if route is None or needs is None or live.phase is not Phase.SERVING:

@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.config.rescheduling import ReschedulingSettings
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.migration import Plan
-from enginehouse.rescheduling.clocks import REAL_CLOCKS, Clocks
 from enginehouse.rescheduling.cluster import Cluster
 from enginehouse.rescheduling.dispatcher import MigrationDispatcher, MigrationRecord
 from enginehouse.rescheduling.planner import Planner
@@ -36,8 +36,7 @@ class FiguresSource(Protocol):
 class Rescheduler:
     """The rounds of ``[rescheduling]``. Without ``enabled`` there are none, and engines are asked only for ``view``.
 
-    ``on_view`` gets the view of each round first. ``in_thread``: plans are made in a thread, so that the event loop is
-    free; simulations need them at once.
+    ``on_view`` gets the view of each round first. Plans are made in a thread, so that the event loop is free.
     """
 
     def __init__(
@@ -50,11 +49,9 @@ class Rescheduler:
         dispatcher: MigrationDispatcher,
         recent: RecentMoves,
         on_view: Callable[[ClusterView, ReschedulingSettings], None],
-        clocks: Clocks = REAL_CLOCKS,
-        in_thread: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._seconds = clocks.seconds
-        self._in_thread = in_thread
+        self._seconds = clock.now
         self._settings = settings
         self._puller = puller
         self._cluster = cluster
@@ -90,10 +87,7 @@ class Rescheduler:
         """Make a view, plan and move once."""
         view = await self._cluster.view(self._planner.reads_streams)
         self._on_view(view, self._settings)
-        if self._in_thread:
-            plan = await asyncio.to_thread(self._planner.plan, view, self._recent)
-        else:
-            plan = self._planner.plan(view, self._recent)
+        plan = await asyncio.to_thread(self._planner.plan, view, self._recent)
         await self._dispatcher.carry_out(_with_live_requests(plan, view), view)
 
     async def _run(self) -> None:

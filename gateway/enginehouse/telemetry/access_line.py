@@ -21,7 +21,7 @@ _TENTHS: Final = [f"{number // 10}.{number % 10}" for number in range(1000)]
 
 
 class Access(NamedTuple):
-    """A request that has ended, for its line. ``began`` is in ``perf_counter`` seconds, ``at`` of the epoch."""
+    """A request that has ended, for its line. ``began`` is in seconds of the gateway's clock, ``at`` of the epoch."""
 
     at: float
     request_id: bytes

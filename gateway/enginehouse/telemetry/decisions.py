@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from time import time
+from collections.abc import Callable
 from typing import Any
 
 from enginehouse.domain.errors import RequestError, shortened
@@ -14,21 +14,22 @@ MOST = 1000
 
 
 class Decisions:
-    """The last decisions. Routes are formatted only on request.
+    """The last decisions. Routes are formatted only on request. ``epoch`` tells the time of day in seconds.
 
     An error is stored as its envelope. The exception itself would keep its traceback, and with it the request's body.
     """
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, epoch: Callable[[], float], most: int = MOST) -> None:
+        self._epoch = epoch
         self._ring: deque[tuple[float, bytes, str, Route | dict[str, Any]]] = deque(maxlen=most)
 
     def routed(self, request_id: bytes, route: Route) -> None:
         """Store the route of a request."""
-        self._ring.append((time(), request_id, route.requested, route))
+        self._ring.append((self._epoch(), request_id, route.requested, route))
 
     def refused(self, request_id: bytes, requested: str, error: RequestError) -> None:
         """Store the error that refused a request for the model ``requested``."""
-        self._ring.append((time(), request_id, shortened(requested), error.envelope()["error"]))
+        self._ring.append((self._epoch(), request_id, shortened(requested), error.envelope()["error"]))
 
     def last(self, most: int) -> list[dict[str, Any]]:
         """At most ``most`` decisions, newest first, as ``GET /api/decisions`` shows them."""

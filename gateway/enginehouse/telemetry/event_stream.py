@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
-from time import time
 from typing import Any
 
 import msgspec
 
+from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.aio.timeouts import wait_within
 from enginehouse.domain.migration import Migrated, Migration
 from enginehouse.domain.replica import Health, ReplicaState
@@ -42,7 +42,7 @@ class EventStream(Observer):
         *,
         snapshot: Callable[[], Mapping[str, Any]],
         progress: Callable[[], dict[str, RequestProgress]],
-        clock: Callable[[], float] = time,
+        clock: Callable[[], float] = SYSTEM_CLOCK.epoch,
         pace: float = _PACE_S,
         quiet: float = _QUIET_S,
         most_bytes: int = _MOST_BYTES,

@@ -6,9 +6,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from time import monotonic
 from typing import TypeVar
 
+from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.domain.errors import EnginehouseError, PluginFailed, RequestError
 from enginehouse.domain.plugin_id import PluginId
 
@@ -20,16 +20,17 @@ _LOG_EVERY_S = 10.0
 
 
 class RateLimit:
-    """Passes one of a key's occurrences per ``every`` seconds and counts the others."""
+    """Passes one of a key's occurrences per ``every`` seconds on the clock ``now``, and counts the others."""
 
-    def __init__(self, every: float) -> None:
+    def __init__(self, every: float, now: Callable[[], float] = SYSTEM_CLOCK.now) -> None:
         self._every = every
+        self._now = now
         self._last: dict[object, float] = {}
         self._skipped: dict[object, int] = {}
 
     def passes(self, key: object) -> int | None:
         """How many occurrences were skipped since the last one that passed; ``None`` to skip this one too."""
-        now = monotonic()
+        now = self._now()
         if key in self._last and now - self._last[key] < self._every:
             self._skipped[key] = self._skipped.get(key, 0) + 1
             return None

@@ -23,7 +23,7 @@ _Attempt = TypeVar("_Attempt", bound=_AnyAttempt)
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
-    """One try of a request at one replica. All times are in ``perf_counter`` seconds; 0 for a step not reached.
+    """One try of a request at one replica. All times are in seconds of the gateway's clock; 0 for a step not reached.
 
     ``queued``: the backend has a queue, which granted the attempt at ``granted``. ``sent``: the engine may have the
     request. ``first_byte``: the first byte of the engine's body came. ``status``: of the engine's answer.
@@ -49,7 +49,7 @@ def first_answered(attempts: Sequence[_Attempt]) -> _Attempt:
 
 
 class SwapRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One swap. Times are in ``perf_counter`` seconds. ``outcome``: ``ready`` or ``failed``."""
+    """One swap. Times are in seconds of the gateway's clock. ``outcome``: ``ready`` or ``failed``."""
 
     target: str
     evicted: tuple[str, ...]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from time import perf_counter
 
 from enginehouse.domain.ticket import SwapDone
 from enginehouse.interfaces.observers import Observer
@@ -18,7 +17,8 @@ _log = logging.getLogger(__name__)
 class SwapReports(Observer):
     """Logs one line for each swap and counts it. ``explain`` returns the plan of a swap that is about to begin."""
 
-    def __init__(self, counters: Counters, explain: Callable[[str], SwapPlan]) -> None:
+    def __init__(self, counters: Counters, explain: Callable[[str], SwapPlan], now: Callable[[], float]) -> None:
+        self._now = now
         self._counters = counters
         self._explain = explain
         self._begun: dict[str, tuple[float, tuple[str, ...], str]] = {}
@@ -30,10 +30,10 @@ class SwapReports(Observer):
             rule += f", cost {plan.cost}" if plan.cost is not None else ""
         except Exception:
             rule = ""  # only the explanation failed
-        self._begun[target] = (perf_counter(), evict, rule)
+        self._begun[target] = (self._now(), evict, rule)
 
     def swap_done(self, done: SwapDone) -> None:
-        ended = perf_counter()
+        ended = self._now()
         began, evict, rule = self._begun.pop(done.target, (ended, (), ""))
         duration = ended - began
         outcome = "ready" if done.error is None else "failed"

@@ -16,6 +16,7 @@ from uvicorn.server import ServerState
 from enginehouse.api.doors.fast import fast_door
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
+from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from tests.support.installed_plugins import installed_plugins
 
@@ -98,7 +99,7 @@ async def house() -> AsyncIterator[OpenedGateway]:
     url = f"http://127.0.0.1:{engines.sockets[0].getsockname()[1]}"
     config = msgspec.convert({"backends": {"a": {"url": url, "models": ["m"]}}}, Config)
     gateway = Gateway(config, installed_plugins())
-    gateway.relay.context.upstreams["a"] = Upstream("a", config.backends["a"], config.timeouts)
+    gateway.relay.context.upstreams["a"] = Upstream("a", config.backends["a"], config.timeouts, Outside())
     gateway.fleet.succeeded("a")
     protocol, state = fast_door(gateway.admission, cors=False), ServerState()
     settings = UvicornConfig(gateway.application, log_config=None, access_log=False, lifespan="off")

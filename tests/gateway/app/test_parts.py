@@ -15,6 +15,7 @@ from enginehouse.domain.errors import Forbidden
 from enginehouse.engines.idle import IdleKeeper
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
+from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from tests.support.fake_clock import StoppedClock
 
@@ -214,7 +215,7 @@ def test_an_upstream_is_for_settings_that_reach_the_same_engine_in_the_same_way(
     changed: dict[str, Any], same: bool
 ) -> None:
     settings = Settings(url="http://a", api_key="key")
-    upstream = Upstream("a", settings, TimeoutSettings())
+    upstream = Upstream("a", settings, TimeoutSettings(), Outside())
     assert upstream.is_for(msgspec.structs.replace(settings, **changed)) is same
 
 

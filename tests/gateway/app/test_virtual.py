@@ -1,24 +1,27 @@
-"""A gateway on a virtual clock, whose engines are played."""
+"""A gateway in virtual time, whose engines are played."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from enginehouse import (
     Body,
     ConfigError,
+    Driver,
     InferenceRequest,
-    RequestError,
-    ServedModel,
-    VirtualBackend,
+    Unauthorized,
+    VirtualClient,
     VirtualEngines,
     VirtualGateway,
-    VirtualRequest,
+    VirtualProcess,
     VirtualSettings,
 )
+from enginehouse_sim.simulator.replay.played_connection import HttpRequest, PlayedConnection
+from enginehouse_sim.simulator.replay.played_driver import MODELS, PlayedDriver, PlayedModels
 from tests.support.virtual_time import Run, in_virtual_time
 
 __all__ = ["in_virtual_time"]
@@ -29,40 +32,58 @@ driver = "sim"
 [models.b]
 driver = "sim"
 """
+ANSWER = b'{"choices":[]}'
 
 
 class Engines(VirtualEngines):
     """Notes what happens; the test answers. ``limit``: requests at once, as every engine reports."""
 
-    def __init__(self, limit: int | None = None) -> None:
+    def __init__(self, limit: int = 100) -> None:
         self.limit = limit
-        self.serving: list[VirtualRequest] = []
-        self.refused: list[RequestError] = []
+        self.serving: list[tuple[str, PlayedConnection]] = []
         self.loads: list[tuple[float, str]] = []
 
-    def probe(self, backend: VirtualBackend) -> tuple[list[ServedModel], int | None]:
-        return [ServedModel(model) for model in backend.models or ("m",)], self.limit
+    def connect(self, backend: str, connection: asyncio.Protocol) -> None:
+        def serve(transport: PlayedConnection, request: HttpRequest) -> None:
+            if request.path == MODELS:
+                model = backend if backend in "ab" else "m"
+                transport.answer(200, msgspec.json.encode(PlayedModels([model], 4096, self.limit)))
+            else:
+                self.serving.append((backend, transport))
 
-    def serve(self, request: VirtualRequest) -> None:
-        self.serving.append(request)
+        connection.connection_made(PlayedConnection(connection, serve, lambda _: None))
 
-    def refuse(self, request: VirtualRequest, error: RequestError) -> None:
-        self.refused.append(error)
+    def driver(self, *, bootstraps: bool) -> Driver:
+        return PlayedDriver()
 
-    async def load(self, backend: VirtualBackend) -> None:
+    async def launch(self, process: VirtualProcess) -> None:
         await asyncio.sleep(5)
-        self.loads.append((asyncio.get_running_loop().time(), backend.name))
+        self.loads.append((asyncio.get_running_loop().time(), process.backend))
 
-    async def stop(self, backend: VirtualBackend) -> None:
+    async def stop(self, process: VirtualProcess) -> None:
         await asyncio.sleep(1)
 
     @property
     def places(self) -> list[str]:
-        return [request.route.chosen.backend for request in self.serving if request.route is not None]
+        return [backend for backend, _ in self.serving]
 
 
-def asks(model: str) -> InferenceRequest:
-    return InferenceRequest("/v1/completions", [], b"", Body(model=model, prompt=[1, 2, 3]))
+class Client(VirtualClient):
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+
+    def answered(self) -> None:
+        self.seen.append("answered")
+
+    def ended(self, status: int, code: str) -> None:
+        self.seen.append((status, code))
+
+
+def submit(gateway: VirtualGateway, model: str, key: str = "") -> Client:
+    client = Client()
+    request = InferenceRequest("/v1/completions", [], b"", Body(model=model, prompt=[1, 2, 3]))
+    gateway.submit(request, b'{"model":"%s","prompt":[1]}' % model.encode(), client, key)
+    return client
 
 
 async def opened(engines: Engines, settings: VirtualSettings) -> VirtualGateway:
@@ -81,8 +102,10 @@ def test_the_configured_strategy_decides(in_virtual_time: Run, strategy: str, pl
         settings = VirtualSettings(values=(("routing.strategy", strategy),), instances=3)
         gateway = await opened(engines, settings)
         for _ in places:
-            gateway.submit(asks("m"))
+            submit(gateway, "m")
+            await asyncio.sleep(0.1)
         assert engines.places == places
+        await gateway.close()
 
     in_virtual_time(scenario())
 
@@ -91,12 +114,15 @@ def test_requests_above_an_engines_limit_wait_for_the_end_of_others(in_virtual_t
     async def scenario() -> None:
         engines = Engines(limit=2)
         gateway = await opened(engines, VirtualSettings())
-        requests = [gateway.submit(asks("m")) for _ in range(3)]
-        assert engines.serving == requests[:2]
+        first, *_ = [submit(gateway, "m") for _ in range(3)]
+        await asyncio.sleep(1)
+        assert len(engines.serving) == 2
         assert gateway.waiting == 1
-        requests[0].answered()
-        requests[0].ended()
-        assert engines.serving == requests
+        engines.serving[0][1].answer(200, ANSWER)
+        await asyncio.sleep(1)
+        assert first.seen == ["answered", (200, "")]
+        assert len(engines.serving) == 3
+        await gateway.close()
 
     in_virtual_time(scenario())
 
@@ -108,16 +134,18 @@ def test_a_swap_takes_the_time_of_its_stop_and_its_load(in_virtual_time: Run, tm
     async def scenario() -> None:
         engines = Engines()
         gateway = await opened(engines, VirtualSettings(file=file))
-        gateway.submit(asks("a"))
-        gateway.submit(asks("b"))
+        began = asyncio.get_running_loop().time()
+        submit(gateway, "a")
+        submit(gateway, "b")
         await asyncio.sleep(5.5)
         assert engines.places == ["a"]
-        engines.serving[0].answered()
-        engines.serving[0].ended()
+        engines.serving[0][1].answer(200, ANSWER)
         await asyncio.sleep(7)
         assert engines.places == ["a", "b"]
-        assert engines.loads == [(5.0, "a"), (11.5, "b")]
-        assert gateway.swaps == 2
+        assert [name for _, name in engines.loads] == ["a", "b"]
+        assert [at - began for at, _ in engines.loads] == pytest.approx([5.0, 11.5], abs=0.1)
+        assert gateway.counts.swaps == 2
+        await gateway.close()
 
     in_virtual_time(scenario())
 
@@ -126,9 +154,28 @@ def test_what_the_gateway_refuses_reaches_no_engine(in_virtual_time: Run) -> Non
     async def scenario() -> None:
         engines = Engines()
         gateway = await opened(engines, VirtualSettings())
-        gateway.submit(asks("unknown"))
-        assert [error.code for error in engines.refused] == ["model_not_found"]
+        assert submit(gateway, "unknown").seen == [(404, "model_not_found")]
         assert not engines.serving
+        await gateway.close()
+
+    in_virtual_time(scenario())
+
+
+def test_the_limits_of_keys_count(in_virtual_time: Run, tmp_path: Path) -> None:
+    file = tmp_path / "enginehouse.toml"
+    key = '[[auth.keys]]\nname = "team"\nkey = "secret"\nrequests_per_minute = 1\n'
+    file.write_text(f'[backends.one]\nurl = "http://one"\ndriver = "sim"\n{key}')
+
+    async def scenario() -> None:
+        engines = Engines()
+        gateway = await opened(engines, VirtualSettings(file=file))
+        submit(gateway, "m", "team")
+        assert submit(gateway, "m", "team").seen == [(429, "rate_limited")]
+        await asyncio.sleep(60)
+        assert submit(gateway, "m", "team").seen == []
+        with pytest.raises(Unauthorized, match="no key 'other'"):
+            submit(gateway, "m", "other")
+        await gateway.close()
 
     in_virtual_time(scenario())
 
@@ -140,12 +187,12 @@ def test_an_idle_engine_stops_after_its_ttl(in_virtual_time: Run, tmp_path: Path
     async def scenario() -> None:
         engines = Engines()
         gateway = await opened(engines, VirtualSettings(file=file))
-        assert engines.loads == [(5.0, "a")]
+        assert [name for _, name in engines.loads] == ["a"]
         await asyncio.sleep(40)
-        gateway.submit(asks("a"))
+        submit(gateway, "a")
         await asyncio.sleep(6)
         assert [name for _, name in engines.loads] == ["a", "a"]
-        gateway.close()
+        await gateway.close()
 
     in_virtual_time(scenario())
 

@@ -209,7 +209,7 @@ FAULTS = {
     ),
     "driver.command": (
         "driver",
-        "class Bad(OpenAICompatibleDriver):\n def command(self, spec): raise KeyError('k')",
+        "class Bad(OpenAICompatibleDriver, SupportsLaunch):\n def command(self, spec): raise KeyError('k')",
     ),
     "scheduler.prepare": (
         "scheduler",

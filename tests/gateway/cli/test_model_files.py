@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse import ConfigError, Driver, FoundModel, LaunchSpec
+from enginehouse import ConfigError, FoundModel, LaunchSpec, SupportsLaunch
 from enginehouse.cli.model_files import check_programs, models_document
 from enginehouse_llamacpp import LlamaCppDriver
-from enginehouse_openai import OpenAIDriver
 from enginehouse_vllm import VllmDriver
 from tests.support.gguf_header import write_gguf
 
-DRIVERS: dict[str, Driver] = {"openai": OpenAIDriver(), "llamacpp": LlamaCppDriver(), "vllm": VllmDriver()}
+DRIVERS: dict[str, SupportsLaunch] = {"llamacpp": LlamaCppDriver(), "vllm": VllmDriver()}
 
 
 class Other(VllmDriver):
@@ -85,7 +84,7 @@ def test_missing_programs_are_named_with_how_to_get_them(tmp_path: Path, monkeyp
 
 
 def test_any_driver_may_find_models(tmp_path: Path) -> None:
-    class Finder(OpenAIDriver):
+    class Finder(SupportsLaunch):
         def command(self, spec: LaunchSpec) -> Sequence[str]:
             return ["finder", str(spec.port)]
 

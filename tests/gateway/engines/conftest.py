@@ -13,6 +13,7 @@ from enginehouse import (
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.supervisor import Supervisor
+from enginehouse.interfaces.driver_support import support_of
 from enginehouse.testing import HttpEngineClient
 from enginehouse_llamacpp import LlamaCppDriver
 from tests.support import real_gateways
@@ -51,7 +52,7 @@ async def llama_server(
         "tiny",
         "tiny",
         model,
-        driver=LlamaCppDriver(),
+        driver=support_of(LlamaCppDriver()),
         launcher=local_launcher(tmp_path),
         ports=Ports(),
         connect=HttpEngineClient,

@@ -15,6 +15,7 @@ from enginehouse.engines.gpus.host_gpus import HostGpus
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
+from enginehouse.interfaces.driver_support import support_of
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
 from tests.support.fake_gpus import FakeGpus, gpu
 
@@ -43,7 +44,10 @@ class GpuHost:
         self.files = [StateFile(self.folder)]
         return EnginePool(
             "local",
-            {f"{name}@{name}": ManagedReplica(name, name, model, self.driver) for name, model in self.models.items()},
+            {
+                f"{name}@{name}": ManagedReplica(name, name, model, support_of(self.driver))
+                for name, model in self.models.items()
+            },
             launcher=self.launcher,
             ports=Ports(25_000, 25_999),
             connect=lambda backend, address: FakeClient({}),

@@ -15,6 +15,7 @@ from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.sleepers import Sleepers
 from enginehouse.engines.state_file import StateFile
+from enginehouse.interfaces.driver_support import support_of
 from enginehouse.scheduling.collaborators import EngineControl
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
 from tests.support.virtual_time import Run
@@ -52,7 +53,10 @@ class Stage:
         exited = self.exited = []
         return EnginePool(
             "local",
-            {f"{name}@{name}": ManagedReplica(name, name, model, self.driver) for name, model in self.models.items()},
+            {
+                f"{name}@{name}": ManagedReplica(name, name, model, support_of(self.driver))
+                for name, model in self.models.items()
+            },
             launcher=self.launcher,
             ports=Ports(25_000, 25_999),
             connect=self._connect,

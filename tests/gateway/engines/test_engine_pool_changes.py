@@ -15,6 +15,7 @@ from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
+from enginehouse.interfaces.driver_support import support_of
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
 from tests.support.virtual_time import Run
 
@@ -43,7 +44,7 @@ class Stage:
         )
 
     def managed(self, command: str, **settings: Any) -> ManagedReplica:
-        return ManagedReplica("a", "a", ModelSettings(command=command, **settings), self.driver)
+        return ManagedReplica("a", "a", ModelSettings(command=command, **settings), support_of(self.driver))
 
     def relaunch(self, command: str, **settings: Any) -> None:
         self.engines.put("a@a", self.managed(command, **settings), relaunch=True)

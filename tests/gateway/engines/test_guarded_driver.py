@@ -19,10 +19,16 @@ from enginehouse import (
     ModelFacts,
     PluginFailed,
     ServedModel,
+    SupportsFigures,
+    SupportsLaunch,
+    SupportsLoading,
+    SupportsSleep,
     UpstreamError,
 )
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.engines.guarded_driver import GuardedDriver
+from enginehouse.engines.guarded_driver import ANSWERS, guarded_driver
+from enginehouse.interfaces.driver_support import SUPPORTS, DriverSupport
+from enginehouse.plugin_manager.kinds import methods
 from enginehouse.telemetry import plugin_failures
 from tests.support.fake_engines import FakeClient
 from tests.support.unspeakable import Unspeakable, UnspeakableError
@@ -31,7 +37,7 @@ SPEC = LaunchSpec(model="m", path="", port=1)
 FAILURES = [KeyError("secret"), SystemExit(3), KeyboardInterrupt(), UnspeakableError()]
 
 
-class Answers(Driver):
+class Answers(Driver, SupportsLaunch, SupportsLoading, SupportsSleep, SupportsFigures):
     """Answers every question with ``answer``, or raises it."""
 
     def __init__(self, answer: object) -> None:
@@ -85,21 +91,26 @@ class Answers(Driver):
         return cast(bool, self._given())
 
 
-def guarded(answer: object) -> GuardedDriver:
-    return GuardedDriver(PluginId("driver", "acme", "acme-engines"), Answers(answer))
+def guarded(answer: object) -> DriverSupport:
+    return guarded_driver(PluginId("driver", "acme", "acme-engines"), Answers(answer))
 
 
-Ask = Callable[[Driver], Coroutine[Any, Any, object]]
+def loading(driver: DriverSupport) -> SupportsLoading:
+    assert driver.loading is not None
+    return driver.loading
+
+
+Ask = Callable[[DriverSupport], Coroutine[Any, Any, object]]
 QUESTIONS: dict[str, Ask] = {
-    "healthy": lambda driver: driver.healthy(FakeClient({})),
-    "models": lambda driver: driver.models(FakeClient({})),
-    "concurrency": lambda driver: driver.concurrency(FakeClient({})),
-    "status": lambda driver: driver.status(FakeClient({})),
-    "load": lambda driver: driver.load(FakeClient({}), "m"),
-    "unload": lambda driver: driver.unload(FakeClient({}), "m"),
-    "loaded": lambda driver: driver.loaded(FakeClient({})),
-    "sleep": lambda driver: driver.sleep(FakeClient({})),
-    "wake": lambda driver: driver.wake(FakeClient({})),
+    "healthy": lambda driver: driver.driver.healthy(FakeClient({})),
+    "models": lambda driver: driver.driver.models(FakeClient({})),
+    "concurrency": lambda driver: driver.figures.concurrency(FakeClient({})),
+    "status": lambda driver: driver.figures.status(FakeClient({})),
+    "load": lambda driver: loading(driver).load(FakeClient({}), "m"),
+    "unload": lambda driver: loading(driver).unload(FakeClient({}), "m"),
+    "loaded": lambda driver: loading(driver).loaded(FakeClient({})),
+    "sleep": lambda driver: driver.sleep.sleep(FakeClient({})),
+    "wake": lambda driver: driver.sleep.wake(FakeClient({})),
 }
 
 
@@ -146,26 +157,26 @@ async def test_a_wrong_answer_is_blamed_on_the_driver(question: str, answer: obj
 @pytest.mark.parametrize("answer", [7, KeyError("secret")])
 def test_a_wrong_answer_about_a_launch_is_blamed_too(question: str, answer: object) -> None:
     with pytest.raises(PluginFailed, match=r"driver 'acme' .* (returned an object of type int from|failed with Key)"):
-        getattr(guarded(answer), question)(SPEC)
+        getattr(guarded(answer).launch, question)(SPEC)
 
 
 @pytest.mark.parametrize("answer", [True, False])
 async def test_right_answers_pass(answer: bool) -> None:
-    assert await guarded(answer).healthy(FakeClient({})) is answer
-    assert await guarded([ServedModel("m")]).models(FakeClient({})) == [ServedModel("m")]
-    assert await guarded(4).concurrency(FakeClient({})) == 4
-    assert await guarded(None).concurrency(FakeClient({})) is None
-    assert await guarded(InstanceStatus(step_id=7)).status(FakeClient({})) == InstanceStatus(step_id=7)
-    assert await guarded([LoadedModel("m")]).loaded(FakeClient({})) == [LoadedModel("m")]
-    assert guarded("no file").why_not(SPEC) == "no file"
-    assert guarded(ModelFacts(memory=7)).inspect(SPEC) == ModelFacts(memory=7)
+    assert await guarded(answer).driver.healthy(FakeClient({})) is answer
+    assert await guarded([ServedModel("m")]).driver.models(FakeClient({})) == [ServedModel("m")]
+    assert await guarded(4).figures.concurrency(FakeClient({})) == 4
+    assert await guarded(None).figures.concurrency(FakeClient({})) is None
+    assert await guarded(InstanceStatus(step_id=7)).figures.status(FakeClient({})) == InstanceStatus(step_id=7)
+    assert await loading(guarded([LoadedModel("m")])).loaded(FakeClient({})) == [LoadedModel("m")]
+    assert guarded("no file").launch.why_not(SPEC) == "no file"
+    assert guarded(ModelFacts(memory=7)).launch.inspect(SPEC) == ModelFacts(memory=7)
 
 
 async def test_errors_of_enginehouse_pass() -> None:
     with pytest.raises(UpstreamError, match="connection refused"):
-        await guarded(UpstreamError("connection refused")).healthy(FakeClient({}))
+        await guarded(UpstreamError("connection refused")).driver.healthy(FakeClient({}))
     with pytest.raises(ConfigError, match="no such path"):
-        guarded(ConfigError("no such path")).command(SPEC)
+        guarded(ConfigError("no such path")).launch.command(SPEC)
 
 
 async def test_an_error_of_ours_without_a_text_is_a_failure() -> None:
@@ -174,7 +185,7 @@ async def test_an_error_of_ours_without_a_text_is_a_failure() -> None:
             raise ValueError
 
     with pytest.raises(PluginFailed, match="failed with Speechless"):
-        await guarded(Speechless("")).healthy(FakeClient({}))
+        await guarded(Speechless("")).driver.healthy(FakeClient({}))
 
 
 async def test_the_cancellation_of_a_question_passes() -> None:
@@ -185,7 +196,7 @@ async def test_the_cancellation_of_a_question_passes() -> None:
             return True
 
     asked = asyncio.Event()
-    task = asyncio.ensure_future(GuardedDriver(PluginId("driver", "acme"), Waits(None)).healthy(FakeClient({})))
+    task = asyncio.ensure_future(guarded_driver(PluginId("driver", "acme"), Waits(None)).driver.healthy(FakeClient({})))
     await asked.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -195,12 +206,13 @@ async def test_the_cancellation_of_a_question_passes() -> None:
 @pytest.mark.skipif(not hasattr(asyncio.Task, "cancelling"), reason="Python 3.10 does not tell them apart")
 async def test_a_driver_cannot_cancel_who_asks_it() -> None:
     with pytest.raises(PluginFailed, match="failed with CancelledError"):
-        await guarded(asyncio.CancelledError()).healthy(FakeClient({}))
+        await guarded(asyncio.CancelledError()).driver.healthy(FakeClient({}))
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
 def test_a_driver_that_cannot_make_its_launch_line(failure: BaseException) -> None:
-    for ask in (guarded(failure).command, guarded(failure).environment):
+    launch = guarded(failure).launch
+    for ask in (launch.command, launch.environment):
         with pytest.raises(PluginFailed, match=f"failed with {type(failure).__name__}"):
             ask(SPEC)
 
@@ -208,15 +220,15 @@ def test_a_driver_that_cannot_make_its_launch_line(failure: BaseException) -> No
 @pytest.mark.parametrize("answer", [1, "engine --port 1", ["engine", 1], Unspeakable()])
 def test_a_launch_line_of_something_else_than_words(answer: object) -> None:
     with pytest.raises(PluginFailed, match="from command instead of a list of texts or None"):
-        guarded(answer).command(SPEC)
+        guarded(answer).launch.command(SPEC)
 
 
 @pytest.mark.parametrize("answer", [None, {"A": 1}, ["A"], Unspeakable()])
 def test_an_environment_of_something_else_than_texts(answer: object) -> None:
     with pytest.raises(PluginFailed, match="from environment instead of a dict of texts"):
-        guarded(answer).environment(SPEC)
+        guarded(answer).launch.environment(SPEC)
 
 
 def test_every_method_of_a_driver_is_guarded() -> None:
-    methods = {name for name, value in vars(Driver).items() if callable(value) and not name.startswith("_")}
-    assert methods - {"Options"} <= vars(GuardedDriver).keys()
+    declared = {name for interface in (Driver, *SUPPORTS) for name in methods(interface)}
+    assert declared == ANSWERS.keys()

@@ -14,6 +14,7 @@ from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.guarded_launcher import GuardedLauncher
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.supervisor import Supervisor
+from enginehouse.interfaces.driver_support import support_of
 from enginehouse.telemetry.log_ring import LogRing
 from tests.support.fake_engines import FakeClient, FakeLauncher, FakeProcess, ScriptedDriver
 from tests.support.unspeakable import Unspeakable, UnspeakableError
@@ -124,7 +125,7 @@ def test_an_engine_that_cannot_be_stopped_leaves_its_replica_at_rest(
     async def scenario() -> None:
         supervisor = Supervisor(
             "tiny-1", "tiny", ModelSettings(command="engine"),
-            driver=ScriptedDriver(), launcher=guarded(Launches()), ports=Ports(25_000, 25_999),
+            driver=support_of(ScriptedDriver()), launcher=guarded(Launches()), ports=Ports(25_000, 25_999),
             connect=lambda address: FakeClient({}), on_state=lambda state: None,
         )  # fmt: skip
         await supervisor.start()
@@ -140,7 +141,7 @@ def test_clients_learn_nothing_of_a_failed_launch_but_whose_it_is(failure: BaseE
     async def scenario() -> None:
         supervisor = Supervisor(
             "tiny-1", "tiny", ModelSettings(command="engine"),
-            driver=ScriptedDriver(), launcher=guarded(Gives(failure)), ports=Ports(25_000, 25_999),
+            driver=support_of(ScriptedDriver()), launcher=guarded(Gives(failure)), ports=Ports(25_000, 25_999),
             connect=lambda address: FakeClient({}), on_state=lambda state: None,
         )  # fmt: skip
         with pytest.raises(PluginFailed):

@@ -10,12 +10,16 @@ from enginehouse import ConfigError, LaunchLine, LaunchSpec, Role
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.launch_line import fingerprint, launch_line, launch_spec
 from enginehouse.engines.launch_rules import LaunchRules
+from enginehouse.interfaces.driver_support import support_of
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_openai import OpenAIDriver
 
+PLAIN = support_of(OpenAIDriver()).launch
+"""What stands in for the launch of a driver that knows none."""
+
 
 def _line(environ: Mapping[str, str] | None = None, **model: Any) -> LaunchLine:
-    return launch_line("qwen:7b", ModelSettings(**model), OpenAIDriver(), 4711, environ or {})
+    return launch_line("qwen:7b", ModelSettings(**model), PLAIN, 4711, environ or {})
 
 
 def _command(command: str) -> Sequence[str]:
@@ -53,7 +57,7 @@ def test_a_path_may_begin_at_home() -> None:
 
 
 def test_the_configured_environment_wins_over_the_drivers() -> None:
-    class Opinionated(OpenAIDriver):
+    class Opinionated(LlamaCppDriver):
         def environment(self, spec: LaunchSpec) -> Mapping[str, str]:
             return {"A": "driver", "B": f"driver {spec.port}"}
 
@@ -96,7 +100,7 @@ def test_a_fingerprint_tells_what_is_launched_apart_and_nothing_of_it() -> None:
 
 @pytest.mark.parametrize(("idle", "sleep"), [("stop", False), ("sleep", True)])
 def test_the_driver_hears_whether_the_engine_is_to_sleep(idle: Any, sleep: bool) -> None:
-    class Attentive(OpenAIDriver):
+    class Attentive(LlamaCppDriver):
         def command(self, spec: LaunchSpec) -> list[str]:
             return ["engine", str(spec.sleep)]
 
@@ -109,12 +113,12 @@ def test_the_driver_hears_whether_the_engine_is_to_sleep(idle: Any, sleep: bool)
 )
 def test_the_driver_hears_whether_prompts_are_handed_over(role: str, adaptive_pd: bool, hands_over: bool) -> None:
     model, rules = ModelSettings(driver="x", role=Role(role)), LaunchRules(adaptive_pd=adaptive_pd)
-    assert launch_spec("m", model, OpenAIDriver(), rules=rules).hands_over is hands_over
+    assert launch_spec("m", model, PLAIN, rules=rules).hands_over is hands_over
 
 
 def test_a_launch_line_withholds_what_is_a_secret_of_others() -> None:
     environ = {"OWN": "1", "OTHERS": "2", "ENGINEHOUSE_KEY": "3", "PATH": "/bin"}
     model = ModelSettings(command="engine ${env:OWN}", env={"A": "user"})
-    line = launch_line("m", model, OpenAIDriver(), 4711, environ, LaunchRules(secrets=frozenset({"OWN", "OTHERS"})))
+    line = launch_line("m", model, PLAIN, 4711, environ, LaunchRules(secrets=frozenset({"OWN", "OTHERS"})))
     assert line.environment_on(environ) == {"OWN": "1", "PATH": "/bin", "A": "user"}
-    assert fingerprint(line) == fingerprint(launch_line("m", model, OpenAIDriver(), 4711, environ))
+    assert fingerprint(line) == fingerprint(launch_line("m", model, PLAIN, 4711, environ))

@@ -4,23 +4,27 @@ import asyncio
 
 import pytest
 
-from enginehouse import Capabilities, LaunchSpec, ModelFacts
+from enginehouse import Capabilities, LaunchSpec, ModelFacts, SupportsLaunch
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.model_files import ModelFiles
+from enginehouse.interfaces.driver_support import support_of
 from tests.support.fake_engines import ScriptedDriver
 from tests.support.waiting import until
 
 FACTS = ModelFacts(capabilities=Capabilities(context_length=4096), memory=5000)
 
 
-class Inspector(ScriptedDriver):
+class Inspector(ScriptedDriver, SupportsLaunch):
     """Tells ``facts``, or raises them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.facts: ModelFacts | Exception = FACTS
         self.inspected: list[str] = []
+
+    def command(self, spec: LaunchSpec) -> None:
+        return None
 
     def inspect(self, spec: LaunchSpec) -> ModelFacts:
         self.inspected.append(spec.path)
@@ -30,7 +34,7 @@ class Inspector(ScriptedDriver):
 
 
 def _managed(driver: Inspector, path: str = "/m", command: str = "") -> ManagedReplica:
-    return ManagedReplica("m", "m", ModelSettings(driver="x", path=path, command=command), driver)
+    return ManagedReplica("m", "m", ModelSettings(driver="x", path=path, command=command), support_of(driver))
 
 
 async def test_facts_are_passed_on_and_the_size_is_kept() -> None:

@@ -11,6 +11,7 @@ import pytest
 from enginehouse import Capabilities, EngineClient, Health, ServedModel, UpstreamError
 from enginehouse.config.schema import CheckSettings
 from enginehouse.engines.probing.prober import Prober
+from enginehouse.interfaces.driver_support import support_of
 from enginehouse_vllm import VllmDriver
 from tests.support.fake_engines import FakeClient, ScriptedDriver
 from tests.support.virtual_time import Run
@@ -59,8 +60,8 @@ def test_the_first_round_ends_when_every_backend_was_probed_once(
 
     async def scenario() -> None:
         prober = _prober(sink)
-        prober.add("quick", driver, FakeClient({}))
-        prober.add("slow", slow, FakeClient({}))
+        prober.add("quick", support_of(driver), FakeClient({}))
+        prober.add("slow", support_of(slow), FakeClient({}))
         await prober.first_round()
         assert asyncio.get_running_loop().time() == 3.0
 
@@ -76,7 +77,7 @@ def test_a_hanging_probe_is_a_failure_after_the_timeout(
 
     async def scenario() -> None:
         prober = _prober(sink)
-        prober.add("a", driver, FakeClient({}))
+        prober.add("a", support_of(driver), FakeClient({}))
         await asyncio.sleep(CHECKS.timeout + CHECKS.interval + CHECKS.timeout + 1)
 
     in_virtual_time(scenario())
@@ -95,7 +96,7 @@ def test_a_probe_that_resists_its_cancellation_holds_up_nothing(
 
     async def scenario() -> None:
         prober = _prober(sink)
-        prober.add("a", Stubborn(), FakeClient({}))
+        prober.add("a", support_of(Stubborn()), FakeClient({}))
         await prober.first_round()
         assert asyncio.get_running_loop().time() == CHECKS.timeout
 
@@ -118,7 +119,7 @@ def test_whatever_a_driver_raises_is_a_failure_and_probing_goes_on(
 
     async def scenario() -> None:
         prober = _prober(sink)
-        prober.add("a", driver, FakeClient({}))
+        prober.add("a", support_of(driver), FakeClient({}))
         await asyncio.sleep(CHECKS.interval * 1.5)
 
     in_virtual_time(scenario())
@@ -128,7 +129,7 @@ def test_whatever_a_driver_raises_is_a_failure_and_probing_goes_on(
 def test_a_no_is_explained_by_what_the_engine_answered(in_virtual_time: Run, sink: Sink) -> None:
     async def scenario() -> None:
         prober = _prober(sink)
-        prober.add("a", VllmDriver(), FakeClient({"/health": 503}))
+        prober.add("a", support_of(VllmDriver()), FakeClient({"/health": 503}))
         await prober.first_round()
 
     in_virtual_time(scenario())
@@ -142,7 +143,7 @@ def test_a_model_added_to_an_engine_shows_after_six_probes(
 
     async def scenario() -> None:
         prober = _prober(sink)
-        prober.add("x", driver, FakeClient({}))
+        prober.add("x", support_of(driver), FakeClient({}))
         await asyncio.sleep(1)
         driver.served = [ServedModel("a"), ServedModel("b", Capabilities(vision=True))]
         await asyncio.sleep(6 * CHECKS.interval)
@@ -159,7 +160,7 @@ def test_models_are_asked_for_as_soon_as_a_backend_is_healthy_again(
 ) -> None:
     async def scenario() -> None:
         prober = _prober(sink)
-        prober.add("x", driver, FakeClient({}))
+        prober.add("x", support_of(driver), FakeClient({}))
         await asyncio.sleep(1)
         driver.verdict = False
         await asyncio.sleep(CHECKS.interval)
@@ -177,7 +178,7 @@ def test_a_failed_discovery_is_no_failure_of_health_and_is_tried_again_and_told_
 
     async def scenario() -> None:
         prober = _prober(sink)
-        prober.add("x", driver, FakeClient({}))
+        prober.add("x", support_of(driver), FakeClient({}))
         await asyncio.sleep(2.5 * CHECKS.interval)
         driver.served = [ServedModel("a")]
         await asyncio.sleep(CHECKS.interval)
@@ -206,7 +207,7 @@ def test_a_verdict_in_doubt_is_looked_at_again_soon(
 
     async def scenario() -> None:
         prober = _prober(sink)
-        prober.add("x", driver, FakeClient({}))
+        prober.add("x", support_of(driver), FakeClient({}))
         await asyncio.sleep(CHECKS.interval + 1)
 
     in_virtual_time(scenario())
@@ -217,7 +218,7 @@ def test_a_hundred_backends_are_not_probed_in_step(in_virtual_time: Run, sink: S
     async def scenario() -> None:
         prober = _prober(sink, random.Random(7).random)
         for number in range(100):
-            prober.add(f"b{number}", driver, FakeClient({}))
+            prober.add(f"b{number}", support_of(driver), FakeClient({}))
         await asyncio.sleep(4 * CHECKS.interval)
 
     in_virtual_time(scenario())
@@ -233,7 +234,7 @@ def test_a_removed_backend_is_heard_of_no_more(in_virtual_time: Run, sink: Sink,
 
     async def scenario() -> None:
         prober = _prober(sink)
-        prober.add("x", driver, FakeClient({}))
+        prober.add("x", support_of(driver), FakeClient({}))
         await asyncio.sleep(1)
         waiting = asyncio.ensure_future(prober.first_round())
         await asyncio.sleep(0)
@@ -251,9 +252,9 @@ def test_a_backend_may_be_added_again_under_its_name(in_virtual_time: Run, sink:
 
     async def scenario() -> None:
         prober = _prober(sink)
-        prober.add("x", driver, FakeClient({}))
+        prober.add("x", support_of(driver), FakeClient({}))
         await prober.first_round()
-        prober.add("x", successor, FakeClient({}))
+        prober.add("x", support_of(successor), FakeClient({}))
         await asyncio.sleep(1.5 * CHECKS.interval)
         prober.close()
         await asyncio.sleep(10 * CHECKS.interval)
@@ -270,8 +271,8 @@ def test_an_engines_limit_is_asked_for_with_its_models(
     async def scenario() -> None:
         driver.limit = 4
         prober = _prober(sink)
-        prober.add("a", driver, FakeClient({}), on_concurrency=limits.append)
-        prober.add("b", driver, FakeClient({}))
+        prober.add("a", support_of(driver), FakeClient({}), on_concurrency=limits.append)
+        prober.add("b", support_of(driver), FakeClient({}))
         await prober.first_round()
         driver.limit = UpstreamError("busy")
         await asyncio.sleep(7 * CHECKS.interval)

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from enginehouse import EngineClient, EngineProcess, LoadedModel, NotEnoughMemory, ServedModel
+from enginehouse import EngineClient, EngineProcess, LoadedModel, NotEnoughMemory, ServedModel, SupportsLoading
 from enginehouse.engines.remote.remote_server import RemoteLauncher, RemoteServer
+from enginehouse.interfaces.driver_support import support_of
 from enginehouse.interfaces.launchers import LaunchLine
 from enginehouse.telemetry.log_ring import LogRing
 from tests.support.fake_engines import FakeClient, ScriptedDriver
@@ -15,10 +16,8 @@ from tests.support.waiting import within
 LINE = LaunchLine(command=(), port=0)
 
 
-class LoadingDriver(ScriptedDriver):
+class LoadingDriver(ScriptedDriver, SupportsLoading):
     """A server that loads what it is told to, after ``rounds`` questions."""
-
-    loads_models = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +45,7 @@ class RemoteSetting:
         self.driver = LoadingDriver()
         self.found: dict[str, EngineProcess] = {}
         self.server = RemoteServer(
-            "one", "http://one", self.driver, lambda timeout: FakeClient({}), 60.0, self.found.__setitem__
+            "one", "http://one", support_of(self.driver), lambda timeout: FakeClient({}), 60.0, self.found.__setitem__
         )
         self.server.discover([ServedModel("a"), ServedModel("b", memory=7000)])
 

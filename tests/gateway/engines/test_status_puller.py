@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from enginehouse import Driver, EngineClient, InstanceMetadata, InstanceStatus, UpstreamError
+from enginehouse import EngineClient, InstanceMetadata, InstanceStatus, SupportsFigures, UpstreamError
 from enginehouse.engines.probing.status_puller import EngineToAsk, StatusPuller
 from tests.support.fake_engines import FakeClient, ScriptedDriver
 from tests.support.virtual_time import Run
@@ -34,7 +34,7 @@ class Reporting(ScriptedDriver):
         return InstanceMetadata(block_size=self.blocks)
 
 
-def puller(**drivers: Driver) -> StatusPuller:
+def puller(**drivers: SupportsFigures) -> StatusPuller:
     return StatusPuller(lambda: [EngineToAsk(name, driver, FakeClient({})) for name, driver in drivers.items()])
 
 

@@ -14,6 +14,7 @@ from enginehouse import ConfigError, Launcher, LoadFailed, ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.supervisor import Supervisor
+from enginehouse.interfaces.driver_support import support_of
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
 from tests.support.launchers import local_launcher
 from tests.support.virtual_time import Run
@@ -41,7 +42,7 @@ class Stage:
         self.ports = Ports(25_000, 25_999)
         self.supervisor = Supervisor(
             "tiny-1", "tiny", model,
-            driver=driver, launcher=launches_with or launcher, ports=self.ports, connect=self._connect,
+            driver=support_of(driver), launcher=launches_with or launcher, ports=self.ports, connect=self._connect,
             on_state=self.states.append,
         )  # fmt: skip
         self._client = client

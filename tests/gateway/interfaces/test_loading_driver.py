@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 
-from enginehouse import EngineResponse, LoadFailed, LoadingDriver, NotEnoughMemory
+from enginehouse import EngineClient, EngineResponse, LoadedModel, LoadFailed, LoadingDriver, NotEnoughMemory
+
+
+class Loading(LoadingDriver):
+    async def load(self, engine: EngineClient, model: str) -> None: ...
+
+    async def unload(self, engine: EngineClient, model: str) -> None: ...
+
+    async def loaded(self, engine: EngineClient) -> list[LoadedModel]:
+        return []
 
 
 class Server:
@@ -32,7 +41,7 @@ class Server:
 )
 async def test_a_refusal_tells_its_reason(status: int, body: bytes, refusal: str) -> None:
     server = Server(status, body)
-    assert await LoadingDriver().ask(server, "/load", {"model": "m"}) == refusal
+    assert await Loading().ask(server, "/load", {"model": "m"}) == refusal
     assert server.asked == [("POST", "/load", b'{"model":"m"}')]
 
 
@@ -46,6 +55,6 @@ async def test_a_refusal_tells_its_reason(status: int, body: bytes, refusal: str
     ],
 )
 def test_a_lack_of_memory_is_recognised(why: str, kind: type[LoadFailed]) -> None:
-    error = LoadingDriver().load_failed("m", why)
+    error = Loading().load_failed("m", why)
     assert type(error) is kind
     assert error.message == f"The server did not load 'm': {why}"

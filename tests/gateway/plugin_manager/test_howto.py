@@ -13,9 +13,10 @@ from tests.support.plugins import Install
 HOW_TO = DOCS / "how-to" / "write-a-plugin.md"
 
 
-def test_the_plugin_of_the_tutorial_works_and_passes_its_tests(install: Install) -> None:
-    plugin, tests = re.findall(r"```python\n(.*?)```", HOW_TO.read_text(), re.DOTALL)
-    install("calm", plugin.replace("from __future__ import annotations\n", ""))
+@pytest.mark.parametrize(("page", "name", "count"), [("write-a-plugin", "calm", 3), ("write-a-driver", "ping", 2)])
+def test_the_plugin_of_a_page_works_and_passes_its_tests(install: Install, page: str, name: str, count: int) -> None:
+    plugin, tests = re.findall(r"```python\n(.*?)```", (DOCS / "how-to" / f"{page}.md").read_text(), re.DOTALL)
+    install(name, plugin.replace("from __future__ import annotations\n", ""))
 
     names: dict[str, Any] = {}
     exec(tests, names)
@@ -23,7 +24,7 @@ def test_the_plugin_of_the_tutorial_works_and_passes_its_tests(install: Install)
     for test in written:
         test()
 
-    assert len(written) == 3
+    assert len(written) == count
 
 
 def test_the_gateway_of_the_tutorial_starts_with_the_plugin(

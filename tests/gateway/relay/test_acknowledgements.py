@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.aio.write_batch import batched
 from enginehouse.relay.upstream.acknowledgements import delay_acknowledgements
 from enginehouse.relay.upstream.connection import Connection
@@ -46,7 +47,7 @@ class FakeSocket:
 def delays(head: bytes, pieces: int) -> int:
     """How often the delay is asked for while so many pieces of an answer arrive."""
     opened = FakeSocket()
-    connection = Connection(keep=lambda connection: None, remove=lambda connection: None, writes=AT_ONCE)
+    connection = Connection(lambda _: None, lambda _: None, AT_ONCE, SYSTEM_CLOCK.now)
     connection.connection_made(WithSocket(opened))
     for data in [head, *[PIECE] * pieces, b"0\r\n\r\n"]:
         if connection.usable:

@@ -11,6 +11,7 @@ import pytest
 from enginehouse.config.schema import BackendSettings, TimeoutSettings
 from enginehouse.domain.errors import UpstreamError, UpstreamTimeout
 from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from tests.support.scripted_engine import Cut, ScriptedEngine, StartEngine, Step
 
@@ -27,7 +28,7 @@ async def client() -> AsyncIterator[MakeClient]:
 
     def make(served: ScriptedEngine, prefix: str = "", timeout: float = 5.0, api_key: str = "") -> Client:
         settings = BackendSettings(url=served.url + prefix, api_key=api_key)
-        upstreams.append(Upstream("a", settings, TimeoutSettings()))
+        upstreams.append(Upstream("a", settings, TimeoutSettings(), Outside()))
         return Client(upstreams[-1], timeout)
 
     yield make

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.aio.write_batch import BatchedTransport, batched
 from enginehouse.domain.continuation import StreamTraits
 from enginehouse.relay.answers.passage import Passage
@@ -118,7 +119,7 @@ class Relayed:
         self.delivered = Delivered(path, b'{"model":"m"}', traits, added=bool(added)) if kept else None
         self.problem: BrokenStream | None = None
         self.long_way = 0
-        self.connection = Connection(keep=lambda connection: None, remove=lambda connection: None, writes=AT_ONCE)
+        self.connection = Connection(lambda _: None, lambda _: None, AT_ONCE, SYSTEM_CLOCK.now)
         self.connection.connection_made(FakeTransport())
         self.connection.send(self, b"request")
         self.connection.data_received(HEAD)

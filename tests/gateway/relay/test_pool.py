@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.schema import BackendSettings, TimeoutSettings
 from enginehouse.domain.errors import Overloaded, UpstreamError
 from enginehouse.engines.probing.health_check import HealthCheck
-from enginehouse.relay.upstream import open_files
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.connection import Connection
 from enginehouse.relay.upstream.origin import Origin
+from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.pool import Pool
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse_openai import OpenAIDriver
@@ -49,7 +50,7 @@ def leave_no_file(monkeypatch: pytest.MonkeyPatch, *ports: int) -> None:
 def serving(pool: Pool) -> tuple[Connection, FakeTransport]:
     """A new connection of ``pool`` with a request on it."""
     transport = FakeTransport()
-    connection = Connection(pool._keep, pool._remove, AT_ONCE)
+    connection = Connection(pool._keep, pool._remove, AT_ONCE, SYSTEM_CLOCK.now)
     connection.connection_made(transport)
     connection.send(IgnoredAnswer(), b"request")
     return connection, transport
@@ -59,7 +60,7 @@ def check_open(run: Run, connections: int, expected: list[tuple[float, int]]) ->
     """Answer ``connections`` together. ``expected``: seconds to let pass, and how many are open then."""
 
     async def main() -> None:
-        pool = Pool(ORIGIN)
+        pool = Pool(ORIGIN, Outside())
         made = [serving(pool) for _ in range(connections)]
         for connection, _ in made:
             connection.data_received(ANSWER)
@@ -82,7 +83,7 @@ def test_few_connections_are_kept_for_less_than_an_engines_keep_alive(in_virtual
 
 def test_a_connection_in_use_stays_open(in_virtual_time: Run) -> None:
     async def main() -> None:
-        pool = Pool(ORIGIN)
+        pool = Pool(ORIGIN, Outside())
         connection, transport = serving(pool)
         connection.data_received(ANSWER)
         for _ in range(20):
@@ -117,7 +118,6 @@ async def test_no_engine_is_blamed_where_the_gateway_has_no_file_left(
 ) -> None:
     engines = [await engine(), await engine()]
     gateway = await house(*engines)
-    monkeypatch.setattr(open_files._Warned, "at", -1e9)
     leave_no_file(monkeypatch, *[int(each.url.rpartition(":")[2]) for each in engines])
     with caplog.at_level(logging.WARNING, "enginehouse.relay"):
         for _ in range(5):
@@ -134,7 +134,7 @@ async def test_no_engine_is_blamed_where_the_gateway_has_no_file_left(
 
 async def test_a_connection_that_the_engine_refuses_is_its_own_problem() -> None:
     with pytest.raises(UpstreamError, match="cannot connect"):
-        await Pool(Origin.parse("http://127.0.0.1:1")).connect()
+        await Pool(Origin.parse("http://127.0.0.1:1"), Outside()).connect()
 
 
 def test_a_shortage_of_files_is_told_from_an_unreachable_engine(
@@ -146,21 +146,21 @@ def test_a_shortage_of_files_is_told_from_an_unreachable_engine(
 
         monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fail)
         with pytest.raises(Overloaded, match="in system"):
-            await Pool(ORIGIN).connect()
+            await Pool(ORIGIN, Outside()).connect()
 
     in_virtual_time(main())
 
 
 async def test_a_probe_that_could_not_be_sent_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     leave_no_file(monkeypatch)
-    client = Client(Upstream("a", BackendSettings(url="http://engine:1"), TimeoutSettings()), 1.0)
+    client = Client(Upstream("a", BackendSettings(url="http://engine:1"), TimeoutSettings(), Outside()), 1.0)
     with pytest.raises(Overloaded):
         await HealthCheck(OpenAIDriver()).problem(client, 1.0)
 
 
 def test_a_lost_connection_does_not_wait_for_the_garbage_collector() -> None:
     with without_collector():
-        connection = Connection(lambda _: None, lambda _: None, AT_ONCE)
+        connection = Connection(lambda _: None, lambda _: None, AT_ONCE, SYSTEM_CLOCK.now)
         connection.connection_made(FakeTransport())
         connection.send(KeptAnswer(), b"request")
         connection.data_received(ANSWER)

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from enginehouse import ReschedulingSettings, Role
+from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.domain.errors import UpstreamError
 from enginehouse.domain.route import Route
 from enginehouse.interfaces.observers import Observer
@@ -78,7 +79,7 @@ async def test_an_engine_reads_a_prompt_that_no_other_one_reads_for_it(
 
 async def test_what_it_would_have_said_of_itself_is_not_asked(house: OpenGateway, engine: StartEngine) -> None:
     gateway = await house(await engine())
-    upstream, facts = gateway.relay.context.upstreams["a"], EngineFacts({}, {})
+    upstream, facts = gateway.relay.context.upstreams["a"], EngineFacts({}, {}, SYSTEM_CLOCK.now)
     assert facts.priority_order(upstream) == 0
     with pytest.raises(UpstreamError, match="no longer has backend 'a'"):
         await facts.bootstrap_port(upstream)

@@ -7,6 +7,7 @@ from time import perf_counter
 
 import pytest
 
+from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.scheduling import SchedulingSettings
 from enginehouse.domain.route import Route
 from enginehouse.relay.live.progress_reports import ProgressReports
@@ -141,7 +142,7 @@ async def test_the_answer_before_does_not_limit_an_attempt_that_is_sent_again(
     await client.head()
     [attempt] = gateway.attempts()
     pool = attempt.upstream.pool
-    kept = Connection(pool._keep, pool._remove, AT_ONCE)
+    kept = Connection(pool._keep, pool._remove, AT_ONCE, SYSTEM_CLOCK.now)
     kept.connection_made(FakeTransport())
     pool._keep(kept)
     attempt.cancel()
@@ -225,7 +226,7 @@ async def test_the_watchdog_has_every_live_exchange_look_at_the_clock(house: Ope
         clients.append(await sent(gateway, served))
     now = perf_counter()
     sweeps = iter([now, now + 601])
-    live, reports = gateway.relay.context.live, ProgressReports({}, SchedulingSettings(), {})
+    live, reports = gateway.relay.context.live, ProgressReports({}, SchedulingSettings(), {}, SYSTEM_CLOCK)
     watchdog = Watchdog(live, reports, lambda: next(sweeps, now))
     watchdog.wake()
     watchdog.wake()

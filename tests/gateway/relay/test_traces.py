@@ -13,8 +13,9 @@ from enginehouse.telemetry.exporter.messages import RawBatch, RawRecord, Request
 from enginehouse.telemetry.exporter.spans import Span, spans
 from enginehouse.telemetry.trace_context import MOST_CAPTURED
 from tests.support.launched_engine import Launch
+from tests.support.model_engine import StartModelEngine
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
-from tests.support.served_gateway import OpenGateway, ServedGateway
+from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
 from tests.support.waiting import until
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -22,6 +23,7 @@ SAMPLED = b"traceparent: 00-%s-b7ad6b7169203331-01" % TRACE.encode()
 UNSAMPLED = SAMPLED[:-2] + b"00"
 EVENT = b'data: {"choices":[{"delta":{"content":"planted answer"}}]}\n\n'
 DONE = b"data: [DONE]\n\n"
+STREAM = {"model": MODEL, "messages": [{"role": "user", "content": "Tell"}], "stream": True, "max_tokens": 30}
 PROMPT = {"model": "m", "messages": [{"role": "user", "content": "planted prompt"}]}
 
 
@@ -45,6 +47,10 @@ class Records:
         await until(lambda: self.taken)
         (record,) = as_exported(self.taken)
         return list(spans(record, 0))
+
+    async def names(self) -> list[str]:
+        """Of all spans but that of a queue, which takes a while on a busy machine even if it has room."""
+        return [span.name for span in await self.spans() if span.name != "schedule"]
 
     async def by_name(self) -> dict[str, Span]:
         return {span.name: span for span in await self.spans()}
@@ -93,6 +99,46 @@ async def test_each_attempt_has_a_span_of_its_own_that_its_engine_knows(
     spans = [span for span in await records.spans() if span.name == "upstream"]
     assert told == [[b"00-%s-%016x-01" % (TRACE.encode(), span.id.span)] for span in spans]
     assert [attribute(span, "enginehouse.outcome") for span in spans] == ["answered", "served"]
+
+
+async def test_a_request_that_is_sent_again_continues_nothing(house: OpenGateway, engine: StartEngine) -> None:
+    busy, served = await engine(), await engine()
+    gateway = await house(busy, served, telemetry=telemetry())
+    records = Records(gateway)
+    busy.says(b"{}", 503)
+    await gateway.ask(gateway.post(None, SAMPLED))
+    assert await records.names() == ["chat m", "route", "upstream", "route", "upstream"]
+
+
+async def test_a_stream_whose_hedge_is_overtaken_continues_nothing(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    first, hedge = await model_engine(), await model_engine()
+    routing = {"hedge_after": "5ms", "strategy": "round_robin"}
+    gateway = await house(first, hedge, backend={"driver": "vllm"}, routing=routing, telemetry=telemetry())
+    records = Records(gateway)
+    first.gate, hedge.gate = (0, asyncio.Event()), (0, asyncio.Event())
+    client = await gateway.client()
+    client.send(gateway.post(STREAM, SAMPLED))
+    await hedge.call()
+    first.gate[1].set()
+    await client.reply()
+    assert await records.names() == [f"chat {MODEL}", "route", "upstream", "route", "upstream"]
+
+
+async def test_a_moved_stream_tells_of_its_migration(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    source, destination = await model_engine(), await model_engine()
+    gateway = await house(source, destination, backend={"driver": "vllm"}, telemetry=telemetry())
+    records = Records(gateway)
+    source.gate = (3, asyncio.Event())
+    client = await gateway.client()
+    client.send(gateway.post(STREAM, SAMPLED, b"x-request-id: mine"))
+    await client.head()
+    await client.chunk()
+    await gateway.relay.move("mine", "b")
+    while not (piece := await client.chunk()).endswith(DONE):
+        assert piece
+    assert await records.names() == [f"chat {MODEL}", "route", "upstream", "migrate", "route", "upstream"]
 
 
 async def test_a_decision_tells_its_filters_and_its_score(house: OpenGateway, engine: StartEngine) -> None:

@@ -21,6 +21,7 @@ from enginehouse import (
     Requirements,
     Role,
 )
+from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.app import build_planner
 from enginehouse.config.rescheduling import ReschedulingSettings
 from enginehouse.config.schema import Config, PluginSettings
@@ -72,6 +73,8 @@ class _Gateway:
         began = perf_counter() - 1
         self.config = Config(rescheduling=SETTINGS)
         self.fleet = self
+        self.context = self
+        self.clock = SYSTEM_CLOCK
         self.live = [_live(number, began) for number in range(REQUESTS)]
         self.reports = {name: _report(number) for number, name in enumerate(NAMES)}
         self._backends = [_backend(number, name) for number, name in enumerate(NAMES)]

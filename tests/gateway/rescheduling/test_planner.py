@@ -170,6 +170,10 @@ def test_an_instance_takes_as_many_tokens_as_it_says() -> None:
     assert planned(
         [move("ac", rule="TOKEN", value=1024), move("bc", rule="TOKEN", value=1024)], instances=[*ABC[:2], tokens]
     ) == ([("a", "c")], ["c takes no more tokens of migrations at once (1500 available)"])
+    full = instance("c", num_migrate_in_tokens=1500)
+    assert planned([move("ac", rule="TOKEN", value=1)], instances=[*ABC[:2], full])[1] == [
+        "c takes no more tokens of migrations at once (0 available)"
+    ]
 
 
 @pytest.mark.parametrize("wrong", [None, RuntimeError("broken"), Plan(migrations=("ab",))])  # type: ignore[arg-type]

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
+from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricExportResult
 
+from enginehouse.telemetry.exporter import export_loop
 from enginehouse.telemetry.exporter.export_loop import ExportLoop
 from enginehouse.telemetry.exporter.framing import frame
-from enginehouse.telemetry.exporter.messages import ExportSettings, RawBatch, RawRecord, Report
+from enginehouse.telemetry.exporter.messages import ExportSettings, MetricBatch, RawBatch, RawRecord, Report
 from enginehouse.telemetry.record import Ending
 
 SETTINGS = ExportSettings("console", "", "", {}, "", "0", 1.0)
@@ -31,3 +34,29 @@ def test_the_gateway_may_have_the_core_between_two_records() -> None:
     batch = RawBatch(0, [record(b"a"), record(b"b")])
     ExportLoop(SETTINGS, lambda report: None, lambda: yields.append(True)).run(io.BytesIO(frame(batch)))
     assert len(yields) == 2
+
+
+class Metrics(ConsoleMetricExporter):
+    """Prints metrics, and says of each batch what it was told to."""
+
+    def __init__(self, *results: MetricExportResult) -> None:
+        super().__init__(out=io.StringIO())
+        self._results = list(results)
+
+    def export(self, *args: Any, **kwargs: Any) -> MetricExportResult:
+        super().export(*args, **kwargs)
+        return self._results.pop(0)
+
+
+def test_only_metrics_that_do_not_arrive_are_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = Metrics(MetricExportResult.SUCCESS, MetricExportResult.FAILURE, MetricExportResult.SUCCESS)
+    monkeypatch.setattr(export_loop, "metric_exporter", lambda settings: metrics)
+    logged = []
+    loop = ExportLoop(SETTINGS, lambda report: None, lambda: None)
+    for _ in range(3):
+        loop.run(io.BytesIO(frame(MetricBatch(2, 1, []))))
+        logged.append([record.message for record in caplog.records])
+        caplog.clear()
+    assert logged == [[], ["Metrics could not be exported"], []]

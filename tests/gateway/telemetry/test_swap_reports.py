@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from enginehouse import LoadFailed, SwapDone, SwapId, SwapPlan
+from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.swap_reports import SwapReports
 
@@ -13,7 +14,7 @@ def test_each_swap_is_logged_once_and_counted(caplog: pytest.LogCaptureFixture) 
     caplog.set_level(logging.INFO)
     counters = Counters()
     plan = SwapPlan(target="b@b", evict=["a@a"], set=["b@b"], set_name="chat", cost=30)
-    reports = SwapReports(counters, lambda _: plan)
+    reports = SwapReports(counters, lambda _: plan, SYSTEM_CLOCK.now)
     for number, error in enumerate((None, LoadFailed("it exited"))):
         reports.swap_started("b@b", ("a@a",))
         reports.swap_done(SwapDone(swap=SwapId(number), target="b@b", error=error))

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from enginehouse import (
+    CannotContinue,
     Continuation,
     Driver,
     EngineClient,
@@ -13,11 +14,14 @@ from enginehouse import (
     OpenAICompatibleDriver,
     PartialAnswer,
     ServedModel,
+    SupportsContinuation,
+    SupportsLaunch,
+    SupportsSleep,
 )
 from enginehouse.testing import FakeEngineClient, check_driver
 
 
-class Plain(OpenAICompatibleDriver):
+class Plain(OpenAICompatibleDriver, SupportsLaunch):
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
         return ["server", "--port", str(spec.port)] if spec.path else None
 
@@ -82,9 +86,12 @@ class Remembers(Plain):
         return list(self._seen)
 
 
-class SleepsByStatus(Plain):
+class SleepsByStatus(Plain, SupportsSleep):
     async def sleep(self, engine: EngineClient) -> Any:
         return (await engine.request("POST", "/sleep")).status
+
+    async def wake(self, engine: EngineClient) -> bool:
+        return False
 
 
 class NoSlot(Plain):
@@ -98,12 +105,17 @@ class WholeAddress(Plain):
         return []
 
 
-class DropsFields(Plain):
+class Continuing(Plain, SupportsContinuation):
+    def continuation(self, answer: PartialAnswer) -> Continuation:
+        raise CannotContinue("not this one")
+
+
+class DropsFields(Continuing):
     def continuable(self, path: str, body: bytes) -> bytes:
         return b'{"model":"m"}'
 
 
-class AsksForAllAgain(Plain):
+class AsksForAllAgain(Continuing):
     def continuation(self, answer: PartialAnswer) -> Continuation:
         return Continuation(path=answer.path, body=answer.body, tokens=answer.tokens or 0)
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import CannotContinue, Driver, PartialAnswer
-from enginehouse_llamacpp import LlamaCppDriver
+from enginehouse import CannotContinue, PartialAnswer, SupportsContinuation
+from enginehouse_llamacpp import LlamaCppConfig, LlamaCppDriver
 from enginehouse_openai import OpenAIConfig, OpenAIDriver
 from enginehouse_sglang import SglangDriver
 from enginehouse_sim import SimDriver
@@ -34,13 +34,13 @@ def partial(path: str, body: bytes, **known: Any) -> PartialAnswer:
     return PartialAnswer(path=path, body=body, text=SAID, **{"tokens": 3, **known})
 
 
-def asked(driver: Driver, answer: PartialAnswer) -> tuple[str, dict[str, Any]]:
+def asked(driver: SupportsContinuation, answer: PartialAnswer) -> tuple[str, dict[str, Any]]:
     made = driver.continuation(answer)
     return made.path, msgspec.json.decode(made.body)
 
 
 @pytest.mark.parametrize("driver", [*BY_IDS, SglangDriver()])
-def test_a_chat_with_known_tokens_goes_on_as_a_completion_of_tokens(driver: Driver) -> None:
+def test_a_chat_with_known_tokens_goes_on_as_a_completion_of_tokens(driver: SupportsContinuation) -> None:
     body = chat(min_tokens=5, stop=["x"], temperature=0.5, tool_choice="none", tools=[{}])
     answer = partial(CHAT, body, ids=[1, 2, 3], prompt_ids=PROMPT, skip=2)
     made = driver.continuation(answer)
@@ -58,7 +58,7 @@ def test_a_chat_with_known_tokens_goes_on_as_a_completion_of_tokens(driver: Driv
 
 
 @pytest.mark.parametrize("driver", [*BY_IDS, SglangDriver()])
-def test_a_chat_without_tokens_goes_on_as_an_open_message(driver: Driver) -> None:
+def test_a_chat_without_tokens_goes_on_as_an_open_message(driver: SupportsContinuation) -> None:
     path, body = asked(driver, partial(CHAT, chat()))
     assert path == CHAT
     assert body["messages"][-1] == {"role": "assistant", "content": SAID}
@@ -67,14 +67,16 @@ def test_a_chat_without_tokens_goes_on_as_an_open_message(driver: Driver) -> Non
 
 @pytest.mark.parametrize("messages", [{}, {"messages": None}])
 @pytest.mark.parametrize("driver", [*BY_IDS, SglangDriver()])
-def test_a_chat_without_messages_is_not_continued_by_text(driver: Driver, messages: dict[str, Any]) -> None:
+def test_a_chat_without_messages_is_not_continued_by_text(
+    driver: SupportsContinuation, messages: dict[str, Any]
+) -> None:
     body = msgspec.json.encode({"max_tokens": 9, "continue_final_message": True, **messages})
     with pytest.raises(CannotContinue, match="no messages"):
         driver.continuation(partial(CHAT, body))
 
 
 @pytest.mark.parametrize("driver", [*BY_IDS, SglangDriver()])
-def test_a_completion_without_max_tokens_has_sixteen_in_all(driver: Driver) -> None:
+def test_a_completion_without_max_tokens_has_sixteen_in_all(driver: SupportsContinuation) -> None:
     path, body = asked(driver, partial(COMPLETIONS, completion()))
     assert (path, body["prompt"], body["max_tokens"]) == (COMPLETIONS, "Tell" + SAID, 13)
 
@@ -105,7 +107,7 @@ def test_a_message_that_was_open_stays_one_message() -> None:
 
 
 @pytest.mark.parametrize("driver", [*BY_IDS, SglangDriver(), LlamaCppDriver()])
-def test_nothing_is_guessed(driver: Driver) -> None:
+def test_nothing_is_guessed(driver: SupportsContinuation) -> None:
     with pytest.raises(CannotContinue, match="unknown"):
         driver.continuation(partial(CHAT, chat(), tokens=None))
     with pytest.raises(CannotContinue, match="all the tokens"):
@@ -115,7 +117,7 @@ def test_nothing_is_guessed(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("driver", BY_IDS)
-def test_a_stream_is_asked_for_its_tokens_unless_the_client_says_otherwise(driver: Driver) -> None:
+def test_a_stream_is_asked_for_its_tokens_unless_the_client_says_otherwise(driver: SupportsContinuation) -> None:
     assert msgspec.json.decode(driver.continuable(CHAT, b"{ }")) == {"return_token_ids": True}
     assert msgspec.json.decode(driver.continuable(CHAT, chat())) == msgspec.json.decode(chat(return_token_ids=True))
     mine = chat(return_token_ids=False)
@@ -140,12 +142,23 @@ def test_a_server_of_an_unknown_kind_continues_what_its_table_says() -> None:
 class TestLlamaCpp:
     driver = LlamaCppDriver()
 
-    def test_log_probabilities_tell_the_tokens(self) -> None:
-        fields = msgspec.json.decode(self.driver.continuable(CHAT, chat()))
-        assert (fields["logprobs"], fields["top_logprobs"]) == (True, 1)
-        assert msgspec.json.decode(self.driver.continuable(COMPLETIONS, completion()))["logprobs"] == 1
+    @pytest.mark.parametrize(("path", "body"), [(CHAT, chat()), (COMPLETIONS, completion())])
+    def test_a_stream_is_asked_for_nothing(self, path: str, body: bytes) -> None:
+        """What a server would report of its tokens costs it more than a tenth of its speed."""
+        assert self.driver.continuable(path, body) is body
+
+    def test_log_probabilities_tell_the_tokens_if_configured(self) -> None:
+        driver = LlamaCppDriver(LlamaCppConfig(token_ids=True))
+        fields = msgspec.json.decode(driver.continuable(CHAT, chat()))
+        assert (fields["logprobs"], fields["top_logprobs"], fields["post_sampling_probs"]) == (True, 1, True)
+        fields = msgspec.json.decode(driver.continuable(COMPLETIONS, completion()))
+        assert (fields["logprobs"], fields["post_sampling_probs"]) == (1, True)
         with_tools = chat(tools=[{}])
-        assert self.driver.continuable(CHAT, with_tools) is with_tools
+        assert driver.continuable(CHAT, with_tools) is with_tools
+        assert driver.streams.added == ("logprobs",)
+        answer = partial(CHAT, chat(), ids=[1, 2, 3], prompt_ids=PROMPT)
+        assert asked(driver, answer)[1]["logprobs"] == 1
+        assert "logprobs" not in asked(self.driver, answer)[1]
 
     async def test_the_engine_tokenizes_the_prompt(self) -> None:
         engine = FakeClient({"/apply-template": {"prompt": "<user>Tell"}, "/tokenize": {"tokens": [7, 8]}})
@@ -177,14 +190,14 @@ class TestLlamaCpp:
 
 @pytest.mark.parametrize("driver", [VllmDriver(), SglangDriver()])
 class TestEnginesThatTokenize:
-    async def test_the_engine_counts_a_text_without_tokens(self, driver: Driver) -> None:
+    async def test_the_engine_counts_a_text_without_tokens(self, driver: SupportsContinuation) -> None:
         engine = FakeClient({"/tokenize": {"tokens": [1, 2, 3, 4], "count": 4}})
         answer = await driver.fill_in(engine, partial(CHAT, chat(), tokens=None))
         assert (answer.tokens, answer.prompt_ids) == (4, None)
 
     @pytest.mark.parametrize(("path", "body"), [(CHAT, chat()), (COMPLETIONS, completion(max_tokens=9))])
     async def test_the_engine_tokenizes_the_prompt_that_another_kind_answered(
-        self, driver: Driver, path: str, body: bytes
+        self, driver: SupportsContinuation, path: str, body: bytes
     ) -> None:
         engine = FakeClient({"/tokenize": {"tokens": [7, 8], "count": 2}})
         answer = await driver.fill_in(engine, partial(path, body, ids=[1, 2, 3]))
@@ -192,13 +205,15 @@ class TestEnginesThatTokenize:
         kept = {"messages": [{"role": "user", "content": "Tell"}]} if path == CHAT else {"prompt": "Tell"}
         assert engine.bodies == [{"model": "m", **kept}]
 
-    async def test_known_tokens_are_not_asked_for(self, driver: Driver) -> None:
+    async def test_known_tokens_are_not_asked_for(self, driver: SupportsContinuation) -> None:
         engine = FakeClient({})
         known = partial(CHAT, chat(), ids=[1, 2, 3], prompt_ids=PROMPT)
         assert await driver.fill_in(engine, known) == known
         assert engine.asked == []
 
-    async def test_a_prompt_that_the_engine_does_not_tokenize_is_continued_by_text(self, driver: Driver) -> None:
+    async def test_a_prompt_that_the_engine_does_not_tokenize_is_continued_by_text(
+        self, driver: SupportsContinuation
+    ) -> None:
         answer = await driver.fill_in(FakeClient({}), partial(CHAT, chat(), ids=[1, 2, 3]))
         assert asked(driver, answer)[1]["messages"][-1] == {"role": "assistant", "content": SAID}
 

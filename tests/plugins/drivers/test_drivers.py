@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse import Capabilities, Driver, LaunchSpec, UpstreamError
+from enginehouse import Capabilities, Driver, LaunchSpec, SupportsFigures, SupportsLaunch, SupportsSleep, UpstreamError
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_openai import OpenAIDriver
 from enginehouse_sglang import SglangDriver
@@ -131,21 +131,21 @@ SPEC = LaunchSpec(model="qwen:7b", path="/m/qwen", port=4711, context_length=409
         ),
     ],
 )
-def test_a_driver_builds_its_engines_launch_line(driver: Driver, line: str) -> None:
+def test_a_driver_builds_its_engines_launch_line(driver: SupportsLaunch, line: str) -> None:
     command = driver.command(SPEC)
     assert command is not None
     assert " ".join(command) == line
 
 
 @pytest.mark.parametrize("driver", [LlamaCppDriver(), VllmDriver(), SglangDriver()])
-def test_an_undeclared_context_is_left_to_the_engine(driver: Driver) -> None:
+def test_an_undeclared_context_is_left_to_the_engine(driver: SupportsLaunch) -> None:
     command = driver.command(LaunchSpec(model="m", path="/m", port=1))
     assert command is not None
     assert not {"-c", "--max-model-len", "--context-length"} & set(command)
 
 
-@pytest.mark.parametrize("driver", [OpenAIDriver(), LlamaCppDriver(), VllmDriver(), SglangDriver()])
-def test_an_engine_is_not_launched_without_a_model_to_serve(driver: Driver) -> None:
+@pytest.mark.parametrize("driver", [LlamaCppDriver(), VllmDriver(), SglangDriver()])
+def test_an_engine_is_not_launched_without_a_model_to_serve(driver: SupportsLaunch) -> None:
     assert driver.command(LaunchSpec(model="m", path="", port=1)) is None
 
 
@@ -159,8 +159,8 @@ async def test_a_vllm_that_is_to_sleep_is_launched_so_that_it_can() -> None:
     assert client.asked == ["/sleep?level=1", "/wake_up"]
 
 
-@pytest.mark.parametrize("driver", [OpenAIDriver(), LlamaCppDriver(), VllmDriver(), SglangDriver()])
-async def test_an_engine_without_the_pages_for_it_does_not_sleep(driver: Driver) -> None:
+@pytest.mark.parametrize("driver", [VllmDriver(), SglangDriver()])
+async def test_an_engine_without_the_pages_for_it_does_not_sleep(driver: SupportsSleep) -> None:
     assert [await driver.sleep(FakeClient({})), await driver.wake(FakeClient({}))] == [False, False]
 
 
@@ -180,7 +180,9 @@ JSON_INFO = "/server_info?config_format=json"
         (SimDriver(), {"/server_info": {"vllm_config": {"scheduler_config": {"max_num_seqs": 8}}}}, 8),
     ],
 )
-async def test_an_engines_limit_is_what_it_reports(driver: Driver, pages: Mapping[str, Any], limit: int | None) -> None:
+async def test_an_engines_limit_is_what_it_reports(
+    driver: SupportsFigures, pages: Mapping[str, Any], limit: int | None
+) -> None:
     assert await driver.concurrency(FakeClient(pages)) == limit
 
 

@@ -8,16 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import Capabilities, ConfigError, Driver, LaunchSpec
+from enginehouse import Capabilities, ConfigError, LaunchSpec, SupportsLaunch
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.launch_line import launch_line, why_not
+from enginehouse.interfaces.driver_support import support_of
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_openai import OpenAIDriver
 from enginehouse_sglang import SglangDriver
 from enginehouse_vllm import VllmDriver
 
 
-def _flags(driver: Driver, name: str, options: dict[str, Any], **settings: Any) -> str:
+def _flags(driver: SupportsLaunch, name: str, options: dict[str, Any], **settings: Any) -> str:
     model = ModelSettings(driver=name, path="/m", options=options, **settings)
     return " ".join(launch_line("m", model, driver, 4711).command).partition("--port 4711")[2].strip()
 
@@ -84,10 +85,17 @@ def test_options_of_sglang_have_no_negative_flags() -> None:
             r"models.m.options.scheduling_policy: .*\(write \"fcfs\" or \"priority\"\)",
         ),
         (VllmDriver(), "vllm", {"sleep_level": 3}, r"models.m.options.sleep_level: .*\(write 1 or 2\)"),
-        (OpenAIDriver(), "openai", {"a": 1}, r"models.m.options.a: unknown option 'a' .*takes no options"),
+        (
+            support_of(OpenAIDriver()).launch,
+            "openai",
+            {"a": 1},
+            r"models.m.options.a: unknown option 'a' .*takes no options",
+        ),
     ],
 )
-def test_a_wrong_option_is_refused_by_its_key(driver: Driver, name: str, options: dict[str, Any], message: str) -> None:
+def test_a_wrong_option_is_refused_by_its_key(
+    driver: SupportsLaunch, name: str, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         _flags(driver, name, options, command="engine ${port}")
 
@@ -110,7 +118,7 @@ def test_a_missing_file_is_told_with_its_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("driver", [VllmDriver(), SglangDriver()])
-def test_a_folder_may_be_missing_a_name_on_a_hub_may_not(driver: Driver, tmp_path: Path) -> None:
+def test_a_folder_may_be_missing_a_name_on_a_hub_may_not(driver: SupportsLaunch, tmp_path: Path) -> None:
     assert "there is no folder" in driver.why_not(LaunchSpec(model="m", path=f"{tmp_path}/gone", port=1))
     assert driver.why_not(LaunchSpec(model="m", path=str(tmp_path), port=1)) == ""
     assert driver.why_not(LaunchSpec(model="m", path="Qwen/Qwen3-8B", port=1)) == ""
@@ -129,12 +137,12 @@ def test_a_folder_may_be_missing_a_name_on_a_hub_may_not(driver: Driver, tmp_pat
     ],
 )
 def test_a_models_folder_tells_its_capabilities(
-    driver: Driver, config: dict[str, Any], capabilities: Capabilities, tmp_path: Path
+    driver: SupportsLaunch, config: dict[str, Any], capabilities: Capabilities, tmp_path: Path
 ) -> None:
     (tmp_path / "config.json").write_bytes(msgspec.json.encode(config))
     assert driver.inspect(LaunchSpec(model="m", path=str(tmp_path), port=1)).capabilities == capabilities
 
 
 @pytest.mark.parametrize("driver", [VllmDriver(), SglangDriver()])
-def test_a_name_on_a_hub_tells_nothing(driver: Driver) -> None:
+def test_a_name_on_a_hub_tells_nothing(driver: SupportsLaunch) -> None:
     assert driver.inspect(LaunchSpec(model="m", path="Qwen/Qwen3-8B", port=1)).capabilities == Capabilities()

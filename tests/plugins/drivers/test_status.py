@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import Driver, InstanceStatus, UpstreamError
+from enginehouse import InstanceStatus, SupportsFigures, UpstreamError
 from enginehouse.testing import HttpEngineClient
 from enginehouse.testing.engines import SimEngine
 from enginehouse_llamacpp import LlamaCppDriver
@@ -110,7 +110,7 @@ def _figures(status: InstanceStatus | None) -> dict[str, int]:
     ids=["vllm", "sglang", "llamacpp", "llamacpp --no-slots"],
 )
 async def test_figures_are_read_from_the_engines_pages(
-    driver: Driver, pages: Mapping[str, Any], figures: Mapping[str, Any]
+    driver: SupportsFigures, pages: Mapping[str, Any], figures: Mapping[str, Any]
 ) -> None:
     assert _figures(await driver.status(FakeClient(pages))).items() >= figures.items()
 
@@ -130,7 +130,7 @@ async def test_a_vllm_that_sleeps_takes_no_requests() -> None:
         (LlamaCppDriver(), {"/metrics": 400, "/slots": 400}),
     ],
 )
-async def test_an_engine_that_shows_no_figures_has_no_status(driver: Driver, pages: Mapping[str, Any]) -> None:
+async def test_an_engine_that_shows_no_figures_has_no_status(driver: SupportsFigures, pages: Mapping[str, Any]) -> None:
     assert await driver.status(FakeClient(pages)) is None
 
 

@@ -45,6 +45,28 @@ def test_load_outweighs_the_cache_at_last() -> None:
     assert chosen == ["b", "b", "a", "a"]
 
 
+def queued_tokens(strategy: CacheAware) -> float:
+    """What a pending request counts as, with a ``load_weight`` of 1."""
+    [verdict] = strategy.explain(asks(strategy, 9), fleet(a=1))
+    return verdict.parts["queued_tokens"]
+
+
+def test_a_pending_request_is_a_prompt_of_average_length() -> None:
+    strategy = made(load_weight=1)
+    averages = []
+    for tokens in (1000, 400, 100):
+        strategy.pick(asks(strategy, 1, tokens=tokens), fleet(a=0))
+        averages.append(queued_tokens(strategy))
+    assert averages == [1000, 700, 500]
+
+
+def test_the_average_follows_the_last_hundred_prompts() -> None:
+    strategy = made(load_weight=1)
+    for tokens in [1000] * 1000 + [2000]:
+        strategy.pick(asks(strategy, 1, tokens=tokens), fleet(a=0))
+    assert queued_tokens(strategy) == 1010
+
+
 def test_without_weight_load_does_not_count() -> None:
     strategy = made(load_weight=0)
     strategy.pick(asks(strategy, 1), fleet(b=0))

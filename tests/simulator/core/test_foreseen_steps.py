@@ -23,7 +23,6 @@ def new_core(random: Random) -> EngineCore:
         max_num_batched_tokens=random.randint(8, 64),
         enable_prefix_caching=random.random() < 0.8,
         async_scheduling=random.random() < 0.7,
-        vllm_compat=random.choice(list(type(SchedulerConstants().vllm_compat))),
     )
     profile = random.choice(["polynomial", "h100-llama3-8b", ""])
     return build_core(CoreSettings(constants=constants, profile=profile), makes_text=False)

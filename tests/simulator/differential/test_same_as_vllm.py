@@ -44,13 +44,6 @@ def test_many_workloads_take_the_same_steps(vllm: VllmProcess, setup: str) -> No
     check(vllm, setup, MANY)
 
 
-def test_the_rules_of_an_older_version_are_different_ones(vllm: VllmProcess) -> None:
-    workloads = [make_workload("plain", seed) for seed in FEW]
-    for workload in workloads:
-        workload.limits["vllm_compat"] = "0.11"
-    assert any(drive(workload, OurEngine(workload)) != vllm.play(workload) for workload in workloads)
-
-
 def check(vllm: VllmProcess, setup: str, seeds: range) -> None:
     for seed in seeds:
         workload = make_workload(setup, seed)

@@ -46,16 +46,13 @@ def test_content_that_was_released_first_is_reused_first() -> None:
     assert pool.allocate(4) == [4, 3, 2, 1]
 
 
-@pytest.mark.parametrize(("reused_first", "order"), [(True, [4, 3, 2, 5, 1]), (False, [5, 2, 1, 4, 3])])
-def test_blocks_without_content_are_reused_first_and_the_last_released_one_before_others(
-    reused_first: bool, order: list[int]
-) -> None:
-    pool = BlockPool(6, reuse_uncached_first=reused_first)
+def test_blocks_without_content_are_reused_first_and_the_last_released_one_before_others() -> None:
+    pool = BlockPool(6)
     first, second = pool.allocate(2), pool.allocate(2)
     pool.store(first[:1], [77])
     pool.release(first)
     pool.release(second)
-    assert pool.allocate(5) == order
+    assert pool.allocate(5) == [4, 3, 2, 5, 1]
 
 
 def test_a_block_is_free_when_its_last_holder_lets_go() -> None:

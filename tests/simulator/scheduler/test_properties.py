@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
+from enginehouse_sim.simulator.domain.drafts import DraftMethod
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.domain.rules import DraftMethod, VllmVersion
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.model.kv_memory import KvMemory
 from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
@@ -24,7 +24,6 @@ AMPLE = SchedulerConstants(block_size=4, total_gpu_blocks=200, max_model_len=60)
 
 limits = st.fixed_dictionaries(
     {
-        "vllm_compat": st.sampled_from(VllmVersion),
         "total_gpu_blocks": st.integers(8, 40),
         "max_model_len": st.integers(40, 60),
         "max_num_seqs": st.integers(1, 6),

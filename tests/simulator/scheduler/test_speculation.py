@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from enginehouse_sim.simulator.domain.drafts import DraftMethod
 from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT
-from enginehouse_sim.simulator.domain.rules import DraftMethod, VllmVersion
 from enginehouse_sim.simulator.scheduler.update import stats
 from tests.support.scheduler_fakes import Connectors, Requests, Run, Schedulers
 
@@ -50,23 +50,13 @@ def test_drafts_are_cut_to_the_budget_and_the_others_dropped(
 
 
 @pytest.mark.parametrize(
-    ("version", "method", "blocks"),
-    [
-        (VllmVersion.V0_32, DraftMethod.EAGLE, (3, 4)),
-        (VllmVersion.V0_32, DraftMethod.DRAFT_MODEL, (3, 4)),
-        (VllmVersion.V0_32, DraftMethod.NGRAM, (2, 3)),
-        (VllmVersion.V0_11, DraftMethod.EAGLE, (2, 4)),
-    ],
+    ("method", "blocks"),
+    [(DraftMethod.EAGLE, (3, 4)), (DraftMethod.DRAFT_MODEL, (3, 4)), (DraftMethod.NGRAM, (2, 3))],
 )
 def test_drafts_that_have_keys_and_values_get_room_ahead(
-    new_scheduler: Schedulers,
-    new_request: Requests,
-    run: Run,
-    version: VllmVersion,
-    method: DraftMethod,
-    blocks: tuple[int, int],
+    new_scheduler: Schedulers, new_request: Requests, run: Run, method: DraftMethod, blocks: tuple[int, int]
 ) -> None:
-    scheduler = new_scheduler(num_spec_tokens=4, draft_method=method, vllm_compat=version)
+    scheduler = new_scheduler(num_spec_tokens=4, draft_method=method)
     scheduler.add_request(new_request(8))
     step, _ = run(scheduler)
     assert len(step.new_requests[0].block_ids) == blocks[0]

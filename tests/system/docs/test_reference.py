@@ -21,6 +21,7 @@ from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.config.shape import config_type
 from enginehouse.domain.errors import RequestError
 from enginehouse.engines.launch_line import launch_line
+from enginehouse.interfaces.driver_support import support_of
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.telemetry import event_stream, metric_list
 from tests.support.paths import DOCS, ROOT
@@ -82,7 +83,7 @@ def test_the_launch_line_shown_is_the_one_that_runs(tmp_path: Path) -> None:
     file.write_text(table, encoding="utf-8")
     [(name, model)] = load_config(file, {}).config.models.items()
     driver = load_plugins(PluginSettings(enabled=[])).registry.create("driver", model.driver)
-    command = " ".join(launch_line(name, model, driver, 1234).command)
+    command = " ".join(launch_line(name, model, support_of(driver).launch, 1234).command)
     shown = command.replace(os.path.expanduser(model.path), "PATH").replace("1234", "PORT")
     assert f"`{shown}`" in " ".join(REAL_ENGINES.split())
 

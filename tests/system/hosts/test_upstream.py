@@ -210,7 +210,7 @@ def test_a_model_is_ready_when_its_own_page_says_so(serve: Serve) -> None:
 def test_an_engine_without_a_page_for_it_is_ready_when_it_answers(serve: Serve) -> None:
     gateway = serve(echoing("a").replace("'/ready'", "'none'") + echoing("b").replace("'/ready'", "'/nowhere'"))
     assert gateway.operate("/api/models/a/load").status_code == 200
-    table = echoing("b", start_timeout="'1s'").replace("'/ready'", "'/nowhere'")
+    table = echoing("b", start_timeout="'10s'").replace("'/ready'", "'/nowhere'")
     refusal = serve(table).operate("/api/models/b/load").json()["error"]
     assert refusal["code"] == "load_failed"
     assert "GET /nowhere answered 404" in refusal["message"]

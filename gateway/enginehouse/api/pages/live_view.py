@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,7 +29,8 @@ class LiveView:
 
     def requests(self) -> Sequence[Mapping[str, Any]]:
         """Every live request, oldest first."""
-        return [_request(exchange, progress) for exchange, progress in self._live_requests()]
+        now = self._relay.context.clock.now()
+        return [_request(exchange, progress, now) for exchange, progress in self._live_requests()]
 
     def progress(self) -> dict[str, RequestProgress]:
         """The progress of each live request that has a route, by its id."""
@@ -70,7 +70,7 @@ def replica(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _request(exchange: LiveRequest, progress: RequestProgress) -> dict[str, Any]:
+def _request(exchange: LiveRequest, progress: RequestProgress, now: float) -> dict[str, Any]:
     route, needs = exchange.route, exchange.requirements
     phase, position = progress
     return {
@@ -83,5 +83,5 @@ def _request(exchange: LiveRequest, progress: RequestProgress) -> dict[str, Any]
         "moves": exchange.moves,
         "output_tokens": exchange.output_tokens,
         "stays": exchange.stays,
-        "age_ms": round((time.perf_counter() - exchange.began) * 1000, 1),
+        "age_ms": round((now - exchange.began) * 1000, 1),
     }

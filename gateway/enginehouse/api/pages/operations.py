@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -32,7 +31,8 @@ class Operations:
         self._relay = relay
         self._live = live
         self._about = about
-        self._since = time.time()
+        self._epoch = relay.context.clock.epoch
+        self._since = self._epoch()
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
@@ -50,7 +50,7 @@ class Operations:
         replicas = [replica(each) | {"capabilities": each.capabilities} for each in self._live.replicas()]
         facts = {
             **self._about(),
-            "uptime_s": round(time.time() - self._since, 3),
+            "uptime_s": round(self._epoch() - self._since, 3),
             "requests": len(self._relay.live),
             "backends": self._relay.context.fleet.backends(),
             "replicas": replicas,

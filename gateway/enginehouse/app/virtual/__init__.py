@@ -2,11 +2,9 @@
 
 ::
 
-    virtual_engines   the interface that the caller implements, and its description of each engine
-    virtual_gateway   builds the gateway's decisions: routing, queues, swaps
-    virtual_host      one host, whose engines only have states
-    virtual_request   one request: its route, its place in a queue, its retries
-    virtual_move      how a request changes its engine
-    virtual_rescheduling  the parts that the rescheduler reads and changes
-    settings          changes of the configuration: other values, more instances
+    settings         changes of the configuration: other values, more instances
+    virtual_loop     an event loop that jumps to the next event instead of waiting
+    virtual_gateway  the gateway itself, with a virtual clock, network and launcher
+    virtual_engines  the interface that the caller implements, and its description of each engine
+    virtual_client   the client's side of one request
 """

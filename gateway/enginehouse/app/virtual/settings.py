@@ -31,12 +31,14 @@ class VirtualSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Without ``file``, the gateway has one backend and default values. ``values`` has keys such as ``routing.strategy``
     with their values, both as text. ``instances`` is the number of engines for each model, in place of the configured
-    one; remote backends that serve the same models are repeated in their order.
+    one; remote backends that serve the same models are repeated in their order. ``seed``: of the strategy ``random``,
+    if the configuration has none for it, and of all chance.
     """
 
     file: Path | None = None
     values: tuple[tuple[str, str], ...] = ()
     instances: int | None = None
+    seed: int = 0
 
     def load(self) -> LoadedConfig:
         """The changed configuration. Raises ``ConfigError``."""
@@ -50,11 +52,12 @@ class VirtualSettings(msgspec.Struct, frozen=True, kw_only=True):
         """A virtual gateway with this configuration. Raises ``ConfigError`` or ``PluginError``."""
         loaded = self.load()
         try:
-            return VirtualGateway(loaded.config, load_plugins(loaded.config.plugins).registry, engines)
+            return VirtualGateway(loaded.config, load_plugins(loaded.config.plugins).registry, engines, self.seed)
         except ConfigError as error:
             raise error.located(str(loaded.file) if loaded.file else "") from None
 
     def _change(self, document: dict[str, Any]) -> None:
+        document.setdefault("plugins", {}).setdefault("random", {}).setdefault("seed", self.seed)
         for key, text in self.values:
             _merge(document, _parsed(key, text))
         if self.instances is not None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import msgspec
 
-from enginehouse.domain.errors import CannotContinue, RequestError
-from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
-from enginehouse.interfaces.drivers import LaunchSpec, ServedModel
-from enginehouse.interfaces.migrators import MigrationMeans, Migrator
-
-if TYPE_CHECKING:
-    from enginehouse.app.virtual.virtual_request import VirtualRequest
+from enginehouse.interfaces.drivers import Driver
+from enginehouse.interfaces.launch_spec import LaunchSpec
+from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
+from enginehouse.interfaces.migrators import Migrator
 
 
 class VirtualBackend(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,48 +29,74 @@ class VirtualBackend(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VirtualEngines(ABC):
-    """Simulates the engines of a ``VirtualGateway``. Only asynchronous methods may wait."""
+    """Simulates the engines of a ``VirtualGateway``."""
 
     @abstractmethod
-    def probe(self, backend: VirtualBackend) -> tuple[Sequence[ServedModel], int | None]:
-        """Return the models of an engine, and how many requests it serves at once, as probes would find them."""
+    def connect(self, backend: str, connection: asyncio.Protocol) -> None:
+        """Call ``connection.connection_made`` with a transport to the engine of ``backend``, which speaks HTTP.
 
-    @abstractmethod
-    def serve(self, request: VirtualRequest) -> None:
-        """A request reaches the engine of ``request.route``. Report its answer and its end to ``request``.
-
-        If the route has a ``prefill``, the engine of that one reads the prompt first.
+        Raises ``OSError`` if the engine accepts no connection.
         """
 
     @abstractmethod
-    def refuse(self, request: VirtualRequest, error: RequestError) -> None:
-        """The gateway answers a request with ``error``. Nothing else follows."""
+    def driver(self, *, bootstraps: bool) -> Driver:
+        """Return the driver that asks the engines of one kind; ``bootstraps``: with ``SupportsBootstrap``.
 
-    def report(self, backend: str) -> tuple[InstanceStatus, InstanceMetadata] | None:
-        """Return the current figures of an engine, for rescheduling; ``None`` if it has none."""
-        return None
-
-    def output_tokens(self, request: VirtualRequest) -> int:
-        """Return the number of output tokens that a live request has so far."""
-        return 0
-
-    def max_tokens(self, request: VirtualRequest) -> int | None:
-        """Return the most output tokens that it may have; ``None`` if only the context limits it."""
-        return None
-
-    async def move(self, request: VirtualRequest, destination: str) -> None:
-        """Continue a live request at ``destination``, as the migrator ``replay`` does; return when it is there.
-
-        Raises ``CannotContinue`` if the request stays.
+        The configured driver still decides how engines are launched, and whether they hand prompts over.
         """
-        raise CannotContinue("Requests of this simulation do not move")
 
-    def migrators(self, means: MigrationMeans) -> Mapping[str, Migrator]:
-        """Return simulated migrators by type, in place of those that would ask real engines."""
-        return {}
+    @abstractmethod
+    async def launch(self, process: VirtualProcess) -> None:
+        """Start the engine of ``process``; return when it runs. Raises ``LoadFailed``."""
 
-    async def load(self, backend: VirtualBackend) -> None:
-        """Load a launched engine; return when it is ready. Raises ``LoadFailed``."""
+    async def stop(self, process: VirtualProcess) -> None:
+        """Stop the engine of ``process``; return when its memory is free."""
 
-    async def stop(self, backend: VirtualBackend) -> None:
-        """Stop a launched engine; return when its memory is free."""
+    def migrator(self, type: str, configured: Migrator) -> Migrator:
+        """Return a simulated migrator in place of one that would ask real engines."""
+        return configured
+
+
+class VirtualProcess(EngineProcess):
+    """A launched engine. ``backend``: its name."""
+
+    def __init__(self, backend: str, address: str, engines: VirtualEngines) -> None:
+        self.backend = backend
+        self.address = address
+        self.handle: Mapping[str, Any] = {}
+        self._engines = engines
+        self._exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def exit(self, status: int) -> None:
+        """Note that the engine has ended by itself."""
+        if not self._exited.done():
+            self._exited.set_result(status)
+
+    async def exited(self) -> int | None:
+        return await asyncio.shield(self._exited)
+
+    async def memory(self) -> int | None:
+        return None
+
+    async def stop(self, timeout: float) -> None:
+        if not self._exited.done():
+            await self._engines.stop(self)
+            self.exit(0)
+
+
+class VirtualLauncher(Launcher):
+    """Launches simulated engines. ``addresses``: by backend."""
+
+    def __init__(self, engines: VirtualEngines, addresses: Mapping[str, str]) -> None:
+        self._engines = engines
+        self._addresses = addresses
+
+    async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> EngineProcess:
+        process = VirtualProcess(name, self._addresses[name], self._engines)
+        await self._engines.launch(process)
+        return process
+
+    async def adopt(
+        self, name: str, line: LaunchLine, handle: Mapping[str, Any], output: EngineOutput
+    ) -> EngineProcess | None:
+        return None

@@ -1,147 +1,190 @@
-"""The decisions of a gateway, in front of engines that its caller simulates."""
+"""The gateway in virtual time, in front of engines that its caller simulates."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Sequence
-from typing import Any
+import random
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.app.build import build_drivers, build_fleet, first_host_context
-from enginehouse.app.build_rescheduling import build_rescheduler
-from enginehouse.app.build_router import build_router, settle
-from enginehouse.app.plugin_instances import check_parameters, create_installed
-from enginehouse.app.virtual.virtual_engines import VirtualBackend, VirtualEngines
-from enginehouse.app.virtual.virtual_host import VirtualHost
-from enginehouse.app.virtual.virtual_request import VirtualRequest
-from enginehouse.app.virtual.virtual_rescheduling import virtual_surroundings
-from enginehouse.config.schema import Config
+import msgspec
+
+from enginehouse.aio.clock import Clock
+from enginehouse.app.gateway import Gateway
+from enginehouse.app.virtual.virtual_client import VirtualClient, VirtualDoor
+from enginehouse.app.virtual.virtual_engines import VirtualBackend, VirtualEngines, VirtualLauncher
+from enginehouse.config.managed import managed_backends
+from enginehouse.config.schema import Config, HostSettings
+from enginehouse.domain.errors import Unauthorized
 from enginehouse.domain.request import InferenceRequest
-from enginehouse.domain.route import Route
+from enginehouse.engines.launch_line import launch_spec
 from enginehouse.engines.managed_engines import hosts_of
-from enginehouse.engines.probing.prober import Prober
-from enginehouse.engines.remote_queues import RemoteQueues
-from enginehouse.engines.status_publisher import StatusPublisher
-from enginehouse.plugin_manager.registry import Registry
-from enginehouse.scheduling.host_queue import HostQueue
-from enginehouse.telemetry.observers import Observers, notify
+from enginehouse.engines.state_file import StateFile
+from enginehouse.interfaces.driver_support import DriverSupport, support_of
+from enginehouse.interfaces.migrators import Migrator
+from enginehouse.plugin_manager.registry import Registered, Registry
+from enginehouse.relay.upstream.connector import Connector
+from enginehouse.relay.upstream.origin import Origin
+from enginehouse.relay.upstream.outside import Outside
 
-_SWEEP_S = 1.0
+_LAUNCHER = "virtual"
+
+
+class VirtualCounts(msgspec.Struct, frozen=True):
+    """How often requests were sent again, asked of a second replica, and continued elsewhere after a break.
+
+    ``swaps``: those that ended well. ``failed_migrations``: those that failed or moved nothing.
+    """
+
+    retried: int
+    hedged: int
+    continued: int
+    swaps: int
+    failed_migrations: int
 
 
 class VirtualGateway:
-    """A gateway without doors, relay and real engines: its routing, queues, swaps and retries are those of ``serve``.
+    """The gateway of ``serve``, with a virtual clock, network and launcher, and without a listening socket.
 
-    ``engines`` simulates the engines. Make and use the gateway inside a running event loop, whose clock all decisions
-    use; on a loop with a virtual clock, hours pass at once. ``live`` has the requests at engines, by id. Raises
-    ``ConfigError`` or ``PluginError``, as ``serve`` does.
+    ``engines`` simulates the engines; ``seed`` decides chance. Make and use the gateway inside a running
+    ``VirtualLoop``: hours pass at once.
+    Raises ``ConfigError`` or ``PluginError``, as ``serve`` does.
     """
 
-    def __init__(self, config: Config, registry: Registry, engines: VirtualEngines) -> None:
-        check_parameters(config, registry)
-        config, self.warnings = settle(config, registry)
-        self.config = config
-        self.engines = engines
-        self.now = asyncio.get_running_loop().time
-        self.max_retries = config.routing.max_retries
-        self._observers = Observers(observer for _, observer in create_installed(config, registry, "observer"))
-        self._on_routed = self._observers.callbacks("routed")
-        self._on_finished = self._observers.callbacks("finished")
-        self._ids = itertools.count(1)
-        self._tasks = BackgroundTasks()
-        self.fleet = build_fleet(config, self._observers, self.now)
-        self.router = build_router(config, registry)
-        drivers = build_drivers(config, registry, {})
-        context = first_host_context(config, registry, fleet=self.fleet, drivers=drivers, observers=self._observers)
-        publisher = StatusPublisher(context, Prober(self.fleet, config.checks))
-        self._hosts = [VirtualHost(name, context, publisher, engines) for name in dict.fromkeys(hosts_of(config))]
-        self._remote = RemoteQueues(context, self._list_queues)
-        self.queues: dict[str, HostQueue] = {}
-        self.live: dict[str, VirtualRequest] = {}
-        self._remote.open()
-        self._list_queues()
-        around = virtual_surroundings(self, context)
-        self._counters = around.counters
-        self.rescheduler = build_rescheduler(config, registry, around, self._observers.callbacks("migrated"))
+    def __init__(self, config: Config, registry: Registry, engines: VirtualEngines, seed: int = 0) -> None:
+        names = [*config.backends, *(name for name, _ in _managed(config))]
+        addresses = {name: f"http://engine-{number}" for number, name in enumerate(names)}
+        registry.add([_registered(VirtualLauncher(engines, addresses))])
+        self._folder = TemporaryDirectory(prefix="enginehouse-virtual-")
+        outside = _VirtualOutside(engines, {address: name for name, address in addresses.items()}, seed)
+        self._gateway = gateway = Gateway(_reached(config, addresses), registry, outside=outside)
+        self._context = gateway.relay.context
+        gateway.build_hosts(StateFile(Path(self._folder.name)))
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self._gateway.config
 
     @property
     def backends(self) -> Sequence[VirtualBackend]:
         """Every engine: the remote ones, then those that are launched."""
-        return [*self._remote_backends(), *(each for host in self._hosts for each in host.backends.values())]
+        config, drivers = self.config, self._gateway.current.context.drivers
+        remote = [
+            VirtualBackend(name=name, driver=each.driver, models=tuple(each.models or ()))
+            for name, each in config.backends.items()
+        ]
+        launched = []
+        for name, model in _managed(config):
+            settings = config.models[model]
+            spec = launch_spec(model, settings, drivers[settings.driver].launch)
+            launched.append(VirtualBackend(name=name, driver=settings.driver, models=(model,), spec=spec))
+        return [*remote, *launched]
 
     @property
     def models(self) -> Sequence[str]:
         """The models that are served."""
-        return list(self.fleet.snapshot.models)
+        return list(self._gateway.fleet.snapshot.models)
 
     @property
-    def swaps(self) -> int:
-        """The swaps that ended well."""
-        return sum(host.swaps for host in self._hosts)
+    def hands_over(self) -> bool:
+        """Whether one engine may read a prompt for another one."""
+        return self._context.router.hands_over
 
     @property
-    def failed_migrations(self) -> int:
-        """The migrations that failed or moved nothing."""
-        return sum(self._counters.failed_migrations.values())
+    def counts(self) -> VirtualCounts:
+        """The counts so far."""
+        counters = self._context.counters
+        return VirtualCounts(
+            retried=sum(counters.retries.values()),
+            hedged=sum(counters.hedges.values()),
+            continued=sum(n for (_, why, _), n in counters.continuations.items() if why != "moved"),
+            swaps=sum(sum(each.counts) for (_, how), each in counters.swaps.items() if how == "ready"),
+            failed_migrations=sum(counters.failed_migrations.values()),
+        )
 
     @property
     def waiting(self) -> int:
         """The requests that wait in queues."""
-        queues = dict.fromkeys(self.queues.values())
-        return sum(len(queue.waiting()) for queue in queues)
+        return len(self._gateway.engines.waiting())
 
     async def open(self) -> None:
-        """Ask remote engines for their models, and preload models."""
-        for backend in self._remote_backends():
-            models, limit = self.engines.probe(backend)
-            self.fleet.set_models(backend.name, {model.name: model.capabilities for model in models})
-            self.fleet.probe_succeeded(backend.name)
-            self._remote.report(backend.name, limit)
-        await asyncio.gather(*(host.preload() for host in self._hosts))
-        if any(model.ttl for model in self.config.models.values()):
-            self._tasks.start(self._keep_sweeping())
-        self.rescheduler.start()
+        """Start as ``serve`` does, and wait for the models to preload."""
+        await self._gateway.start()
+        preloaded = [name for name, model in self.config.models.items() if model.launches and model.preload]
+        await asyncio.gather(*(self._gateway.engines.load(name) for name in preloaded))
 
-    def submit(self, request: InferenceRequest, subject: Any = None) -> VirtualRequest:
-        """Submit a client's whole request. The engines get it, or its refusal, possibly before this returns.
+    def submit(self, request: InferenceRequest, body: bytes, client: VirtualClient, key: str = "") -> None:
+        """Submit a whole request. ``client`` learns what becomes of it, possibly before this returns.
 
-        Raises the ``RequestError`` of an extractor.
+        ``body`` is what engines get; the gateway decides by ``request``. ``key``: the name of a configured key, whose
+        limits count. Raises ``Unauthorized`` for an unknown one.
         """
-        submitted = VirtualRequest(self, str(next(self._ids)), self.router.requirements(request), subject)
-        submitted.start()
-        return submitted
+        holder = self._gateway.admission.keyring.named(key) if key else None
+        if key and holder is None:
+            raise Unauthorized(f"The configuration has no key '{key}'")
+        exchange = self._gateway.relay.open(VirtualDoor(client), request.path, request.headers, request)
+        exchange.begin(body, holder)
 
-    def close(self) -> None:
-        """End the background work."""
-        self._tasks.cancel()
-        self.rescheduler.stop()
+    async def close(self) -> None:
+        """Stop as ``serve`` does."""
+        await self._gateway.stop()
+        self._folder.cleanup()
 
-    def routed(self, request: VirtualRequest, route: Route) -> None:
-        """Notify observers of a route."""
-        if self._on_routed:
-            notify(self._on_routed, request.id, request.requirements, route)
 
-    def finished(self, request: VirtualRequest, status: int) -> None:
-        """Notify observers of the end of a request."""
-        if self._on_finished:
-            replica = request.route.chosen.replica if request.route is not None else ""
-            notify(self._on_finished, request.id, replica, status, (self.now() - request.began) * 1000)
+class _VirtualOutside(Outside):
+    def __init__(self, engines: VirtualEngines, backends: Mapping[str, str], seed: int) -> None:
+        now = asyncio.get_running_loop().time
+        super().__init__(Clock(now, now), _VirtualConnector(engines, backends), random.Random(seed).random)
+        self._engines = engines
 
-    def _remote_backends(self) -> Sequence[VirtualBackend]:
-        return [
-            VirtualBackend(name=name, driver=backend.driver, models=tuple(backend.models or ()))
-            for name, backend in self.config.backends.items()
-        ]
+    def driver(self, configured: DriverSupport) -> DriverSupport:
+        played = support_of(self._engines.driver(bootstraps=configured.bootstrap is not None))
+        return played._replace(launch=configured.launch, hand_over=configured.hand_over)
 
-    def _list_queues(self) -> None:
-        self.queues.clear()
-        for host in self._hosts:
-            self.queues.update(dict.fromkeys((backend.name for backend in host.backends.values()), host.queue))
-        self.queues.update(self._remote.queues)
+    def migrator(self, type: str, configured: Migrator) -> Migrator:
+        return self._engines.migrator(type, configured)
 
-    async def _keep_sweeping(self) -> None:
-        while True:
-            await asyncio.sleep(_SWEEP_S)
-            for host in self._hosts:
-                host.release_idle()
+
+class _VirtualConnector(Connector):
+    """Connects to simulated engines. ``backends``: by address."""
+
+    def __init__(self, engines: VirtualEngines, backends: Mapping[str, str]) -> None:
+        self._engines = engines
+        self._backends = backends
+
+    async def connect(self, protocol: asyncio.Protocol, origin: Origin, tls: ssl.SSLContext | None) -> None:
+        self._engines.connect(self._backends[f"http://{origin.host}"], protocol)
+
+
+def _registered(launcher: VirtualLauncher) -> Registered:
+    return Registered(
+        entry_point=_LAUNCHER,
+        module=__name__,
+        distribution="enginehouse",
+        version="",
+        kind="launcher",
+        type=_LAUNCHER,
+        factory=lambda: launcher,
+    )
+
+
+def _managed(config: Config) -> Iterator[tuple[str, str]]:
+    """The backends of launched models, each with its model."""
+    for model, settings in config.models.items():
+        for backend in managed_backends(model, settings):
+            yield backend, model
+
+
+def _reached(config: Config, addresses: Mapping[str, str]) -> Config:
+    """``config`` with virtual addresses, a virtual launcher on each host, and without exports and access log."""
+    replace = msgspec.structs.replace
+    hosts = {name: config.hosts.get(name, HostSettings()) for name in [*config.hosts, *hosts_of(config)]}
+    return replace(
+        config,
+        backends={name: replace(each, url=addresses[name]) for name, each in config.backends.items()},
+        hosts={name: replace(each, launcher=_LAUNCHER) for name, each in hosts.items()},
+        telemetry=replace(config.telemetry, traces="off", push_metrics=0.0, access_log=False),
+    )

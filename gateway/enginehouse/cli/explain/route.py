@@ -27,6 +27,7 @@ from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.route import ExplainedCandidate, Explanation
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
+from enginehouse.relay.upstream.outside import Outside
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.explain import explain_unread
 
@@ -83,7 +84,7 @@ def _explain(config: Config, state: State, view: ClusterView | None, path: str, 
         needs = router.requirements(read_request(path, [], body))
     except RequestError as error:
         return explain_unread(error)
-    drivers = continuation_rules(config, build_drivers(config, registry, {})).drivers
+    drivers = continuation_rules(config, build_drivers(config, registry, {}, Outside())).drivers
     return router.explain(needs, fleet.snapshot, hand_over_rules(drivers, path))
 
 

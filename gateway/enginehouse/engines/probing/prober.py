@@ -14,7 +14,8 @@ from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import Overloaded
 from enginehouse.domain.replica import Health
 from enginehouse.engines.probing.health_check import HealthCheck
-from enginehouse.interfaces.drivers import Driver, EngineClient, ServedModel
+from enginehouse.interfaces.driver_support import DriverSupport
+from enginehouse.interfaces.drivers import EngineClient, ServedModel
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class Prober:
     def add(
         self,
         name: str,
-        driver: Driver,
+        driver: DriverSupport,
         engine: EngineClient,
         health_path: str = "",
         on_concurrency: Callable[[int | None], None] | None = None,
@@ -71,7 +72,7 @@ class Prober:
             name,
             driver,
             engine,
-            HealthCheck(driver, health_path),
+            HealthCheck(driver.driver, health_path),
             self._sink,
             self._checks,
             self._random,
@@ -104,7 +105,7 @@ class _ProbeLoop:
     def __init__(
         self,
         name: str,
-        driver: Driver,
+        driver: DriverSupport,
         engine: EngineClient,
         check: HealthCheck,
         sink: ProbeSink,
@@ -158,7 +159,7 @@ class _ProbeLoop:
         if self._discovery_in > 0 and not at_once:
             return
         try:
-            served = await run_within(self._checks.timeout, self._driver.models(self._engine))
+            served = await run_within(self._checks.timeout, self._driver.driver.models(self._engine))
         except TimeoutError:
             self._note(f"no answer within {self._checks.timeout:g} s")
         except Exception as error:
@@ -175,7 +176,7 @@ class _ProbeLoop:
         if self._on_concurrency is None:
             return
         try:
-            limit = await run_within(self._checks.timeout, self._driver.concurrency(self._engine))
+            limit = await run_within(self._checks.timeout, self._driver.figures.concurrency(self._engine))
         except Exception as error:
             _log.debug("Backend %s does not report its concurrency: %s", self._name, error or type(error).__name__)
         else:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from time import perf_counter, time
 from typing import NamedTuple
 
 import msgspec
 
+from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
-from enginehouse.interfaces.drivers import Driver, EngineClient
+from enginehouse.interfaces.drivers import EngineClient, SupportsFigures
 
 _log = logging.getLogger(__name__)
 
@@ -24,12 +24,12 @@ class EngineToAsk(NamedTuple):
     """An engine that runs, by its backend's name."""
 
     name: str
-    driver: Driver
+    driver: SupportsFigures
     client: EngineClient
 
 
 class InstanceReport(NamedTuple):
-    """The last figures of an engine. ``asked_at``: when they were asked for, in ``perf_counter`` seconds.
+    """The last figures of an engine. ``asked_at``: when they were asked for, in seconds of the gateway's clock.
 
     The timestamp of ``status`` is the gateway's, because clocks of other machines may be wrong.
     """
@@ -45,7 +45,8 @@ class StatusPuller:
     A question to a slow engine delays no other one, and no engine is asked twice at once.
     """
 
-    def __init__(self, engines: Callable[[], Iterable[EngineToAsk]]) -> None:
+    def __init__(self, engines: Callable[[], Iterable[EngineToAsk]], clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
         self.reports: dict[str, InstanceReport] = {}
         self._engines = engines
         self._asked: dict[str, asyncio.Task[None]] = {}
@@ -94,14 +95,14 @@ class StatusPuller:
             self._asked.pop(engine.name, None)
 
     async def _report(self, engine: EngineToAsk) -> InstanceReport | None:
-        name, asked_at = engine.name, perf_counter()
+        name, asked_at = engine.name, self._clock.now()
         status = await engine.driver.status(engine.client)
         if status is None:
             return None
         before = self.reports.get(name)
         is_same = before is not None and name not in self._problems
         metadata = before.metadata if before and is_same else await engine.driver.metadata(engine.client)
-        status = msgspec.structs.replace(status, instance_id=name, timestamp_ms=int(time() * 1000))
+        status = msgspec.structs.replace(status, instance_id=name, timestamp_ms=self._clock.epoch_ms())
         return InstanceReport(status, metadata, asked_at)
 
     def _note(self, name: str, problem: str) -> None:

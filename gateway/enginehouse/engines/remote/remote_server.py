@@ -9,7 +9,8 @@ from typing import Any
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.domain.errors import LoadFailed
-from enginehouse.interfaces.drivers import Driver, EngineClient, LoadedModel, ServedModel
+from enginehouse.interfaces.driver_support import DriverSupport
+from enginehouse.interfaces.drivers import EngineClient, LoadedModel, ServedModel
 from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
 
 _log = logging.getLogger(__name__)
@@ -29,14 +30,16 @@ class RemoteServer:
         self,
         name: str,
         url: str,
-        driver: Driver,
+        driver: DriverSupport,
         connect: Callable[[float], EngineClient],
         interval: float,
         on_found: Callable[[str, EngineProcess], None],
     ) -> None:
         self.name = name
         self.url = url
+        assert driver.loading is not None
         self.driver = driver
+        self.loading = driver.loading
         self.models: dict[str, int | None] = {}
         self.loaded: Mapping[str, LoadedModel] = {}
         self._connect = connect
@@ -62,21 +65,21 @@ class RemoteServer:
 
     async def load(self, model: str, timeout: float) -> RemoteLoad:
         """Load a model and wait until it is loaded. Raises what the driver raises."""
-        await self.driver.load(self._connect(timeout), model)
+        await self.loading.load(self._connect(timeout), model)
         await self._until(lambda: model in self.loaded)
         return self._hold(model)
 
     async def unload(self, model: str, timeout: float) -> None:
         """Unload a model and wait until it is gone."""
-        await self.driver.unload(self._connect(timeout), model)
+        await self.loading.unload(self._connect(timeout), model)
         await self._until(lambda: model not in self.loaded)
 
     async def refresh(self) -> None:
         """Ask which models are loaded. Ends the loads of others, and reports those that are new."""
         self._round += 1
         now = self._round
-        listed = await self.driver.loaded(self._connect(max(self._interval, _LONGEST_PAUSE_S)))
-        names = {self.driver.full_name(model): model for model in self.models}
+        listed = await self.loading.loaded(self._connect(max(self._interval, _LONGEST_PAUSE_S)))
+        names = {self.loading.full_name(model): model for model in self.models}
         self.loaded = {names.get(model.name, model.name): model for model in listed}
         for model, held in list(self._holders.items()):
             if model not in self.loaded and held.since < now:

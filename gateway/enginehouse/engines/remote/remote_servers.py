@@ -12,7 +12,8 @@ from enginehouse.domain.replica import replica_name
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.remote.remote_server import RemoteServer
-from enginehouse.interfaces.drivers import Driver, EngineClient, ServedModel
+from enginehouse.interfaces.driver_support import DriverSupport
+from enginehouse.interfaces.drivers import EngineClient, ServedModel
 from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.swappers import HostedReplica
 from enginehouse.relay.upstream.client import Client
@@ -55,7 +56,7 @@ class RemoteServers:
             return False
         if wanted is None:
             return server.discover(served)
-        names = {server.driver.full_name(name): name for name in wanted}
+        names = {server.loading.full_name(name): name for name in wanted}
         return server.discover([replace(each, name=names[each.name]) for each in served if each.name in names])
 
     def replicas(self, context: HostContext) -> dict[str, ManagedReplica]:
@@ -104,7 +105,7 @@ class RemoteServers:
         for removed in before.values():
             removed.close()
 
-    def _server(self, name: str, url: str, driver: Driver) -> RemoteServer:
+    def _server(self, name: str, url: str, driver: DriverSupport) -> RemoteServer:
         connect = partial(self._connect, name)
         server = RemoteServer(name, url, driver, connect, self._context.config.checks.interval, self._found(name))
         if self._open:

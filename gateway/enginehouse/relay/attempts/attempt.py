@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from time import perf_counter
 from typing import Final
 
 from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError, UpstreamTimeout
@@ -32,7 +31,7 @@ class Attempt:
     ``sent_at`` and ``answered_at``, when the body of the answer began, are 0 until then. ``connection``: set while the
     request is under way on it. ``since``: when the limit for all of the answer starts. ``client_deadline``: until when
     a client that holds the answer up must read on. ``prompt``: has another engine read the prompt meanwhile. Times are
-    in ``perf_counter`` seconds. Call ``release`` once, at the end.
+    in seconds of the gateway's clock. Call ``release`` once, at the end.
     """
 
     __slots__ = (
@@ -58,7 +57,7 @@ class Attempt:
     )
 
     def __init__(self, route: Route, upstream: Upstream, since: float, body: bytes = b"") -> None:
-        self.began = perf_counter()
+        self.began = upstream.clock.now()
         self.body = body
         self.route = route
         self.upstream = upstream
@@ -100,7 +99,7 @@ class Attempt:
 
     def granted(self) -> None:
         """Note that the queue granted the attempt. The limit for all of the answer starts now."""
-        self.granted_at = now = perf_counter()
+        self.granted_at = now = self.upstream.clock.now()
         total = self.upstream.timeouts.total
         self.total_deadline = now + total if total else NEVER
 
@@ -111,7 +110,7 @@ class Attempt:
     def await_client(self) -> None:
         """Apply the limit for the client to read on."""
         limit = self.upstream.timeouts.client
-        self.client_deadline = perf_counter() + limit if limit else NEVER
+        self.client_deadline = self.upstream.clock.now() + limit if limit else NEVER
 
     def broken(self, why: str) -> RequestError:
         """Note that the connection broke, or could not be made; the error that says so."""
@@ -180,7 +179,7 @@ class Attempt:
             self.route,
             outcome,
             self.began,
-            perf_counter(),
+            self.upstream.clock.now(),
             self.slot is not None,
             self.granted_at,
             self.sent_at,
@@ -199,7 +198,8 @@ class Attempt:
 
     def _send_on(self, connection: Connection, receiver: Receiver, request: bytes) -> None:
         self.connection = connection
-        self.sent_at = now = perf_counter()  # before: the engine's own span may begin while this process waits
+        # Before: the engine's own span may begin while this process waits.
+        self.sent_at = now = self.upstream.clock.now()
         connection.send(receiver, request)
         self._limit = limit = self.upstream.timeouts.first_byte
         self._awaited = "did not begin to answer"
@@ -236,7 +236,7 @@ class Attempt:
         self._limit = limit
         self._awaited = awaited
         self._mark_progress()
-        self.deadline = perf_counter() + limit if limit else NEVER
+        self.deadline = self.upstream.clock.now() + limit if limit else NEVER
 
     def _lift_limit(self) -> None:
         self._mark_progress()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from time import perf_counter
 from typing import Final
 
 from enginehouse.domain.errors import CannotContinue, InvalidRequest, Overloaded, RequestError
@@ -216,7 +215,7 @@ class Dispatch:
         self.attempts.append(attempt.record(outcome))
         waiting_since = attempt.waiting_since
         if attempt.sent_at:
-            self.job.context.budget.take(perf_counter())
+            self.job.context.budget.take(self.job.context.clock.now())
         attempt.cancel()
         attempt.release()
         counts = decision.state.retries > self._state.retries and not self.job.continues
@@ -236,7 +235,7 @@ class Dispatch:
             repeatable=job.repeatable,
             launched=attempt.slot is not None and attempt.slot.launched,
         )
-        in_budget = job.context.budget.has_room(perf_counter())
+        in_budget = job.context.budget.has_room(self.job.context.clock.now())
         decision = decide(failed, self._state, job.max_retries, job.find_route, in_budget=in_budget)
         if decision is Otherwise.SPENT:
             job.context.counters.retries_refused["continuation" if job.continues else "retry"] += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from time import perf_counter
 from typing import Final
 
 from enginehouse.domain.errors import Overloaded, RequestError
@@ -95,7 +94,7 @@ class HedgedDispatch(Dispatch):
 
     def _begin_hedge(self) -> None:
         self._timer = None
-        job, first, now = self.job, self._current(), perf_counter()
+        job, first, now = self.job, self._current(), self.job.context.clock.now()
         context, delivered, requirements = job.context, job.delivered, job.requirements
         assert requirements is not None
         if not context.budget.has_room(now):
@@ -208,9 +207,9 @@ class HedgedDispatch(Dispatch):
 
     def _judge(self, attempt: Attempt) -> None:
         assert attempt.head is not None
-        self.job.judge(attempt.route, attempt.head.status, perf_counter() - attempt.sent_at, ())
+        self.job.judge(attempt.route, attempt.head.status, self.job.context.clock.now() - attempt.sent_at, ())
 
     def _observe(self, attempt: Attempt) -> None:
         delay = self.job.context.hedging
         if delay is not None and attempt.sent_at:
-            delay.observe(attempt.route.chosen.model, perf_counter() - attempt.sent_at)
+            delay.observe(attempt.route.chosen.model, self.job.context.clock.now() - attempt.sent_at)

@@ -12,12 +12,14 @@ Cut = Callable[[bytes], bytes]
 """Turns an engine's events into the client's."""
 
 _IDS = b',"token_ids":['
-_MARK = b'token_ids":'
+_NAME = b'token_ids"'
+_MARK = _NAME + b":"
 _LEADS = (b',"', b',"prompt_')
 _LIST = rb"(?:\[[0-9,\s]*\]|null)"
 _ALL_IDS = re.compile(
     rb',\s*"(?:prompt_)?token_ids"\s*:\s*' + _LIST + rb'|"(?:prompt_)?token_ids"\s*:\s*' + _LIST + rb"\s*,?"
 )
+_NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
 
@@ -31,9 +33,9 @@ def cut_ids(piece: bytes) -> bytes:
         end = piece.find(b"]", at) + 1
         if end and piece.find(_MARK, end) < 0 and piece.rfind(_MARK, 0, at) < 0:
             return piece[:at] + piece[end:]
-    if _MARK not in piece:
+    if _NAME not in piece:
         return piece
-    usual = _cut_usual(piece)
+    usual = _cut_usual(piece) if _MARK in piece else None
     return _ALL_IDS.sub(b"", piece) if usual is None else usual
 
 
@@ -62,13 +64,23 @@ def _cut_usual(piece: bytes) -> bytes | None:
 
 def _cut_field(piece: bytes, name: bytes) -> bytes:
     """``piece`` without the fields ``name`` whose values are objects."""
-    key = b',"%s":{' % name
-    at = piece.find(key)
-    while at >= 0:
-        end = _end_of_object(piece, at + len(key) - 1)
-        piece = piece[:at] + piece[end:]
-        at = piece.find(key, at)
+    if b'"%s"' % name not in piece:
+        return piece
+    key = _object_key(name)
+    found = key.search(piece)
+    while found is not None:
+        start, rest = found.start(), piece[_end_of_object(piece, found.end() - 1) :]
+        if not found[0].startswith(b","):  # the first field: the comma after it goes too
+            rest = rest.lstrip().removeprefix(b",")
+        piece = piece[:start] + rest
+        found = key.search(piece, start)
     return piece
+
+
+@lru_cache(maxsize=64)
+def _object_key(name: bytes) -> re.Pattern[bytes]:
+    """Finds a field whose value is an object, however the engine spaces its JSON."""
+    return re.compile(rb',?\s*"%s"\s*:\s*\{' % re.escape(name))
 
 
 def _end_of_object(piece: bytes, start: int) -> int:
@@ -86,11 +98,11 @@ def _end_of_object(piece: bytes, start: int) -> int:
 
 def _cut_usage(piece: bytes) -> bytes:
     """``piece`` without the event that has nothing but the usage, and without ``usage`` in other events."""
-    if b'"usage":{' not in piece:
+    if b'"usage"' not in piece:
         return piece
     kept, start = [], 0
     for event in read_events(piece):
-        if b'"choices":[]' not in piece[start : event.end]:
+        if not _NO_CHOICES.search(piece, start, event.end):
             kept.append(_cut_field(piece[start : event.end], b"usage"))
         start = event.end
     return b"".join(kept)

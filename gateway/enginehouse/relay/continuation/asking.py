@@ -6,7 +6,7 @@ import msgspec
 
 from enginehouse.domain.continuation import Continuation
 from enginehouse.domain.errors import CannotContinue
-from enginehouse.interfaces.drivers import Driver, EngineClient
+from enginehouse.interfaces.drivers import EngineClient, SupportsContinuation
 from enginehouse.relay.continuation.delivered import Delivered
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -21,7 +21,7 @@ def one_token(body: bytes) -> bytes:
 
 
 async def continuation_of(
-    delivered: Delivered, driver: Driver, engine: EngineClient, *, exact: bool = True
+    delivered: Delivered, driver: SupportsContinuation, engine: EngineClient, *, exact: bool = True
 ) -> Continuation:
     """The request with which ``engine`` continues the stream; ``exact``: by its tokens, if the driver can.
 
@@ -31,7 +31,7 @@ async def continuation_of(
         raise CannotContinue(f"The stream cannot be continued: {why}")
     answer = delivered.partial(delivered.body)
     if not exact:
-        answer = msgspec.structs.replace(answer, ids=None)
+        answer = msgspec.structs.replace(answer, ids=None, pieces=None)
     answer = await driver.fill_in(engine, answer)
     if answer.prompt_ids is not None:
         delivered.progress.learn_prompt(answer.prompt_ids)

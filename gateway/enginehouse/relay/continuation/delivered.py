@@ -8,12 +8,13 @@ from typing import Any, Final
 import msgspec
 
 from enginehouse.domain.continuation import PartialAnswer, StreamTraits
-from enginehouse.interfaces.drivers import Driver
+from enginehouse.interfaces.drivers import SupportsContinuation
 from enginehouse.relay.continuation.added_fields import cutter
 from enginehouse.relay.continuation.chunk_writer import DONE, ChunkWriter
 from enginehouse.relay.continuation.chunks import ABSENT, StreamChunk, common_fields, only_chunk, read_chunks
 from enginehouse.relay.continuation.progress import AnswerProgress
 from enginehouse.relay.continuation.restrictions import (
+    has_joined_tokens,
     number,
     undecided_characters,
     why_not,
@@ -62,7 +63,7 @@ class Delivered:
         self.path = path
         self.body = body
         self.traits = traits
-        self.progress = AnswerProgress()
+        self.progress = AnswerProgress(token_by_token=traits.token_by_token)
         self.common: dict[str, msgspec.Raw] | None = None
         self.why = ""
         self.finish: str | None = None
@@ -86,10 +87,11 @@ class Delivered:
             self.read()
         return self.cut(piece) if self.cut is not None else piece
 
-    def begin_anew(self, driver: Driver) -> bytes:
+    def begin_anew(self, driver: SupportsContinuation) -> bytes:
         """The request for another engine, while the client has nothing yet."""
         asked = driver.continuable(self.path, self.body)
         self.traits = driver.streams
+        self.progress.ends = [] if driver.streams.token_by_token else None
         self.cut = cutter(driver.streams.added) if asked is not self.body else None
         return asked
 
@@ -219,8 +221,14 @@ class Delivered:
         """The ``PartialAnswer`` for a driver. ``body``: the request as the continuing engine would get it."""
         progress, text = self.progress, self.progress.text
         if progress.ids is None:
-            tokens = 0 if not text else progress.counted
-            return PartialAnswer(path=self.path, body=body, text=text, tokens=tokens)
+            return PartialAnswer(
+                path=self.path,
+                body=body,
+                text=text,
+                tokens=0 if not text else progress.counted,
+                pieces=self._pieces(),
+                prompt_ids=None if progress.base else progress.prompt_ids,
+            )
         fields = self.fields
         withheld = withheld_characters(fields) if self.traits.withholds_stop else 0
         undecided = 0 if withheld else undecided_characters(text, fields)
@@ -234,6 +242,11 @@ class Delivered:
             skip=skip,
             prompt_ids=progress.prompt_ids,
         )
+
+    def _pieces(self) -> list[str] | None:
+        """The text as its events brought it, if each had the text of one token."""
+        pieces = self.progress.pieces
+        return None if pieces is None or has_joined_tokens(pieces, self.fields) else pieces
 
     def ending(self) -> bytes | None:
         """The events that end the stream if nothing is left to ask for, else ``None``."""
@@ -255,7 +268,8 @@ class Delivered:
         """The event that ends an answer whose every token has been seen; ``None`` for an answer with room left."""
         limit = self.max_tokens
         seen = self.partial(b"")
-        if limit is None or seen.tokens is None or seen.skip or seen.tokens < limit:
+        tokens = len(seen.pieces or ()) if seen.tokens is None else seen.tokens  # each piece has one at least
+        if limit is None or seen.skip or tokens < limit:
             return None
         return writer.text("", finish="length")
 

@@ -29,6 +29,8 @@ class Joint:
         self._traits = traits
         self._progress = delivered.progress.copy()
         self._progress.resume(continuation.tokens, continuation.skip, exact=continuation.exact)
+        if not traits.token_by_token:
+            self._progress.ends = None
         self._writer = ChunkWriter(delivered.common or {}, chat=delivered.chat)
 
     def translate(self, piece: bytes) -> Iterator[bytes]:

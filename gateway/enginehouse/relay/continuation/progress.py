@@ -24,6 +24,7 @@ _FIELDS = (
     "base",
     "chars",
     "counted",
+    "ends",
     "ids",
     "prompt_ids",
     "prompt_tokens",
@@ -36,13 +37,13 @@ class AnswerProgress:
 
     ``chars``: the length of the client's text. ``ids``: the tokens after ``prompt_ids``, ``None`` if an engine does not
     send them; ``base``: how many tokens of the answer are part of ``prompt_ids``. ``prompt_tokens``: the length of the
-    client's own prompt. ``counted``: the number of tokens by the engine's own count. ``shows_ids``: the client gets the
-    tokens too.
+    client's own prompt. ``counted``: the number of tokens by the engine's own count. ``ends``: where in the text each
+    event ended, ``None`` if an event may have several tokens. ``shows_ids``: the client gets the tokens too.
     """
 
     __slots__ = _FIELDS
 
-    def __init__(self, *, shows_ids: bool = False) -> None:
+    def __init__(self, *, shows_ids: bool = False, token_by_token: bool = False) -> None:
         self.shows_ids = shows_ids
         self._texts: list[str] = []
         self.chars = 0
@@ -56,6 +57,7 @@ class AnswerProgress:
         self.prompt_ids: msgspec.Raw | None = None
         self.prompt_tokens: int | None = None
         self.counted: int | None = None
+        self.ends: list[int] | None = [] if token_by_token else None
 
     @property
     def text(self) -> str:
@@ -63,6 +65,14 @@ class AnswerProgress:
         if len(self._texts) > 1:
             self._texts = ["".join(self._texts)]
         return self._texts[0] if self._texts else ""
+
+    @property
+    def pieces(self) -> list[str] | None:
+        """The client's text as its events brought it, if each had one token."""
+        if self.ends is None or self.behind:
+            return None
+        text = self.text
+        return [text[start:end] for start, end in zip([0, *self.ends], self.ends, strict=False)]
 
     @property
     def behind(self) -> bool:
@@ -88,6 +98,8 @@ class AnswerProgress:
     def _add_text(self, text: str) -> str:
         start = self._position
         self._position = end = start + len(text)
+        if self.ends is not None:
+            self.ends.append(end)
         if start < self.chars:
             known = min(len(text), self.chars - start)
             if self.text[start : start + known] != text[:known]:
@@ -143,6 +155,8 @@ class AnswerProgress:
         self._steps.clear()
         self._position = self.chars - skip
         self.counted = None
+        if self.ends is not None:
+            self.ends = _up_to(self._position, self.ends)
         if exact and self.ids is not None:
             count = tokens - self.base
             if self.shows_ids:
@@ -168,4 +182,11 @@ class AnswerProgress:
         twin._texts, twin._seen = [self.text], list(self._seen)
         twin._steps = deque(self._steps, maxlen=_STEPS_KEPT)
         twin.ids = None if self.ids is None else list(self.ids)
+        twin.ends = None if self.ends is None else list(self.ends)
         return twin
+
+
+def _up_to(position: int, ends: list[int]) -> list[int] | None:
+    """The ``ends`` up to ``position``, if that is one of them or the beginning."""
+    kept = [end for end in ends if end <= position]
+    return kept if (kept[-1] if kept else 0) == position else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 Fields = Mapping[str, Any]
@@ -97,6 +97,17 @@ def undecided_characters(text: str, fields: Fields) -> int:
                 longest = length
                 break
     return longest
+
+
+def has_joined_tokens(pieces: Sequence[str], fields: Fields) -> bool:
+    """Whether a piece may have several tokens, because its engine withheld what a stop string may begin with."""
+    firsts = {stop[0] for stop in stop_strings(fields)}
+    return any(
+        undecided_characters(piece[:end], fields)
+        for piece in pieces
+        if not firsts.isdisjoint(piece[:-1])
+        for end in range(1, len(piece))
+    )
 
 
 def stop_strings(fields: Fields) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enginehouse.config.routing import RoutingSettings
 from enginehouse.config.schema import ModelSettings
 from enginehouse.config.section import BrokenStreamRule
-from enginehouse.interfaces.drivers import Driver
+from enginehouse.interfaces.driver_support import DriverSupport
 
 
 class ContinuationRules:
@@ -21,7 +21,7 @@ class ContinuationRules:
         self,
         routing: RoutingSettings,
         models: Mapping[str, ModelSettings],
-        drivers: Mapping[str, Driver],
+        drivers: Mapping[str, DriverSupport],
         migrate_timeout: float,
         moves_at_once: int,
     ) -> None:

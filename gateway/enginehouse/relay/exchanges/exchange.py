@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from time import perf_counter
 from typing import Final
 
 from enginehouse.domain.errors import Cancelled, RequestError, UpstreamError
@@ -72,7 +71,7 @@ class Exchange(MovableExchange):
             self.cancel(RequestError("Internal error; see the gateway's log"))
         finally:
             log_context.leave()
-        self._overhead = perf_counter() - job.began
+        self._overhead = job.context.clock.now() - job.began
 
     def client_disconnected(self) -> None:
         """End the request, whose answer has no reader any more."""
@@ -198,7 +197,7 @@ class Exchange(MovableExchange):
             return False
         if isinstance(self._reply, JoinedReply):
             return self._accept(attempt, head, self._reply)
-        attempt.answered_at = now = perf_counter()
+        attempt.answered_at = now = job.context.clock.now()
         self._suspects = job.judge(route, head.status, now - attempt.sent_at, self._suspects)
         if head.status in job.retry_statuses and self._dispatch.retry(Outcome.ANSWERED):
             return False
@@ -226,7 +225,7 @@ class Exchange(MovableExchange):
         """Begin with the answer to a continuation, unless it is no stream."""
         job = self._dispatch.job
         assert isinstance(job, ContinuationJob)
-        attempt.answered_at = perf_counter()
+        attempt.answered_at = job.context.clock.now()
         job.judge(attempt.route, head.status, 0.0, ())
         if head.status != 200 or not head.stream:
             self._dispatch.try_otherwise()

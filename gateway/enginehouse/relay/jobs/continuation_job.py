@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import Enum
-from time import perf_counter
 from typing import ClassVar, Final
 
 import msgspec
@@ -76,13 +75,13 @@ class ContinuationJob(Job):
     def broke(self, cause: RequestError) -> None:
         """Note that an engine broke the stream off just now."""
         self._cause = cause
-        self._broke_at = perf_counter()
+        self._broke_at = self.context.clock.now()
         self._route = None
 
     def joined(self) -> bool:
         """Count the stream as continued."""
         assert self._route is not None
-        gap = perf_counter() - self._broke_at
+        gap = self.context.clock.now() - self._broke_at
         self.context.counters.continued(self._route.chosen.backend, "broken", self.way.value, gap)
         return True
 
@@ -144,7 +143,7 @@ class ContinuationJob(Job):
         upstream = self.context.upstreams.get(backend)
         if upstream is None:
             raise CannotContinue("the configuration no longer has it")
-        driver = self.context.continuation.drivers[backend]
+        driver = self.context.continuation.drivers[backend].continuation
         delivered.read()
         if delivered.common is None and not delivered.why:
             self.way, self._ways = Way.RESTART, []

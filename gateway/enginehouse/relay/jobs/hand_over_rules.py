@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from enginehouse.domain.replica import Candidate, Role
-from enginehouse.interfaces.drivers import Driver
+from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.relay.continuation.restrictions import PATHS
 from enginehouse.routing.explain import HandOverRules
 
@@ -14,24 +14,26 @@ _TOKENIZER_ONLY = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
 """The endpoints for which no engine reads a prompt."""
 
 
-def can_hand_over(drivers: Mapping[str, Driver], path: str, candidate: Candidate) -> bool:
+def can_hand_over(drivers: Mapping[str, DriverSupport], path: str, candidate: Candidate) -> bool:
     """Whether the engine of ``candidate`` can read a prompt for another one, or answer what another one has read.
 
     ``drivers``: of every backend, by its name. ``path``: the endpoint of the request.
     """
     driver = drivers[candidate.backend]
-    return path in PATHS and driver.hands_over and (not driver.bootstraps or never_alone(driver, candidate))
+    if path not in PATHS or driver.hand_over is None:
+        return False
+    return driver.bootstrap is None or never_alone(driver, candidate)
 
 
-def can_pair(drivers: Mapping[str, Driver], prefill: Candidate, decode: Candidate) -> bool:
+def can_pair(drivers: Mapping[str, DriverSupport], prefill: Candidate, decode: Candidate) -> bool:
     """Whether ``decode`` can answer what ``prefill`` has read; each of them can hand over."""
-    bootstraps = drivers[prefill.backend].bootstraps
-    if bootstraps is not drivers[decode.backend].bootstraps:
+    bootstraps = drivers[prefill.backend].bootstrap is not None
+    if bootstraps is not (drivers[decode.backend].bootstrap is not None):
         return False
     return not bootstraps or (prefill.role is Role.PREFILL and decode.role is Role.DECODE)
 
 
-def hand_over_rules(drivers: Mapping[str, Driver], path: str) -> HandOverRules:
+def hand_over_rules(drivers: Mapping[str, DriverSupport], path: str) -> HandOverRules:
     """The rules for requests to ``path``."""
 
     def serves_alone(candidate: Candidate) -> bool:
@@ -40,6 +42,6 @@ def hand_over_rules(drivers: Mapping[str, Driver], path: str) -> HandOverRules:
     return HandOverRules(partial(can_hand_over, drivers, path), serves_alone)
 
 
-def never_alone(driver: Driver, candidate: Candidate) -> bool:
+def never_alone(driver: DriverSupport, candidate: Candidate) -> bool:
     """Whether the engine of ``candidate`` serves only requests that are handed over."""
-    return driver.bootstraps and candidate.role is not Role.NEUTRAL
+    return driver.bootstrap is not None and candidate.role is not Role.NEUTRAL

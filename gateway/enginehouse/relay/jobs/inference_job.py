@@ -27,7 +27,7 @@ class InferenceJob(Job):
     retry_statuses: ClassVar = frozenset({429, 500, 502, 503, 504})
 
     def _needs(self, caller: Caller | None) -> Requirements:
-        request = read_request(self.path, self.headers, self.body)
+        request = self.decoded or read_request(self.path, self.headers, self.body)
         if caller is not None and caller.scoped:
             check_one_model(self.body)
         return self.context.router.requirements(request)
@@ -63,8 +63,8 @@ class InferenceJob(Job):
         driver = context.continuation.drivers.get(chosen.backend)
         if driver is None:  # a reload has just removed it
             return body
-        asked = driver.continuable(self.path, body)
-        self.delivered = Delivered(self.path, body, driver.streams, added=asked is not body)
+        asked = driver.continuation.continuable(self.path, body)
+        self.delivered = Delivered(self.path, body, driver.continuation.streams, added=asked is not body)
         return asked
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:

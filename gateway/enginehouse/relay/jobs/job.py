@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from time import perf_counter
 from typing import ClassVar
 
 from enginehouse.domain.errors import RequestError
-from enginehouse.domain.request import Headers
+from enginehouse.domain.request import Headers, InferenceRequest
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.relay.context import RelayContext
@@ -23,14 +22,14 @@ from enginehouse.telemetry.log_context import log_context
 class Job(ABC):
     """Knows what its request needs, where it can go, what is written to an engine, and how to judge the answer.
 
-    ``began``: when the request was whole, in ``perf_counter`` seconds. ``method``: HTTP's. ``repeatable``: the request
-    may reach an engine twice. ``retry_statuses``: answers that are a reason to ask another replica. ``raw``: the answer
+    ``began``: when the request was whole, on the context's clock. ``method``: HTTP's. ``repeatable``: the request may
+    reach an engine twice. ``retry_statuses``: answers that are a reason to ask another replica. ``raw``: the answer
     passes as it comes, head first; otherwise a stream passes in whole events, and the head waits for the body.
     ``prepares``: each try begins with ``prepare``. ``continues``: it is what is left of a broken stream, so its tries
-    are no retries of the request. ``delivered``: keeps what the client gets of a stream, if it can be
-    continued; ``None`` otherwise. ``trace``: set from the beginning if the request is sampled. ``upload``: the rest of
-    a body that follows what ``request`` returns. ``prompt``: made by ``prepare`` where another engine reads the prompt
-    at the same time.
+    are no retries of the request. ``decoded``: the request, if the door has read its body already. ``delivered``: keeps
+    what the client gets of a stream, if it can be continued; ``None`` otherwise. ``trace``: set from the beginning if
+    the request is sampled. ``upload``: the rest of a body that follows what ``request`` returns. ``prompt``: made by
+    ``prepare`` where another engine reads the prompt at the same time.
     """
 
     __slots__ = (
@@ -38,6 +37,7 @@ class Job(ABC):
         "body",
         "caller",
         "context",
+        "decoded",
         "delivered",
         "headers",
         "path",
@@ -61,11 +61,12 @@ class Job(ABC):
         self.headers = headers
         self.request_id = request_id
         self.body = b""
+        self.decoded: InferenceRequest | None = None
         self.caller: Caller | None = None
         self.requirements: Requirements | None = None
         self.trace = context.tracer.begin(headers) if context.tracer is not None else None
         self.delivered: Delivered | None = None
-        self.began = perf_counter()
+        self.began = context.clock.now()
 
     @property
     def engine_headers(self) -> Headers:
@@ -95,7 +96,7 @@ class Job(ABC):
 
     def admit(self, body: bytes, caller: Caller | None) -> None:
         """Take the whole request, within the limits of ``caller``. Raises ``RequestError``."""
-        self.began = perf_counter()
+        self.began = self.context.clock.now()
         self.body = body
         self.requirements = requirements = self._needs(caller)
         if caller is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
 
 import msgspec
 
@@ -84,7 +83,7 @@ async def prepare_pair(job: Job, route: Route, path: str, body: bytes) -> tuple[
         return body, None
     drivers = job.context.continuation.drivers
     either = drivers.get(prefill.backend) or drivers.get(route.chosen.backend)  # a reload may have removed one of them
-    if either is not None and either.bootstraps:
+    if either is not None and either.bootstrap is not None:
         return await _bootstrap(job, prefill, path, body)
     parameters = await _read_prompt(job, prefill, path, body)
     return (body if parameters is None else take_over(body, parameters)), None
@@ -111,7 +110,7 @@ async def _read_prompt(job: Job, prefill: Candidate, path: str, body: bytes) -> 
 
 async def _ask(job: Job, prefill: Candidate, upstream: Upstream, path: str, body: bytes) -> EngineResponse:
     fleet = job.context.fleet
-    began = perf_counter()
+    began = job.context.clock.now()
     try:
         client = Client(upstream, upstream.timeouts.first_byte or _LONGEST_S)
         response = await client.request("POST", path, job.ranked(upstream, body))
@@ -120,7 +119,7 @@ async def _ask(job: Job, prefill: Candidate, upstream: Upstream, path: str, body
         raise
     if response.status == 200:
         fleet.succeeded(prefill.backend)
-        prefill.load.answered((perf_counter() - began) * 1000)
+        prefill.load.answered((job.context.clock.now() - began) * 1000)
     return response
 
 
@@ -133,10 +132,10 @@ async def _bootstrap(job: Job, prefill: Candidate, path: str, body: bytes) -> tu
     Raises ``RequestError`` if ``prefill`` cannot be asked.
     """
     context, backend = job.context, prefill.backend
-    upstream = context.upstreams.get(backend)
-    if upstream is None:
+    upstream, driver = context.upstreams.get(backend), context.continuation.drivers[backend].bootstrap
+    if upstream is None or driver is None:
         raise UpstreamError(f"The configuration no longer has backend '{backend}'")
-    slot, driver = PromptSlot(job, prefill), context.continuation.drivers[backend]
+    slot = PromptSlot(job, prefill)
     try:
         await slot.granted_or_not
         port = await context.engine_facts.bootstrap_port(upstream)

@@ -49,7 +49,7 @@ class LiveRequest(ABC):
 
     @property
     def began(self) -> float:
-        """When the request was whole, in ``perf_counter`` seconds."""
+        """When the request was whole, in seconds of the gateway's clock."""
         return self._job.began
 
     @property
@@ -112,7 +112,7 @@ class LiveRequest(ABC):
 
     @abstractmethod
     def check_time(self, now: float) -> None:
-        """Act on a time limit that has passed at ``now``, in ``perf_counter`` seconds."""
+        """Act on a time limit that has passed at ``now``, in seconds of the gateway's clock."""
 
     @property
     @abstractmethod

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from time import time
 from typing import Literal
 
 import msgspec
 
+from enginehouse.aio.clock import Clock
 from enginehouse.config.scheduling import SchedulingSettings
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.ticket import Phase, Ticket
@@ -40,9 +40,14 @@ class ProgressReports:
     """
 
     def __init__(
-        self, models: Mapping[str, ModelSettings], scheduling: SchedulingSettings, queues: Mapping[str, HostQueue]
+        self,
+        models: Mapping[str, ModelSettings],
+        scheduling: SchedulingSettings,
+        queues: Mapping[str, HostQueue],
+        clock: Clock,
     ) -> None:
         self._queues = queues
+        self._clock = clock
         self._reports: dict[LiveRequest, ProgressReport] = {}
         self._next_look = 0.0
         self.configure(models, scheduling)
@@ -54,7 +59,7 @@ class ProgressReports:
         self._patience = scheduling.progress_patience
 
     def send_due(self, live: Collection[LiveRequest], now: float) -> None:
-        """Send the reports that are due at ``now``, in ``perf_counter`` seconds, to requests among ``live``."""
+        """Send the reports that are due at ``now``, in seconds of the gateway's clock, to requests among ``live``."""
         if not live:
             self._reports.clear()
         if now < self._next_look or not self._forms:
@@ -73,7 +78,9 @@ class ProgressReports:
         form, forms = self._forms.get(route.model), _FORMS.get(request.path)
         if form is None or forms is None or (request.ticket is None and not reply.status):
             return None
-        return self._reports.get(request) or ProgressReport(reply, form if form in forms else forms[0])
+        return self._reports.get(request) or ProgressReport(
+            reply, form if form in forms else forms[0], int(self._clock.epoch())
+        )
 
 
 class ProgressReport:
@@ -85,10 +92,10 @@ class ProgressReport:
 
     __slots__ = ("_created", "_form", "_last", "_reply", "_sent_at")
 
-    def __init__(self, reply: Reply, form: Form) -> None:
+    def __init__(self, reply: Reply, form: Form, created: int) -> None:
         self._reply = reply
         self._form = form
-        self._created = int(time())
+        self._created = created
         self._last: tuple[Phase, int] | None = None
         self._sent_at = 0.0
 

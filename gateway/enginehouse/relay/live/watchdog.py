@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from time import perf_counter
 from typing import Final
 
 from enginehouse.relay.live.live_request import LiveRequest
@@ -23,11 +22,11 @@ class Watchdog:
         self,
         live: Collection[LiveRequest],
         progress_reports: ProgressReports,
-        clock: Callable[[], float] = perf_counter,
+        now: Callable[[], float],
     ) -> None:
         self._live = live
         self._progress_reports = progress_reports
-        self._clock = clock
+        self._now = now
         self._handle: asyncio.TimerHandle | None = None
 
     def wake(self) -> None:
@@ -42,7 +41,7 @@ class Watchdog:
 
     def _sweep(self) -> None:
         self._handle = None
-        now = self._clock()
+        now = self._now()
         live = list(self._live)
         for request in live:
             request.check_time(now)

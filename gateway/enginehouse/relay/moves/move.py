@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -90,7 +89,7 @@ class Move:
         self._context = context
         self._source = stream.current_attempt()
         candidate = self._candidate(destination)
-        self._driver = context.continuation.drivers[destination]
+        self._driver = context.continuation.drivers[destination].continuation
         upstream = context.upstreams[destination]
         self._engine = Client(upstream, context.continuation.migrate_timeout)
         route = msgspec.structs.replace(self._source.route, chosen=candidate)
@@ -116,7 +115,7 @@ class Move:
             if self._done.done() and not self._done.cancelled():
                 self._done.exception()  # asyncio would log an exception that is never read
         source, destination = self._source.route.chosen.backend, self._attempt.route.chosen.backend
-        gap = perf_counter() - self._cut_at
+        gap = self._context.clock.now() - self._cut_at
         assert self._joint is not None
         outcome = "tokens" if self._joint.continuation.exact else "text"
         self._context.moved(self._stream.job.request_id, source, destination, gap, outcome)
@@ -187,7 +186,7 @@ class Move:
         if stream.current_attempt() is not self._source:
             raise CannotContinue("The stream's engine broke while it was moved")
         stream.hold()
-        self._cut_at = perf_counter()
+        self._cut_at = self._context.clock.now()
         try:
             continuation = await continuation_of(delivered, self._driver, self._engine)
             if self._engine_request:
@@ -218,7 +217,7 @@ class Move:
             attempt.connection = None
         if head is not None:
             attempt.head = head
-            attempt.answered_at = perf_counter()
+            attempt.answered_at = self._context.clock.now()
             if head.status != 200 or not head.stream:
                 self._fail(f"answered {head.status}")
                 return

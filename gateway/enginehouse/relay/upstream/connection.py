@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from time import monotonic
 from typing import Any, Final, Protocol, cast
 
 import httptools
@@ -58,7 +57,7 @@ class Connection:
         keep: Callable[[Connection], None],
         remove: Callable[[Connection], None],
         writes: WriteBatch,
-        now: Callable[[], float] = monotonic,
+        now: Callable[[], float],
     ) -> None:
         # First what every event reads, so that it is in one line of the processor's caches.
         self._receiver: Receiver | None = None

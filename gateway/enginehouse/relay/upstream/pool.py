@@ -10,8 +10,8 @@ from typing import Final, TypeVar, cast
 from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.domain.errors import UpstreamError
 from enginehouse.relay.upstream.connection import Connection
-from enginehouse.relay.upstream.open_files import shortage_of_files
 from enginehouse.relay.upstream.origin import Origin
+from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upload_connection import UploadConnection
 
 _Connection = TypeVar("_Connection", bound=Connection)
@@ -32,8 +32,10 @@ class Pool:
     if it has one.
     """
 
-    def __init__(self, origin: Origin, *, verify_tls: bool = True) -> None:
+    def __init__(self, origin: Origin, outside: Outside, *, verify_tls: bool = True) -> None:
         self.origin = origin
+        self._outside = outside
+        self._now = outside.clock.now
         self.address = f"{origin.host}:{origin.port}"
         self._idle: list[Connection] = []
         self._writes = WriteBatch()
@@ -53,23 +55,22 @@ class Pool:
 
     async def connect(self) -> Connection:
         """A new connection. Raises ``UpstreamError``, or ``Overloaded`` if the gateway has no file descriptor left."""
-        return await self._connect(lambda: Connection(self._keep, self._remove, self._writes))
+        return await self._connect(lambda: Connection(self._keep, self._remove, self._writes, self._now))
 
     async def connect_for_upload(self) -> UploadConnection:
         """As ``connect``, a connection for one request whose body follows piece by piece."""
-        return await self._connect(lambda: UploadConnection(self._remove, self._writes))
+        return await self._connect(lambda: UploadConnection(self._remove, self._writes, self._now))
 
     async def _connect(self, make: Callable[[], _Connection]) -> _Connection:
-        loop = asyncio.get_running_loop()
         origin = self.origin
         if not origin.host:
             raise UpstreamError("its engine does not run")
         try:
             connection = make()
             protocol = cast(asyncio.Protocol, connection)  # it has the methods, but a compiled class has no such base
-            await loop.create_connection(lambda: protocol, origin.host, origin.port, ssl=self.tls)
+            await self._outside.connector.connect(protocol, origin, self.tls)
         except (OSError, UnicodeError) as error:  # the latter for names that no host can have
-            if (shortage := shortage_of_files(error)) is not None:
+            if (shortage := self._outside.open_files.shortage(error)) is not None:
                 raise shortage from None
             raise UpstreamError(f"cannot connect to {origin.authority}: {error}") from error
         return connection

@@ -11,8 +11,8 @@ from enginehouse.relay.upstream.connection import Connection
 class UploadConnection(Connection):
     """Serves one request. ``upload`` is called with whether the engine reads fast enough."""
 
-    def __init__(self, remove: Callable[[Connection], None], writes: WriteBatch) -> None:
-        super().__init__(Connection.close, remove, writes)
+    def __init__(self, remove: Callable[[Connection], None], writes: WriteBatch, now: Callable[[], float]) -> None:
+        super().__init__(Connection.close, remove, writes, now)
         self.upload: Callable[[bool], None] | None = None
         self.writable = True
 

@@ -14,6 +14,7 @@ from enginehouse.relay.heads.headers import (
     with_authorization,
 )
 from enginehouse.relay.upstream.origin import Origin
+from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.pool import Pool
 from enginehouse.telemetry.trace_context import Trace
 
@@ -24,15 +25,17 @@ _CONNECTING = ("url", "verify_tls", "api_key", "pass_authorization")
 class Upstream:
     """A backend's address, its key, its time limits and its connections.
 
-    A backend without a ``url`` cannot be reached until ``locate`` gives it one.
+    A backend without a ``url`` cannot be reached until ``locate`` gives it one. ``clock``: read by its requests.
     """
 
-    def __init__(self, name: str, settings: BackendSettings, timeouts: TimeoutSettings) -> None:
+    def __init__(self, name: str, settings: BackendSettings, timeouts: TimeoutSettings, outside: Outside) -> None:
         self.name = name
         self.timeouts = settings.timeouts or timeouts
-        self.pool = Pool(Origin.parse(settings.url), verify_tls=settings.verify_tls)
-        self._settings = settings
+        self.outside = outside
+        self.clock = outside.clock
         self._verify_tls = settings.verify_tls
+        self.pool = self._pool(settings.url)
+        self._settings = settings
         self._api_key = settings.api_key
         passes = settings.pass_authorization and not settings.api_key
         self._withheld = with_authorization(NOT_TO_ENGINE) if passes else NOT_TO_ENGINE
@@ -46,8 +49,11 @@ class Upstream:
     def locate(self, url: str) -> None:
         """Send requests to ``url`` from now on; if it is empty, the engine does not run."""
         self.pool.close()
-        self.pool = Pool(Origin.parse(url), verify_tls=self._verify_tls)
+        self.pool = self._pool(url)
         self._fixed.clear()
+
+    def _pool(self, url: str) -> Pool:
+        return Pool(Origin.parse(url), self.outside, verify_tls=self._verify_tls)
 
     def fixed(self, method: str, path: str) -> bytes:
         """The request line and the headers that every request has."""

@@ -15,7 +15,6 @@ from enginehouse.domain.errors import Overloaded, UpstreamError, UpstreamTimeout
 from enginehouse.domain.request import Headers
 from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.relay.heads.headers import FOR_THE_GATEWAY
-from enginehouse.relay.upstream.open_files import shortage_of_files
 from enginehouse.relay.upstream.upstream import Upstream
 
 _PING_EVERY_S = 20.0
@@ -59,15 +58,17 @@ async def open_web_socket(
         response = refusal.response
         return EngineResponse(response.status_code, headers_for_client(response), bytes(response.body or b""))
     except (asyncio.TimeoutError, OSError, WebSocketException, EOFError, LookupError, ValueError) as error:
-        raise _failure(upstream.name, error) from error
+        raise _failure(upstream, error) from error
 
 
-def _failure(backend: str, error: Exception) -> UpstreamError | UpstreamTimeout | Overloaded:
+def _failure(upstream: Upstream, error: Exception) -> UpstreamError | UpstreamTimeout | Overloaded:
+    backend = upstream.name
     if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
         return UpstreamTimeout(f"Backend '{backend}' did not open a WebSocket in time")
     if not isinstance(error, OSError):
         return UpstreamError(f"Backend '{backend}' opened no WebSocket: {error}")
-    return shortage_of_files(error) or UpstreamError(f"Backend '{backend}' could not be reached: {error}")
+    unreachable = UpstreamError(f"Backend '{backend}' could not be reached: {error}")
+    return upstream.outside.open_files.shortage(error) or unreachable
 
 
 class _Connect(connect):

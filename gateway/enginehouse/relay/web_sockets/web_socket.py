@@ -117,7 +117,7 @@ class WebSocket(LiveRequest):
         assert answer.response is not None
         self._engine = answer
         await door.accept(answer.subprotocol, [*headers_for_client(answer.response), *ours])
-        self._pipe = WebSocketPipe(door, answer, attempt.upstream.timeouts.stall)
+        self._pipe = WebSocketPipe(door, answer, attempt.upstream.timeouts.stall, attempt.upstream.clock.now)
         await self._pipe.carry(self._stop)
         if self._stop.done():
             return self._stop.result().status, self._stop.result().code

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from time import perf_counter
 
 from websockets.asyncio.client import ClientConnection
 
@@ -27,10 +26,10 @@ class WebSocketAttempt:
 
     def __init__(self, job: EngineJob, route: Route) -> None:
         self._job = job
-        self._began = perf_counter()
         self._granted_at = self._sent_at = self._opened_at = 0.0
         self.route = route
         self.upstream = job.context.upstreams[route.chosen.backend]
+        self._began = self.upstream.clock.now()
         self.status = 0
         self.slot: QueueSlot | None = None
         route.chosen.load.begin()
@@ -50,8 +49,8 @@ class WebSocketAttempt:
             self.slot.take()
             if (error := await turn.comes) is not None:
                 raise error
-            self._granted_at = perf_counter()
-        self._sent_at = perf_counter()
+            self._granted_at = self.upstream.clock.now()
+        self._sent_at = self.upstream.clock.now()
         try:
             answer = await open_web_socket(
                 self.upstream,
@@ -65,7 +64,7 @@ class WebSocketAttempt:
             if self.slot is not None:
                 self.slot.in_doubt = True
             raise
-        self._opened_at = perf_counter()
+        self._opened_at = self.upstream.clock.now()
         self.status = answer.status if isinstance(answer, EngineResponse) else 101
         return answer
 
@@ -95,7 +94,7 @@ class WebSocketAttempt:
             self.route,
             outcome,
             self._began,
-            perf_counter(),
+            self.upstream.clock.now(),
             self.slot is not None,
             self._granted_at,
             self._sent_at,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from time import perf_counter
 
 from websockets.asyncio.client import ClientConnection
 
@@ -61,7 +60,7 @@ class WebSocketDispatch:
                 return answer
             waiting_since = attempt.waiting_since
             if attempt.sent:
-                context.budget.take(perf_counter())
+                context.budget.take(self._job.context.clock.now())
             attempt.release()
             if decision.state.retries > self._state.retries:
                 context.retried(route.chosen.backend)
@@ -92,7 +91,7 @@ class WebSocketDispatch:
 
     def _decision(self, attempt: WebSocketAttempt, outcome: Outcome) -> RetryDecision:
         job = self._job
-        in_budget = job.context.budget.has_room(perf_counter())
+        in_budget = job.context.budget.has_room(self._job.context.clock.now())
         failed, most = attempt.failed(outcome), job.context.max_retries
         decision = decide(failed, self._state, most, job.find_route, in_budget=in_budget)
         if decision is Otherwise.SPENT:

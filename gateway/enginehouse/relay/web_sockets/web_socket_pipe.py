@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from time import perf_counter
+from collections.abc import Callable
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection
@@ -23,13 +23,14 @@ class WebSocketPipe:
     """Carries messages between a client and an engine until one side ends, then ends the other with the same code.
 
     It reads the next message of one side when the other side has taken the last. The engine has ``stall`` seconds to
-    take one; 0 is no limit. ``deadline``: when that time ends, in ``perf_counter`` seconds.
+    take one; 0 is no limit. ``deadline``: when that time ends, on the clock ``now``.
     """
 
-    def __init__(self, door: WebSocketDoor, engine: ClientConnection, stall: float) -> None:
+    def __init__(self, door: WebSocketDoor, engine: ClientConnection, stall: float, now: Callable[[], float]) -> None:
         self._door = door
         self._engine = engine
         self._stall = stall
+        self._now = now
         self.deadline = NEVER
 
     async def carry(self, stop: asyncio.Future[RequestError]) -> None:
@@ -56,7 +57,7 @@ class WebSocketPipe:
     async def _up(self) -> Farewell:
         """Carry the client's messages to the engine."""
         while not isinstance(message := await self._door.receive(), Farewell):
-            self.deadline = perf_counter() + self._stall if self._stall else NEVER
+            self.deadline = self._now() + self._stall if self._stall else NEVER
             with contextlib.suppress(
                 ConnectionClosed
             ):  # _down ends then, after it has passed on the engine's last messages

@@ -9,7 +9,7 @@ import msgspec
 
 from enginehouse.domain.continuation import Continuation, PartialAnswer
 from enginehouse.domain.errors import CannotContinue
-from enginehouse.interfaces.drivers import Driver
+from enginehouse.interfaces.drivers import SupportsContinuation
 from enginehouse.testing.checks.expect import expect
 
 _LIMIT = 32
@@ -20,7 +20,7 @@ _BODIES = {
 }
 
 
-def check_continuations(it: Driver) -> None:
+def check_continuations(it: SupportsContinuation) -> None:
     """``continuable`` only adds fields; a ``Continuation`` asks for no more tokens than are left."""
     for path, fields in _BODIES.items():
         body = msgspec.json.encode(fields)
@@ -42,7 +42,7 @@ def _answers(path: str, body: bytes) -> Iterator[PartialAnswer]:
     yield PartialAnswer(path=path, body=body, text=" one two")
 
 
-def _check(it: Driver, answer: PartialAnswer) -> None:
+def _check(it: SupportsContinuation, answer: PartialAnswer) -> None:
     try:
         made: Any = it.continuation(answer)
     except CannotContinue:

@@ -8,7 +8,18 @@ from typing import Any
 
 from enginehouse.domain.errors import RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
-from enginehouse.interfaces.drivers import Driver, LaunchSpec, LoadedModel, ServedModel
+from enginehouse.interfaces.driver_support import support_of
+from enginehouse.interfaces.drivers import (
+    Driver,
+    LoadedModel,
+    ServedModel,
+    SupportsFigures,
+    SupportsLaunch,
+    SupportsLoading,
+    SupportsSleep,
+)
+from enginehouse.interfaces.launch_spec import LaunchSpec
+from enginehouse.plugin_manager.kinds import faults
 from enginehouse.testing.checks.continuations import check_continuations
 from enginehouse.testing.checks.expect import expect, expect_sequence
 from enginehouse.testing.checks.live_engine import check_live_engine
@@ -25,24 +36,24 @@ def check_driver(factory: Callable[[], Driver], url: str = "", model: str = "", 
     With ``url`` and ``model`` also on a real engine, which serves that model and has nothing else to do:
     ``check_live_engine``. ``key`` is the engine's API key.
 
-    - ``command`` is ``None`` or a launch line with the port; ``environment`` maps names to texts. Both are the same for
-      the same spec.
     - ``healthy`` is not ``True`` for an engine that answers 503 or is unreachable.
     - ``models`` returns ``ServedModel`` objects, or raises ``UpstreamError``, whatever the engine answers.
-    - ``concurrency`` returns a number above 0 or ``None``.
-    - ``status`` returns an ``InstanceStatus`` or ``None``, ``metadata`` an ``InstanceMetadata``, or they raise a
-      ``RequestError``.
-    - With ``loads_models``, ``loaded`` lists ``LoadedModel``; it, ``load`` and ``unload`` raise a ``RequestError`` for
-      an engine that fails.
-    - ``sleep`` and ``wake`` return a ``bool`` or raise a ``RequestError``.
-    - ``continuable`` only adds fields; ``continuation`` asks for the rest of an answer, or raises ``CannotContinue``.
-    - It keeps no state about an engine.
+    - It keeps no state about an engine, and inherits from the interface of everything that it can do.
+    - ``SupportsLaunch``: ``command`` is ``None`` or a launch line with the port; ``environment`` maps names to texts.
+      Both are the same for the same spec.
+    - ``SupportsLoading``: ``loaded`` lists ``LoadedModel``; it, ``load`` and ``unload`` raise a ``RequestError`` for an
+      engine that fails.
+    - ``SupportsSleep``: ``sleep`` and ``wake`` return a ``bool`` or raise a ``RequestError``.
+    - ``SupportsFigures``: ``concurrency`` returns a number above 0 or ``None``; ``status`` returns an
+      ``InstanceStatus`` or ``None``, ``metadata`` an ``InstanceMetadata``, or they raise a ``RequestError``.
+    - ``SupportsContinuation``: ``continuable`` only adds fields; ``continuation`` asks for the rest of an answer, or
+      raises ``CannotContinue``.
     """
     it = factory()
-    for spec in _specs():
-        _check_launch(it, spec)
-    warn_if_slow("command", lambda: it.command(next(_specs())))
-    check_continuations(it)
+    problems = faults(Driver, type(it))
+    expect(not problems, "; ".join(problems))
+    _check_launches(support_of(it).launch)
+    check_continuations(support_of(it).continuation)
     asyncio.run(_check_questions(it))
     if url:
         check_live_engine(it, url, model, key)
@@ -55,7 +66,13 @@ def _specs() -> Iterator[LaunchSpec]:
             yield LaunchSpec(model="a model", path=path, port=port, context_length=4096, sleep=True)
 
 
-def _check_launch(it: Driver, spec: LaunchSpec) -> None:
+def _check_launches(it: SupportsLaunch) -> None:
+    for spec in _specs():
+        _check_launch(it, spec)
+    warn_if_slow("command", lambda: it.command(next(_specs())))
+
+
+def _check_launch(it: SupportsLaunch, spec: LaunchSpec) -> None:
     command, environment = it.command(spec), it.environment(spec)
     expect((it.command(spec), it.environment(spec)) == (command, environment), "the same spec must give the same line")
     expect(_is_environment(environment), f"environment must map texts to texts, got {environment!r}")
@@ -87,21 +104,14 @@ def _serving(model: str) -> FakeEngineClient:
 
 
 async def _check_questions(it: Driver) -> None:
+    known = support_of(it)
     for engine_that, engine in _engines():
         await _check_health(it, engine_that, engine)
         await _check_models(it, engine_that, engine)
-        await _check_concurrency(it, engine)
-        status = await _answer("status", engine_that, it.status(engine))
-        allowed = status is None or isinstance(status, InstanceStatus | RequestError)
-        expect(allowed, f"status must return an InstanceStatus or None, got {status!r}")
-        metadata = await _answer("metadata", engine_that, it.metadata(engine))
-        known = isinstance(metadata, InstanceMetadata | RequestError)
-        expect(known, f"metadata must return an InstanceMetadata, got {metadata!r}")
-        if it.loads_models:
-            await _check_loading(it, engine_that, engine)
-        for name, ask in (("sleep", it.sleep), ("wake", it.wake)):
-            answer = await _answer(name, engine_that, ask(engine))
-            expect(isinstance(answer, bool | RequestError), f"{name} must return a bool, got {answer!r}")
+        await _check_figures(known.figures, engine_that, engine)
+        await _check_sleep(known.sleep, engine_that, engine)
+        if known.loading is not None:
+            await _check_loading(known.loading, engine_that, engine)
     first = await _answer("models", "serves a model", it.models(_serving("a")))
     await _answer("models", "serves a model", it.models(_serving("b")))
     again = await _answer("models", "serves a model", it.models(_serving("a")))
@@ -119,7 +129,23 @@ async def _check_health(it: Driver, engine_that: str, engine: FakeEngineClient) 
     expect(not (healthy and down), f"healthy must not be true for an engine that {engine_that}")
 
 
-async def _check_concurrency(it: Driver, engine: FakeEngineClient) -> None:
+async def _check_figures(it: SupportsFigures, engine_that: str, engine: FakeEngineClient) -> None:
+    await _check_concurrency(it, engine)
+    status = await _answer("status", engine_that, it.status(engine))
+    allowed = status is None or isinstance(status, InstanceStatus | RequestError)
+    expect(allowed, f"status must return an InstanceStatus or None, got {status!r}")
+    metadata = await _answer("metadata", engine_that, it.metadata(engine))
+    known = isinstance(metadata, InstanceMetadata | RequestError)
+    expect(known, f"metadata must return an InstanceMetadata, got {metadata!r}")
+
+
+async def _check_sleep(it: SupportsSleep, engine_that: str, engine: FakeEngineClient) -> None:
+    for name, ask in (("sleep", it.sleep), ("wake", it.wake)):
+        answer = await _answer(name, engine_that, ask(engine))
+        expect(isinstance(answer, bool | RequestError), f"{name} must return a bool, got {answer!r}")
+
+
+async def _check_concurrency(it: SupportsFigures, engine: FakeEngineClient) -> None:
     try:
         most: Any = await it.concurrency(engine)
     except Exception:  # leaves the limit as it is
@@ -127,7 +153,7 @@ async def _check_concurrency(it: Driver, engine: FakeEngineClient) -> None:
     expect(most is None or (isinstance(most, int) and most > 0), f"concurrency must be above 0 or None, got {most!r}")
 
 
-async def _check_loading(it: Driver, engine_that: str, engine: FakeEngineClient) -> None:
+async def _check_loading(it: SupportsLoading, engine_that: str, engine: FakeEngineClient) -> None:
     loaded = await _answer("loaded", engine_that, it.loaded(engine))
     down = engine.otherwise == 503 or isinstance(engine.otherwise, Exception)
     expect(not down or isinstance(loaded, RequestError), f"loaded must raise UpstreamError if the engine {engine_that}")

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from enginehouse.domain.errors import CannotContinue
-from enginehouse.interfaces.drivers import Driver, EngineClient, EngineResponse
+from enginehouse.interfaces.drivers import EngineClient, EngineResponse, SupportsContinuation
 from enginehouse.relay.continuation.asking import continuation_of
 from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.continuation.joint import Joint
@@ -22,7 +22,7 @@ _PROMPTS: dict[str, dict[str, Any]] = {
 }
 
 
-def check_live_continuation(it: Driver, client: EngineClient, model: str) -> None:
+def check_live_continuation(it: SupportsContinuation, client: EngineClient, model: str) -> None:
     """Cut streams of ``model`` in the middle, and have the same engine continue them, by tokens and by text.
 
     The rest must begin where the client's text ends, and end as a stream does. That it says the same is not checked:
@@ -34,7 +34,7 @@ def check_live_continuation(it: Driver, client: EngineClient, model: str) -> Non
             asyncio.run(_check(it, client, path, body, exact))
 
 
-async def _check(it: Driver, client: EngineClient, path: str, body: bytes, exact: bool) -> None:
+async def _check(it: SupportsContinuation, client: EngineClient, path: str, body: bytes, exact: bool) -> None:
     asked = it.continuable(path, body)
     whole = await client.request("POST", path, asked)
     if whole.status != 200:  # not every engine has /v1/completions; chats are checked elsewhere

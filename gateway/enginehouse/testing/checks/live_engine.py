@@ -14,7 +14,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from enginehouse.domain.errors import RequestError, UpstreamError
 from enginehouse.domain.instance import InstanceStatus
-from enginehouse.interfaces.drivers import Driver, EngineResponse
+from enginehouse.interfaces.driver_support import DriverSupport, support_of
+from enginehouse.interfaces.drivers import (
+    Driver,
+    EngineResponse,
+    SupportsContinuation,
+    SupportsFigures,
+    SupportsLoading,
+)
 from enginehouse.testing.checks.expect import expect
 from enginehouse.testing.checks.live_continuation import check_live_continuation
 
@@ -69,29 +76,29 @@ def check_live_engine(it: Driver, url: str, model: str, key: str = "") -> None:
     - The engine serves a ``continuable`` body as it serves the original, and continues a cut stream.
     - What ``metrics_path`` names is a page of Prometheus metrics, or is not there.
     """
-    client = HttpEngineClient(url, key)
-    _check_answers(it, client, model)
-    if it.loads_models:
-        _check_loading(it, client, model)
+    client, known = HttpEngineClient(url, key), support_of(it)
+    _check_answers(known, client, model)
+    if known.loading is not None:
+        _check_loading(known.loading, client, model)
     whole = _chat(client, {"model": model, "messages": _HELLO, "max_tokens": 8, "temperature": 0})
     streamed, ended = _stream(client, {"model": model, "messages": _HELLO, "max_tokens": 8, "temperature": 0})
     expect(ended, "a stream must end with [DONE]")
     expect(streamed == whole, f"a stream must say what the whole answer says: {streamed!r} is not {whole!r}")
-    _check_continuable(it, client, model, whole)
-    check_live_continuation(it, client, model)
-    _check_metrics(it, client, model)
-    _check_load(it, client, model)
+    _check_continuable(known.continuation, client, model, whole)
+    check_live_continuation(known.continuation, client, model)
+    _check_metrics(known.figures, client, model)
+    _check_load(known, client, model)
 
 
-def _check_answers(it: Driver, client: HttpEngineClient, model: str) -> None:
-    expect(asyncio.run(it.healthy(client)) is True, "healthy must be true for an engine that runs")
-    names = [served.name for served in asyncio.run(it.models(client))]
+def _check_answers(it: DriverSupport, client: HttpEngineClient, model: str) -> None:
+    expect(asyncio.run(it.driver.healthy(client)) is True, "healthy must be true for an engine that runs")
+    names = [served.name for served in asyncio.run(it.driver.models(client))]
     expect(model in names, f"models must list '{model}', got {names}")
-    most = asyncio.run(it.concurrency(client))
+    most = asyncio.run(it.figures.concurrency(client))
     expect(most is None or most > 0, f"concurrency must be above 0 or None, got {most!r}")
 
 
-def _check_loading(it: Driver, client: HttpEngineClient, model: str) -> None:
+def _check_loading(it: SupportsLoading, client: HttpEngineClient, model: str) -> None:
     def loaded() -> bool:
         return model in {each.name for each in asyncio.run(it.loaded(client))}
 
@@ -102,13 +109,13 @@ def _check_loading(it: Driver, client: HttpEngineClient, model: str) -> None:
     _until(loaded, f"loaded must list '{model}' after load")
 
 
-def _check_continuable(it: Driver, client: HttpEngineClient, model: str, whole: str) -> None:
+def _check_continuable(it: SupportsContinuation, client: HttpEngineClient, model: str, whole: str) -> None:
     body = json.dumps({"model": model, "messages": _HELLO, "max_tokens": 8, "temperature": 0, "stream": True}).encode()
     text, ended = _read_stream(client, it.continuable(_CHAT, body))
     expect(ended and text == whole, f"a continuable body must be answered as it is without: {text!r} is not {whole!r}")
 
 
-def _check_metrics(it: Driver, client: HttpEngineClient, model: str) -> None:
+def _check_metrics(it: SupportsFigures, client: HttpEngineClient, model: str) -> None:
     path = it.metrics_path.replace("{model}", quote(model, safe=""))
     response = client.ask("GET", path)
     if response.status != 200:
@@ -120,23 +127,23 @@ def _check_metrics(it: Driver, client: HttpEngineClient, model: str) -> None:
     expect(bool(found), f"{path} must have metrics")
 
 
-def _check_load(it: Driver, client: HttpEngineClient, model: str) -> None:
+def _check_load(it: DriverSupport, client: HttpEngineClient, model: str) -> None:
     """A running request shows in the status, until its client leaves."""
 
     def running() -> int:
-        status = asyncio.run(it.status(client))
+        status = asyncio.run(it.figures.status(client))
         expect(isinstance(status, InstanceStatus), f"status must stay an InstanceStatus, got {status!r}")
         assert status is not None
         return status.num_running_requests + status.num_waiting_requests
 
     try:
-        before = asyncio.run(it.status(client))
+        before = asyncio.run(it.figures.status(client))
     except RequestError as error:
         raise AssertionError(f"status must not fail on an engine that runs: {error}") from error
     if before is None:
         return
     expect(running() == 0, "the engine must have nothing else to do")
-    most = _longest_answer(it, client, model)
+    most = _longest_answer(it.driver, client, model)
     long = {"model": model, "messages": _HELLO, "max_tokens": most, "stream": True, "ignore_eos": True}
     connection, response = client.open("POST", _CHAT, json.dumps(long).encode())
     try:

@@ -50,6 +50,7 @@ class EngineCore:
     there is nothing to do. ``before_step`` gets the time before each step is planned. If the scheduler ``plans_ahead``,
     the core plans each step before it processes the result of the previous one. The staging worker runs in between, or
     in a thread with ``staging_thread``. ``makes_text``: whether tokens have a meaning; else only their number matters.
+    ``slowness``: how many times as long as the step model says a step takes.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class EngineCore:
     ) -> None:
         self.scheduler = scheduler
         self.now = 0.0
+        self.slowness = 1.0
         self._transfer_worker = transfer_worker
         self.before_step = before_step
         self.makes_text = not isinstance(runner, TimingRunner)
@@ -155,7 +157,7 @@ class EngineCore:
         self._ends = ends = [step.ends_at for step in self._launched]
         load, end = self._launched[-1].load, ends[-1]
         for nth in range(1, count + 1):
-            end += self._steps.decode_seconds(_later_load(load, nth))
+            end += self.slowness * self._steps.decode_seconds(_later_load(load, nth))
             ends.append(end)
         return ends[: count + 1]
 
@@ -223,7 +225,7 @@ class EngineCore:
         if self._transfer_worker is not None:
             stall = self._transfer_worker.begin_step(scheduled.kv_connector_metadata, begins_at)
         if scheduled.num_scheduled_tokens or not self.has_requests:
-            return stall + self._steps.seconds(load)
+            return stall + self.slowness * self._steps.seconds(load)
         if not scheduled.preempted_req_ids and self._is_computing:
             return stall
         arrival = self._transfer_worker.next_arrival if self._transfer_worker is not None else None

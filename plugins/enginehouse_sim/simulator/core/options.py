@@ -13,7 +13,7 @@ import msgspec
 from enginehouse import OFFLOAD_ORDERS, ConfigError, parse_duration
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
-from enginehouse_sim.simulator.domain.rules import DraftMethod, VllmVersion
+from enginehouse_sim.simulator.domain.drafts import DraftMethod
 from enginehouse_sim.simulator.offload.settings import OffloadSettings
 from enginehouse_sim.simulator.steps.profile import profile_names
 
@@ -83,7 +83,6 @@ _OPTIONS = (
     ),
     _count("--offload-guaranteed-tokens", "guaranteed_tokens", default=16, help="Tokens between two offloads of one."),
     _policy("--policy", help="Order of waiting requests."),
-    _one_of(VllmVersion)("--vllm-compat", default="0.32", help="The version of vLLM whose rules apply."),
     _either("--chunked-prefill/--no-chunked-prefill", "chunked_prefill_enabled", help="Compute prompts in pieces."),
     _either("--prefix-caching/--no-prefix-caching", "enable_prefix_caching", help="Share equal prefixes."),
     _count("--long-prefill-token-threshold", help="Most tokens of one prompt in a step; 0 is no limit."),

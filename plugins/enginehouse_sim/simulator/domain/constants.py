@@ -6,14 +6,7 @@ from enum import Enum
 
 import msgspec
 
-from enginehouse_sim.simulator.domain.rules import (
-    DRAFT_RULES,
-    RULES,
-    DraftMethod,
-    DraftRules,
-    SchedulingRules,
-    VllmVersion,
-)
+from enginehouse_sim.simulator.domain.drafts import DRAFT_RULES, DraftMethod, DraftRules
 
 IMAGE_TOKENS = 64
 """The tokens that stand for one image."""
@@ -29,8 +22,8 @@ class SchedulingPolicy(str, Enum):
 class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of one engine, under vLLM's names. Lengths are in tokens, sizes in blocks of ``block_size`` tokens.
 
-    ``vllm_compat``: the version of vLLM whose rules apply. ``long_prefill_token_threshold``: the most tokens of one
-    prompt in a step while others wait or run; 0 is no limit. ``num_spec_tokens``: draft tokens per request and step, by
+    ``long_prefill_token_threshold``: the most tokens of one prompt in a step while others wait or run; 0 is no limit.
+    ``num_spec_tokens``: draft tokens per request and step, by
     ``draft_method``; 0 disables speculative decoding. ``max_num_encoder_input_tokens``, ``encoder_cache_size``: the
     encoder's budget for a step, and its cache; ``image_tokens``: the most tokens of an image. ``max_loras``: the most
     adapters in one step; ``None``: any number. ``watermark``: the share of all blocks that an admission leaves free.
@@ -43,7 +36,6 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     all blocks that waiting requests may pin; ``staging_depth``: how many of them are prepared ahead.
     """
 
-    vllm_compat: VllmVersion = VllmVersion.V0_32
     block_size: int = 16
     total_gpu_blocks: int = 16384
     max_model_len: int = 8192
@@ -86,13 +78,8 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     def plans_ahead(self) -> bool:
         """Whether each step is planned before the result of the previous one is known."""
         if self.async_scheduling is None:
-            return self.rules.async_by_default and not self.draft_rules.needs_result
+            return not self.draft_rules.needs_result
         return self.async_scheduling
-
-    @property
-    def rules(self) -> SchedulingRules:
-        """The rules of the configured version of vLLM."""
-        return RULES[self.vllm_compat]
 
     @property
     def draft_rules(self) -> DraftRules:

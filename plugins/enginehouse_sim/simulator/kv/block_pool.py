@@ -12,12 +12,12 @@ class BlockPool:
     """``num_blocks`` blocks with ids from 0; block 0 is vLLM's null block, which the pool never hands out.
 
     A block without references is free, but its content can still be found until the pool hands the block out again. The
-    pool first hands out blocks that were never used, then freed ones in the order in which they became free. With
-    ``reuse_uncached_first``, freed blocks whose content cannot be found come before all of these, the last one freed
-    first. Blocks that were never handed out take no memory here. Every operation on one block takes constant time.
+    pool first hands out freed blocks whose content cannot be found, the last one freed first. Then come blocks that
+    were never used, and then the other freed ones in the order in which they became free. Blocks that were never handed
+    out take no memory here. Every operation on one block takes constant time.
     """
 
-    def __init__(self, num_blocks: int, events: KvEvents | None = None, *, reuse_uncached_first: bool = True) -> None:
+    def __init__(self, num_blocks: int, events: KvEvents | None = None) -> None:
         if num_blocks < 2:
             raise ValueError(f"a pool of {num_blocks} blocks has none to hand out: block 0 is kept back, so ask for 2")
         self.num_usable = num_blocks - 1
@@ -25,13 +25,13 @@ class BlockPool:
         self._ref_counts = [0]  # by block id, of the blocks handed out so far
         self._hashes: list[int | None] = [None]
         self._freed: OrderedDict[int, None] = OrderedDict()
-        self._freed_uncached: list[int] | None = [] if reuse_uncached_first else None
+        self._freed_uncached: list[int] = []
         self._by_hash: dict[int, int] = {}
         self._duplicates: dict[int, dict[int, None]] = {}  # further blocks with the content of the one in _by_hash
 
     @property
     def num_free(self) -> int:
-        return self.num_usable - len(self._ref_counts) + 1 + len(self._freed) + len(self._freed_uncached or ())
+        return self.num_usable - len(self._ref_counts) + 1 + len(self._freed) + len(self._freed_uncached)
 
     @property
     def num_cached(self) -> int:
@@ -96,12 +96,11 @@ class BlockPool:
             holders[block] = count = holders[block] - 1
             if count:
                 continue
-            if hashes[block] is not None or self._freed_uncached is None:
+            if hashes[block] is not None:
                 freed[block] = None
             else:
                 uncached.append(block)
-        if uncached and self._freed_uncached is not None:
-            self._freed_uncached.extend(reversed(uncached))
+        self._freed_uncached.extend(reversed(uncached))
 
     def store(self, blocks: Sequence[int], contents: Sequence[int]) -> Sequence[int]:
         """Make ``blocks`` findable by their contents, which differ. Return the indices of the contents that are new."""

@@ -45,9 +45,7 @@ class KvCacheManager:
         self._tables: dict[str, _BlockTable] = {}
         self._pinned: dict[int, int] = {}  # references that belong to no table
         self._drops_last_block = constants.draft_rules.drops_last_block
-        self.pool = BlockPool(
-            constants.total_gpu_blocks, events, reuse_uncached_first=constants.rules.reuse_uncached_first
-        )
+        self.pool = BlockPool(constants.total_gpu_blocks, events)
 
     def get_computed_blocks(self, request: RequestState, known: ComputedBlocks = NOTHING_COMPUTED) -> ComputedBlocks:
         """The longest cached prefix in full blocks, without the request's last token. Takes no references.

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from enginehouse_sim.simulator.replay.figures.record import RequestRecord
-
-if TYPE_CHECKING:
-    from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
+from enginehouse_sim.simulator.replay.figures.record import Answer
 
 
 class ReplayPlace(NamedTuple):
@@ -21,15 +18,15 @@ class ReplayPlace(NamedTuple):
 
 
 class EngineOwner:
-    """Follows the engines of a replay and their requests. ``place``: the point that the replay has reached."""
+    """Follows the engines of a replay and their answers. ``place``: the point that the replay has reached."""
 
     place = ReplayPlace(0.0, -1)
 
-    def first_token(self, request: RequestRecord) -> None:
-        """The request has its first token."""
+    def first_token(self, answer: Answer) -> None:
+        """The answer has its first token."""
 
-    def ended(self, request: RequestRecord) -> None:
-        """The request has its last token."""
+    def ended(self, answer: Answer) -> None:
+        """The answer has its last token."""
 
-    def due_sooner(self, engine: PlayedEngine) -> None:
-        """The engine is ``due`` earlier than it was, because a request came or went."""
+    def due_sooner(self, index: int) -> None:
+        """The engine number ``index`` is due earlier than it was, because a request came or went."""

@@ -1,11 +1,11 @@
-"""Replays a trace through the decisions of a gateway, over simulated engines."""
+"""Replays a trace through a gateway in virtual time, over simulated engines."""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from time import perf_counter
 from typing import Any
@@ -14,42 +14,40 @@ import msgspec
 
 from enginehouse import (
     Body,
-    Candidate,
-    Capabilities,
+    Driver,
     InferenceRequest,
-    InstanceMetadata,
-    InstanceStatus,
-    MigrationMeans,
     Migrator,
-    RequestError,
-    ServedModel,
     VirtualBackend,
     VirtualEngines,
     VirtualGateway,
-    VirtualRequest,
+    VirtualLoop,
+    VirtualProcess,
     VirtualSettings,
 )
 from enginehouse_sim.options import engine_flags
 from enginehouse_sim.simulator.core.build import build_core, kv_shape
 from enginehouse_sim.simulator.core.options import with_flags
 from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.external_store import ExternalStore
 from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
 from enginehouse_sim.simulator.replay.engine_owner import EngineOwner, ReplayPlace
-from enginehouse_sim.simulator.replay.figures.record import Record, RequestRecord
+from enginehouse_sim.simulator.replay.fault_plan import FaultPlan
+from enginehouse_sim.simulator.replay.faults import Fault
+from enginehouse_sim.simulator.replay.figures.record import Answer, Record
 from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.garbage import rare_collections
-from enginehouse_sim.simulator.replay.moves import Moves, PlayedRequest
+from enginehouse_sim.simulator.replay.moves import Moves
+from enginehouse_sim.simulator.replay.played_client import PlayedClient
+from enginehouse_sim.simulator.replay.played_driver import PlayedBootstrapDriver, PlayedDriver, PlayedModels
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine, moment_of
 from enginehouse_sim.simulator.replay.played_llumlet import PlayedLlumlet
-from enginehouse_sim.simulator.replay.simulate import TOO_LONG
+from enginehouse_sim.simulator.replay.played_server import PlayedServer
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest, prompt_of
-from enginehouse_sim.simulator.replay.virtual_loop import VirtualLoop
-from enginehouse_sim.simulator.server.telemetry.instance_status import load_figures
 from enginehouse_sim.simulator.steps.transfer import KvTransfer
 
 PATH = "/v1/completions"
+_CATCH_UP_S = 0.5
+"""How often streams get the tokens that nobody has looked at."""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,14 +61,15 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     load_time: float = 5.0
     model: str = ""
     slo: Slo | None = None
+    faults: tuple[Fault, ...] = ()
 
 
 class TracedRequest(InferenceRequest):
-    """A request of a trace as a client would send it: a completion of token ids."""
+    """A request of a trace as the gateway's decisions see it: a completion of token ids."""
 
     def __init__(self, trace: TraceRequest, number: int, model: str) -> None:
         self.path = PATH
-        self.headers = []
+        self.headers = [(b"x-request-id", b"%d" % number)]
         self.body = Body(model=model, prompt=list[Any](prompt_of(trace, number)), stream=True)
         self._max_tokens = max(1, trace.output_length)
 
@@ -82,31 +81,41 @@ class TracedRequest(InferenceRequest):
             {"model": body.model, "prompt": body.prompt, "max_tokens": self._max_tokens, "stream": True}
         )
 
+    def for_engines(self, number: int) -> bytes:
+        """The body that the engines of a replay get: the number of the request stands for its prompt."""
+        fields = {"model": self.body.model, "prompt": [number], "max_tokens": self._max_tokens, "stream": True}
+        return msgspec.json.encode(fields)
+
 
 class GatewayReplay(VirtualEngines, EngineOwner):
     """Plays the engines of a virtual gateway, and sends it the requests of a trace.
 
-    ``on_routed`` gets the number and the backend of each routed request. ``record`` is complete after ``run``.
+    ``on_routed`` gets the number and the backend of each request that reaches an engine. ``record`` is complete after
+    ``run``.
     """
 
     def __init__(
         self, trace: Iterable[TraceRequest], setting: Setting, on_routed: Callable[[int, str], None] | None = None
     ) -> None:
         self.record = Record(setting.slo)
+        self.clients: dict[int, PlayedClient] = {}
         self._setting = setting
         self._trace = enumerate(trace)
         self._on_routed = on_routed
         self._next: tuple[int, TraceRequest] | None = None
         self._began = 0.0
+        self._catch_up_at = math.inf
         self._model = ""
-        self._live = 0
         self._engines: dict[str, PlayedEngine] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._servers: dict[str, PlayedServer] = {}
         self._stores: dict[tuple[frozenset[str], int], ExternalStore] = {}
-        self._moves = Moves(lambda: self._loop.time(), self._begin_step, KvTransfer(kv_shape(setting.core)))
+        self._read: dict[str, asyncio.Event] = {}
+        self._transfer = KvTransfer(kv_shape(setting.core))
+        self._moves = Moves(lambda: self._loop.time(), self.begin_step, self._transfer)
         self._steps: list[tuple[float, int, PlayedEngine]] = []
         self._loop: VirtualLoop
         self._gateway: VirtualGateway
+        self._faults: FaultPlan
         self._end: asyncio.Future[None]
 
     def run(self) -> Record:
@@ -125,37 +134,53 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         self._gateway = gateway = self._setting.gateway.gateway(self)
         try:
             for backend in gateway.backends:
-                self._engines[backend.name] = self._engine(backend)
+                self._engines[backend.name] = engine = self._engine(backend)
+                self._servers[backend.name] = PlayedServer(backend, self._models(backend), engine, self)
+            self._faults = FaultPlan(self._setting.faults, self._servers, self.begin_step)
             await gateway.open()
             self._end = self._loop.create_future()
             self._began = self._loop.time()
+            self._catch_up_at = self._began + _CATCH_UP_S
             self._model = self._setting.model or next(iter(gateway.models), "")
             self._next = next(self._trace, None)
             self._loop.world = self
             await self._end
-            self.record.ended = self._loop.time() - self._began
-            self.record.swaps = gateway.swaps
-            self.record.failed_migrations = gateway.failed_migrations
+            self._note_end()
         finally:
-            gateway.close()
+            self._loop.world = None
+            await gateway.close()
             for engine in self._engines.values():
                 engine.close()
-            await asyncio.sleep(0)  # lets the cancelled tasks end
+
+    def _note_end(self) -> None:
+        record, counts = self.record, self._gateway.counts
+        record.ended = self._loop.time() - self._began
+        record.swaps, record.failed_migrations = counts.swaps, counts.failed_migrations
+        record.retried, record.hedged, record.continued = counts.retried, counts.hedged, counts.continued
 
     # --- as the world of the loop
 
     def next_at(self) -> float:
-        at = self._next_end()
+        began, at = self._began, self._next_end()
         if self._next is not None:
-            at = min(at, self._began + self._next[1].arrival)
-        return at if at == math.inf else min(at, self._began + self.record.moments.due)
+            at = min(at, began + self._next[1].arrival)
+        if at == math.inf and not self.clients:
+            return at
+        return min(at, began + self._faults.next_at, began + self.record.moments.due, self._catch_up_at)
 
     def advance(self) -> None:
         now, arrival = self._loop.time(), self._next
+        since = now - self._began
         self.place = ReplayPlace(now, -1)
-        if now >= self._began + self.record.moments.due:
-            self.record.moments.add(moment_of(now - self._began, list(self._engines.values()), self._gateway.waiting))
-        elif arrival is not None and self._began + arrival[1].arrival <= now:
+        if since >= self.record.moments.due:
+            self.record.moments.add(moment_of(since, list(self._engines.values()), self._gateway.waiting))
+        elif since >= self._faults.next_at:
+            self._faults.advance(now)
+        elif now >= self._catch_up_at:
+            self._catch_up_at = now + _CATCH_UP_S
+            for server in self._servers.values():
+                server.catch_up()
+        elif arrival is not None and arrival[1].arrival <= since:
             self._next = next(self._trace, None)
             self._submit(*arrival)
         else:
@@ -163,105 +188,72 @@ class GatewayReplay(VirtualEngines, EngineOwner):
             self.place = ReplayPlace(now, engine.index)
             engine.catch_up()
             engine.end_step()
-            self._begin_step(engine)
-        if not self._live and self._next is None and not self._end.done():
-            self._end.set_result(None)
+            self.begin_step(engine)
+        self._look_for_the_end()
 
     def wait(self, until: float) -> None:
         self.place = ReplayPlace(until, math.inf)
 
-    # --- as the owner of the engines
+    # --- as the owner of the engines, and for their servers
 
-    def first_token(self, request: RequestRecord) -> None:
-        request.subject.answered()
+    def first_token(self, answer: Answer) -> None:
+        answer.owner.first_token()
 
-    def ended(self, request: RequestRecord) -> None:
-        request.subject.ended()
-        self._live -= 1
+    def ended(self, answer: Answer) -> None:
+        answer.owner.ended()
 
-    def due_sooner(self, engine: PlayedEngine) -> None:
-        heapq.heappush(self._steps, (engine.due, engine.index, engine))
+    def due_sooner(self, index: int) -> None:
+        engine = list(self._engines.values())[index]
+        heapq.heappush(self._steps, (engine.due, index, engine))
+
+    def begin_step(self, engine: PlayedEngine) -> None:
+        if engine.busy and not engine.is_stepping and not engine.is_stalled:
+            engine.begin_step()
+            engine.look_ahead()
+            heapq.heappush(self._steps, (engine.due, engine.index, engine))
+
+    def routed(self, number: int, backend: str) -> None:
+        if self._on_routed is not None:
+            self._on_routed(number, backend)
+
+    def prompt_is_read(self, room: str) -> asyncio.Event:
+        return self._read.setdefault(room, asyncio.Event())
+
+    def transfer_seconds(self, tokens: int) -> float:
+        return self._transfer.seconds(tokens)
 
     # --- as the engines of the gateway
 
-    def probe(self, backend: VirtualBackend) -> tuple[Sequence[ServedModel], int | None]:
-        constants = self._core(backend).constants
-        models = backend.models or (self._setting.model or "sim",)
-        limits = Capabilities(context_length=constants.max_model_len)
-        return [ServedModel(model, limits) for model in models], constants.max_num_seqs
+    def connect(self, backend: str, connection: asyncio.Protocol) -> None:
+        self._servers[backend].connect(connection)
 
-    def serve(self, request: VirtualRequest) -> None:
-        assert request.route is not None
-        asked: PlayedRequest = request.subject
-        engine = self._engines[request.route.chosen.backend]
-        asked.record = record = RequestRecord(asked.arrival, asked.trace.input_length, request)
-        asked.engine, asked.engine_id = engine, str(asked.number)
-        if self._on_routed is not None:
-            self._on_routed(asked.number, engine.instance.name)
-        prefill = request.route.prefill
-        if prefill is not None and (wanted := engine.wanted(asked.trace, asked.number, self._loop.time())):
-            task = self._loop.create_task(self._hand_over(prefill, wanted, record, engine))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        elif engine.add(asked.trace, asked.number, record, self._loop.time()):
-            self._begin_step(engine)
-        else:
-            request.answered()
-            request.ended(400)
-            self._reject(TOO_LONG)
+    def driver(self, *, bootstraps: bool) -> Driver:
+        return PlayedBootstrapDriver() if bootstraps else PlayedDriver()
 
-    async def _hand_over(
-        self, prefill: Candidate, wanted: RequestState, record: RequestRecord, engine: PlayedEngine
-    ) -> None:
-        """Let the engine of ``prefill`` compute the prompt of ``wanted``, and ``engine`` decode the answer."""
-        prefill.load.begin()
-        await self._moves.read_prompt(wanted, record, self._engines[prefill.backend])
-        prefill.load.end()
-        engine.attach(wanted, record, self._loop.time(), copied=len(wanted.prompt_token_ids))
-        self._begin_step(engine)
+    def migrator(self, type: str, configured: Migrator) -> Migrator:
+        return PlayedLlumlet(self._moves, self._engines) if type == "llumlet" else configured
 
-    def refuse(self, request: VirtualRequest, error: RequestError) -> None:
-        self._reject(error.code)
-
-    def report(self, backend: str) -> tuple[InstanceStatus, InstanceMetadata] | None:
-        engine = self._engines[backend]
-        constants = engine.state.constants
-        metadata = InstanceMetadata(
-            block_size=constants.block_size, max_num_batched_tokens=constants.max_num_batched_tokens
-        )
-        now_ms = int(self._loop.time() * 1000)
-        figures = {**load_figures(engine.state), **engine.slots.figures(), "waiting_requests": ()}
-        return InstanceStatus(instance_id=backend, timestamp_ms=now_ms, **figures), metadata
-
-    def output_tokens(self, request: VirtualRequest) -> int:
-        asked: PlayedRequest = request.subject
-        if asked.record is None or asked.engine is None:
-            return 0
-        return asked.engine.output_tokens(asked.record)
-
-    def max_tokens(self, request: VirtualRequest) -> int:
-        most: int = max(1, request.subject.trace.output_length)
-        return most
-
-    async def move(self, request: VirtualRequest, destination: str) -> None:
-        await self._moves.replay(request.subject, self._engines[destination])
-
-    def migrators(self, means: MigrationMeans) -> Mapping[str, Migrator]:
-        return {"llumlet": PlayedLlumlet(self._moves, self._engines, means)}
-
-    async def load(self, backend: VirtualBackend) -> None:
+    async def launch(self, process: VirtualProcess) -> None:
         await asyncio.sleep(self._setting.load_time)
-        self._engines[backend.name].restart()
+        self._servers[process.backend].start(process)
+
+    async def stop(self, process: VirtualProcess) -> None:
+        self._servers[process.backend].kill()
 
     # --- inside
 
     def _engine(self, backend: VirtualBackend) -> PlayedEngine:
         settings, rescheduling = self._core(backend), self._gateway.config.rescheduling
-        copies = (rescheduling.enabled and "llumlet" in rescheduling.migrators) or self._gateway.router.hands_over
+        copies = (rescheduling.enabled and "llumlet" in rescheduling.migrators) or self._gateway.hands_over
         migrated_kv = MigratedKv() if copies else None
         sources = [migrated_kv] if migrated_kv is not None else []
         core = build_core(settings, sources=sources, store=self._store(backend, settings), makes_text=False)
         return PlayedEngine(backend.name, core, self.record, self, migrated_kv)
+
+    def _models(self, backend: VirtualBackend) -> PlayedModels:
+        constants = self._core(backend).constants
+        models = backend.models or (self._setting.model or "sim",)
+        return PlayedModels(models, constants.max_model_len, constants.max_num_seqs)
 
     def _store(self, backend: VirtualBackend, settings: CoreSettings) -> ExternalStore | None:
         """The store that all engines with the same models and blocks of the same size share."""
@@ -274,12 +266,6 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         core, spec = self._setting.core, backend.spec
         return with_flags(core, [*engine_flags(spec), *spec.args]) if spec and backend.driver == "sim" else core
 
-    def _begin_step(self, engine: PlayedEngine) -> None:
-        if engine.busy and not engine.is_stepping:
-            engine.begin_step()
-            engine.look_ahead()
-            heapq.heappush(self._steps, (engine.due, engine.index, engine))
-
     def _next_end(self) -> float:
         """The end of the next step that is not steady. Drops the ends of steps that now end at another time."""
         steps = self._steps
@@ -288,10 +274,15 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         return steps[0][0] if steps else math.inf
 
     def _submit(self, number: int, trace: TraceRequest) -> None:
-        self._live += 1
-        asked = PlayedRequest(trace, number, self._loop.time())
-        self._gateway.submit(TracedRequest(trace, number, trace.model or self._model), asked)
+        request = TracedRequest(trace, number, trace.model or self._model)
+        self.clients[number] = client = PlayedClient(trace, number, self.record, self._loop.time, self._client_ended)
+        self._gateway.submit(request, request.for_engines(number), client, trace.key)
 
-    def _reject(self, code: str) -> None:
-        self.record.reject(code)
-        self._live -= 1
+    def _client_ended(self, client: PlayedClient) -> None:
+        del self.clients[client.number]
+        self._read.pop(str(client.number), None)
+        self._look_for_the_end()
+
+    def _look_for_the_end(self) -> None:
+        if not self.clients and self._next is None and not self._end.done():
+            self._end.set_result(None)

@@ -6,20 +6,14 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Any
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
+from enginehouse_sim.simulator.model.timing import TOKEN
 from enginehouse_sim.simulator.replay.engine_owner import EngineOwner
-from enginehouse_sim.simulator.replay.figures.record import (
-    InstanceRecord,
-    Moment,
-    ReadAheadRecord,
-    Record,
-    RequestRecord,
-)
+from enginehouse_sim.simulator.replay.figures.record import Answer, InstanceRecord, Moment, Record
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest, block_hashes_of, prompt_of
 from enginehouse_sim.simulator.scheduler.admission import never_fits
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
@@ -47,6 +41,7 @@ class PlayedEngine:
         "due",
         "index",
         "instance",
+        "is_stalled",
         "is_stepping",
         "slots",
     )
@@ -63,10 +58,10 @@ class PlayedEngine:
         self._migrated_kv = migrated_kv
         self.instance = InstanceRecord(name=name)
         self.index = len(record.instances)
-        self.is_stepping = False
+        self.is_stepping = self.is_stalled = False
         self._core = core
         self._record = record
-        self._live: dict[str, RequestRecord] = {}
+        self._live: dict[str, Answer] = {}
         self._owner = owner
         self._began = 0.0
         self._foreseen: Sequence[float] = ()  # ends of steady steps that are not made yet
@@ -90,45 +85,83 @@ class PlayedEngine:
         """The engine's clock in seconds: the end of its last step, or a later arrival while it was idle."""
         return self._core.now
 
-    def add(self, asked: TraceRequest, number: int, request: RequestRecord, at: float) -> bool:
+    def add(self, asked: TraceRequest, number: int, request: Answer, at: float) -> bool:
         """Add request ``number`` of the trace at the time ``at``. Return ``False`` if it can never run."""
         wanted = self.wanted(asked, number, at)
         if wanted is not None:
             self._begin(wanted, request, at)
         return wanted is not None
 
-    def wanted(self, asked: TraceRequest, number: int, at: float) -> RequestState | None:
-        """The engine's form of request ``number`` of the trace; ``None`` if it can never run here."""
+    def wanted(
+        self, asked: TraceRequest, number: int, at: float, *, id: str = "", made: int = 0, max_tokens: int | None = None
+    ) -> RequestState | None:
+        """The engine's form of request ``number`` of the trace; ``None`` if it can never run here.
+
+        ``id``: by default the number. ``made``: how many tokens of the answer other engines have made. ``max_tokens``:
+        by default those of the trace.
+        """
         state = self._core.scheduler.state
         constants = state.constants
         prompt = prompt_of(asked, number) if self._core.makes_text else [0] * asked.input_length
         wanted = RequestState(
-            request_id=str(number),
-            prompt_token_ids=prompt,
-            max_tokens=max(1, asked.output_length),
+            request_id=id or str(number),
+            prompt_token_ids=prompt + [TOKEN] * made,
+            max_tokens=max(1, asked.output_length if max_tokens is None else max_tokens),
             ignore_eos=True,
             arrival_time=at,
         )
-        if asked.input_length + wanted.max_tokens > constants.max_model_len or never_fits(state, wanted):
+        if wanted.num_tokens + wanted.max_tokens > constants.max_model_len or never_fits(state, wanted):
             return None
         wanted.block_hashes = block_hashes_of(asked, number, constants.block_size)
         return wanted
 
-    def attach(self, wanted: RequestState, request: RequestRecord, at: float, copied: int = 0) -> None:
+    def attach(self, wanted: RequestState, request: Answer, at: float, copied: int = 0) -> None:
         """Add a request that another engine began. The KV of its first ``copied`` tokens has been copied here."""
         if copied:
             assert self._migrated_kv is not None
             self._migrated_kv.expect(wanted.request_id, copied)
         self._begin(wanted, request, at)
 
-    def detach(self, request_id: str) -> tuple[RequestState, RequestRecord]:
+    def detach(self, request_id: str) -> tuple[RequestState, Answer]:
         """Remove a request without finishing it; return it, ready for another engine, and its record."""
         self._interrupt()
         state = self.state.requests[request_id]
         detached = state.detached_copy()
         detached.block_hashes = list(state.block_hashes)  # all made-up tokens are equal, so new hashes would be too
+        return detached, self.abort(request_id)
+
+    def abort(self, request_id: str) -> Answer:
+        """Remove a request. Returns its answer so far."""
+        self._interrupt()
         self._core.abort_requests((request_id,))
-        return detached, self._live.pop(request_id)
+        return self._live.pop(request_id)
+
+    def kill(self) -> None:
+        """Remove all requests, as the end of a process does."""
+        for request_id in list(self._live):
+            self.abort(request_id)
+        self._core.end_all_steps()
+        self.is_stepping = False
+        self.restart()
+
+    def slow_down(self, factor: float) -> None:
+        """Make each step that begins from now on take ``factor`` times as long as its load says."""
+        self._interrupt()
+        self._core.slowness = factor
+
+    def stall(self) -> None:
+        """Make no progress until ``resume``."""
+        self._interrupt()
+        self.is_stalled = True
+        self.due = math.inf
+
+    def resume(self, now: float) -> None:
+        """Make progress again. The step in flight takes its whole time from ``now`` on."""
+        self.is_stalled = False
+        self._core.wait_until(now)
+        if self.is_stepping:
+            self.due = self._core.now + self._core.begin_step()
+            self._owner.due_sooner(self.index)
 
     def refuses(self, request: RequestState) -> bool:
         """Whether a llumlet here would refuse a request of another engine, for lack of room."""
@@ -140,15 +173,14 @@ class PlayedEngine:
             or -(-request.num_tokens // state.constants.block_size) + 1 > state.kv_cache.num_free_blocks
         )
 
-    def subject(self, request_id: str) -> Any:
-        """The owner's object for a live request; ``None`` for one that only reads ahead."""
-        request = self._live[request_id]
-        return None if isinstance(request, ReadAheadRecord) else request.subject
+    def has(self, request_id: str) -> bool:
+        """Whether a request is live here."""
+        return request_id in self._live
 
-    def output_tokens(self, request: RequestRecord) -> int:
-        """The tokens of the request's answer so far."""
-        self.catch_up()
-        return request.output_tokens
+    def answer(self, request_id: str) -> Answer | None:
+        """The answer to a live request; ``None`` if it has ended, or if it only reads ahead."""
+        answer = self._live.get(request_id)
+        return None if answer is None or answer.is_ahead else answer
 
     def begin_step(self) -> None:
         """Begin a step, at whose end the engine is ``due``."""
@@ -183,9 +215,13 @@ class PlayedEngine:
         regular = 0  # requests that also had an output in the step before: nearly all
         for client in outputs.values():
             for output in client.outputs:
-                request = live[output.request_id]
+                request = live.get(output.request_id)
+                if request is None:
+                    continue  # its client has left in this very moment
                 known = request.output_tokens
-                if known and request.last_token == last_end:
+                if request.is_unread:
+                    pass
+                elif known and request.last_token == last_end:
                     regular += 1
                 elif known:
                     record.gaps[round((now - request.last_token) * 1e6)] += 1
@@ -196,9 +232,10 @@ class PlayedEngine:
                     request.first_token = now
                     if not request.is_read:
                         request.cached_tokens = output.num_cached_tokens
-                    self._owner.first_token(request)
                 request.last_token = now
                 request.output_tokens = known + len(output.new_token_ids)
+                if not known:
+                    self._owner.first_token(request)
                 if output.finish_reason is not None:
                     self._end(output.request_id)
         if regular:
@@ -224,7 +261,7 @@ class PlayedEngine:
         self.instance.peak_kv_use = max(self.instance.peak_kv_use, kv_use)
         return counts.running, counts.waiting, kv_use
 
-    def _begin(self, wanted: RequestState, request: RequestRecord, at: float) -> None:
+    def _begin(self, wanted: RequestState, request: Answer, at: float) -> None:
         self._interrupt()
         if not self._live and not self.is_stepping:
             self._core.wait_until(at)
@@ -236,7 +273,7 @@ class PlayedEngine:
         self.catch_up()
         if self._foreseen:
             self.due, self._foreseen = self._foreseen[0], ()
-            self._owner.due_sooner(self)
+            self._owner.due_sooner(self.index)
 
     def _pass_steps(self, count: int) -> None:
         """Make the next ``count`` steady steps."""
@@ -244,9 +281,10 @@ class PlayedEngine:
         ends, self._foreseen = self._foreseen[:count], self._foreseen[count:]
         self._core.pass_steps(count)
         instance, gaps, batch, last_end = self.instance, self._record.gaps, len(self._live), self._last_end
+        read = batch - sum(request.is_unread for request in self._live.values())
         for end in ends:
             instance.busy += end - last_end
-            gaps[round((end - last_end) * 1e6)] += batch
+            gaps[round((end - last_end) * 1e6)] += read
             last_end = end
         for request in self._live.values():
             request.last_token = last_end
@@ -266,15 +304,16 @@ class PlayedEngine:
         self._record.note_cost(batch, 1, wall)
 
     def _end(self, request_id: str) -> None:
-        request, instance = self._live.pop(request_id), self.instance
-        if isinstance(request, ReadAheadRecord):
-            request.done.set()
+        request, instance = self._live.pop(request_id, None), self.instance
+        if request is None:  # its client left when it had its first token
+            return
+        if request.is_ahead:
+            self._owner.ended(request)
             return
         instance.requests += 1
         instance.input_tokens += request.input_length
         instance.cached_tokens += request.cached_tokens
         instance.output_tokens += request.output_tokens
-        self._record.finish(request)
         self._owner.ended(request)
 
 

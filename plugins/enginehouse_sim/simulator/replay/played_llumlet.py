@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Mapping
 
 from enginehouse import (
-    CannotContinue,
     ClusterView,
     Migrated,
     Migration,
@@ -14,12 +13,12 @@ from enginehouse import (
     Migrator,
     NotFound,
     RequestError,
-    VirtualRequest,
     migration_budget,
     select_requests,
 )
 from enginehouse_sim.simulator.llumlet.candidates import movable_requests
-from enginehouse_sim.simulator.replay.moves import Moves, PlayedRequest
+from enginehouse_sim.simulator.replay.moves import Moves
+from enginehouse_sim.simulator.replay.played_answer import PlayedAnswer
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
 from enginehouse_sim.simulator.server.telemetry.migration_slots import MAX_MIGRATIONS
 
@@ -27,9 +26,12 @@ from enginehouse_sim.simulator.server.telemetry.migration_slots import MAX_MIGRA
 class PlayedLlumlet(Migrator):
     """Chooses requests of the source and copies them to the destination, as llumlets do. ``engines``: by backend."""
 
-    def __init__(self, moves: Moves, engines: Mapping[str, PlayedEngine], means: MigrationMeans) -> None:
+    def __init__(self, moves: Moves, engines: Mapping[str, PlayedEngine]) -> None:
         self._moves = moves
         self._engines = engines
+        self._means: MigrationMeans
+
+    def prepare(self, means: MigrationMeans) -> None:
         self._means = means
 
     def why_not(self, migration: Migration, view: ClusterView) -> str:
@@ -39,35 +41,37 @@ class PlayedLlumlet(Migrator):
     async def migrate(self, migration: Migration) -> Migrated:
         source, turns = self._engines[migration.source], asyncio.Semaphore(MAX_MIGRATIONS)
 
-        async def move(request: VirtualRequest) -> bool:
+        async def move(answer: PlayedAnswer) -> bool:
             async with turns:
-                return await self._move(request, migration.destination)
+                return await self._move(answer, migration.destination)
 
         chosen = self._chosen(migration, source)
-        has_moved = await asyncio.gather(*(move(request) for request in chosen))
-        moved = tuple(request.id for request, done in zip(chosen, has_moved, strict=True) if done)
+        has_moved = await asyncio.gather(*(move(answer) for answer in chosen))
+        moved = tuple(_id(answer) for answer, done in zip(chosen, has_moved, strict=True) if done)
         if not moved:
             raise NotFound(f"The llumlet of '{migration.source}' moved nothing: No request could be moved.")
         return Migrated(moved=moved)
 
-    def _chosen(self, migration: Migration, source: PlayedEngine) -> list[VirtualRequest]:
-        owners = {each.id: source.subject(each.id) for each in movable_requests(source.state)}
+    def _chosen(self, migration: Migration, source: PlayedEngine) -> list[PlayedAnswer]:
+        requests = movable_requests(source.state)
+        answers = {each.id: found.owner for each in requests if (found := source.answer(each.id)) is not None}
         if migration.requests:
-            return [owner for owner in owners.values() if owner is not None and owner.id in migration.requests]
+            return [answer for answer in answers.values() if _id(answer) in migration.requests]
         budget = migration_budget(migration.rule, migration.value, source.state.constants.token_capacity)
-        requests = [each for each in movable_requests(source.state) if owners[each.id] is not None]
-        return [owners[name] for name in select_requests(requests, migration.rule, migration.order, budget)]
+        known = [each for each in requests if each.id in answers]
+        return [answers[name] for name in select_requests(known, migration.rule, migration.order, budget)]
 
-    async def _move(self, request: VirtualRequest, backend: str) -> bool:
-        played: PlayedRequest = request.subject
-        try:
-            moved = await self._moves.copy(played, self._engines[backend])
-        except CannotContinue:
-            return False
-        if not moved:
+    async def _move(self, answer: PlayedAnswer, backend: str) -> bool:
+        if not await self._moves.copy(answer, self._engines[backend]):
             return False
         try:
-            await self._means.join(request.id, backend, played.engine_id)
+            await self._means.join(_id(answer), backend, answer.id)
         except RequestError:
-            self._means.moved_by_engine(request.id, backend)
+            self._means.moved_by_engine(_id(answer), backend)
         return True
+
+
+def _id(answer: PlayedAnswer) -> str:
+    """The gateway's id of the request."""
+    assert answer.client is not None
+    return str(answer.client.number)

@@ -45,7 +45,7 @@ def admit(state: SchedulerState, plan: StepPlan, request: RequestState) -> Admis
     num_new_tokens = under_threshold(state, request.num_tokens - computed + num_drafts)
     if num_new_tokens > plan.available:
         if not constants.chunked_prefill_enabled:
-            return AdmissionResult.SKIPPED if constants.rules.overtake_unchunked else AdmissionResult.STOP
+            return AdmissionResult.STOP
         num_new_tokens = plan.available
     encoder = plan_encoder(state.encoder_cache, constants, request, computed, num_new_tokens, plan.encoder_budget)
     if encoder.num_new_tokens <= 0:
@@ -58,9 +58,12 @@ def admit(state: SchedulerState, plan: StepPlan, request: RequestState) -> Admis
 
 
 def _num_padding_drafts(constants: SchedulerConstants, plan: StepPlan, request: RequestState, computed: int) -> int:
-    """The drafts that make a request's first decode as long as those of the others, as ``pad_first_decode`` says."""
+    """The drafts that a request gets whose only missing token is its next one.
+
+    All are rejected, but all decodes of a step have equal lengths.
+    """
     num_drafts = constants.num_spec_tokens
-    if not num_drafts or not constants.rules.pad_first_decode or request.pooling:
+    if not num_drafts or request.pooling:
         return 0
     if request.num_tokens - computed != 1 or plan.prefills or not (plan.cached or computed):
         return 0
@@ -134,13 +137,12 @@ def _allocate_once(
 ) -> Sequence[int] | None:
     constants = state.constants
     loads = delta.load_kind is LoadKind.ASYNC
-    looks_ahead = not loads and (constants.rules.lookahead_at_admission or request.num_computed_tokens > 0)
     return state.kv_cache.allocate_slots(
         request,
         num_new_tokens,
         computed=delta.computed,
         num_external_tokens=delta.num_external_tokens,
-        num_lookahead_tokens=constants.num_lookahead_tokens if looks_ahead and reserves else 0,
+        num_lookahead_tokens=constants.num_lookahead_tokens if reserves and not loads else 0,
         delay_cache_blocks=loads,
         reserve_tokens=request.num_tokens if constants.reserve_full_sequence else 0,
         leave_free=constants.watermark_blocks if state.running else 0,

@@ -1,14 +1,8 @@
-"""Applies the sampled tokens of a step, request by request.
-
-No two requests depend on each other here, so several threads can each take a part of the batch.
-"""
+"""Applies the sampled tokens of a step, request by request. No two requests depend on each other here."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
 
 import msgspec
 
@@ -33,58 +27,13 @@ class BatchUpdate(msgspec.Struct):
     num_accepted: int = 0
 
 
-class BatchUpdater(Protocol):
-    """One way to go through a batch. Requests that finished meanwhile are ignored."""
-
-    def __call__(self, state: SchedulerState, step: SchedulerOutput, result: ModelRunnerOutput) -> BatchUpdate: ...
-
-
-class ParallelBatchUpdate:
-    """Splits the batch among ``workers`` threads, and joins the parts in order.
-
-    Slower than one thread on an interpreter with a global lock; see the README for measurements.
-    """
-
-    def __init__(self, workers: int) -> None:
-        self._workers = workers
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="update_batch")
-
-    def __call__(self, state: SchedulerState, step: SchedulerOutput, result: ModelRunnerOutput) -> BatchUpdate:
-        request_ids = tuple(step.num_scheduled_tokens)
-        size = max(1, -(-len(request_ids) // self._workers))
-        parts = [request_ids[start : start + size] for start in range(0, len(request_ids), size)]
-        whole = BatchUpdate()
-        for part in self._pool.map(lambda ids: _update_part(ids, state, step, result), parts):
-            _join(whole, part)
-        return whole
-
-    def shutdown(self) -> None:
-        self._pool.shutdown()
-
-
 def update_batch(state: SchedulerState, step: SchedulerOutput, result: ModelRunnerOutput) -> BatchUpdate:
-    """Update the whole batch in the caller's thread."""
-    return _update_part(step.num_scheduled_tokens, state, step, result)
-
-
-def _join(whole: BatchUpdate, part: BatchUpdate) -> None:
-    for client_index, outputs in part.outputs.items():
-        whole.outputs[client_index].extend(outputs)
-    whole.ended.extend(part.ended)
-    whole.constrained.extend(part.constrained)
-    whole.filled.extend(part.filled)
-    whole.num_drafts += part.num_drafts
-    whole.num_accepted += part.num_accepted
-
-
-def _update_part(
-    request_ids: Iterable[str], state: SchedulerState, step: SchedulerOutput, result: ModelRunnerOutput
-) -> BatchUpdate:
-    requests, logprobs, rules = state.requests, result.logprobs, state.constants.rules
+    """Append the sampled tokens. Requests that finished meanwhile are ignored."""
+    requests, logprobs = state.requests, result.logprobs
     index, sampled = result.req_id_to_index, result.sampled_token_ids
     drafts_of = step.scheduled_spec_decode_tokens
     update = BatchUpdate()
-    for request_id in request_ids:
+    for request_id in step.num_scheduled_tokens:
         request = requests.get(request_id)
         if request is None:
             continue
@@ -98,7 +47,7 @@ def _update_part(
             if has_room and len(token_ids) == 1 and not request.ending_tokens:
                 request.append(token_ids[0])
             else:
-                token_ids, stopped = append_until_stop(rules, request, token_ids)
+                token_ids, stopped = append_until_stop(request, token_ids)
             if request.num_output_placeholders:
                 _fill_placeholders(update, state, request, len(token_ids))
             output = EngineCoreOutput(request_id, token_ids, num_cached_tokens=request.num_cached_tokens)

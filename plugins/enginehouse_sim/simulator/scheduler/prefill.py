@@ -13,10 +13,10 @@ def longest_input(constants: SchedulerConstants, request: RequestState) -> int:
 
 
 def under_threshold(state: SchedulerState, num_new_tokens: int) -> int:
-    """``num_new_tokens``, cut to the long-prefill threshold."""
+    """``num_new_tokens``, cut to the long-prefill threshold unless the request is alone."""
     constants = state.constants
     threshold = constants.long_prefill_token_threshold
     if not 0 < threshold < num_new_tokens:
         return num_new_tokens
-    alone = len(state.requests) == 1
-    return num_new_tokens if alone and not constants.rules.threshold_when_alone else threshold
+    is_alone = len(state.requests) == 1
+    return num_new_tokens if is_alone else threshold

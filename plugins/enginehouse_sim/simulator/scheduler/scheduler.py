@@ -12,7 +12,6 @@ from enginehouse_sim.simulator.grammar.structured_output import StructuredOutput
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import KvConnector
 from enginehouse_sim.simulator.kv.remote_blocks import Origin, origin_in
-from enginehouse_sim.simulator.scheduler.batch_update import BatchUpdater, ParallelBatchUpdate, update_batch
 from enginehouse_sim.simulator.scheduler.finishing import free_request
 from enginehouse_sim.simulator.scheduler.pausing import drop_blocks, pause, resume
 from enginehouse_sim.simulator.scheduler.running_phase import schedule_running
@@ -33,10 +32,7 @@ class RequestCounts(NamedTuple):
 
 
 class BatchScheduler:
-    """Continuous batching: running requests continue, and waiting requests get the rest of the budget.
-
-    Not thread-safe. ``update_workers``: the threads of ``update_from_output``; 0 uses the caller's.
-    """
+    """Continuous batching: running requests continue, and waiting requests get the rest of the budget."""
 
     def __init__(
         self,
@@ -44,12 +40,8 @@ class BatchScheduler:
         kv_cache: KvCacheManager,
         connector: KvConnector | None = None,
         grammars: StructuredOutputManager | None = None,
-        *,
-        update_workers: int = 0,
     ) -> None:
         self.state = SchedulerState(constants, kv_cache, connector, grammars)
-        self._parallel = ParallelBatchUpdate(update_workers) if update_workers else None
-        self._update_batch: BatchUpdater = self._parallel or update_batch
 
     @property
     def staging(self) -> Staging:
@@ -92,7 +84,7 @@ class BatchScheduler:
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> Mapping[int, EngineCoreOutputs]:
         """Process the result of a step, in the order of planning. Return the outputs by ``client_index``."""
-        return update_from_output(self.state, self._update_batch, scheduler_output, model_runner_output)
+        return update_from_output(self.state, scheduler_output, model_runner_output)
 
     def finish_requests(self, request_ids: Sequence[str], status: RequestStatus) -> None:
         """Finish requests in any state, without outputs for their clients. Unknown ids are ignored."""
@@ -145,8 +137,6 @@ class BatchScheduler:
         return self.state.kv_cache.reset_prefix_cache()
 
     def shutdown(self) -> None:
-        """Abort all requests, free all blocks and stop all threads."""
+        """Abort all requests and free all blocks."""
         self.finish_requests(tuple(self.state.requests), RequestStatus.FINISHED_ABORTED)
         self.state.transfers.free_kept()
-        if self._parallel is not None:
-            self._parallel.shutdown()

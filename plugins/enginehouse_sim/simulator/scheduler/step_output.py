@@ -37,9 +37,6 @@ def advance_computed(state: SchedulerState, plan: StepPlan) -> None:
     """Count the step as computed, so that the next one can be planned before its result is known."""
     for request, num_tokens in zip(plan.requests, plan.num_scheduled_tokens.values(), strict=True):
         request.num_computed_tokens += num_tokens
-    if state.encoder_cache.in_use and not state.constants.rules.release_images_after_step:
-        for request in plan.requests:
-            state.encoder_cache.release_computed(request, request.num_computed_tokens)
     if state.tracks_prefills:
         for request in plan.requests:
             known = request.num_tokens + request.num_output_placeholders

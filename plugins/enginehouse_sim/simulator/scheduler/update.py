@@ -14,7 +14,7 @@ from enginehouse_sim.simulator.domain.outputs import (
     SchedulerStats,
 )
 from enginehouse_sim.simulator.domain.request import FINISH_REASONS, RequestState, RequestStatus
-from enginehouse_sim.simulator.scheduler.batch_update import BatchUpdate, BatchUpdater
+from enginehouse_sim.simulator.scheduler.batch_update import BatchUpdate, update_batch
 from enginehouse_sim.simulator.scheduler.finishing import free_request
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 
@@ -22,7 +22,7 @@ _Ended = Sequence[tuple[RequestState, EngineCoreOutput]]
 
 
 def update_from_output(
-    state: SchedulerState, update_batch: BatchUpdater, step: SchedulerOutput, result: ModelRunnerOutput
+    state: SchedulerState, step: SchedulerOutput, result: ModelRunnerOutput
 ) -> dict[int, EngineCoreOutputs]:
     """The outputs of each client, by ``client_index``; vLLM's ``update_from_output``."""
     state.in_flight.pop(step.step, None)
@@ -43,7 +43,7 @@ def update_from_output(
 def _release_images(state: SchedulerState, step: SchedulerOutput) -> None:
     """Release the images that the step computed to their ends, unless drafts may still be rejected there."""
     cache, constants = state.encoder_cache, state.constants
-    if not (cache.in_use and constants.rules.release_images_after_step):
+    if not cache.in_use:
         return
     for request_id in step.num_scheduled_tokens:
         request = state.requests.get(request_id)

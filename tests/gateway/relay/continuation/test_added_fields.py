@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginehouse.relay.continuation.added_fields import cutter
+from enginehouse.relay.events.sse import read_events
 from tests.support.streaming_model import stream
 
 TEXTS = st.text() | st.sampled_from(['"token_ids":[1]', ',"token_ids":[1],', '{"logprobs":{"a":[', "]}", '\\",'])
@@ -45,6 +47,39 @@ def test_usage_is_cut_out_with_its_own_event() -> None:
     chunk = event({"choices": [{"text": "a"}], "usage": {"prompt_tokens": 1}})
     last = event({"choices": [], "usage": {"prompt_tokens": 1}})
     assert cut(chunk + last + b"data: [DONE]\n\n") == event({"choices": [{"text": "a"}]}) + b"data: [DONE]\n\n"
+
+
+def spaced(chunk: Any) -> bytes:
+    return b"data: " + json.dumps(chunk, indent=None, separators=(" , ", " : ")).encode() + b"\n\n"
+
+
+@pytest.mark.parametrize(
+    "choice", [{"index": 0, "logprobs": {"content": [{}]}}, {"logprobs": {"content": [{}]}, "index": 0}]
+)
+def test_an_object_is_cut_out_however_the_engine_spaces_it(choice: Any) -> None:
+    cut = cutter(("logprobs",))
+    assert cut is not None
+    [shown] = read_events(cut(spaced({"choices": [choice], "id": "x"})))
+    assert shown.data is not None
+    assert msgspec.json.decode(shown.data) == {"choices": [{"index": 0}], "id": "x"}
+
+
+def test_spaced_tokens_are_cut_out() -> None:
+    cut = cutter(("token_ids",))
+    assert cut is not None
+    chunk = {"prompt_token_ids": [1, 2], "choices": [{"index": 0, "token_ids": [3]}, {"token_ids": None, "index": 1}]}
+    [shown] = read_events(cut(spaced(chunk)))
+    assert shown.data is not None
+    assert msgspec.json.decode(shown.data) == {"choices": [{"index": 0}, {"index": 1}]}
+
+
+def test_spaced_usage_is_cut_out_with_its_own_event() -> None:
+    cut = cutter(("usage",))
+    assert cut is not None
+    last = spaced({"choices": [], "usage": {"prompt_tokens": 1}})
+    [shown] = read_events(cut(spaced({"usage": {"prompt_tokens": 1}, "choices": [{}]}) + last))
+    assert shown.data is not None
+    assert msgspec.json.decode(shown.data) == {"choices": [{}]}
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])

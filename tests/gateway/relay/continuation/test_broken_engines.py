@@ -65,6 +65,18 @@ async def test_a_stream_goes_on_elsewhere_whatever_breaks_it(
     assert "'a'" in str(gateway.fleet.backends()[0].last_error)
 
 
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_its_second_half_goes_on_elsewhere_whatever_breaks_that(
+    house: OpenGateway, model_engine: StartModelEngine, fault: str
+) -> None:
+    engines = [await model_engine() for _ in range(3)]
+    gateway = await house(*engines, backend=VLLM)
+    for engine in engines[:2]:
+        engine.breaks = [Break(5, *FAULTS[fault])]
+    assert (await ask(gateway, CHAT, body())).answer == unbroken(CHAT, body()).answer
+    assert continued(gateway) == {("b", "broken", "tokens"): 1, ("c", "broken", "tokens"): 1}
+
+
 async def test_the_usage_comes_too_where_an_engine_tells_it_with_its_last_token(
     house: OpenGateway, model_engine: StartModelEngine, engine: StartEngine
 ) -> None:

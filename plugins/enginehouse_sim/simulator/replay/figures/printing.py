@@ -29,6 +29,11 @@ def print_one(figures: Report) -> None:
         console.print(f"{figures.rejected} requests were rejected, and are in no other figure: {why}")
     if figures.slo_attainment is not None:
         console.print(f"{figures.slo_attainment:.1%} of all requests were answered within the objectives")
+    if figures.retried or figures.hedged or figures.continued or figures.broken:
+        console.print(
+            f"{figures.retried} requests were sent again, {figures.hedged} asked of a second replica; "
+            f"{figures.continued} streams were continued after a break, {figures.broken} stayed broken"
+        )
     latencies = Table("ms", "mean", "p50", "p90", "p99", "max")
     for name in _LATENCIES:
         spread: Distribution = getattr(figures, f"{name}_ms")
@@ -69,6 +74,10 @@ _ROWS = (
     _Row("swaps", lambda f: f.swaps, "{:,.0f}"),
     _Row("migrations", lambda f: f.migrations, "{:,.0f}", None),
     _Row("gap of a migration p99, ms", lambda f: f.migration_gap_ms.p99, best=None),
+    _Row("sent again", lambda f: f.retried, "{:,.0f}", None),
+    _Row("asked of a second replica", lambda f: f.hedged, "{:,.0f}", None),
+    _Row("continued after a break", lambda f: f.continued, "{:,.0f}", None),
+    _Row("broken", lambda f: f.broken, "{:,.0f}"),
     _Row("busiest engine / mean", lambda f: f.imbalance, "{:.2f}"),
 )
 

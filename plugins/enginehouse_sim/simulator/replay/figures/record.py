@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from array import array
 from collections import Counter
 from typing import Any
@@ -14,11 +13,14 @@ from enginehouse_sim.simulator.replay.figures.slo import Slo
 _SAMPLES = 600
 
 
-class RequestRecord:
-    """One live request; times are in seconds on the virtual clock. ``subject``: the owner's object for it.
+class Answer:
+    """One answer of an engine, or all that a client gets; times are in seconds on the virtual clock.
 
-    ``has_moved``: the request moved to another engine, which has not made a token yet. ``is_read``: another engine has
-    computed the prompt.
+    - ``owner``: the object of the engine's owner for it.
+    - ``has_moved``: another engine continues it, and has not made a token yet.
+    - ``is_ahead``: it computes tokens for another request, and no figure counts it.
+    - ``is_read``: another engine has computed the prompt.
+    - ``is_unread``: the gateway does not read on, so the gaps between tokens reach no client.
     """
 
     __slots__ = (
@@ -27,38 +29,25 @@ class RequestRecord:
         "first_token",
         "has_moved",
         "input_length",
+        "is_ahead",
         "is_read",
+        "is_unread",
         "last_token",
         "output_tokens",
-        "subject",
+        "owner",
     )
 
-    def __init__(self, arrival: float, input_length: int, subject: Any = None) -> None:
+    def __init__(self, arrival: float, input_length: int, owner: Any = None, *, is_ahead: bool = False) -> None:
         self.arrival = arrival
         self.input_length = input_length
-        self.subject = subject
+        self.owner = owner
         self.has_moved = False
-        self.is_read = False
+        self.is_ahead = is_ahead
+        self.is_read = self.is_unread = False
         self.first_token = -1.0
         self.last_token = arrival
         self.output_tokens = 0
         self.cached_tokens = 0
-
-
-class ReadAheadRecord(RequestRecord):
-    """A request that computes tokens for another request, which moves. No figure counts it.
-
-    ``done`` is set when it has ended.
-    """
-
-    __slots__ = ("done",)
-
-    def __init__(self, arrival: float) -> None:
-        super().__init__(arrival, 0, self)
-        self.done = asyncio.Event()
-
-    def answered(self) -> None:
-        """No client reads its answer."""
 
 
 class InstanceRecord(msgspec.Struct, kw_only=True):
@@ -101,9 +90,11 @@ class Record:
     ``times_to_first``, ``means`` (the mean gap between tokens) and ``durations`` have a number of seconds for each
     answered request; a request with one token has no mean. ``gaps`` counts the gaps between two outputs of a request,
     by microseconds. ``move_gaps``: the gaps in which requests moved, in seconds. ``failed_migrations``: the number of
-    commands that moved nothing. ``costs``: by batch size, the number of steps and their real seconds. ``rejected``: the
-    number of refused requests, by error code. ``attained``: the number of requests within ``slo``. ``ended``: the
-    virtual seconds, and ``real_seconds`` the real ones, that the replay took.
+    commands that moved nothing. ``retried``, ``continued`` and ``hedged`` count requests that were sent again, streams
+    that another engine continued after a break, and second replicas that were asked. ``broken``: the number of answers
+    that had begun and did not become whole. ``costs``: by batch size, the number of steps and their real seconds.
+    ``rejected``: the number of refused requests, by error code. ``attained``: the number of requests within ``slo``.
+    ``ended``: the virtual seconds, and ``real_seconds`` the real ones, that the replay took.
     """
 
     def __init__(self, slo: Slo | None = None) -> None:
@@ -124,6 +115,7 @@ class Record:
         self.swaps = 0
         self.move_gaps = array("d")
         self.failed_migrations = 0
+        self.retried = self.continued = self.hedged = self.broken = 0
         self.ended = 0.0
         self.real_seconds = 0.0
 
@@ -140,7 +132,7 @@ class Record:
             cost[0] += steps
             cost[1] += seconds
 
-    def finish(self, request: RequestRecord) -> None:
+    def finish(self, request: Answer) -> None:
         """Count a request whose answer is complete."""
         first, duration = request.first_token - request.arrival, request.last_token - request.arrival
         self.requests += 1

@@ -81,7 +81,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ``slo_attainment``: the share of all requests that were answered within the objectives; ``None`` without objectives.
     ``imbalance``: the requests at the busiest engine over the mean of all engines. ``migrations``: the moves of answers
     under way; ``migration_gap_ms``: the gaps between two tokens in which they moved. ``failed_migrations``: commands
-    that moved nothing. ``speed``: virtual seconds in each real one.
+    that moved nothing. ``retried``: requests that were sent again. ``continued``: streams that another engine continued
+    after a break. ``hedged``: second replicas that were asked. ``broken``: answers that had begun and did not become
+    whole; ``rejections`` counts them too. ``speed``: virtual seconds in each real one.
     """
 
     requests: int
@@ -95,6 +97,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     swaps: int
     migrations: int
     failed_migrations: int
+    retried: int
+    continued: int
+    hedged: int
+    broken: int
     slo_attainment: float | None
     imbalance: float
     steps: int
@@ -136,6 +142,10 @@ def report(record: Record, name: str | None = None) -> Report:
         swaps=record.swaps,
         migrations=len(record.move_gaps),
         failed_migrations=record.failed_migrations,
+        retried=record.retried,
+        continued=record.continued,
+        hedged=record.hedged,
+        broken=record.broken,
         slo_attainment=None if record.slo is None else _round(_share(record.attained, record.requests + rejected)),
         imbalance=_imbalance(record.moments.samples, len(instances)),
         steps=steps,

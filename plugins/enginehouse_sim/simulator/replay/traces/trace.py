@@ -17,7 +17,8 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request: its arrival in seconds after the first one, and the lengths of prompt and answer in tokens.
 
     ``prefix_ids`` name the contents of the prompt from its beginning, ``prefix_tokens`` tokens each: prompts with equal
-    leading ids begin with equal tokens. ``model``: empty if the trace does not say.
+    leading ids begin with equal tokens. ``model`` and ``key``, the name of one of the gateway's keys, are empty if the
+    trace does not say.
     """
 
     arrival: float
@@ -26,6 +27,7 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prefix_ids: Sequence[int] = ()
     prefix_tokens: int = 512
     model: str = ""
+    key: str = ""
 
 
 _DIGIT = 1 << 28

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from enginehouse_sim.simulator.replay.virtual_loop import VirtualLoop
+from enginehouse import VirtualLoop
 
 
 class Ticking:

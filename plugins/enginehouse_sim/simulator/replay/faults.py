@@ -1,0 +1,68 @@
+"""Faults of engines that a replay injects."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+import msgspec
+
+from enginehouse import ConfigError, parse_duration
+
+_FORM = re.compile(
+    r"(?P<engine>.+):(?P<kind>kill|stall|refuse|slow=(?P<factor>[^@]+))@(?P<at>[^@+]+)(\+(?P<duration>[^@+]+))?"
+)
+_REMEDY = "write ENGINE:KIND@TIME[+DURATION] with KIND kill, stall, refuse or slow=F: gpu-1:kill@30s+10s"
+
+
+class FaultKind(str, Enum):
+    """What happens to an engine.
+
+    ``KILL``: it ends, with all connections and its cache. ``STALL``: it makes no progress and says nothing. ``SLOW``:
+    its steps take longer. ``REFUSE``: it accepts no connection, and finishes what it has.
+    """
+
+    KILL = "kill"
+    STALL = "stall"
+    SLOW = "slow"
+    REFUSE = "refuse"
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault of ``engine`` from ``at`` on, in seconds since the first request of the trace.
+
+    ``duration``: in seconds; ``None`` for the rest of the replay. ``factor``: of ``SLOW``.
+    """
+
+    engine: str
+    kind: FaultKind
+    at: float
+    duration: float | None = None
+    factor: float = 1.0
+
+    @classmethod
+    def parse(cls, text: str) -> Fault:
+        """Read ``ENGINE:KIND@TIME[+DURATION]``. Raises ``ConfigError``."""
+        match = _FORM.fullmatch(text)
+        if match is None:
+            raise ConfigError(f"{text!r} is no fault", key="--fault", remedy=_REMEDY)
+        factor, duration = match["factor"], match["duration"]
+        try:
+            fault = cls(
+                engine=match["engine"],
+                kind=FaultKind(match["kind"].partition("=")[0]),
+                at=_seconds(match["at"]),
+                duration=None if duration is None else _seconds(duration),
+                factor=float(factor) if factor else 1.0,
+            )
+        except ValueError as error:
+            raise ConfigError(f"{text!r} is no fault: {error}", key="--fault", remedy=_REMEDY) from None
+        if not 0 < fault.factor < float("inf"):
+            raise ConfigError(f"{text!r} is no fault: F must be above 0", key="--fault", remedy=_REMEDY)
+        return fault
+
+
+def _seconds(text: str) -> float:
+    """A number of seconds, or a duration with its unit."""
+    number = text.replace(".", "", 1)
+    return float(text) if number.isdecimal() else parse_duration(text)

@@ -1,0 +1,213 @@
+"""An engine of a replay, as the gateway reaches it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+import msgspec
+
+from enginehouse import InstanceMetadata, InstanceStatus, VirtualBackend, VirtualProcess
+from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.replay.figures.record import Answer
+from enginehouse_sim.simulator.replay.played_answer import PlayedAnswer
+from enginehouse_sim.simulator.replay.played_client import PlayedClient
+from enginehouse_sim.simulator.replay.played_connection import Asked, HttpRequest, PlayedConnection, read_body
+from enginehouse_sim.simulator.replay.played_driver import MODELS, STATUS, PlayedFigures, PlayedModels
+from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
+from enginehouse_sim.simulator.server.telemetry.instance_status import load_figures
+
+_TOO_LONG = (
+    b'{"error":{"message":"The request is longer than the context","type":"BadRequestError","code":"invalid_request"}}'
+)
+
+
+class Rooms(Protocol):
+    """What the engines of a replay share: its clients, and the hand-overs of prompts."""
+
+    clients: dict[int, PlayedClient]
+
+    def begin_step(self, engine: PlayedEngine) -> None:
+        """Begin a step of an engine that may be idle."""
+
+    def routed(self, number: int, backend: str) -> None:
+        """Note that request ``number`` has reached the engine of ``backend``."""
+
+    def prompt_is_read(self, room: str) -> asyncio.Event:
+        """Set when the prompt of a hand-over has been read."""
+
+    def transfer_seconds(self, tokens: int) -> float:
+        """How long the KV cache of so many tokens takes from one engine to another."""
+
+
+class PlayedServer:
+    """Serves HTTP for one engine. ``answers``: those that clients wait for, in order.
+
+    ``is_down``: the engine does not run. ``refuses``: it accepts no connection.
+    """
+
+    def __init__(self, backend: VirtualBackend, models: PlayedModels, engine: PlayedEngine, rooms: Rooms) -> None:
+        self.engine = engine
+        self.backend = backend
+        self.is_down = backend.spec is not None
+        self.refuses = False
+        self.answers: dict[PlayedAnswer, None] = {}
+        self._models = models
+        self._rooms = rooms
+        self._connections: dict[PlayedConnection, None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._count = 0
+        self._process: VirtualProcess | None = None
+
+    def connect(self, protocol: asyncio.Protocol) -> None:
+        """Accept a connection. Raises ``ConnectionRefusedError``."""
+        if self.is_down or self.refuses:
+            raise ConnectionRefusedError("the engine accepts no connection")
+        connection = PlayedConnection(protocol, self._serve, self._lost)
+        self._connections[connection] = None
+        protocol.connection_made(connection)
+
+    # --- the engine's process
+
+    def start(self, process: VirtualProcess) -> None:
+        """Run as a launched engine."""
+        self._process = process
+        self.is_down = False
+
+    def revive(self) -> None:
+        """Run again after a crash. The gateway starts an engine that it has launched itself."""
+        if self.backend.spec is None:
+            self.is_down = False
+
+    def crash(self) -> None:
+        """End as an engine that is killed."""
+        self.kill()
+        process, self._process = self._process, None
+        if process is not None:
+            process.exit(-9)
+
+    # --- faults
+
+    def kill(self) -> None:
+        """End the engine: break what it serves off."""
+        self.is_down = True
+        self.engine.catch_up()
+        answers, connections = list(self.answers), list(self._connections)
+        self.answers.clear()
+        self._connections.clear()
+        for task in list(self._tasks):
+            task.cancel()
+        for answer in answers:
+            answer.break_off()
+        self.engine.kill()
+        for connection in connections:
+            connection.break_off()
+
+    def refuse(self) -> None:
+        """Accept no connection, and close those that are idle."""
+        self.refuses = True
+        for connection in [each for each in self._connections if each.reader is None]:
+            self._connections.pop(connection, None)
+            connection.break_off()
+
+    def catch_up(self) -> None:
+        """Send all tokens that have been made."""
+        for answer in list(self.answers):
+            answer.catch_up()
+
+    # --- inside
+
+    def _lost(self, connection: PlayedConnection) -> None:
+        self._connections.pop(connection, None)
+
+    def _serve(self, connection: PlayedConnection, request: HttpRequest) -> None:
+        if self.engine.is_stalled and not request.id:
+            return  # it says nothing
+        if request.path == MODELS:
+            connection.answer(200, msgspec.json.encode(self._models))
+        elif request.path == STATUS:
+            connection.answer(200, msgspec.json.encode(self._figures()))
+        else:
+            asked = read_body(request.body)
+            is_ahead = not request.id
+            if is_ahead:  # also where a prefill engine gets the body of the decode engine
+                asked = msgspec.structs.replace(asked, max_tokens=1, stream=False)
+            self._complete(connection, asked, is_ahead=is_ahead)
+
+    def _figures(self) -> PlayedFigures:
+        engine, constants = self.engine, self.engine.state.constants
+        metadata = InstanceMetadata(
+            block_size=constants.block_size, max_num_batched_tokens=constants.max_num_batched_tokens
+        )
+        figures = {**load_figures(engine.state), **engine.slots.figures(), "waiting_requests": ()}
+        status = InstanceStatus(instance_id=self.backend.name, timestamp_ms=0, **figures)
+        return PlayedFigures(status, metadata)
+
+    def _complete(self, connection: PlayedConnection, asked: Asked, *, is_ahead: bool) -> None:
+        client = self._rooms.clients.get(asked.prompt[0])
+        if client is None:
+            connection.answer(404, b"{}")  # its client has left
+        elif asked.follows:
+            self._follow(connection, asked, client)
+        else:
+            self._begin(connection, asked, client, is_ahead=is_ahead)
+
+    def _begin(self, connection: PlayedConnection, asked: Asked, client: PlayedClient, *, is_ahead: bool) -> None:
+        engine, now, made = self.engine, asyncio.get_running_loop().time(), len(asked.prompt) - 1
+        self._count += 1
+        id = f"{client.number}/{self._count}" if made or is_ahead else str(client.number)
+        wanted = engine.wanted(client.trace, client.number, now, id=id, made=made, max_tokens=asked.max_tokens)
+        if wanted is None:
+            connection.answer(400, _TOO_LONG)
+            return
+        if not is_ahead:
+            self._rooms.routed(client.number, self.backend.name)
+        answer = Answer(now, client.trace.input_length, is_ahead=is_ahead)
+        played = PlayedAnswer(
+            connection, engine, asked, answer, None if is_ahead else client, id, self.answers, base=made
+        )
+        self._start(played, wanted, asked, client, now)
+
+    def _start(
+        self, played: PlayedAnswer, wanted: RequestState, asked: Asked, client: PlayedClient, now: float
+    ) -> None:
+        params = asked.kv_transfer_params
+        room = None if params is None else params.get("room", str(client.number))
+        if room is not None and played.answer.is_ahead:
+            played.on_end = lambda: self._read(played, room, client)
+            played.more = b',"kv_transfer_params":{"room":"%s"}' % room.encode()
+        elif room is not None:
+            task = asyncio.ensure_future(self._take_over(played, wanted, room, client))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        self.engine.attach(wanted, played.answer, now)
+        self._rooms.begin_step(self.engine)
+
+    def _read(self, played: PlayedAnswer, room: str, client: PlayedClient) -> None:
+        client.answer.cached_tokens = played.answer.cached_tokens
+        self._rooms.prompt_is_read(room).set()
+
+    async def _take_over(self, played: PlayedAnswer, wanted: RequestState, room: str, client: PlayedClient) -> None:
+        """Answer a prompt that another engine has read."""
+        await self._rooms.prompt_is_read(room).wait()
+        tokens = len(wanted.prompt_token_ids)
+        await asyncio.sleep(self._rooms.transfer_seconds(tokens))
+        if played not in self.answers:
+            return
+        played.answer.is_read, played.answer.cached_tokens = True, client.answer.cached_tokens
+        self.engine.attach(wanted, played.answer, asyncio.get_running_loop().time(), copied=tokens)
+        self._rooms.begin_step(self.engine)
+
+    def _follow(self, connection: PlayedConnection, asked: Asked, client: PlayedClient) -> None:
+        """Send the rest of a request that another engine has moved here."""
+        answer = self.engine.answer(asked.follows)
+        if answer is None:
+            connection.answer(404, b"{}")
+            return
+        before: PlayedAnswer = answer.owner
+        sent = len(asked.prompt) - 1 - before.base
+        played = PlayedAnswer(
+            connection, self.engine, asked, answer, client, asked.follows, self.answers, base=before.base, sent=sent
+        )
+        played.catch_up()
