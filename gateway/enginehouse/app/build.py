@@ -32,7 +32,7 @@ from enginehouse.domain.replica import Health, ReplicaState, replica_name
 from enginehouse.engines.guarded_driver import guarded_driver, unguarded
 from enginehouse.engines.guarded_launcher import GuardedLauncher
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.launch_line import launch_line, why_not
+from enginehouse.engines.launch_line import launch_line, launch_rules, why_not
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
@@ -135,6 +135,7 @@ def build_host_context(
         fleet=fleet,
         upstreams=upstreams,
         drivers=drivers,
+        rules=launch_rules(config),
         observers=observers,
         outside=outside,
         scheduler=identity(registry, "scheduler", registry.get("scheduler", scheduler, "scheduling.scheduler").type),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse.engines.out_of_memory import reports_too_little_memory
+from enginehouse.engines.start_errors import reports_too_little_memory
 
 
 @pytest.mark.parametrize(
