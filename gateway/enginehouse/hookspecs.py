@@ -128,4 +128,7 @@ def register_routes(register: Register[Any]) -> None:
 
 @hookspec
 def register_commands(register: Register[Any]) -> None:
-    """Register extra commands: ``type`` is the command's name, ``factory`` returns a click command."""
+    """Register extra commands: ``type`` is the command's name, ``factory`` returns a click command.
+
+    ``import NAME`` becomes a command of the group ``enginehouse import``.
+    """

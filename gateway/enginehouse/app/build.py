@@ -233,7 +233,11 @@ def _reached(config: Config) -> Iterator[tuple[str, str, BackendSettings]]:
         yield name, "", backend
     for name, model in config.models.items():
         for managed in managed_backends(name, model):
-            yield managed, f"{name}@{model.host}", BackendSettings(url="", timeouts=model.timeouts)
+            yield (
+                managed,
+                f"{name}@{model.host}",
+                BackendSettings(url="", driver=driver_of(model), timeouts=model.timeouts),
+            )
 
 
 def _driver(config: Config, registry: Registry, type: str, key: str) -> DriverSupport:

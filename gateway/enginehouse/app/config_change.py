@@ -139,7 +139,7 @@ class ConfigChange:
             self._router.filter_drops.update(relay.router.filter_drops)
         relay.router = self._router
         relay.filters = FiltersByName(config.models, config.routing.aliases)
-        relay.progress_reports.configure(config.models, config.scheduling)
+        parts.relay.progress_reports.configure(config.models, config.scheduling)
         relay.max_retries = config.routing.max_retries
         relay.budget.share = config.routing.retry_budget
         relay.gather = config.routing.gather

@@ -61,6 +61,7 @@ from enginehouse.telemetry.logs import GatewayLog
 from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.observers import Observers
 from enginehouse.telemetry.plugin_times import PluginTimes
+from enginehouse.telemetry.record_delivery import RecordDelivery
 from enginehouse.telemetry.swap_reports import SwapReports
 
 _log = logging.getLogger(__name__)
@@ -98,7 +99,11 @@ class Gateway:
         )
         self.engines = ManagedEngines(context)
         self.exporter = build_exporter(config.telemetry)
-        self.relay = Relay(self._relay_context(context))
+        self.relay = Relay(
+            self._relay_context(context),
+            RecordDelivery(self.observers.callbacks("finished"), outside.clock.now),
+            ProgressReports(config.models, config.scheduling, self.engines.queues, outside.clock),
+        )
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
         self.admission = build_admission(config, self.relay)
@@ -144,7 +149,7 @@ class Gateway:
         """
         self.log.open()
         if self.config.telemetry.access_log:
-            self.relay.context.log_access = self._access_log.add
+            self.relay.endings.log_access = self._access_log.add
         if self.exporter is not None:
             self.exporter.start()
         if self._metric_push is not None:
@@ -187,6 +192,7 @@ class Gateway:
         await self.engines.close(ShuttingDown("The gateway is shutting down; send the request again"))
         if self._state_file is not None:
             self._state_file.close()
+        self.relay.endings.delivery.close()
         await self._access_log.close()
         if self._metric_push is not None:
             self._metric_push.close()
@@ -207,7 +213,6 @@ class Gateway:
             engine_facts=engine_facts(config, context.drivers, clock),
             filters=FiltersByName(config.models, config.routing.aliases),
             queues=self.engines.queues,
-            progress_reports=ProgressReports(config.models, config.scheduling, self.engines.queues, clock),
             observers=self.observers,
             clock=clock,
             tracer=build_tracer(config.telemetry, self.exporter),

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.inspect import type_info
 
 from enginehouse.config import rules
 from enginehouse.config.decode import Decoder, Problem, gather_plugin_tables
 from enginehouse.config.environment import Overrides, override
 from enginehouse.config.locate import find_config
-from enginehouse.config.schema import Config
+from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.config.secrets import read_secret
-from enginehouse.config.shape import CONFIG, dotted
+from enginehouse.config.shape import config_type, dotted
 from enginehouse.domain.errors import ConfigError, ConfigErrors
 
 if sys.version_info >= (3, 11):
@@ -48,6 +49,18 @@ def load_config(
     return read_document(data, found, environ)
 
 
+def load_plugin_settings(environ: Mapping[str, str]) -> PluginSettings:
+    """``[plugins]`` alone, for what works without a valid configuration. Raises as ``load_config``."""
+    found = find_config(None, environ)
+    data = {"plugins": (_parse(found) if found else {}).get("plugins", {})}
+    gather_plugin_tables(data)
+    overrides = override(data, environ)
+    decoder = Decoder(lambda text: read_secret(text, Path(), environ))
+    plain = decoder.read(type_info(PluginSettings), data["plugins"], ("plugins",))
+    _refuse(decoder.problems, found, overrides)
+    return msgspec.convert(plain, PluginSettings)
+
+
 def read_document(data: dict[str, Any], file: Path | None, environ: Mapping[str, str]) -> LoadedConfig:
     """The configuration of a document, which comes from ``file``, with overrides from ``environ``.
 
@@ -57,7 +70,7 @@ def read_document(data: dict[str, Any], file: Path | None, environ: Mapping[str,
     overrides = override(data, environ)
     folder = file.parent if file else Path()
     decoder = Decoder(lambda text: read_secret(text, folder, environ))
-    plain = decoder.read(CONFIG, data)
+    plain = decoder.read(config_type(), data)
     _refuse([*overrides.problems, *decoder.problems], file, overrides)
     config = msgspec.convert(plain, Config)
     _refuse(rules.problems(config), file, overrides)

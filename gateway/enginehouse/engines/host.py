@@ -30,6 +30,7 @@ from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.swappers import SwapPlan
 from enginehouse.relay.moves.drains import Drains
 from enginehouse.scheduling.collaborators import QueueListener
+from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.plugin_times import SampledCall
 
@@ -66,7 +67,8 @@ class Host(QueueListener):
         )
         self._files = ModelFiles(self._note_facts)
         self._rules = rules = HostRules(context, self.replicas, self.pool, self._servers, self._files)
-        self.queue = context.make_queue(name, self.pool, self, rules.swapper, rules.facts, rules.limits)
+        self.queue = HostQueue(name, context.make_scheduler(), self.pool, self, context.scheduler)
+        self.queue.prepare(rules.swapper, rules.facts, rules.limits)
         self._retirements = Retirements(
             self.replicas, self.pool, self.queue, self._publisher, drains, lambda: rules.note_removed(self._context)
         )

@@ -15,13 +15,11 @@ from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.launchers import Launcher
-from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits
-from enginehouse.interfaces.swappers import HostFacts, Swapper
+from enginehouse.interfaces.schedulers import Scheduler
+from enginehouse.interfaces.swappers import HostFacts
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
-from enginehouse.scheduling.collaborators import EngineControl, QueueListener
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
-from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.observers import Observers
 
 
@@ -42,20 +40,6 @@ class HostContext(NamedTuple):
     make_scheduler: Callable[[], Scheduler]
     make_swapper: Callable[[HostFacts], GuardedSwapper]
     make_launcher: Callable[[str, str, Path], Launcher]
-
-    def make_queue(
-        self,
-        name: str,
-        engines: EngineControl,
-        listener: QueueListener,
-        swapper: Swapper,
-        facts: HostFacts,
-        limits: SchedulingLimits,
-    ) -> HostQueue:
-        """The queue of the host ``name``, with the configured scheduler, prepared. Raises ``PluginError``."""
-        queue = HostQueue(name, self.make_scheduler(), engines, listener, self.scheduler)
-        queue.prepare(swapper, facts, limits)
-        return queue
 
     def launcher(self, host: str) -> str:
         """The type of launcher configured for ``host``."""

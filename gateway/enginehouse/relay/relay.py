@@ -7,24 +7,30 @@ from collections.abc import Sequence
 
 from enginehouse.domain.errors import NotFound
 from enginehouse.relay.context import RelayContext
+from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.moved_stream import MovedStream
+from enginehouse.relay.live.progress_reports import ProgressReports
 from enginehouse.relay.moves.drains import Drains
 from enginehouse.relay.opener import Opener, shutting_down
+from enginehouse.telemetry.record_delivery import RecordDelivery
 
 
 class Relay:
     """All live requests.
 
-    ``live``: every open one. ``drains``: moves streams away from drained backends. ``open`` and its like are those of
-    ``Opener``: the compiled gateway calls them without a step between.
+    ``live``: every open one. ``endings``: makes the records of those that end. ``drains``: moves streams away from
+    drained backends. ``open`` and its like are those of ``Opener``: the compiled gateway calls them without a step
+    between.
     """
 
-    def __init__(self, context: RelayContext) -> None:
+    def __init__(self, context: RelayContext, delivery: RecordDelivery, progress_reports: ProgressReports) -> None:
         self.context = context
-        self.live = context.live
-        self.drains = Drains(context)
-        self._opener = opener = Opener(context)
+        self.endings = endings = Endings(context, delivery)
+        self.progress_reports = progress_reports
+        self.live = endings.live
+        self.drains = Drains(context, self.live)
+        self._opener = opener = Opener(context, endings, progress_reports)
         self.check_open = opener.check_open
         self.open = opener.open
         self.open_form = opener.open_form

@@ -2,7 +2,7 @@
 
 ::
 
-    record            a request that has ended: its attempts, its tokens, its outcome
+    record            a swap, the tokens of an answer
     answer_meter      counts an answer while it passes
     tracer            decides which requests are traced
     trace_context     reads the trace of a client, and writes the one for engines
@@ -10,8 +10,10 @@
     exporter/         the exporter: makes spans and sends them to a collector
     metric_list       all metrics, with their labels and meanings
     counters          counters and histograms of finished requests
+    request_counts    counts a request from its record
     decisions         the last routes
     observers         notifies observers of events
+    record_delivery   brings the records of ended requests to observers
     event_stream      events and snapshots for operators' browsers
     logs              the gateway's own log
     log_context       the request that the event loop works for

@@ -225,7 +225,7 @@ async def test_the_watchdog_has_every_live_exchange_look_at_the_clock(house: Ope
         clients.append(await sent(gateway, served))
     now = perf_counter()
     sweeps = iter([now, now + 601])
-    live, reports = gateway.relay.context.live, ProgressReports({}, SchedulingSettings(), {}, SYSTEM_CLOCK)
+    live, reports = gateway.relay.live, ProgressReports({}, SchedulingSettings(), {}, SYSTEM_CLOCK)
     watchdog = Watchdog(live, reports, lambda: next(sweeps, now))
     watchdog.wake()
     watchdog.wake()

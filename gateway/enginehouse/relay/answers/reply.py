@@ -15,7 +15,7 @@ from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
 from enginehouse.relay.events.stream_form import StreamForm
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.telemetry.answer_meter import AnswerMeter, read_tokens
-from enginehouse.telemetry.record import Tokens
+from enginehouse.telemetry.record import AnswerSize
 
 _MOST_KEPT: Final = 64 * 1024
 _ERROR_FIELDS = ("message", "type", "param", "code")
@@ -189,8 +189,8 @@ class Reply:
         else:
             self.door.abort()
 
-    def measure(self) -> tuple[int, int, Tokens]:
-        """The bytes, the events and the tokens of the engine's answer, as far as it has passed."""
+    def measure(self) -> AnswerSize:
+        """The size of the engine's answer, as far as it has passed."""
         if self._meter is None:
             return len(self._whole), 0, read_tokens(self._whole)
         if self.delivered is not None:

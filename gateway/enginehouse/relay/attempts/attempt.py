@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError, UpstreamTimeout
+from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.route import Route
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.jobs.prompt_request import PromptRequest
@@ -16,7 +17,7 @@ from enginehouse.relay.upstream.connection import Connection, Receiver
 from enginehouse.relay.upstream.upload import Upload, UploadTurn
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.host_queue import HostQueue
-from enginehouse.telemetry.record import AttemptRecord
+from enginehouse.telemetry.record import attempt_record
 
 _log = logging.getLogger("enginehouse.relay")
 NEVER: Final = float("inf")
@@ -180,18 +181,20 @@ class Attempt:
         if self.prompt is not None:
             self.prompt.cancel()
 
-    def record(self, outcome: str) -> AttemptRecord:
-        """The record of the attempt, which ends now with ``outcome``."""
-        return AttemptRecord(
+    def record(self, outcome: str, why: str = "") -> AttemptRecord:
+        """The record of the attempt, which ends now with ``outcome``; ``why``: the message of its error."""
+        return attempt_record(
             self.route,
+            self.upstream.driver,
             outcome,
-            self.began,
-            self.upstream.clock.now(),
+            why,
+            self.head.status if self.head is not None else 0,
             self.slot is not None,
+            self.began,
             self.granted_at,
             self.sent_at,
             self.answered_at,
-            self.head.status if self.head is not None else 0,
+            self.upstream.clock.now(),
         )
 
     def release(self) -> None:

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from enginehouse.domain.errors import CannotContinue, InvalidRequest, RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.replica import Candidate
+from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.attempts.attempt import NEVER, Attempt
@@ -21,7 +22,6 @@ from enginehouse.relay.retrying.retries import (
     SendAgain,
     decide,
 )
-from enginehouse.telemetry.record import AttemptRecord
 
 _UNTRIED: Final = RetryState()
 _SPENT: Final = ". It was not sent once more: routing.retry_budget is spent"
@@ -145,18 +145,18 @@ class Dispatch:
         self.job.context.counters.stale[attempt.upstream.name] += 1
         self._send_now()
 
-    def replace(self, attempt: Attempt, outcome: str) -> None:
-        """Continue with ``attempt``. The current one ends with ``outcome``."""
-        self.end_attempt(self.current(), outcome)
+    def replace(self, attempt: Attempt, outcome: str, why: str = "") -> None:
+        """Continue with ``attempt``. The current one ends with ``outcome``; ``why``: the message of its error."""
+        self.end_attempt(self.current(), outcome, why)
         self.attempt = attempt
 
     def exclude(self, attempt: Attempt) -> None:
         """Count the replica of ``attempt`` among those that failed the job."""
         self._state = self._state._replace(failed=(*self._state.failed, attempt.route.chosen.replica))
 
-    def end_attempt(self, attempt: Attempt, outcome: str) -> None:
-        """End ``attempt``, the current one or a rival of it, with ``outcome``."""
-        self.attempts.append(attempt.record(outcome))
+    def end_attempt(self, attempt: Attempt, outcome: str, why: str = "") -> None:
+        """End ``attempt``, the current one or a rival of it, with ``outcome``; ``why``: the message of its error."""
+        self.attempts.append(attempt.record(outcome, why))
         attempt.cancel()
         attempt.release()
 
@@ -165,12 +165,15 @@ class Dispatch:
         if self.attempt is not None:
             self.attempt.cancel()
 
-    def end(self, outcome: str) -> None:
-        """End the current attempt with ``outcome``, and release what it holds. Nothing may follow."""
+    def end(self, outcome: str, why: str = "") -> None:
+        """End the current attempt with ``outcome``, and release what it holds. Nothing may follow.
+
+        ``why``: the message of the error that ended it.
+        """
         self._sender = None  # otherwise the cycle of the two waits for the garbage collector
         attempt, self.attempt = self.attempt, None
         if attempt is not None:
-            self.attempts.append(attempt.record(outcome))
+            self.attempts.append(attempt.record(outcome, why))
             attempt.release()
 
     # --- from the queue
@@ -252,14 +255,14 @@ class Dispatch:
         self._carry_out(decision, error)
 
     def _carry_out(self, decision: RetryDecision, error: RequestError) -> None:
-        if self._begin_again(decision, error.code):
+        if self._begin_again(decision, error.code, error.message):
             return
         if decision is Otherwise.SPENT:
             error.message += _SPENT
         assert self._sender is not None
         self._sender.fail(error)
 
-    def _begin_again(self, decision: RetryDecision, outcome: str) -> bool:
+    def _begin_again(self, decision: RetryDecision, outcome: str, why: str = "") -> bool:
         """Begin the attempt of ``decision``, if it is one. The current attempt ends with ``outcome``."""
         if not isinstance(decision, SendAgain):
             return False
@@ -267,7 +270,7 @@ class Dispatch:
         waiting_since = attempt.waiting_since
         if attempt.sent_at:
             context.budget.take(context.clock.now())
-        self.end_attempt(attempt, outcome)
+        self.end_attempt(attempt, outcome, why)
         self._state = state = decision.state
         self._begin(decision.route, decision.body, waiting_since)
         if state.retries > before.retries and not self.job.continues:

@@ -61,26 +61,29 @@ class Hedge:
         if self._rival is None or isinstance(error, Overloaded):
             return False
         self._dispatch.blame(error)
-        return self.takes_over(error.code)
+        return self.takes_over(error.code, error.message)
 
-    def takes_over(self, outcome: str) -> bool:
-        """Let the rival, if there is one, take the place of the current attempt, which ends with ``outcome``."""
+    def takes_over(self, outcome: str, why: str = "") -> bool:
+        """Let the rival, if there is one, take the place of the current attempt, which ends with ``outcome``.
+
+        ``why``: the message of its error.
+        """
         rival = self._take("won")
         if rival is None:
             return False
         dispatch = self._dispatch
         if outcome != _OVERTAKEN:
             dispatch.exclude(dispatch.current())
-        dispatch.replace(rival, outcome)
+        dispatch.replace(rival, outcome, why)
         dispatch.job.delivered = self._delivered
         if rival.connection is not None and self._exchange is not None:
             rival.connection.redirect(self._exchange)
         return True
 
-    def end(self, outcome: str) -> None:
-        """Drop the rival with ``outcome``: the request has ended."""
+    def end(self, outcome: str, why: str) -> None:
+        """Drop the rival with ``outcome``, because of an error with the message ``why``: the request has ended."""
         self._stop_timer()
-        self._drop(outcome, "lost")
+        self._drop(outcome, "lost", why)
         self._exchange = None  # otherwise the cycle of the two waits for the garbage collector
 
     # --- from the rival's connection
@@ -116,7 +119,7 @@ class Hedge:
         else:
             error = rival.broken(why)
             self._dispatch.job.context.fleet.failed(rival.upstream.name, error.message)
-            self._drop(error.code, "failed")
+            self._drop(error.code, "failed", error.message)
 
     # --- inside
 
@@ -164,13 +167,13 @@ class Hedge:
             self._timer.cancel()
             self._timer = None
 
-    def _drop(self, outcome: str, result: str) -> None:
+    def _drop(self, outcome: str, result: str, why: str = "") -> None:
         rival = self._take(result)
         if rival is None:
             return
         if result == "failed":
             self._dispatch.exclude(rival)
-        self._dispatch.end_attempt(rival, outcome)
+        self._dispatch.end_attempt(rival, outcome, why)
 
     def _take(self, result: str) -> Attempt | None:
         rival, self._rival = self._rival, None

@@ -20,11 +20,11 @@ from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.headers import origin_lines
 from enginehouse.relay.jobs.continuation_job import ContinuationJob
 from enginehouse.relay.jobs.job import Job
+from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.live.moved_stream import MovedStream
 from enginehouse.relay.moves.move import Move
 from enginehouse.relay.retrying.retries import Outcome
 from enginehouse.telemetry.log_context import log_context
-from enginehouse.telemetry.record import Ending
 
 _log = logging.getLogger("enginehouse.relay")
 _CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for its log; the client sees none
@@ -38,13 +38,14 @@ class Exchange(MovableExchange):
     answered with its true status, or as the end of a stream that a progress report or an engine has begun.
     """
 
-    __slots__ = ("_hedge", "_joined", "_message", "_overhead", "_suspects", "_unread")
+    __slots__ = ("_endings", "_hedge", "_joined", "_overhead", "_suspects", "_unread")
 
-    def __init__(self, job: Job, door: Door) -> None:
+    def __init__(self, job: Job, door: Door, endings: Endings) -> None:
         if job.trace is not None and job.trace.captured is not None:
             door = CapturedDoor(door, job.trace.captured)
         hedging = job.context.hedging
         self._job = job
+        self._endings = endings
         self._reply = Reply(door, stream_form(job.path))
         self._dispatch = dispatch = Dispatch(job, self)
         self._hedge = Hedge(dispatch, self, hedging) if hedging is not None else None
@@ -55,7 +56,6 @@ class Exchange(MovableExchange):
         self._joined: JoinedReply | None = None
         self._suspects: tuple[str, ...] = ()
         self._overhead = 0.0
-        self._message = ""
         self._unread = 0
 
     # --- from the door
@@ -293,19 +293,16 @@ class Exchange(MovableExchange):
             error = self._rest.failed(error)
         elif not self._reply.begun:
             job.context.refused(job.request_id, job.requirements, error)
-        self._message = error.message
         self._reply.fail(error, job.request_id)
-        self._end(error.status, error.code)
+        self._end(error.status, error.code, error)
 
-    def _end(self, status: int, outcome: str) -> None:
-        job = self._job
+    def _end(self, status: int, outcome: str, error: RequestError | None = None) -> None:
+        job, why = self._job, error.message if error is not None else ""
         self._status = status
-        if job.caller is not None:
-            job.caller.release()
+        job.release()
         if self._hedge is not None:
-            self._hedge.end(outcome)
-        self._dispatch.end(outcome)
+            self._hedge.end(outcome, why)
+        self._dispatch.end(outcome, why)
         if self.moving is not None:
             self.moving()
-        sent, events, tokens = self._reply.measure()
-        job.context.ended(self, job, Ending(status, outcome, self._message, tokens, sent, events))
+        self._endings.ended(self, job, status, outcome, error, self._reply.measure())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from enginehouse.domain.errors import CannotContinue
+from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.reply import Reply
@@ -14,7 +15,6 @@ from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.jobs.continuation_job import ContinuationJob
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_request import LiveRequest
-from enginehouse.telemetry.record import AttemptRecord
 
 
 class MovableExchange(LiveRequest):

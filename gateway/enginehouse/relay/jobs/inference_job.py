@@ -28,6 +28,8 @@ class InferenceJob(Job):
 
     def _needs(self, caller: Caller | None) -> Requirements:
         request = self.decoded or read_request(self.path, self.headers, self.body)
+        if isinstance(user := request.body.user, str):
+            self.user = user
         if caller is not None and caller.scoped:
             check_one_model(self.body)
         return self.context.router.requirements(request)

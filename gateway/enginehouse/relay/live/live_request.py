@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from enginehouse.domain.errors import CannotContinue, RequestError
+from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.relay.live.moved_stream import MovedStream
-from enginehouse.telemetry.record import AttemptRecord
 
 if TYPE_CHECKING:
     from enginehouse.relay.answers.reply import Reply

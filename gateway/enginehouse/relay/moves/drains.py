@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 import msgspec
@@ -24,10 +24,12 @@ class Drains:
     """Moves streams to ready replicas, a few at a time, while their own must become free; other requests may finish.
 
     A stream whose move failed is tried once more only at another destination, or if the destination was full.
+    ``live``: all live requests.
     """
 
-    def __init__(self, context: RelayContext) -> None:
+    def __init__(self, context: RelayContext, live: Collection[LiveRequest]) -> None:
         self._context = context
+        self._live = live
         self._wishes: dict[str, float] = {}
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
 
@@ -54,12 +56,12 @@ class Drains:
 
     def live(self, backend: str) -> Sequence[LiveRequest]:
         """The live requests at ``backend``, oldest first."""
-        found = [each for each in self._context.live if each.route is not None and each.route.chosen.backend == backend]
+        found = [each for each in self._live if each.route is not None and each.route.chosen.backend == backend]
         return sorted(found, key=lambda each: each.began)
 
     def live_at(self, replica: str) -> Sequence[LiveRequest]:
         """The live requests at ``replica``, oldest first."""
-        found = [each for each in self._context.live if each.route is not None and each.route.chosen.replica == replica]
+        found = [each for each in self._live if each.route is not None and each.route.chosen.replica == replica]
         return sorted(found, key=lambda each: each.began)
 
     def _begin(self, place: tuple[str, str], live: _Live, lasts: Callable[[], bool]) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from enginehouse.domain.errors import CannotContinue, NotFound
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
+from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import NEVER, Attempt
@@ -24,7 +25,6 @@ from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.moved_stream import MovedStream
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.connection import Receiver
-from enginehouse.telemetry.record import AttemptRecord
 
 
 class MovableStream(Receiver, Protocol):

@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 from enginehouse.aio.tasks import wait_for_first
 from enginehouse.domain.errors import Cancelled, RequestError, UpstreamError, UpstreamTimeout
+from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
@@ -15,10 +16,10 @@ from enginehouse.relay.door import Caller, WebSocketDoor
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.headers import origin_lines, read_lines
 from enginehouse.relay.jobs.engine_job import EngineJob
+from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.upstream.web_socket import HandshakeAnswer, open_web_socket
 from enginehouse.relay.web_sockets.web_socket_pipe import WebSocketPipe
-from enginehouse.telemetry.record import AttemptRecord, Ending
 
 _CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for its log; the client sees none
 
@@ -33,8 +34,8 @@ class WebSocket(LiveRequest):
     __slots__ = (
         "_answer",
         "_dispatch",
+        "_endings",
         "_largest",
-        "_message",
         "_opened",
         "_pipe",
         "_stop",
@@ -45,8 +46,9 @@ class WebSocket(LiveRequest):
 
     endless: ClassVar[bool] = True
 
-    def __init__(self, job: EngineJob, largest: int) -> None:
+    def __init__(self, job: EngineJob, largest: int, endings: Endings) -> None:
         self._job = job
+        self._endings = endings
         self._target = job.call.target
         self._largest = largest
         self._subprotocols: Sequence[str] = ()
@@ -57,7 +59,6 @@ class WebSocket(LiveRequest):
         self._pipe: WebSocketPipe | None = None
         self._stop: asyncio.Future[RequestError] = asyncio.get_running_loop().create_future()
         self._status = 0
-        self._message = ""
         self.ended = asyncio.Event()
 
     @property
@@ -90,6 +91,7 @@ class WebSocket(LiveRequest):
         Raises ``RequestError`` if the client still waits for an answer to its handshake.
         """
         status, outcome = _CLIENT_CLOSED_REQUEST, "client_left"
+        cause: RequestError | None = None
         try:
             self._job.admit(b"", enter())
             self._subprotocols = door.subprotocols
@@ -97,12 +99,13 @@ class WebSocket(LiveRequest):
             answer = await self._unless_disconnected(door)
             if answer is not None:
                 status, outcome = await self._pass_on(door, answer)
+                cause = self._stop.result() if self._stop.done() else None
         except RequestError as error:
-            status, outcome, self._message = error.status, error.code, error.message
+            status, outcome, cause = error.status, error.code, error
             self._job.context.refused(self.request_id, self.requirements, error)
             raise
         finally:
-            self._end(status, outcome)
+            self._end(status, outcome, cause)
 
     async def closed(self) -> None:
         await self.ended.wait()
@@ -176,13 +179,12 @@ class WebSocket(LiveRequest):
             return self._stop.result().status, self._stop.result().code
         return answer.status, "served"
 
-    def _end(self, status: int, outcome: str) -> None:
+    def _end(self, status: int, outcome: str, error: RequestError | None) -> None:
         self._status = status
         if self._answer is not None and self._answer.socket is not None:
             self._answer.socket.transport.abort()
-        if self._job.caller is not None:
-            self._job.caller.release()
+        self._job.release()
         self._dispatch.cancel()
-        self._dispatch.end(outcome)
-        self._job.context.ended(self, self._job, Ending(status, outcome, self._message))
+        self._dispatch.end(outcome, error.message if error is not None else "")
+        self._endings.ended(self, self._job, status, outcome, error)
         self.ended.set()
