@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from enginehouse.domain.errors import CannotContinue
-from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import Attempt
-from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.jobs.continuation_job import ContinuationJob
 from enginehouse.relay.jobs.job import Job
@@ -24,21 +22,12 @@ class MovableExchange(LiveRequest):
     it ends meanwhile. ``Exchange`` sets the fields.
     """
 
-    __slots__ = ("_dispatch", "_held", "_reply", "_rest", "moving")
+    __slots__ = ("_held", "_reply", "_rest", "moving")
 
     _reply: Reply
-    _dispatch: Dispatch
     _held: bool
     _rest: ContinuationJob | None
     moving: Callable[[], None] | None
-
-    @property
-    def attempt(self) -> Attempt | None:
-        return self._dispatch.attempt
-
-    @property
-    def attempts(self) -> Sequence[AttemptRecord]:
-        return self._dispatch.attempts
 
     @property
     def _live_phase(self) -> Phase:

@@ -8,8 +8,6 @@ from typing import ClassVar, Final
 
 from enginehouse.aio.tasks import wait_for_first
 from enginehouse.domain.errors import Cancelled, RequestError, UpstreamError, UpstreamTimeout
-from enginehouse.domain.request_record import AttemptRecord
-from enginehouse.domain.ticket import Phase
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.door import Caller, WebSocketDoor
@@ -33,7 +31,6 @@ class WebSocket(LiveRequest):
 
     __slots__ = (
         "_answer",
-        "_dispatch",
         "_endings",
         "_largest",
         "_opened",
@@ -62,20 +59,8 @@ class WebSocket(LiveRequest):
         self.ended = asyncio.Event()
 
     @property
-    def attempt(self) -> Attempt | None:
-        return self._dispatch.attempt
-
-    @property
-    def attempts(self) -> Sequence[AttemptRecord]:
-        return self._dispatch.attempts
-
-    @property
     def stays(self) -> str | None:
         return "it is a WebSocket"
-
-    @property
-    def _live_phase(self) -> Phase:
-        return self._dispatch.phase
 
     def cancel(self, error: RequestError | None = None) -> None:
         if not self._stop.done():
