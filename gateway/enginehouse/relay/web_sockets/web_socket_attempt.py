@@ -15,7 +15,6 @@ from enginehouse.relay.jobs.engine_job import EngineJob
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.retrying.retries import FailedAttempt, Outcome
 from enginehouse.relay.upstream.web_socket import open_web_socket
-from enginehouse.telemetry.record import attempt_record
 
 
 class WebSocketAttempt:
@@ -91,18 +90,24 @@ class WebSocketAttempt:
 
     def record(self, outcome: str, why: str = "") -> AttemptRecord:
         """The record of the attempt, which ends now with ``outcome``; ``why``: the message of its error."""
-        return attempt_record(
-            self.route,
+        route, chosen = self.route, self.route.chosen
+        return AttemptRecord(
+            chosen.backend,
             self.upstream.driver,
+            chosen.replica,
+            chosen.model,
+            route.reason,
+            route.attempted,
             outcome,
             why,
             self.status,
             self.slot is not None,
             self._began,
-            self._granted_at,
-            self._sent_at,
-            self._opened_at,
+            self._granted_at or None,
+            self._sent_at or None,
+            self._opened_at or None,
             self.upstream.clock.now(),
+            route.details,
         )
 
     def release(self) -> None:
