@@ -63,6 +63,7 @@ MODULES = {
         "access_line",
         "access_log",
         "answer_meter",
+        "attempts_summary",
         "counters",
         "decisions",
         "log_context",

@@ -3,6 +3,7 @@
 ::
 
     record            a swap, the tokens of an answer
+    attempts_summary  what the attempts of a request say together
     answer_meter      counts an answer while it passes
     tracer            decides which requests are traced
     trace_context     reads the trace of a client, and writes the one for engines
@@ -10,7 +11,6 @@
     exporter/         the exporter: makes spans and sends them to a collector
     metric_list       all metrics, with their labels and meanings
     counters          counters and histograms of finished requests
-    request_counts    counts a request from its record
     decisions         the last routes
     observers         notifies observers of events
     record_delivery   brings the records of ended requests to observers

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from enginehouse.domain.errors import shortened
+from enginehouse.domain.request_record import RequestRecord
+from enginehouse.telemetry.attempts_summary import AttemptsSummary
 from enginehouse.telemetry.record import SwapRecord
 
 _LAST_SWAPS: Final = 64
@@ -68,37 +70,30 @@ class Series:
         self.input_tokens = 0
         self.output_tokens: defaultdict[str, int] = defaultdict(int)
 
-    def count(
-        self,
-        status: int,
-        reason: str,
-        duration: float,
-        routing: float,
-        overhead: float | None,
-        queue_wait: float | None,
-        tokens_in: int,
-        tokens_out: int,
-        tokens_source: str,
-    ) -> None:
-        """Count a request that has ended. Times are in seconds; ``None`` for steps that it did not take."""
-        self.requests[status, reason] += 1
-        self.duration.observe(duration)
-        self.routing.observe(routing)
-        if overhead is not None:
-            self.overhead.observe(overhead)
-        if queue_wait is not None:
-            self.queue_wait.observe(queue_wait)
-        if tokens_source:
-            self.input_tokens += tokens_in
-            self.output_tokens[tokens_source] += tokens_out
+    def add(self, record: RequestRecord, attempts: AttemptsSummary) -> None:
+        """Count a request that ended at this model of this backend."""
+        arrived, routed, granted, sent = record.arrived, attempts.routed, attempts.first_granted, attempts.first_sent
+        waited = granted - routed if granted is not None else 0.0
+        self.requests[record.status, attempts.reason] += 1
+        self.duration.observe(record.ended - arrived)
+        self.routing.observe(routed - arrived)
+        if sent is not None:
+            self.overhead.observe(sent - arrived - waited)
+        if attempts.first.queued:
+            self.queue_wait.observe(waited or attempts.first.ended - routed)
+        if (tokens := record.tokens_out) is not None:
+            self.input_tokens += record.tokens_in or 0
+            self.output_tokens["usage"] += tokens
+        elif (events := record.events) > 1:
+            self.output_tokens["chunks"] += events - 1  # the last one has none
 
-    def count_answer(self, since_sent: float, since_arrival: float, seconds: float, events: int) -> None:
-        """Count an answer that began so long after its request, and took ``seconds``; ``events``: of a stream."""
-        self.first_byte.observe(since_sent)
-        if events:
-            self.first_token.observe(since_arrival)
+    def answered(self, record: RequestRecord, sent: float, first_byte: float) -> None:
+        """Count an answer that began at ``first_byte``, of an engine that got the request at ``sent``."""
+        self.first_byte.observe(first_byte - sent)
+        if events := record.events:
+            self.first_token.observe(first_byte - record.arrived)
             if events > 1:
-                self.inter_token.observe(seconds / (events - 1))
+                self.inter_token.observe((record.ended - first_byte) / (events - 1))
 
 
 class Counters:
@@ -136,6 +131,19 @@ class Counters:
         """Count a stream that ``backend`` continues after ``gap`` seconds."""
         self.continuations[backend, reason, outcome] += 1
         self.gaps[reason].observe(gap)
+
+    def add(self, record: RequestRecord, attempts: AttemptsSummary) -> None:
+        """Count a request that had ``attempts``. A continued stream began at its first one."""
+        series = self.series(attempts.backend, attempts.model)
+        series.add(record, attempts)
+        if (first_byte := attempts.first_byte) is None:
+            return
+        answered, sent = attempts.answered, attempts.first_sent
+        if len(record.attempts) > 1:
+            sent = answered.sent
+            series = self.series(answered.backend, answered.model)
+        if sent is not None:
+            series.answered(record, sent, first_byte)
 
     def series(self, backend: str, model: str) -> Series:
         """The series of ``model`` on ``backend``; a new one if there is none yet, and room for it."""

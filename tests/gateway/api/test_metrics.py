@@ -16,10 +16,10 @@ from enginehouse.api.pages.metrics.families import histograms, numbers
 from enginehouse.api.pages.metrics.push import as_record
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.telemetry import metric_list
+from enginehouse.telemetry.attempts_summary import AttemptsSummary
 from enginehouse.telemetry.counters import Counters, Histogram
 from enginehouse.telemetry.exporter.messages import MetricBatch
 from enginehouse.telemetry.exporter.metrics import metrics_data
-from enginehouse.telemetry.request_counts import count_request
 from enginehouse.testing import request_record
 
 
@@ -32,9 +32,13 @@ def ended(attempt: dict[str, float | None], **fields: Any) -> RequestRecord:
     return request_record("m", "a", arrived=10.0, ended=14.5, attempts=(made,), **uncounted | fields)
 
 
+def count(counters: Counters, record: RequestRecord) -> None:
+    counters.add(record, AttemptsSummary(record.attempts))
+
+
 def test_a_stream_counts_its_times_and_tokens() -> None:
     counters = Counters()
-    count_request(counters, ended({}, events=5))
+    count(counters, ended({}, events=5))
     series = counters.series("a", "m")
     assert series.requests == {(200, "match"): 1}
     assert (series.duration.total, series.routing.total, series.overhead.total) == (4.5, 0.25, 0.25)
@@ -45,7 +49,7 @@ def test_a_stream_counts_its_times_and_tokens() -> None:
 
 def test_a_request_that_was_never_sent_has_no_times_of_its_engine() -> None:
     counters = Counters()
-    count_request(counters, ended(dict.fromkeys(("granted", "sent", "first_byte")), status=503, outcome="load_failed"))
+    count(counters, ended(dict.fromkeys(("granted", "sent", "first_byte")), status=503, outcome="load_failed"))
     series = counters.series("a", "m")
     assert series.requests == {(503, "match"): 1}
     assert sum(series.queue_wait.counts) == 1

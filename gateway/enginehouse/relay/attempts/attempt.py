@@ -17,7 +17,6 @@ from enginehouse.relay.upstream.connection import Connection, Receiver
 from enginehouse.relay.upstream.upload import Upload, UploadTurn
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.host_queue import HostQueue
-from enginehouse.telemetry.record import attempt_record
 
 _log = logging.getLogger("enginehouse.relay")
 NEVER: Final = float("inf")
@@ -183,18 +182,24 @@ class Attempt:
 
     def record(self, outcome: str, why: str = "") -> AttemptRecord:
         """The record of the attempt, which ends now with ``outcome``; ``why``: the message of its error."""
-        return attempt_record(
-            self.route,
+        route, chosen = self.route, self.route.chosen
+        return AttemptRecord(
+            chosen.backend,
             self.upstream.driver,
+            chosen.replica,
+            chosen.model,
+            route.reason,
+            route.attempted,
             outcome,
             why,
             self.head.status if self.head is not None else 0,
             self.slot is not None,
             self.began,
-            self.granted_at,
-            self.sent_at,
-            self.answered_at,
+            self.granted_at or None,
+            self.sent_at or None,
+            self.answered_at or None,
             self.upstream.clock.now(),
+            route.details,
         )
 
     def release(self) -> None:

@@ -10,9 +10,9 @@ from enginehouse.relay.context import RelayContext
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.traced_request import traced_request
-from enginehouse.telemetry.record import NO_ANSWER, AnswerSize, request_record
+from enginehouse.telemetry.attempts_summary import AttemptsSummary
+from enginehouse.telemetry.record import NO_ANSWER, AnswerSize
 from enginehouse.telemetry.record_delivery import RecordDelivery
-from enginehouse.telemetry.request_counts import count_request
 from enginehouse.telemetry.trace_context import Trace
 
 
@@ -41,29 +41,13 @@ class Endings:
     ) -> None:
         """Remove a live request, whose attempts have all ended, and report it."""
         self.live.discard(request)
-        context, attempts, caller = self._context, request.attempts, job.caller
+        context, attempts = self._context, request.attempts
         ended = attempts[-1].ended if attempts else context.clock.now()
+        summary = AttemptsSummary(attempts) if attempts else None
         trace = self._trace(job, ended - job.began, status)
-        record = request_record(
-            job.request_id.decode(),
-            job.method,
-            job.path,
-            status,
-            outcome,
-            error,
-            job.began,
-            ended,
-            caller.name if caller is not None else None,
-            job.user,
-            job.requirements,
-            attempts,
-            request.moves,
-            job.received,
-            answer,
-            trace.trace_id.decode() if trace is not None else None,
-        )
-        if attempts:
-            count_request(context.counters, record)
+        record = _record(request, job, status, outcome, error, ended, summary, answer, trace)
+        if summary is not None:
+            context.counters.add(record, summary)
         if trace is not None and context.tracer is not None:
             context.tracer.add(traced_request(job, trace, record))
         if self.log_access is not None:
@@ -77,3 +61,48 @@ class Endings:
         if job.trace is None and tracer is not None and tracer.keeps(seconds, status):
             job.trace = tracer.begin_late(job.headers)
         return job.trace
+
+
+def _record(
+    request: LiveRequest,
+    job: Job,
+    status: int,
+    outcome: str,
+    error: RequestError | None,
+    ended: float,
+    attempts: AttemptsSummary | None,
+    answer: AnswerSize,
+    trace: Trace | None,
+) -> RequestRecord:
+    caller, requirements, (bytes_out, events, tokens) = job.caller, job.requirements, answer
+    return RequestRecord(
+        job.request_id.decode(),
+        job.method,
+        job.path,
+        status,
+        outcome,
+        job.began,
+        ended,
+        caller.name if caller is not None else None,
+        job.user,
+        requirements.model if requirements is not None else None,
+        attempts.model if attempts is not None else None,
+        attempts.backend if attempts is not None else None,
+        attempts.driver if attempts is not None else None,
+        error.code if error is not None else None,
+        error.message if error is not None else "",
+        requirements is not None and requirements.stream,
+        tuple(request.attempts),
+        request.moves,
+        attempts.routed if attempts is not None else None,
+        attempts.granted if attempts is not None else None,
+        attempts.sent if attempts is not None else None,
+        attempts.first_byte if attempts is not None else None,
+        tokens.input if tokens is not None else None,
+        tokens.cached if tokens is not None else None,
+        tokens.output if tokens is not None else None,
+        job.received,
+        bytes_out,
+        events,
+        trace.trace_id.decode() if trace is not None else None,
+    )
