@@ -22,7 +22,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.drivers import Driver as Driver
     from enginehouse.interfaces.launchers import Launcher as Launcher
     from enginehouse.interfaces.discoverers import Discoverer as Discoverer
-    from enginehouse.interfaces.rescheduling import ReschedulingPolicy as ReschedulingPolicy
+    from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy as ReschedulingPolicy
     from enginehouse.interfaces.migrators import Migrator as Migrator
     from enginehouse.interfaces.observers import Observer as Observer
     from enginehouse.domain.request_record import RequestRecord as RequestRecord
@@ -34,7 +34,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.routes import guarded as guarded
     from enginehouse.config.scheduling import GroupSettings as GroupSettings
     from enginehouse.config.scheduling import MatrixSettings as MatrixSettings
-    from enginehouse.config.rescheduling import ReschedulingSettings as ReschedulingSettings
+    from enginehouse.config.rescheduling_settings import ReschedulingSettings as ReschedulingSettings
     from enginehouse.config.rules import is_base_url as is_base_url
     from enginehouse.config.shape import dotted as dotted
     from enginehouse.config.units import format_duration as format_duration
@@ -60,7 +60,7 @@ if _typing.TYPE_CHECKING:
     # --- Candidates
     from enginehouse.domain.capabilities import UNKNOWN as UNKNOWN
     from enginehouse.domain.capabilities import Capabilities as Capabilities
-    from enginehouse.domain.load import Load as Load
+    from enginehouse.domain.backend_load import Load as Load
     from enginehouse.domain.replica import Candidate as Candidate
     from enginehouse.domain.replica import Health as Health
     from enginehouse.domain.replica import ReplicaState as ReplicaState

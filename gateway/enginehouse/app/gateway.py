@@ -32,12 +32,12 @@ from enginehouse.api.pages.upstream import UpstreamRoute
 from enginehouse.app.build import build_admission, build_drivers, build_fleet, first_host_context
 from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import build_router, settle
-from enginehouse.app.config_change import CurrentConfig, Parts
+from enginehouse.app.config_change import CurrentConfig, GatewayParts
 from enginehouse.app.continuations import continuation_rules, engine_facts, hedge_delay
 from enginehouse.app.exports import build_exporter, build_metric_push, build_tracer
 from enginehouse.app.plugin_instances import check_parameters, create_installed, skip_or_raise
 from enginehouse.app.reload import ConfigSource, Reloader
-from enginehouse.config.load import LoadedConfig
+from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import PluginError, ShuttingDown
 from enginehouse.domain.foreign import shown
@@ -53,7 +53,7 @@ from enginehouse.relay.relay import Relay
 from enginehouse.relay.retrying.retry_budget import RetryBudget
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.outside import Outside
-from enginehouse.routing.body.filters import FiltersByName
+from enginehouse.routing.body.body_filters import FiltersByName
 from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.event_stream import EventStream
 from enginehouse.telemetry.exporter_process import ExportCounters
@@ -109,7 +109,7 @@ class Gateway:
         self.admission = build_admission(config, self.relay)
         self._prober = Prober(self.fleet, config.checks, outside.chance)
         logs = self.log, self._access_log
-        parts = Parts(registry, self.fleet, self.engines, self.relay, self.admission, self._prober, *logs)
+        parts = GatewayParts(registry, self.fleet, self.engines, self.relay, self.admission, self._prober, *logs)
         self.current = CurrentConfig(parts, context)
         self.reloader = Reloader(self.current, source or ConfigSource(lambda: LoadedConfig(config, None, ()), None))
         self.rescheduler = build_rescheduler(

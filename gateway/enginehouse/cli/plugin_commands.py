@@ -148,7 +148,7 @@ class _PluginCommands:
 
 def _settings() -> PluginSettings:
     """``[plugins]`` of the configuration; if it cannot be read, that of the bundled plugins alone."""
-    from enginehouse.config.load import load_plugin_settings
+    from enginehouse.config.load_config import load_plugin_settings
     from enginehouse.config.schema import PluginSettings
 
     try:

@@ -14,7 +14,7 @@ from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.retrying.hedge_delay import HedgeDelay
 from enginehouse.relay.retrying.retry_budget import RetryBudget
 from enginehouse.relay.upstream.upstream import Upstream
-from enginehouse.routing.body.filters import FiltersByName
+from enginehouse.routing.body.body_filters import FiltersByName
 from enginehouse.routing.router import Router
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.counters import Counters

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse.domain.load import Load
+from enginehouse.domain.backend_load import Load
 from enginehouse.domain.replica import Candidate, replica_name
 from enginehouse.domain.request import Body, InferenceRequest
 from enginehouse.domain.request_record import AttemptRecord, RequestRecord

@@ -22,7 +22,7 @@ from msgspec.inspect import (
     Type,
 )
 
-from enginehouse.config.load import load_config
+from enginehouse.config.load_config import load_config
 from enginehouse.config.page import page
 from enginehouse.config.render import effective, json_schema
 from enginehouse.config.routing import RoutingSettings, WeightSettings

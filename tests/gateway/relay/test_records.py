@@ -229,7 +229,7 @@ async def test_a_moved_stream_counts_its_moves(house: OpenGateway, model_engine:
     client = await gateway.client()
     client.send(gateway.post(STREAM, b"x-request-id: r1"))
     await client.head()
-    await gateway.until(lambda: any(live.stays is None for live in gateway.relay.live))
+    await gateway.until(lambda: any(live.why_not_movable is None for live in gateway.relay.live))
     await gateway.relay.move("r1", "b")
     record = await noted.only()
     assert (attempts(record), record.moves) == ([("a", "moved"), ("b", "served")], 1)

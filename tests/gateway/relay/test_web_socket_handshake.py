@@ -16,7 +16,7 @@ from websockets.http11 import Response
 
 from enginehouse import ReplicaState
 from enginehouse.relay.retrying.retry_budget import AT_LEAST
-from enginehouse.relay.upstream import web_socket
+from enginehouse.relay.upstream import engine_socket
 from tests.support.launched_engine import Launch
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
@@ -91,7 +91,7 @@ async def test_no_engine_is_blamed_where_the_gateway_has_no_file_left(
         raise OSError(errno.EMFILE, "Too many open files")
 
     gateway = await house(await socket_engine(), await socket_engine())
-    monkeypatch.setattr(web_socket._Connect, "__await__", lambda _: fail().__await__())
+    monkeypatch.setattr(engine_socket._Connect, "__await__", lambda _: fail().__await__())
     for _ in range(5):
         response = await refusal_of(gateway, dial)
         assert (response.status_code, code_of(response)) == (503, "overloaded")

@@ -6,7 +6,7 @@ from textwrap import dedent
 import pytest
 import tomli_w
 
-from enginehouse.config.load import load_config
+from enginehouse.config.load_config import load_config
 from enginehouse_llama_swap.convert import convert
 from tests.support.imported_config import Import, ImportedConfig
 

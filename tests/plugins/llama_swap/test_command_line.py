@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from enginehouse.cli import enginehouse
-from enginehouse.config.load import load_config
+from enginehouse.config.load_config import load_config
 from enginehouse.domain.errors import ConfigError
 
 if sys.version_info >= (3, 11):

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from enginehouse.api.pages.operators import OperatorPages
 from enginehouse.app import Gateway
 from enginehouse.cli import enginehouse
-from enginehouse.config.load import load_config
+from enginehouse.config.load_config import load_config
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.config.shape import config_type
 from enginehouse.domain.errors import RequestError

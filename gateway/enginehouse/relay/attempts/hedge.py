@@ -9,7 +9,7 @@ from enginehouse.domain.errors import Overloaded, RequestError
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
-from enginehouse.relay.continuation.delivered import Delivered
+from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.retrying.hedge_delay import HedgeDelay
 from enginehouse.relay.upstream.connection import Receiver
@@ -26,14 +26,14 @@ class Hedge:
     the rival, which has its own place at its backend, takes its place or is dropped.
     """
 
-    __slots__ = ("_delay", "_delivered", "_dispatch", "_exchange", "_rival", "_timer")
+    __slots__ = ("_delay", "_dispatch", "_exchange", "_history", "_rival", "_timer")
 
     def __init__(self, dispatch: Dispatch, exchange: Receiver, delay: HedgeDelay) -> None:
         self._dispatch = dispatch
         self._exchange: Receiver | None = exchange
         self._delay = delay
         self._rival: Attempt | None = None
-        self._delivered: Delivered | None = None
+        self._history: StreamHistory | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     # --- from the exchange
@@ -75,7 +75,7 @@ class Hedge:
         if outcome != _OVERTAKEN:
             dispatch.exclude(dispatch.current())
         dispatch.replace(rival, outcome, why)
-        dispatch.job.delivered = self._delivered
+        dispatch.job.history = self._history
         if rival.connection is not None and self._exchange is not None:
             rival.connection.redirect(self._exchange)
         return True
@@ -146,9 +146,9 @@ class Hedge:
     def _find_rival(self) -> Attempt | None:
         """An attempt at another ready replica of the same model."""
         dispatch, job = self._dispatch, self._dispatch.job
-        first, delivered = dispatch.current().route.chosen, job.delivered
+        first, history = dispatch.current().route.chosen, job.history
         found = job.find_route((*dispatch.failed, first.replica))
-        self._delivered, job.delivered = job.delivered, delivered
+        self._history, job.history = job.history, history
         if found is None:
             return None
         route, chosen = found[0], found[0].chosen

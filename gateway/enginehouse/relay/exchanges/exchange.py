@@ -165,7 +165,7 @@ class Exchange(MovableExchange):
             elif body and (problem := self._reply.write(body)) is not None:
                 self._spoil(attempt, problem)
             elif attempt.connection is not None:
-                attempt.connection.passage = self._reply.passage
+                attempt.connection.fast_path = self._reply.fast_path
 
     def broken(self, why: str, *, stale: bool) -> None:
         job = self._job
@@ -192,18 +192,18 @@ class Exchange(MovableExchange):
         if self._reply.withdraw():
             self._dispatch.lost(error)
             return
-        dispatch, delivered, rest = self._dispatch, self._reply.delivered, self._rest
-        ending = None if delivered is None else delivered.ending()
+        dispatch, history, rest = self._dispatch, self._reply.history, self._rest
+        ending = None if history is None else history.ending()
         if ending is not None:
             dispatch.cancel()
             self._reply.end(ending)
             self._end(self._reply.status, "served")
             return
-        if delivered is None or (delivered.stays() and delivered.stays_again()):
+        if history is None or (history.why_not_movable() and history.why_not_anew()):
             dispatch.broke_off(error)
             return
         if rest is None:
-            self._rest = rest = ContinuationJob(self._job, delivered, dispatch.current().route, dispatch.retries)
+            self._rest = rest = ContinuationJob(self._job, history, dispatch.current().route, dispatch.retries)
         rest.broke(error)
         self._reply = self._joined = JoinedReply(self._reply, rest.joined)
         dispatch.continue_as(rest, error)
@@ -243,7 +243,7 @@ class Exchange(MovableExchange):
                 return False
             self._reply.begin(head.status, lines, None if stream else head.length, stream)
         if head.stream and head.status == 200 and not job.raw:
-            self._reply.keep(job.delivered)
+            self._reply.keep(job.history)
         return True
 
     def _retries(self) -> bool:
@@ -259,7 +259,7 @@ class Exchange(MovableExchange):
         if head.status != 200 or not head.stream:
             self._dispatch.try_otherwise()
             return False
-        reply.accept(rest.joint)
+        reply.accept(rest.translator)
         if reply.paused:
             attempt.pause()
         return True

@@ -9,7 +9,7 @@ from enginehouse.domain.ticket import Phase
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import Attempt
-from enginehouse.relay.continuation.delivered import Delivered
+from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.jobs.continuation_job import ContinuationJob
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_request import LiveRequest
@@ -43,34 +43,34 @@ class MovableExchange(LiveRequest):
 
     @property
     def prompt_tokens(self) -> int | None:
-        delivered = self._reply.delivered
-        return None if delivered is None else delivered.prompt_tokens
+        history = self._reply.history
+        return None if history is None else history.prompt_tokens
 
     @property
     def max_tokens(self) -> int | None:
-        delivered = self._reply.delivered
-        return None if delivered is None else delivered.max_tokens
+        history = self._reply.history
+        return None if history is None else history.max_tokens
 
     @property
     def output_tokens(self) -> int | None:
-        delivered = self._reply.delivered
-        if delivered is None:
+        history = self._reply.history
+        if history is None:
             return None
-        delivered.read()
-        return None if delivered.why else delivered.progress.tokens()
+        history.read()
+        return None if history.why else history.progress.tokens()
 
     @property
-    def stays(self) -> str | None:
-        delivered = self._reply.delivered
+    def why_not_movable(self) -> str | None:
+        history = self._reply.history
         if self._status:
             return "it has ended"
         if not (self._reply.begun and self._reply.status):
             return "its answer has not begun"
-        if delivered is None:
+        if history is None:
             return "it is no stream that another backend could continue"
-        if why := delivered.stays():
+        if why := history.why_not_movable():
             return why
-        return "it is about to end" if delivered.finish is not None or delivered.ended else None
+        return "it is about to end" if history.finish is not None or history.ended else None
 
     # --- from a move
 
@@ -88,11 +88,11 @@ class MovableExchange(LiveRequest):
             raise CannotContinue("The request has no answer yet")
         return attempt
 
-    def movable(self) -> Delivered:
-        delivered, why = self._reply.delivered, self.stays
-        if delivered is None or why:
+    def movable(self) -> StreamHistory:
+        history, why = self._reply.history, self.why_not_movable
+        if history is None or why:
             raise CannotContinue(f"The request stays where it is: {why}")
-        return delivered
+        return history
 
     def hold(self) -> None:
         self._held = True

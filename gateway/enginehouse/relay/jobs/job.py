@@ -10,7 +10,7 @@ from enginehouse.domain.request import Headers, InferenceRequest
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.continuation.delivered import Delivered
+from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import Caller
 from enginehouse.relay.engine_facts import PATHS, with_priority
 from enginehouse.relay.jobs.prompt_request import PromptRequest
@@ -32,7 +32,7 @@ class Job(ABC):
       for the body.
     - ``prepares``: each try begins with ``prepare``.
     - ``continues``: it is what is left of a broken stream, so its tries are no retries of the request.
-    - ``delivered``: keeps what the client gets of a stream, if it can be continued; ``None`` otherwise.
+    - ``history``: keeps what the client gets of a stream, if it can be continued; ``None`` otherwise.
     - ``trace``: set from the beginning if the request is sampled.
     - ``upload``: the rest of a body that follows what ``request`` returns.
     - ``prompt``: made by ``prepare`` where another engine reads the prompt at the same time.
@@ -45,8 +45,8 @@ class Job(ABC):
         "caller",
         "context",
         "decoded",
-        "delivered",
         "headers",
+        "history",
         "path",
         "request_id",
         "requirements",
@@ -75,7 +75,7 @@ class Job(ABC):
         self._admitted = False
         self.requirements: Requirements | None = None
         self.trace = context.tracer.begin(headers) if context.tracer is not None else None
-        self.delivered: Delivered | None = None
+        self.history: StreamHistory | None = None
         self.began = context.clock.now()
 
     @property

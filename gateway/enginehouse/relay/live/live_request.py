@@ -106,14 +106,14 @@ class LiveRequest(ABC):
 
         Raises ``NotFound`` for an unknown backend, and ``CannotContinue`` if the stream stays where it is.
         """
-        raise CannotContinue(f"The request stays where it is: {self.stays}")
+        raise CannotContinue(f"The request stays where it is: {self.why_not_movable}")
 
     async def closed(self) -> None:
         """Wait until an ``endless`` request has ended."""
 
     @property
     @abstractmethod
-    def stays(self) -> str | None:
+    def why_not_movable(self) -> str | None:
         """Why it cannot be moved to another backend; ``None`` if it can."""
 
     @abstractmethod

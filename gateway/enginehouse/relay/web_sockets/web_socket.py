@@ -16,7 +16,7 @@ from enginehouse.relay.heads.headers import origin_lines, read_lines
 from enginehouse.relay.jobs.engine_job import EngineJob
 from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.live.live_request import LiveRequest
-from enginehouse.relay.upstream.web_socket import HandshakeAnswer, open_web_socket
+from enginehouse.relay.upstream.engine_socket import HandshakeAnswer, open_web_socket
 from enginehouse.relay.web_sockets.web_socket_pipe import WebSocketPipe
 
 _CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for its log; the client sees none
@@ -59,7 +59,7 @@ class WebSocket(LiveRequest):
         self.ended = asyncio.Event()
 
     @property
-    def stays(self) -> str | None:
+    def why_not_movable(self) -> str | None:
         return "it is a WebSocket"
 
     def cancel(self, error: RequestError | None = None) -> None:

@@ -12,8 +12,8 @@ from enginehouse.domain.replica import Health, ReplicaState
 from enginehouse.domain.route import Reason, Route
 from enginehouse.domain.ticket import SwapDone, SwapId
 from enginehouse.interfaces.observers import Observer
-from enginehouse.testing.checks.expect import expect
 from enginehouse.testing.checks.speed import warn_if_slow
+from enginehouse.testing.expect import expect
 from enginehouse.testing.make import candidate, request_record, requirements
 
 Event = tuple[str, tuple[Any, ...]]

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations
 from typing import Any
 
-from enginehouse.config.rescheduling import ReschedulingSettings
+from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.domain.errors import NotFound
 from enginehouse.domain.instance import ClusterView, InstanceAddress, InstanceStatus, InstanceView, RequestView
 from enginehouse.domain.migration import DroppedPair, Migration, Plan
 from enginehouse.domain.replica import Role
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.migrators import Migrator
-from enginehouse.interfaces.rescheduling import ReschedulingPolicy
+from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy
 from enginehouse.rescheduling.selection import EVERYTHING, MIGRATION_ORDERS, MIGRATION_RULES
-from enginehouse.testing.checks.expect import expect
 from enginehouse.testing.checks.speed import warn_if_slow
+from enginehouse.testing.expect import expect
 
 _NOW_MS = 1_000_000
 _MANY = 100

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.aio.write_batch import BatchedTransport, batched
 from enginehouse.domain.continuation import StreamTraits
-from enginehouse.relay.answers.passage import Passage
+from enginehouse.relay.answers.fast_path import FastPath
 from enginehouse.relay.answers.reply import Reply
-from enginehouse.relay.continuation.delivered import Delivered
+from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import Door
 from enginehouse.relay.events.chunk import framed
 from enginehouse.relay.events.sse import LARGEST_HELD
@@ -116,7 +116,7 @@ class Relayed:
         self.client = Client(short)
         self.reply = Reply(self.client, stream_form(path))
         traits = StreamTraits(added=tuple(added))
-        self.delivered = Delivered(path, b'{"model":"m"}', traits, added=bool(added)) if kept else None
+        self.history = StreamHistory(path, b'{"model":"m"}', traits, added=bool(added)) if kept else None
         self.problem: BrokenStream | None = None
         self.long_way = 0
         self.connection = Connection(lambda _: None, lambda _: None, AT_ONCE, SYSTEM_CLOCK.now)
@@ -132,12 +132,12 @@ class Relayed:
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
         if head is not None:
             self.reply.begin(200, b"", None, stream=True)
-            self.reply.keep(self.delivered)
+            self.reply.keep(self.history)
         if body:
             self.long_way += 1
             self.problem = self.reply.finish(body) if complete else self.reply.write(body)
             if not complete:
-                self.connection.passage = self.reply.passage
+                self.connection.fast_path = self.reply.fast_path
 
     def broken(self, why: str, *, stale: bool) -> None:
         raise AssertionError
@@ -148,11 +148,11 @@ class Relayed:
         counts = self.reply.measure()
         assert counts == self.reply.measure(), "nothing counts twice"
         facts: dict[str, Any] = {"received": self.client.received, "problem": self.problem, "counts": counts}
-        if self.delivered is not None:
-            self.delivered.read()
-            progress = self.delivered.progress
-            facts |= {"text": progress.text, "ids": progress.ids, "why": self.delivered.why}
-            facts |= {"finish": self.delivered.finish, "ended": self.delivered.ended}
+        if self.history is not None:
+            self.history.read()
+            progress = self.history.progress
+            facts |= {"text": progress.text, "ids": progress.ids, "why": self.history.why}
+            facts |= {"finish": self.history.finish, "ended": self.history.ended}
         return facts
 
 
@@ -198,7 +198,7 @@ def test_a_plain_event_that_comes_alone_takes_the_short_way() -> None:
     for number in range(5):
         relayed.arrive(event(number))
     assert relayed.client.received == b"".join(event(number) for number in range(5))
-    assert relayed.long_way == 1, "only the first one, which opens the passage"
+    assert relayed.long_way == 1, "only the first one, which opens the fast_path"
     assert relayed.connection.pieces == 5
 
 
@@ -227,10 +227,10 @@ def test_the_passage_is_closed_inside_an_event_that_is_too_large_to_be_held() ->
     large = long_event(2 * LARGEST_HELD)
     relayed.arrive(event())
     relayed.arrive(large[:-100])
-    assert (passage := relayed.reply.passage) is not None
-    assert not passage.is_open
+    assert (fast_path := relayed.reply.fast_path) is not None
+    assert not fast_path.is_open
     relayed.arrive(large[-100:])
-    assert passage.is_open
+    assert fast_path.is_open
     assert relayed.client.received == event() + large
 
 
@@ -238,11 +238,11 @@ def test_the_passage_is_closed_inside_an_event_that_is_too_large_to_be_held() ->
 def test_what_has_passed_is_read_before_it_takes_much_memory(kept: bool, most: int) -> None:
     relayed, piece = Relayed(kept=kept), long_event(900)
     relayed.arrive(piece)
-    keeper = relayed.delivered or relayed.reply._meter
-    assert keeper is not None
+    sink = relayed.history or relayed.reply._meter
+    assert sink is not None
     for _ in range(199):
         relayed.arrive(piece)
-        assert sum(map(len, keeper.pieces)) <= most + len(piece)
+        assert sum(map(len, sink.pieces)) <= most + len(piece)
     assert relayed.reply.measure()[:2] == (200 * len(piece), 200)
 
 
@@ -275,17 +275,17 @@ def test_a_receiver_that_takes_an_answer_over_gets_every_event() -> None:
 def test_the_next_answer_on_a_connection_does_not_take_the_passage_of_the_last_one() -> None:
     relayed = Relayed()
     relayed.arrive(event())
-    assert relayed.connection.passage is not None
+    assert relayed.connection.fast_path is not None
     relayed.connection.data_received(framed(DONE) + b"0\r\n\r\n")
-    assert relayed.connection.passage is None
+    assert relayed.connection.fast_path is None
 
 
 def test_a_passage_is_closed_until_its_stream_has_begun() -> None:
     end = FakeTransport()
-    passage = Passage(
-        batched(end, AT_ONCE), Delivered(CHAT, b"{}", StreamTraits(), added=False), None, stream_form(CHAT)
+    fast_path = FastPath(
+        batched(end, AT_ONCE), StreamHistory(CHAT, b"{}", StreamTraits(), added=False), None, stream_form(CHAT)
     )
-    assert not passage.take(framed(event()), event())
+    assert not fast_path.take(framed(event()), event())
     assert not end.written
 
 
@@ -301,6 +301,6 @@ async def test_the_gateway_opens_the_short_way_with_the_first_event(
     assert await client.chunk() == event()
     [attempt] = gateway.attempts()
     assert attempt.connection is not None
-    assert attempt.connection.passage is not None
+    assert attempt.connection.fast_path is not None
     more.set()
     assert await client.chunk() == event(2)

@@ -9,29 +9,29 @@ from enginehouse.domain.continuation import Continuation, StreamTraits
 from enginehouse.relay.continuation.added_fields import cut_ids
 from enginehouse.relay.continuation.chunk_writer import DONE, ChunkWriter
 from enginehouse.relay.continuation.chunks import ChunkChoice, StreamChunk, choices_of, read_chunks
-from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.continuation.progress import AnswerDiffers
 from enginehouse.relay.continuation.restrictions import number
+from enginehouse.relay.continuation.stream_history import StreamHistory
 
 
-class Joint:
+class ContinuationTranslator:
     """Translates the answer to ``continuation`` for the client, who notices only a gap.
 
-    ``closed``: something new for the client has come, so the joint holds. Until then ``delivered`` is as it was.
+    ``has_begun``: something new for the client has come. Until then ``history`` is as it was.
     """
 
-    __slots__ = ("_delivered", "_progress", "_traits", "_writer", "closed", "continuation")
+    __slots__ = ("_history", "_progress", "_traits", "_writer", "continuation", "has_begun")
 
-    def __init__(self, delivered: Delivered, continuation: Continuation, traits: StreamTraits) -> None:
+    def __init__(self, history: StreamHistory, continuation: Continuation, traits: StreamTraits) -> None:
         self.continuation = continuation
-        self.closed = False
-        self._delivered = delivered
+        self.has_begun = False
+        self._history = history
         self._traits = traits
-        self._progress = delivered.progress.copy()
+        self._progress = history.progress.copy()
         self._progress.resume(continuation.tokens, continuation.skip, exact=continuation.exact)
         if not traits.token_by_token:
             self._progress.ends = None
-        self._writer = ChunkWriter(delivered.common or {}, chat=delivered.chat)
+        self._writer = ChunkWriter(history.common or {}, chat=history.chat)
 
     def translate(self, piece: bytes) -> Iterator[bytes]:
         """The client's events for whole events of the new engine.
@@ -45,7 +45,7 @@ class Joint:
     def _event(self, chunk: StreamChunk, data: bytes) -> bytes:
         usage = None if chunk.usage is None else self._usage(chunk.usage)
         if not chunk.choices:
-            return self._writer.usage(usage) if usage is not None and self._delivered.wants_usage else b""
+            return self._writer.usage(usage) if usage is not None and self._history.wants_usage else b""
         [choice] = chunk.choices
         self._progress.learn_prompt(chunk.prompt_token_ids)
         self._progress.learn_prompt(choice.prompt_token_ids)
@@ -55,8 +55,8 @@ class Joint:
 
     def _shows_usage(self, choice: ChunkChoice) -> bool:
         """Whether the client wants the usage together with ``choice``. llama.cpp's is in a completion's last one."""
-        delivered = self._delivered
-        return delivered.wants_usage_always or (delivered.wants_usage and choice.finish_reason is not None)
+        history = self._history
+        return history.wants_usage_always or (history.wants_usage and choice.finish_reason is not None)
 
     def _choice(self, choice: ChunkChoice, usage: Mapping[str, Any] | None) -> bytes:
         progress, finish = self._progress, choice.finish_reason
@@ -66,36 +66,36 @@ class Joint:
         shown_ids = ids if progress.shows_ids else None
         if not (text or shown_ids or finish):
             return b""
-        self._close()
-        self._delivered.finish = finish
+        self._begin()
+        self._history.finish = finish
         return self._writer.text(text, shown_ids, finish, choice.stop_reason, usage)
 
     def _pass_on(self, other: str, data: bytes) -> bytes:
         """Pass on what has no text, if the client has all the text before it."""
         if self._progress.behind or self.continuation.tokens:
             raise AnswerDiffers
-        self._close()
-        self._delivered.discard(f"its answer has {other}")
+        self._begin()
+        self._history.discard(f"its answer has {other}")
         return cut_ids(self._writer.choices(choices_of(data)))
 
     def _usage(self, usage: Mapping[str, Any]) -> dict[str, Any]:
         """The usage of the whole answer, after that of its last part."""
-        before, delivered = self.continuation.tokens, self._delivered
+        before, history = self.continuation.tokens, self._history
         made = before + (number(usage, "completion_tokens") or 0)
         self._progress.counted = made
-        prompt = delivered.prompt_tokens
+        prompt = history.prompt_tokens
         if prompt is None:
             prompt = max(0, (number(usage, "prompt_tokens") or 0) - before)
-        return delivered.usage_of_whole(usage, prompt, made)
+        return history.usage_of_whole(usage, prompt, made)
 
     def _end(self) -> bytes:
-        if not self.closed:
+        if not self.has_begun:
             raise AnswerDiffers
-        self._delivered.ended = True
+        self._history.ended = True
         return DONE
 
-    def _close(self) -> None:
-        if not self.closed:
-            self.closed = True
-            self._delivered.progress = self._progress
-            self._delivered.traits = self._traits
+    def _begin(self) -> None:
+        if not self.has_begun:
+            self.has_begun = True
+            self._history.progress = self._progress
+            self._history.traits = self._traits

@@ -15,7 +15,7 @@ _TRACE_NAMES: Final[tuple[bytes, ...]] = (b"\r\ntraceparent: ", b"\r\nTraceparen
 _TRACE_LENGTH: Final = 55
 
 
-class KnownHeads:
+class HeadCache:
     """Knows the head of a connection's last hot requests, if it came twice.
 
     Traced clients send another ``traceparent`` each time, so its value may differ: nothing was decided by it, and what

@@ -8,7 +8,7 @@ MOST: Final = 64 * 1024
 _A_SECOND: Final = 1024
 
 
-class Patience:
+class HeadAllowance:
     """Grows by the bytes received since the last complete head or piece of a body, and by one KiB for each second.
 
     So no head is endless, and none takes much longer than a minute.
@@ -23,7 +23,7 @@ class Patience:
     def exhausted(self) -> bool:
         return self.used > MOST
 
-    def waited_a_second(self) -> None:
+    def charge_second(self) -> None:
         """A second has passed without anything."""
         self.used += _A_SECOND
 

@@ -30,7 +30,7 @@ _MOST_UNREAD: Final = 64 * 1024
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class Delivered:
+class StreamHistory:
     """Keeps the events of a stream by reference, and reads them when they are many or when they are needed.
 
     ``body``: the client's request. ``why``: why the stream can neither be continued nor asked anew; empty if it can.
@@ -150,19 +150,19 @@ class Delivered:
         self.progress = AnswerProgress()
 
     def _take_unread(self) -> list[bytes]:
-        """Count the unread pieces, and keep them no longer. A passage has the list too, so it stays the same one."""
+        """Count the unread pieces, and keep them no longer. A fast path has the list too, so it stays the same one."""
         self.count()
         pieces = self.pieces.copy()
         self.pieces.clear()
         self._size = self._counted = 0
         return pieces
 
-    def stays(self) -> str:
+    def why_not_movable(self) -> str:
         """Why the stream cannot be continued; empty if it can."""
         self.read()
         return self.why or why_not(self.fields)
 
-    def stays_again(self) -> str:
+    def why_not_anew(self) -> str:
         """Why the request cannot be asked anew, so that the client's text is skipped; empty if it can."""
         self.read()
         return self.why or why_not_again(self.fields)
