@@ -27,7 +27,7 @@ _UNTRIED: Final = RetryState()
 _SPENT: Final = ". It was not sent once more: routing.retry_budget is spent"
 
 
-class Sender(Protocol):
+class AttemptSender(Protocol):
     """An exchange or a WebSocket, as its dispatch sees it."""
 
     def send_attempt(self, attempt: Attempt, reuse: bool) -> None:
@@ -45,9 +45,9 @@ class Dispatch:
 
     __slots__ = ("_sender", "_state", "attempt", "attempts", "job")
 
-    def __init__(self, job: Job, sender: Sender) -> None:
+    def __init__(self, job: Job, sender: AttemptSender) -> None:
         self.job = job
-        self._sender: Sender | None = sender
+        self._sender: AttemptSender | None = sender
         self._state = _UNTRIED
         self.attempt: Attempt | None = None
         self.attempts: list[AttemptRecord] = []
