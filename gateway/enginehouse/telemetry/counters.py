@@ -70,30 +70,30 @@ class Series:
         self.input_tokens = 0
         self.output_tokens: defaultdict[str, int] = defaultdict(int)
 
-    def add(self, record: RequestRecord, attempts: AttemptsSummary) -> None:
-        """Count a request that ended at this model of this backend."""
-        arrived, routed, granted, sent = record.arrived, attempts.routed, attempts.first_granted, attempts.first_sent
-        waited = granted - routed if granted is not None else 0.0
+    def add(self, record: RequestRecord, attempts: AttemptsSummary, arrived: float, events: int) -> None:
+        """Count a request that ended at this model of this backend. The last two are the record's."""
+        routed, granted, sent, wait = attempts.routed, attempts.first_granted, attempts.first_sent, attempts.queue_wait
         self.requests[record.status, attempts.reason] += 1
-        self.duration.observe(record.ended - arrived)
+        self.duration.observe(attempts.ended - arrived)
         self.routing.observe(routed - arrived)
         if sent is not None:
+            waited = granted - routed if granted is not None else 0.0
             self.overhead.observe(sent - arrived - waited)
-        if attempts.first.queued:
-            self.queue_wait.observe(waited or attempts.first.ended - routed)
+        if wait is not None:
+            self.queue_wait.observe(wait)
         if (tokens := record.tokens_out) is not None:
             self.input_tokens += record.tokens_in or 0
             self.output_tokens["usage"] += tokens
-        elif (events := record.events) > 1:
+        elif events > 1:
             self.output_tokens["chunks"] += events - 1  # the last one has none
 
-    def answered(self, record: RequestRecord, sent: float, first_byte: float) -> None:
-        """Count an answer that began at ``first_byte``, of an engine that got the request at ``sent``."""
-        self.first_byte.observe(first_byte - sent)
-        if events := record.events:
-            self.first_token.observe(first_byte - record.arrived)
+    def answered(self, since_sent: float, since_arrival: float, seconds: float, events: int) -> None:
+        """Count an answer that began so long after its request, and took ``seconds``; ``events``: of a stream."""
+        self.first_byte.observe(since_sent)
+        if events:
+            self.first_token.observe(since_arrival)
             if events > 1:
-                self.inter_token.observe((record.ended - first_byte) / (events - 1))
+                self.inter_token.observe(seconds / (events - 1))
 
 
 class Counters:
@@ -134,16 +134,14 @@ class Counters:
 
     def add(self, record: RequestRecord, attempts: AttemptsSummary) -> None:
         """Count a request that had ``attempts``. A continued stream began at its first one."""
+        arrived, events = record.arrived, record.events
         series = self.series(attempts.backend, attempts.model)
-        series.add(record, attempts)
-        if (first_byte := attempts.first_byte) is None:
-            return
-        answered, sent = attempts.answered, attempts.first_sent
-        if len(record.attempts) > 1:
-            sent = answered.sent
-            series = self.series(answered.backend, answered.model)
-        if sent is not None:
-            series.answered(record, sent, first_byte)
+        series.add(record, attempts, arrived, events)
+        answered, sent, first_byte = attempts.answered, attempts.answered_sent, attempts.first_byte
+        if sent is not None and first_byte is not None:
+            if answered is not attempts.last:
+                series = self.series(answered.backend, answered.model)
+            series.answered(first_byte - sent, first_byte - arrived, attempts.ended - first_byte, events)
 
     def series(self, backend: str, model: str) -> Series:
         """The series of ``model`` on ``backend``; a new one if there is none yet, and room for it."""

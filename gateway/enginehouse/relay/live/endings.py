@@ -42,8 +42,8 @@ class Endings:
         """Remove a live request, whose attempts have all ended, and report it."""
         self.live.discard(request)
         context, attempts = self._context, request.attempts
-        ended = attempts[-1].ended if attempts else context.clock.now()
         summary = AttemptsSummary(attempts) if attempts else None
+        ended = summary.ended if summary is not None else context.clock.now()
         trace = self._trace(job, ended - job.began, status)
         record = _record(request, job, status, outcome, error, ended, summary, answer, trace)
         if summary is not None:
@@ -74,7 +74,8 @@ def _record(
     answer: AnswerSize,
     trace: Trace | None,
 ) -> RequestRecord:
-    caller, requirements, (bytes_out, events, tokens) = job.caller, job.requirements, answer
+    caller, requirements = job.caller, job.requirements
+    bytes_out, events, tokens = answer
     return RequestRecord(
         job.request_id.decode(),
         job.method,
