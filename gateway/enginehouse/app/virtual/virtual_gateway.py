@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
 
@@ -28,6 +29,7 @@ from enginehouse.plugin_manager.registry import Registered, Registry
 from enginehouse.relay.upstream.connector import Connector
 from enginehouse.relay.upstream.origin import Origin
 from enginehouse.relay.upstream.outside import Outside
+from enginehouse.telemetry.decisions import MOST
 
 _LAUNCHER = "virtual"
 
@@ -104,6 +106,11 @@ class VirtualGateway:
             swaps=sum(sum(each.counts) for (_, how), each in counters.swaps.items() if how == "ready"),
             failed_migrations=sum(counters.failed_migrations.values()),
         )
+
+    @property
+    def decisions(self) -> Sequence[Mapping[str, Any]]:
+        """The last 1000 routing decisions, oldest first, each as ``GET /api/decisions`` shows it."""
+        return self._context.decisions.last(MOST)[::-1]
 
     @property
     def waiting(self) -> int:

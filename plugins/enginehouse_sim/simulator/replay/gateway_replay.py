@@ -70,7 +70,7 @@ class TracedRequest(InferenceRequest):
     def __init__(self, trace: TraceRequest, number: int, model: str) -> None:
         self.path = PATH
         self.headers = [(b"x-request-id", b"%d" % number)]
-        self.body = Body(model=model, prompt=list[Any](prompt_of(trace, number)), stream=True)
+        self.body = Body(model=model, prompt=list[Any](prompt_of(trace, number)), stream=trace.stream)
         self._max_tokens = max(1, trace.output_length)
 
     @cached_property
@@ -78,30 +78,38 @@ class TracedRequest(InferenceRequest):
         """The body, written only for plugins that read it."""
         body = self.body
         return msgspec.json.encode(
-            {"model": body.model, "prompt": body.prompt, "max_tokens": self._max_tokens, "stream": True}
+            {"model": body.model, "prompt": body.prompt, "max_tokens": self._max_tokens, "stream": body.stream}
         )
 
     def for_engines(self, number: int) -> bytes:
         """The body that the engines of a replay get: the number of the request stands for its prompt."""
-        fields = {"model": self.body.model, "prompt": [number], "max_tokens": self._max_tokens, "stream": True}
-        return msgspec.json.encode(fields)
+        body = self.body
+        return msgspec.json.encode(
+            {"model": body.model, "prompt": [number], "max_tokens": self._max_tokens, "stream": body.stream}
+        )
 
 
 class GatewayReplay(VirtualEngines, EngineOwner):
     """Plays the engines of a virtual gateway, and sends it the requests of a trace.
 
-    ``on_routed`` gets the number and the backend of each request that reaches an engine. ``record`` is complete after
-    ``run``.
+    ``on_routed`` gets the number and the backend of each request that reaches an engine. ``on_ended`` gets the number of
+    each request that has ended, and the code of its error, empty for a whole answer. ``gateway``: set while it runs.
+    ``record`` is complete after ``run``.
     """
 
     def __init__(
-        self, trace: Iterable[TraceRequest], setting: Setting, on_routed: Callable[[int, str], None] | None = None
+        self,
+        trace: Iterable[TraceRequest],
+        setting: Setting,
+        on_routed: Callable[[int, str], None] | None = None,
+        on_ended: Callable[[int, str], None] | None = None,
     ) -> None:
         self.record = Record(setting.slo)
         self.clients: dict[int, PlayedClient] = {}
         self._setting = setting
         self._trace = enumerate(trace)
         self._on_routed = on_routed
+        self._on_ended = on_ended
         self._next: tuple[int, TraceRequest] | None = None
         self._began = 0.0
         self._catch_up_at = math.inf
@@ -114,7 +122,7 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         self._moves = Moves(lambda: self._loop.time(), self.begin_step, self._transfer)
         self._steps: list[tuple[float, int, PlayedEngine]] = []
         self._loop: VirtualLoop
-        self._gateway: VirtualGateway
+        self.gateway: VirtualGateway
         self._faults: FaultPlan
         self._end: asyncio.Future[None]
 
@@ -131,7 +139,7 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         return self.record
 
     async def _run(self) -> None:
-        self._gateway = gateway = self._setting.gateway.gateway(self)
+        self.gateway = gateway = self._setting.gateway.gateway(self)
         try:
             for backend in gateway.backends:
                 self._engines[backend.name] = engine = self._engine(backend)
@@ -153,7 +161,7 @@ class GatewayReplay(VirtualEngines, EngineOwner):
                 engine.close()
 
     def _note_end(self) -> None:
-        record, counts = self.record, self._gateway.counts
+        record, counts = self.record, self.gateway.counts
         record.ended = self._loop.time() - self._began
         record.swaps, record.failed_migrations = counts.swaps, counts.failed_migrations
         record.retried, record.hedged, record.continued = counts.retried, counts.hedged, counts.continued
@@ -173,7 +181,7 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         since = now - self._began
         self.place = ReplayPlace(now, -1)
         if since >= self.record.moments.due:
-            self.record.moments.add(moment_of(since, list(self._engines.values()), self._gateway.waiting))
+            self.record.moments.add(moment_of(since, list(self._engines.values()), self.gateway.waiting))
         elif since >= self._faults.next_at:
             self._faults.advance(now)
         elif now >= self._catch_up_at:
@@ -243,8 +251,8 @@ class GatewayReplay(VirtualEngines, EngineOwner):
     # --- inside
 
     def _engine(self, backend: VirtualBackend) -> PlayedEngine:
-        settings, rescheduling = self._core(backend), self._gateway.config.rescheduling
-        copies = (rescheduling.enabled and "llumlet" in rescheduling.migrators) or self._gateway.hands_over
+        settings, rescheduling = self._core(backend), self.gateway.config.rescheduling
+        copies = (rescheduling.enabled and "llumlet" in rescheduling.migrators) or self.gateway.hands_over
         migrated_kv = MigratedKv() if copies else None
         sources = [migrated_kv] if migrated_kv is not None else []
         core = build_core(settings, sources=sources, store=self._store(backend, settings), makes_text=False)
@@ -276,10 +284,12 @@ class GatewayReplay(VirtualEngines, EngineOwner):
     def _submit(self, number: int, trace: TraceRequest) -> None:
         request = TracedRequest(trace, number, trace.model or self._model)
         self.clients[number] = client = PlayedClient(trace, number, self.record, self._loop.time, self._client_ended)
-        self._gateway.submit(request, request.for_engines(number), client, trace.key)
+        self.gateway.submit(request, request.for_engines(number), client, trace.key)
 
-    def _client_ended(self, client: PlayedClient) -> None:
+    def _client_ended(self, client: PlayedClient, code: str) -> None:
         del self.clients[client.number]
+        if self._on_ended is not None:
+            self._on_ended(client.number, code)
         self._read.pop(str(client.number), None)
         self._look_for_the_end()
 

@@ -13,7 +13,7 @@ class PlayedClient(VirtualClient):
     """Sends one request of a trace, and records the answer that it gets.
 
     ``answer``: the whole of it, whichever engines made its parts. ``is_broken``: its engine has just broken it off.
-    ``on_end`` is called once, when nothing more will come.
+    ``on_end`` is called once, when nothing more will come, with the code of the error that ends the answer, if any.
     """
 
     __slots__ = ("_now", "_on_end", "_record", "answer", "is_broken", "number", "trace")
@@ -24,7 +24,7 @@ class PlayedClient(VirtualClient):
         number: int,
         record: Record,
         now: Callable[[], float],
-        on_end: Callable[[PlayedClient], None],
+        on_end: Callable[[PlayedClient, str], None],
     ) -> None:
         self.trace = trace
         self.number = number
@@ -43,7 +43,7 @@ class PlayedClient(VirtualClient):
             self._record.broken += status == 200
         else:
             self._record.finish(self.answer)
-        self._on_end(self)
+        self._on_end(self, code)
 
     def begins_part(self, at: float, cached_tokens: int) -> None:
         """Note that an engine has made its first token of the answer ``at`` a time."""

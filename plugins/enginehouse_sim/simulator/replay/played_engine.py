@@ -137,11 +137,11 @@ class PlayedEngine:
         return self._live.pop(request_id)
 
     def kill(self) -> None:
-        """Remove all requests, as the end of a process does."""
+        """Remove all requests, as the end of a process does, and with them what has stalled it."""
         for request_id in list(self._live):
             self.abort(request_id)
         self._core.end_all_steps()
-        self.is_stepping = False
+        self.is_stepping = self.is_stalled = False
         self.restart()
 
     def slow_down(self, factor: float) -> None:
@@ -156,7 +156,9 @@ class PlayedEngine:
         self.due = math.inf
 
     def resume(self, now: float) -> None:
-        """Make progress again. The step in flight takes its whole time from ``now`` on."""
+        """Make progress again, if it is stalled. The step in flight takes its whole time from ``now`` on."""
+        if not self.is_stalled:
+            return
         self.is_stalled = False
         self._core.wait_until(now)
         if self.is_stepping:

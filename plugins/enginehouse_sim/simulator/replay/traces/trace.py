@@ -18,7 +18,7 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     ``prefix_ids`` name the contents of the prompt from its beginning, ``prefix_tokens`` tokens each: prompts with equal
     leading ids begin with equal tokens. ``model`` and ``key``, the name of one of the gateway's keys, are empty if the
-    trace does not say.
+    trace does not say. ``stream``: whether the client asks for a stream.
     """
 
     arrival: float
@@ -28,6 +28,7 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prefix_tokens: int = 512
     model: str = ""
     key: str = ""
+    stream: bool = True
 
 
 _DIGIT = 1 << 28

@@ -10,10 +10,10 @@ from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
 
 class Plain:
-    """Arrival in seconds, lengths in tokens, optional prefix ids (in CSV separated by spaces) and model."""
+    """Arrival in seconds, lengths in tokens, optional prefix ids (in CSV separated by spaces), model, key and stream."""
 
     name = "plain"
-    wants = "arrival (seconds), input_length, output_length and perhaps prefix_ids, prefix_tokens, model"
+    wants = "arrival (seconds), input_length, output_length and perhaps prefix_ids, prefix_tokens, model, key, stream"
     units = "seconds"
 
     def fits(self, row: Row) -> bool:
@@ -30,7 +30,17 @@ class Plain:
             prefix_ids=_ids(row.get("prefix_ids") or ()),
             prefix_tokens=max(1, int(row.get("prefix_tokens") or 512)),
             model=str(row.get("model") or ""),
+            key=str(row.get("key") or ""),
+            stream=_flag(row.get("stream")),
         )
+
+
+def _flag(value: Any) -> bool:
+    """``true`` or ``false``, in CSV as text. Absent, it is true."""
+    text = "true" if value is None or value == "" else str(value).lower()
+    if text not in ("true", "false"):
+        raise ValueError(f"stream is true or false, not {value!r}")
+    return text == "true"
 
 
 def _ids(value: str | Sequence[Any]) -> Sequence[int]:
