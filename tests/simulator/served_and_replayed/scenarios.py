@@ -194,7 +194,7 @@ SCENARIOS = [
             _FIRST,
             failures=1000,
             a=_HASTE.format("a"),
-            b=f'priority = 1\n{_HASTE.format("b")}',
+            b=f"priority = 1\n{_HASTE.format('b')}",
             c="priority = 2",
         ),
         _times(),
@@ -210,9 +210,7 @@ SCENARIOS = [
     _made("no-pairs", _pairs_config("openai"), _pairs()),
     _made(
         "swaps",
-        "".join(
-            f'[models.{name}]\ndriver = "sim"\nargs = ["--ttft", "0", "--tpot", "{TPOT_S}s"]\n' for name in "xyz"
-        ),
+        "".join(f'[models.{name}]\ndriver = "sim"\nargs = ["--ttft", "0", "--tpot", "{TPOT_S}s"]\n' for name in "xyz"),
         _swaps(),
     ),
 ]

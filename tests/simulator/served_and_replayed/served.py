@@ -114,8 +114,8 @@ class Served:
         """Wait for this progress. Returns whether it has come."""
 
         async def wait() -> None:
-            while not await self._has_reached(progress, client):
-                await asyncio.sleep(0.01)  # the gateway has no event for it
+            while not await self._has_reached(progress, client):  # noqa: ASYNC110 - the gateway has no event for it
+                await asyncio.sleep(0.01)
 
         with suppress(TimeoutError, asyncio.TimeoutError):
             await asyncio.wait_for(wait(), _PATIENCE_S)

@@ -92,8 +92,8 @@ class TracedRequest(InferenceRequest):
 class GatewayReplay(VirtualEngines, EngineOwner):
     """Plays the engines of a virtual gateway, and sends it the requests of a trace.
 
-    ``on_routed`` gets the number and the backend of each request that reaches an engine. ``on_ended`` gets the number of
-    each request that has ended, and the code of its error, empty for a whole answer. ``gateway``: set while it runs.
+    ``on_routed`` gets the number and the backend of each request that reaches an engine. ``on_ended`` gets the number
+    of each request that has ended, and the code of its error, empty for a whole answer. ``gateway``: set while it runs.
     ``record`` is complete after ``run``.
     """
 
