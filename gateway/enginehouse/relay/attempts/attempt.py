@@ -184,7 +184,7 @@ class Attempt:
         """The record of the attempt, which ends now with ``outcome``; ``why``: the message of its error."""
         route, chosen = self.route, self.route.chosen
         return AttemptRecord(
-            chosen.backend,
+            self.upstream.name,
             self.upstream.driver,
             chosen.replica,
             chosen.model,
