@@ -171,12 +171,39 @@ def test_tables_and_lists_are_values_too(trace: str) -> None:
         (("--config", "none.toml"), "there is no such file"),
         (("--slo", "speed=1s"), "has no figure 'speed'"),
         (("--slo", "ttft=soon"), "ttft"),
+        (("--fault", "engine:burn@3"), "write ENGINE:KIND@TIME[+DURATION]"),
+        (("--fault", "gpu:kill@3"), "there is no engine 'gpu'"),
     ],
 )
 def test_errors_are_reported_in_one_line(trace: str, arguments: tuple[str, ...], told: str) -> None:
     result = CliRunner().invoke(sim, ["replay", trace, *arguments])
     assert result.exit_code == 1
     assert told in result.output
+    assert "Traceback" not in result.output
+
+
+def test_faults_are_injected_and_their_effects_counted(trace: str, gateway: str) -> None:
+    faults = ("--fault", "gpu:stall@0.5", "--fault", "gpu:kill@1s+1s")
+    command = ("replay", trace, "--config", gateway, "--instances", "2", "--set", "routing.strategy=priority_only")
+    [found] = json.loads(invoke(*command, *faults, "--json"))["variants"]
+    assert (found["requests"], found["retried"], found["continued"], found["broken"]) == (12, 2, 1, 0)
+    assert "2 retries, 0 hedges, 1 continuations" in invoke(*command, *faults)
+    [whole] = json.loads(invoke(*command, "--json"))["variants"]
+    assert (whole["retried"], whole["continued"], whole["hedged"], whole["broken"]) == (0, 0, 0, 0)
+
+
+def test_the_keys_of_a_trace_have_their_limits(tmp_path: Path) -> None:
+    file, trace = tmp_path / "gateway.toml", tmp_path / "keys.csv"
+    key = '[[auth.keys]]\nname = "team"\nkey = "secret"\nmax_concurrent = 1\n'
+    file.write_text(f'[backends.gpu]\ndriver = "sim"\nurl = "http://gpu"\n{key}')
+    rows = ["0,10,100,team", "0,10,1,team", "0,10,1,"]
+    trace.write_text("arrival,input_length,output_length,key\n" + "\n".join(rows))
+    [found] = json.loads(invoke("replay", str(trace), "--config", str(file), "--json"))["variants"]
+    assert (found["requests"], found["rejections"]) == (2, {"rate_limited": 1})
+    trace.write_text("arrival,input_length,output_length,key\n0,10,1,team\n1,10,1,other\n")
+    result = CliRunner().invoke(sim, ["replay", str(trace), "--config", str(file)])
+    assert result.exit_code == 1
+    assert "The configuration has no key 'other'" in result.output
     assert "Traceback" not in result.output
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from enginehouse import ConfigError
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.replay.traces.reader import Trace
 from enginehouse_sim.simulator.replay.traces.trace import TraceError, TraceRequest, block_hashes_of, prompt_of
-from enginehouse_sim.simulator.replay.traces.workload import Workload
+from enginehouse_sim.simulator.replay.traces.workload import Workload, write
 
 
 def read(folder: Path, name: str, text: str, **options: Any) -> list[TraceRequest]:
@@ -42,6 +43,22 @@ def test_a_plain_trace_in_json_lines(tmp_path: Path) -> None:
         read(tmp_path, "t.jsonl", f"{row}\n\n{row}\n")
         == [TraceRequest(arrival=0.0, input_length=9, output_length=1, prefix_ids=(3,), prefix_tokens=4)] * 2
     )
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
+def test_a_plain_trace_names_keys_and_requests_without_a_stream(tmp_path: Path, name: str) -> None:
+    rows: list[dict[str, Any]] = [{"key": "team", "stream": False}, {"key": "", "stream": True}, {"stream": None}]
+    full = [{"arrival": 0, "input_length": 1, "output_length": 1, "key": "", **row} for row in rows]
+    values = [[str("" if value is None else value) for value in row.values()] for row in full]
+    csv = "".join(",".join(line) + "\n" for line in [list(full[0]), *values])
+    read_back = read(tmp_path, name, csv if name == "t.csv" else lines(*full))
+    assert [(each.key, each.stream) for each in read_back] == [("team", False), ("", True), ("", True)]
+
+
+def test_a_made_trace_names_only_what_is_not_the_default() -> None:
+    out = io.BytesIO()
+    write([TraceRequest(arrival=0, input_length=1, output_length=2)], out)
+    assert json.loads(out.getvalue()).keys() == {"arrival", "input_length", "output_length"}
 
 
 @pytest.mark.parametrize("zone", ["", "+00:00", "Z"])
@@ -119,6 +136,7 @@ def test_a_trace_is_not_read_before_it_is_needed(tmp_path: Path) -> None:
         ("t.csv", "arrival,input_length,output_length\nnan,1,3\n", "has an arrival"),
         ("t.csv", "arrival,input_length,output_length\n1,2\n", "line 2"),
         ("t.csv", 'arrival,input_length,output_length,prefix_ids\n1,2,3,"' + "1 " * 99_999 + '"\n', "line 2"),
+        ("t.csv", "arrival,input_length,output_length,stream\n1,2,3,maybe\n", "stream is true or false"),
         ("t.csv", "when,how_much\n1,2\n", "when, how_much"),
         ("t.csv", "", "no requests"),
         ("t.jsonl", "[1, 2]\n", "one JSON object in each line"),

@@ -50,7 +50,7 @@ class FaultPlan:
         if fault.kind is FaultKind.KILL:
             server.crash()
         elif fault.kind is FaultKind.STALL:
-            server.engine.stall()
+            server.stall()
         elif fault.kind is FaultKind.SLOW:
             server.engine.slow_down(fault.factor)
         else:

@@ -15,6 +15,7 @@ import msgspec
 from enginehouse import (
     Body,
     Driver,
+    EnginehouseError,
     InferenceRequest,
     Migrator,
     VirtualBackend,
@@ -46,8 +47,9 @@ from enginehouse_sim.simulator.replay.traces.trace import TraceRequest, prompt_o
 from enginehouse_sim.simulator.steps.transfer import KvTransfer
 
 PATH = "/v1/completions"
-_CATCH_UP_S = 0.5
-"""How often streams get the tokens that nobody has looked at."""
+_CATCH_UP_S = 10.0
+"""How often streams get the tokens that nobody has looked at, if no time limit and no rescheduler needs them sooner."""
+_RESCHEDULING_CATCH_UP_S = 0.5
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,8 +95,8 @@ class GatewayReplay(VirtualEngines, EngineOwner):
     """Plays the engines of a virtual gateway, and sends it the requests of a trace.
 
     ``on_routed`` gets the number and the backend of each request that reaches an engine. ``on_ended`` gets the number
-    of each request that has ended, and the code of its error, empty for a whole answer. ``gateway``: set while it runs.
-    ``record`` is complete after ``run``.
+    of each request that has ended, and the code of its error, empty for a whole answer. ``gateway``: set by ``run``,
+    after which ``record`` is complete.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         self._on_ended = on_ended
         self._next: tuple[int, TraceRequest] | None = None
         self._began = 0.0
+        self._catch_up_every = _CATCH_UP_S
         self._catch_up_at = math.inf
         self._model = ""
         self._engines: dict[str, PlayedEngine] = {}
@@ -148,7 +151,8 @@ class GatewayReplay(VirtualEngines, EngineOwner):
             await gateway.open()
             self._end = self._loop.create_future()
             self._began = self._loop.time()
-            self._catch_up_at = self._began + _CATCH_UP_S
+            self._catch_up_every = _catch_up_every(gateway)
+            self._catch_up_at = self._began + self._catch_up_every
             self._model = self._setting.model or next(iter(gateway.models), "")
             self._next = next(self._trace, None)
             self._loop.world = self
@@ -169,27 +173,32 @@ class GatewayReplay(VirtualEngines, EngineOwner):
     # --- as the world of the loop
 
     def next_at(self) -> float:
-        began, at = self._began, self._next_end()
-        if self._next is not None:
-            at = min(at, began + self._next[1].arrival)
+        at = min(self._next_end(), self._next_arrival())
         if at == math.inf and not self.clients:
             return at
+        began = self._began
         return min(at, began + self._faults.next_at, began + self.record.moments.due, self._catch_up_at)
 
     def advance(self) -> None:
-        now, arrival = self._loop.time(), self._next
-        since = now - self._began
+        try:
+            self._advance()
+        except EnginehouseError as error:
+            self._end.set_exception(error)
+
+    def _advance(self) -> None:
+        now, began = self._loop.time(), self._began
         self.place = ReplayPlace(now, -1)
-        if since >= self.record.moments.due:
-            self.record.moments.add(moment_of(since, list(self._engines.values()), self.gateway.waiting))
-        elif since >= self._faults.next_at:
+        if now >= began + self.record.moments.due:
+            self.record.moments.add(moment_of(now - began, list(self._engines.values()), self.gateway.waiting))
+        elif now >= began + self._faults.next_at:
             self._faults.advance(now)
         elif now >= self._catch_up_at:
-            self._catch_up_at = now + _CATCH_UP_S
+            self._catch_up_at = now + self._catch_up_every
             for server in self._servers.values():
                 server.catch_up()
-        elif arrival is not None and arrival[1].arrival <= since:
-            self._next = next(self._trace, None)
+        elif now >= self._next_arrival():
+            assert self._next is not None
+            arrival, self._next = self._next, next(self._trace, None)
             self._submit(*arrival)
         else:
             engine = heapq.heappop(self._steps)[2]
@@ -274,6 +283,9 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         core, spec = self._setting.core, backend.spec
         return with_flags(core, [*engine_flags(spec), *spec.args]) if spec and backend.driver == "sim" else core
 
+    def _next_arrival(self) -> float:
+        return math.inf if self._next is None else self._began + self._next[1].arrival
+
     def _next_end(self) -> float:
         """The end of the next step that is not steady. Drops the ends of steps that now end at another time."""
         steps = self._steps
@@ -296,3 +308,13 @@ class GatewayReplay(VirtualEngines, EngineOwner):
     def _look_for_the_end(self) -> None:
         if not self.clients and self._next is None and not self._end.done():
             self._end.set_result(None)
+
+
+def _catch_up_every(gateway: VirtualGateway) -> float:
+    """How often streams get tokens, in seconds: often enough that no limit for the next piece of an answer passes."""
+    config = gateway.config
+    if config.rescheduling.enabled:
+        return _RESCHEDULING_CATCH_UP_S
+    own = [each.timeouts for each in (*config.backends.values(), *config.models.values())]
+    stalls = [each.stall for each in (config.timeouts, *own) if each is not None and each.stall]
+    return min([_CATCH_UP_S, *(stall / 4 for stall in stalls)])

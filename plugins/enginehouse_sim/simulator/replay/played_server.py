@@ -103,6 +103,11 @@ class PlayedServer:
         for connection in connections:
             connection.break_off()
 
+    def stall(self) -> None:
+        """Make no progress. What has been made is sent."""
+        self.catch_up()
+        self.engine.stall()
+
     def refuse(self) -> None:
         """Accept no connection, and close those that are idle."""
         self.refuses = True

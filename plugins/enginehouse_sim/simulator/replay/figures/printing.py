@@ -31,8 +31,8 @@ def print_one(figures: Report) -> None:
         console.print(f"{figures.slo_attainment:.1%} of all requests were answered within the objectives")
     if figures.retried or figures.hedged or figures.continued or figures.broken:
         console.print(
-            f"{figures.retried} requests were sent again, {figures.hedged} asked of a second replica; "
-            f"{figures.continued} streams were continued after a break, {figures.broken} stayed broken"
+            f"{figures.retried} retries, {figures.hedged} hedges, {figures.continued} continuations of broken streams; "
+            f"{figures.broken} answers stayed broken"
         )
     latencies = Table("ms", "mean", "p50", "p90", "p99", "max")
     for name in _LATENCIES:

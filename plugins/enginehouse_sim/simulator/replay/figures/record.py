@@ -90,8 +90,8 @@ class Record:
     ``times_to_first``, ``means`` (the mean gap between tokens) and ``durations`` have a number of seconds for each
     answered request; a request with one token has no mean. ``gaps`` counts the gaps between two outputs of a request,
     by microseconds. ``move_gaps``: the gaps in which requests moved, in seconds. ``failed_migrations``: the number of
-    commands that moved nothing. ``retried``, ``continued`` and ``hedged`` count requests that were sent again, streams
-    that another engine continued after a break, and second replicas that were asked. ``broken``: the number of answers
+    commands that moved nothing. ``retried``, ``continued`` and ``hedged`` count how often requests were sent again,
+    streams were continued elsewhere after a break, and second replicas were asked. ``broken``: the number of answers
     that had begun and did not become whole. ``costs``: by batch size, the number of steps and their real seconds.
     ``rejected``: the number of refused requests, by error code. ``attained``: the number of requests within ``slo``.
     ``ended``: the virtual seconds, and ``real_seconds`` the real ones, that the replay took.

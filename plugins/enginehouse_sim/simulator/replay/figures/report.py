@@ -81,9 +81,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ``slo_attainment``: the share of all requests that were answered within the objectives; ``None`` without objectives.
     ``imbalance``: the requests at the busiest engine over the mean of all engines. ``migrations``: the moves of answers
     under way; ``migration_gap_ms``: the gaps between two tokens in which they moved. ``failed_migrations``: commands
-    that moved nothing. ``retried``: requests that were sent again. ``continued``: streams that another engine continued
-    after a break. ``hedged``: second replicas that were asked. ``broken``: answers that had begun and did not become
-    whole; ``rejections`` counts them too. ``speed``: virtual seconds in each real one.
+    that moved nothing. ``retried``: how often requests were sent again. ``continued``: how often streams went on
+    elsewhere after a break. ``hedged``: second replicas that were asked. ``broken``: answers that had begun and did not
+    become whole; ``rejections`` counts them too. ``speed``: virtual seconds in each real one.
     """
 
     requests: int

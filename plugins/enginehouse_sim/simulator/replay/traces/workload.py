@@ -108,6 +108,9 @@ def write(requests: Iterable[TraceRequest], out: BinaryIO) -> None:
         fields = msgspec.structs.asdict(request)
         if not request.prefix_ids:
             del fields["prefix_ids"], fields["prefix_tokens"]
-        if not request.model:
-            del fields["model"]
+        for name in ("model", "key"):
+            if not fields[name]:
+                del fields[name]
+        if request.stream:
+            del fields["stream"]
         out.write(encoder.encode(fields) + b"\n")

@@ -10,7 +10,7 @@ from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
 
 class Plain:
-    """Arrival in seconds, lengths in tokens; optionally prefix ids (in CSV between spaces), model, key and stream."""
+    """Arrival in seconds, lengths in tokens; optional prefix ids (in CSV separated by spaces), model, key, stream."""
 
     name = "plain"
     wants = "arrival (seconds), input_length, output_length and perhaps prefix_ids, prefix_tokens, model, key, stream"
