@@ -315,6 +315,6 @@ def _catch_up_every(gateway: VirtualGateway) -> float:
     config = gateway.config
     if config.rescheduling.enabled:
         return _RESCHEDULING_CATCH_UP_S
-    own = [each.timeouts for each in (*config.backends.values(), *config.models.values())]
+    own = [*(each.timeouts for each in config.backends.values()), *(each.timeouts for each in config.models.values())]
     stalls = [each.stall for each in (config.timeouts, *own) if each is not None and each.stall]
     return min([_CATCH_UP_S, *(stall / 4 for stall in stalls)])
