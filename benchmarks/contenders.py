@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from enginehouse.bench.contenders import Contender, Cores, own_gateway, pinned
-from enginehouse.bench.engine import ANSWER, MODELS
+from enginehouse_bench.contenders import Contender, Cores, own_gateway, pinned
+from enginehouse_bench.engine import ANSWER, MODELS
 
 CORES = Cores.of_this_machine()
 CHUNKS = 100
@@ -104,7 +104,7 @@ def streaming_engine(chunks: int = CHUNKS) -> Iterator[str]:
     """Run the engine of ``enginehouse bench``. Yields its address."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "enginehouse.bench.engine", str(port), str(chunks)]
+    command = [sys.executable, "-m", "enginehouse_bench.engine", str(port), str(chunks)]
     with running(command, CORES.clients, f"{url}/v1/models"):
         yield url
 

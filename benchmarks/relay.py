@@ -35,9 +35,10 @@ from contenders import CHUNKS, CORES, PEERS, VARIANTS, Measured, Own, contenders
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse.bench.clients import Question, read_streams
-from enginehouse.bench.contenders import pinned, taking_turns, turn
-from enginehouse.bench.rounds import (
+from enginehouse.domain.errors import GatewayError
+from enginehouse_bench.clients import Question, read_streams
+from enginehouse_bench.contenders import pinned, taking_turns, turn
+from enginehouse_bench.rounds import (
     Comparison,
     ContenderFigures,
     Workload,
@@ -46,7 +47,6 @@ from enginehouse.bench.rounds import (
     report,
     warm_up,
 )
-from enginehouse.domain.errors import GatewayError
 
 _BODY = b'{"model":"bench","messages":[{"role":"user","content":"Hello, world"}],"max_tokens":16}'
 _SCRIPT = """

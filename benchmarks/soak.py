@@ -184,7 +184,7 @@ def main() -> None:
     collector = {"here": "{port}", "away": AWAY}.get(counts.pop("traced"))
     config = CONFIG + TRACED.replace("COLLECTOR", collector) if collector else CONFIG
     port = free_port()
-    program = [sys.executable, "-m", "enginehouse.bench.engine", str(port), str(TOKENS), str(PACE_S)]
+    program = [sys.executable, "-m", "enginehouse_bench.engine", str(port), str(TOKENS), str(PACE_S)]
     engine = subprocess.Popen(program, stdout=subprocess.DEVNULL)
     try:
         with RunningGateway(config.format(port=port, retries=2, priority=1)) as gateway:

@@ -10,8 +10,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from enginehouse.domain.continuation import Continuation
 from enginehouse.relay.continuation.asking import one_token
-from enginehouse.relay.continuation.delivered import Delivered
-from enginehouse.relay.continuation.joint import Joint
+from enginehouse.relay.continuation.stream_history import StreamHistory
+from enginehouse.relay.continuation.translator import ContinuationTranslator
 from enginehouse_vllm import VllmDriver
 
 PATH = "/v1/chat/completions"
@@ -26,19 +26,19 @@ def event(prompt: int = 0, **choice: object) -> bytes:
     return b"data: " + json.dumps(chunk, separators=(",", ":")).encode() + b"\n\n"
 
 
-def streaming(prompt: int, chunks: int) -> Delivered:
+def streaming(prompt: int, chunks: int) -> StreamHistory:
     """A stream of which ``chunks`` chunks have passed."""
     question = [{"role": "user", "content": "word " * prompt}]
     body = msgspec.json.encode({"model": "m", "stream": True, "max_tokens": 40_000, "messages": question})
-    delivered = Delivered(PATH, body, DRIVER.streams, added=True)
+    delivered = StreamHistory(PATH, body, DRIVER.streams, added=True)
     delivered.take(event(prompt, delta={"role": "assistant", "content": ""}, token_ids=[]))
     for number in range(chunks):
         delivered.take(event(delta={"content": f" tok{number}"}, token_ids=[1000 + number]))
     return delivered
 
 
-def asked(delivered: Delivered) -> Continuation:
-    assert not delivered.stays()
+def asked(delivered: StreamHistory) -> Continuation:
+    assert not delivered.why_not_movable()
     return DRIVER.continuation(delivered.partial(delivered.body))
 
 
@@ -51,7 +51,7 @@ def test_before_the_cut(benchmark: BenchmarkFixture, prompt: int, chunks: int) -
 @SIZES
 def test_the_cut(benchmark: BenchmarkFixture, prompt: int, chunks: int) -> None:
     delivered = streaming(prompt, chunks)
-    benchmark(lambda: Joint(delivered, asked(delivered), DRIVER.streams))
+    benchmark(lambda: ContinuationTranslator(delivered, asked(delivered), DRIVER.streams))
 
 
 @SIZES
@@ -61,7 +61,7 @@ def test_the_first_event_of_the_other_engine(benchmark: BenchmarkFixture, prompt
     first = event(prompt + chunks, text=" next", token_ids=[7])
 
     def translate() -> None:
-        assert list(Joint(delivered, continuation, DRIVER.streams).translate(first))
+        assert list(ContinuationTranslator(delivered, continuation, DRIVER.streams).translate(first))
 
     benchmark(translate)
 
@@ -71,7 +71,7 @@ def test_the_first_event_of_a_stream(benchmark: BenchmarkFixture, prompt: int, c
     first = event(prompt, delta={"role": "assistant", "content": ""}, token_ids=[])
 
     def take() -> None:
-        delivered = Delivered(PATH, b'{"model":"m"}', DRIVER.streams, added=True)
+        delivered = StreamHistory(PATH, b'{"model":"m"}', DRIVER.streams, added=True)
         delivered.take(first)
         delivered.read()
 

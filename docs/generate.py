@@ -13,7 +13,9 @@ from msgspec.inspect import DictType, Field, ListType, StructType
 
 from enginehouse.cli import enginehouse
 from enginehouse.config.render import default_of
-from enginehouse.config.shape import CONFIG, PARAMETERS, shape_of
+from enginehouse.config.schema import PluginSettings
+from enginehouse.config.shape import PARAMETERS, config_type, shape_of
+from enginehouse.plugin_manager.discovery import load_plugins
 
 DOCS = Path(__file__).parent
 NOTE = "<!-- Written by docs/generate.py: change the source, then run `make docs`. -->"
@@ -43,7 +45,7 @@ COMMAND_LINE = f"""\
 
 def configuration() -> str:
     """The page of all tables and keys."""
-    return "\n".join([CONFIGURATION, *_sections(CONFIG, ""), PLUGIN_TABLES])
+    return "\n".join([CONFIGURATION, *_sections(config_type(), ""), PLUGIN_TABLES])
 
 
 def _sections(struct: StructType, name: str) -> Iterator[str]:
@@ -97,21 +99,30 @@ def _cell(text: str) -> str:
 
 
 def command_line() -> str:
-    """The page of all commands."""
-    return "\n".join([COMMAND_LINE, *_commands(enginehouse, "enginehouse")])
+    """The page of all commands, those of bundled plugins included."""
+    registry = load_plugins(PluginSettings(enabled=[])).registry
+    commands = dict(_commands(enginehouse, "enginehouse"))
+    for type in registry.types("command"):
+        commands |= _commands(registry.create("command", type), f"enginehouse {type}")
+    return "\n".join([COMMAND_LINE, *(_command(commands[name], name) for name in sorted(commands))])
 
 
-def _commands(command: click.Command, name: str) -> Iterator[str]:
+def _commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    """The command and those below it, by their whole names."""
+    yield name, command
+    if isinstance(command, click.Group):
+        for child in command.commands:
+            yield from _commands(command.commands[child], f"{name} {child}")
+
+
+def _command(command: click.Command, name: str) -> str:
     context = click.Context(command, info_name=name)
     usage = " ".join([name, *command.collect_usage_pieces(context)])
     lines = [f"## `{name}`", "", "```", usage, "```", "", cleandoc(command.help or ""), ""]
     options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
     if options:
         lines += ["| option | |", "|---|---|", *map(_option, options), ""]
-    yield "\n".join(lines)
-    if isinstance(command, click.Group):
-        for child in sorted(command.commands):
-            yield from _commands(command.commands[child], f"{name} {child}")
+    return "\n".join(lines)
 
 
 def _option(option: click.Option) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from textwrap import dedent, indent
 
+from enginehouse._door import public_names
 from enginehouse.plugin_manager.kinds import KINDS
 
 _HEAD = """\
@@ -22,121 +23,52 @@ test kit: import from `enginehouse.testing`, the real processes from `enginehous
 interfaces that a plugin implements.
 """
 
-_DOOR = {
-    "Requests": ("domain.request", "domain.requirements"),
-    "Candidates": ("domain.capabilities", "domain.load", "domain.replica"),
-    "Routes": ("domain.route", "interfaces.scorers"),
-    "Scheduling": ("domain.ticket", "interfaces.schedulers", "interfaces.swappers"),
-    "The kit for schedulers": (
-        "scheduling.kit.state",
-        "scheduling.kit.ticket_queue",
-        "scheduling.kit.starvation",
-        "scheduling.kit.swaps",
-        "scheduling.kit.usage",
-    ),
-    "Engines": (
-        "interfaces.drivers",
-        "interfaces.launch_spec",
-        "interfaces.openai_driver",
-        "interfaces.engine_metrics",
-        "interfaces.launch_options",
-        "interfaces.model_folder",
-        "interfaces.launchers",
-    ),
-    "Rescheduling": (
-        "domain.instance",
-        "domain.migration",
-        "rescheduling.selection",
-        "interfaces.migrators",
-        "interfaces.discoverers",
-    ),
-    "Simulation": (
-        "app.virtual.settings",
-        "app.virtual.virtual_gateway",
-        "app.virtual.virtual_engines",
-        "app.virtual.virtual_client",
-        "app.virtual.virtual_loop",
-    ),
-    "KV cache projection": ("rescheduling.projection", "rescheduling.offload"),
-    "Registration and configuration": (
-        "hookspecs",
-        "interfaces.routes",
-        "config.scheduling",
-        "config.rescheduling",
-        "config.units",
-        "config.decode",
-    ),
-    "Errors": ("domain.errors",),
+_BESIDE_THE_KIT = {
+    "Installed plugins": {"enginehouse.plugin_manager.listing": ["Row"]},
+    "Real processes": {
+        "enginehouse.testing.gateway": ["RunningGateway", "Status"],
+        "enginehouse.testing.engines": ["SimEngine", "SeenRequest"],
+    },
+    "Fixtures of pytest": {
+        "enginehouse.testing.pytest_plugin": [
+            "enginehouse_gateway",
+            "enginehouse_engine",
+            "enginehouse_plugins",
+            "enginehouse_check",
+            "StartGateway",
+            "StartEngine",
+            "CheckType",
+        ],
+    },
 }
-"""The sections and their modules. What the door imports from other modules goes into a last section."""
-
-_TESTING = {
-    "Makers and fakes": ("testing.make", "testing.fake_effects", "testing.fake_engine", "testing.played_server"),
-    "Conformance checks": (
-        "testing.checks.extractors",
-        "testing.checks.routing",
-        "testing.checks.schedulers",
-        "testing.checks.swappers",
-        "testing.checks.drivers",
-        "testing.checks.live_engine",
-        "testing.checks.launchers",
-        "testing.checks.discoverers",
-        "testing.checks.rescheduling",
-        "testing.checks.observers",
-        "testing.checks.surfaces",
-        "testing.checks.speed",
-    ),
-    "Installed plugins": ("testing.installed", "plugin_manager.listing"),
-    "Real processes": ("testing.gateway", "testing.engines"),
-    "Fixtures of pytest": ("testing.pytest_plugin",),
-}
-_NOT_IN_THE_KIT = {
-    "enginehouse.plugin_manager.listing": ["Row"],
-    "enginehouse.testing.gateway": ["RunningGateway", "Status"],
-    "enginehouse.testing.engines": ["SimEngine", "SeenRequest"],
-    "enginehouse.testing.pytest_plugin": [
-        "enginehouse_gateway",
-        "enginehouse_engine",
-        "enginehouse_plugins",
-        "enginehouse_check",
-        "StartGateway",
-        "StartEngine",
-        "CheckType",
-    ],
-}
-"""Types that belong to the kit, although ``enginehouse.testing`` itself does not export them."""
+"""Types that belong to the kit, although ``enginehouse.testing`` itself does not export them, by section and module."""
 
 
 def types_page() -> str:
     """The whole page."""
-    door = _part("enginehouse", _DOOR, _exports("enginehouse"))
-    testing = _part("enginehouse.testing", _TESTING, {**_exports("enginehouse.testing"), **_NOT_IN_THE_KIT})
-    return "\n".join([_HEAD, *door, *testing])
+    testing = _sections("enginehouse.testing")
+    for title, modules in _BESIDE_THE_KIT.items():
+        testing.setdefault(title, {}).update(modules)
+    return "\n".join([_HEAD, *_part("enginehouse", _sections("enginehouse")), *_part("enginehouse.testing", testing)])
 
 
-def _exports(package: str) -> Mapping[str, list[str]]:
-    """The names of the package's ``__all__`` that are no interface of a hook, by the module that defines them."""
-    imports = [node for node in ast.walk(_tree(package)) if isinstance(node, ast.ImportFrom)]
-    public = set(importlib.import_module(package).__all__) - {
-        kind.interface.__name__ for kind in KINDS if kind.interface
-    }
-    names = {str(node.module): [alias.name for alias in node.names if alias.name in public] for node in imports}
-    return {module: found for module, found in names.items() if found}
+def _sections(package: str) -> dict[str, dict[str, list[str]]]:
+    """The names that ``package`` offers, except the interfaces of hooks, by section and module."""
+    importlib.import_module(package)
+    interfaces = {kind.interface.__name__ for kind in KINDS if kind.interface}
+    sections: dict[str, dict[str, list[str]]] = {}
+    for name, place in public_names(package).items():
+        if name not in interfaces:
+            sections.setdefault(place.section, {}).setdefault(place.module, []).append(name)
+    return sections
 
 
-def _part(package: str, sections: Mapping[str, tuple[str, ...]], exports: Mapping[str, list[str]]) -> Iterator[str]:
+def _part(package: str, sections: Mapping[str, Mapping[str, list[str]]]) -> Iterator[str]:
     yield f"## `{package}`\n"
-    placed = {f"enginehouse.{module}" for modules in sections.values() for module in modules}
-    modules = {title: tuple(f"enginehouse.{module}" for module in found) for title, found in sections.items()}
-    modules["More"] = tuple(module for module in exports if module not in placed)
-    entries = {
-        title: [entry for module in found for entry in _entries(module, exports.get(module, []))]
-        for title, found in modules.items()
-    }
-    for title, found in entries.items():
-        if found:
-            yield f"### {title}\n"
-            yield from found
+    for title, modules in sections.items():
+        yield f"### {title}\n"
+        for module, names in modules.items():
+            yield from _entries(module, names)
 
 
 def _entries(module: str, names: list[str]) -> Iterator[str]:

@@ -1,290 +1,204 @@
 """The public API: every name that a plugin may import.
 
 ``enginehouse.testing`` adds the test kit. All other modules are internal and may change at any time.
+
+The imports below are the list of the door. Type checkers carry them out; at run time, ``_door`` reads them, and a name
+is imported when it is first used. The reference page has the same sections.
 """
 
 from __future__ import annotations
 
 import typing as _typing
-from importlib import import_module as _import_module
 
 if _typing.TYPE_CHECKING:
-    from enginehouse.app.virtual.settings import VirtualSettings
-    from enginehouse.app.virtual.virtual_client import VirtualClient
-    from enginehouse.app.virtual.virtual_engines import VirtualBackend, VirtualEngines, VirtualProcess
-    from enginehouse.app.virtual.virtual_gateway import VirtualGateway
-    from enginehouse.app.virtual.virtual_loop import VirtualLoop
-    from enginehouse.config.rescheduling import ReschedulingSettings
-    from enginehouse.config.scheduling import GroupSettings, MatrixSettings
-    from enginehouse.config.units import parse_duration
-    from enginehouse.domain.capabilities import UNKNOWN, Capabilities
-    from enginehouse.domain.close_names import did_you_mean
-    from enginehouse.domain.continuation import Continuation, PartialAnswer, StreamTraits
-    from enginehouse.domain.errors import (
-        AliasCycle,
-        BodyTooLarge,
-        Cancelled,
-        CannotContinue,
-        CapabilityMismatch,
-        ConfigError,
-        EnginehouseError,
-        FallbackExhausted,
-        Forbidden,
-        InvalidRequest,
-        LoadFailed,
-        ModelNotFound,
-        NoHealthyBackend,
-        NotEnoughMemory,
-        NotFound,
-        Overloaded,
-        PluginError,
-        PluginFailed,
-        QueueFull,
-        QueueTimeout,
-        RateLimited,
-        ReplicaLost,
-        RequestError,
-        ShuttingDown,
-        Unauthorized,
-        UpstreamError,
-        UpstreamTimeout,
-    )
-    from enginehouse.domain.instance import (
-        ClusterView,
-        InFlight,
-        InstanceAddress,
-        InstanceMetadata,
-        InstanceStatus,
-        InstanceView,
-        RequestView,
-    )
-    from enginehouse.domain.load import Load
-    from enginehouse.domain.migration import DroppedPair, Migrated, Migration, Plan
-    from enginehouse.domain.replica import Candidate, Health, ReplicaState, Role, replica_name
-    from enginehouse.domain.request import Body, Headers, InferenceRequest, Input, Message, Part, ResponseFormat
-    from enginehouse.domain.requirements import Requirements
-    from enginehouse.domain.route import ExplainedCandidate, Explanation, Reason, Route, Verdict
-    from enginehouse.domain.ticket import Phase, SwapDone, SwapId, Ticket
-    from enginehouse.hookspecs import Register, hookimpl
-    from enginehouse.interfaces.continuing import add_field, continue_answer, continue_ids, continue_text
-    from enginehouse.interfaces.discoverers import Discoverer, FoundBackend
-    from enginehouse.interfaces.drivers import (
-        Driver,
-        EngineClient,
-        EngineResponse,
-        LoadedModel,
-        ServedModel,
-        SupportsBootstrap,
-        SupportsContinuation,
-        SupportsFigures,
-        SupportsHandOver,
-        SupportsLaunch,
-        SupportsLoading,
-        SupportsSleep,
-    )
-    from enginehouse.interfaces.engine_metrics import MetricSample, metric_sums, read_metrics
-    from enginehouse.interfaces.extractors import Extractor
-    from enginehouse.interfaces.filters import Filter
-    from enginehouse.interfaces.launch_options import option_arguments
-    from enginehouse.interfaces.launch_spec import EngineOptions, FoundModel, LaunchSpec, ModelFacts
-    from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
-    from enginehouse.interfaces.loading_driver import LoadingDriver
-    from enginehouse.interfaces.migrators import MigrationMeans, Migrator
-    from enginehouse.interfaces.model_folder import find_model_folders, missing_folder, read_model_folder
-    from enginehouse.interfaces.observers import Observer
-    from enginehouse.interfaces.openai_driver import OpenAICompatibleDriver, read_json, read_model_list
-    from enginehouse.interfaces.rescheduling import ReschedulingPolicy
-    from enginehouse.interfaces.routes import guarded
-    from enginehouse.interfaces.schedulers import Effects, Scheduler, SchedulingLimits, Waiting
-    from enginehouse.interfaces.scorers import Scorer, WeightedScorer
-    from enginehouse.interfaces.strategies import Strategy
-    from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper, SwapPlan
-    from enginehouse.interfaces.tokenizing import fill_in_tokens
-    from enginehouse.rescheduling.offload import OFFLOAD_ORDERS, OffloadCandidate, OffloadPlan, plan_offload
-    from enginehouse.rescheduling.projection import (
-        ProjectionParams,
-        RequestFigures,
-        RequestProjection,
-        WorstCaseProjection,
-        project,
-    )
-    from enginehouse.rescheduling.request_ids import gateway_request_ids
-    from enginehouse.rescheduling.selection import MIGRATION_ORDERS, MIGRATION_RULES, migration_budget, select_requests
-    from enginehouse.routing.prefixes.chunks import ChunkExtractor, chunks_of
-    from enginehouse.routing.prefixes.prefix_index import PrefixIndex
-    from enginehouse.scheduling.kit.starvation import StarvationClaims
-    from enginehouse.scheduling.kit.state import SchedulingState, SwapObstacle
-    from enginehouse.scheduling.kit.swaps import SwapInFlight, SwapsInFlight
-    from enginehouse.scheduling.kit.ticket_queue import ReplicaLine, TicketAge, TicketQueue, WaitingTicket
-    from enginehouse.scheduling.kit.usage import ReplicaUsage
+    # isort: off
+    # --- Interfaces
+    from enginehouse.interfaces.extractors import Extractor as Extractor
+    from enginehouse.interfaces.filters import Filter as Filter
+    from enginehouse.interfaces.scorers import Scorer as Scorer
+    from enginehouse.interfaces.strategies import Strategy as Strategy
+    from enginehouse.interfaces.schedulers import Scheduler as Scheduler
+    from enginehouse.interfaces.swappers import Swapper as Swapper
+    from enginehouse.interfaces.drivers import Driver as Driver
+    from enginehouse.interfaces.launchers import Launcher as Launcher
+    from enginehouse.interfaces.discoverers import Discoverer as Discoverer
+    from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy as ReschedulingPolicy
+    from enginehouse.interfaces.migrators import Migrator as Migrator
+    from enginehouse.interfaces.observers import Observer as Observer
+    from enginehouse.domain.request_record import RequestRecord as RequestRecord
+    from enginehouse.domain.request_record import AttemptRecord as AttemptRecord
+
+    # --- Registration and configuration
+    from enginehouse.hookspecs import Register as Register
+    from enginehouse.hookspecs import hookimpl as hookimpl
+    from enginehouse.interfaces.routes import guarded as guarded
+    from enginehouse.config.scheduling import GroupSettings as GroupSettings
+    from enginehouse.config.scheduling import MatrixSettings as MatrixSettings
+    from enginehouse.config.rescheduling_settings import ReschedulingSettings as ReschedulingSettings
+    from enginehouse.config.rules import is_base_url as is_base_url
+    from enginehouse.config.shape import dotted as dotted
+    from enginehouse.config.units import format_duration as format_duration
+    from enginehouse.config.units import parse_duration as parse_duration
+    from enginehouse.config.units import parse_size as parse_size
+    from enginehouse.domain.close_names import did_you_mean as did_you_mean
+
+    # --- Requests
+    from enginehouse.domain.request import Body as Body
+    from enginehouse.domain.request import Headers as Headers
+    from enginehouse.domain.request import InferenceRequest as InferenceRequest
+    from enginehouse.domain.request import Input as Input
+    from enginehouse.domain.request import Message as Message
+    from enginehouse.domain.request import Part as Part
+    from enginehouse.domain.request import ResponseFormat as ResponseFormat
+    from enginehouse.domain.requirements import Requirements as Requirements
+
+    # --- Prompts and prefixes
+    from enginehouse.routing.prefixes.chunks import ChunkExtractor as ChunkExtractor
+    from enginehouse.routing.prefixes.chunks import chunks_of as chunks_of
+    from enginehouse.routing.prefixes.prefix_index import PrefixIndex as PrefixIndex
+
+    # --- Candidates
+    from enginehouse.domain.capabilities import UNKNOWN as UNKNOWN
+    from enginehouse.domain.capabilities import Capabilities as Capabilities
+    from enginehouse.domain.backend_load import Load as Load
+    from enginehouse.domain.replica import Candidate as Candidate
+    from enginehouse.domain.replica import Health as Health
+    from enginehouse.domain.replica import ReplicaState as ReplicaState
+    from enginehouse.domain.replica import Role as Role
+
+    # --- Routes
+    from enginehouse.domain.route import Reason as Reason
+    from enginehouse.domain.route import Route as Route
+    from enginehouse.domain.route import Verdict as Verdict
+    from enginehouse.interfaces.scorers import WeightedScorer as WeightedScorer
+
+    # --- Scheduling
+    from enginehouse.domain.ticket import Phase as Phase
+    from enginehouse.domain.ticket import SwapDone as SwapDone
+    from enginehouse.domain.ticket import SwapId as SwapId
+    from enginehouse.domain.ticket import Ticket as Ticket
+    from enginehouse.interfaces.schedulers import Effects as Effects
+    from enginehouse.interfaces.schedulers import SchedulingLimits as SchedulingLimits
+    from enginehouse.interfaces.schedulers import Waiting as Waiting
+    from enginehouse.interfaces.swappers import HostedReplica as HostedReplica
+    from enginehouse.interfaces.swappers import HostFacts as HostFacts
+    from enginehouse.interfaces.swappers import SwapPlan as SwapPlan
+
+    # --- The kit for schedulers
+    from enginehouse.scheduling.kit.state import SchedulingState as SchedulingState
+    from enginehouse.scheduling.kit.state import SwapObstacle as SwapObstacle
+    from enginehouse.scheduling.kit.ticket_queue import ReplicaLine as ReplicaLine
+    from enginehouse.scheduling.kit.ticket_queue import TicketAge as TicketAge
+    from enginehouse.scheduling.kit.ticket_queue import TicketQueue as TicketQueue
+    from enginehouse.scheduling.kit.ticket_queue import WaitingTicket as WaitingTicket
+    from enginehouse.scheduling.kit.starvation import StarvationClaims as StarvationClaims
+    from enginehouse.scheduling.kit.swaps import SwapInFlight as SwapInFlight
+    from enginehouse.scheduling.kit.swaps import SwapsInFlight as SwapsInFlight
+    from enginehouse.scheduling.kit.usage import ReplicaUsage as ReplicaUsage
+
+    # --- Engines
+    from enginehouse.interfaces.drivers import EngineClient as EngineClient
+    from enginehouse.interfaces.drivers import EngineResponse as EngineResponse
+    from enginehouse.interfaces.drivers import LoadedModel as LoadedModel
+    from enginehouse.interfaces.drivers import ServedModel as ServedModel
+    from enginehouse.interfaces.drivers import SupportsLaunch as SupportsLaunch
+    from enginehouse.interfaces.drivers import SupportsLoading as SupportsLoading
+    from enginehouse.interfaces.drivers import SupportsSleep as SupportsSleep
+    from enginehouse.interfaces.drivers import SupportsFigures as SupportsFigures
+    from enginehouse.interfaces.drivers import SupportsContinuation as SupportsContinuation
+    from enginehouse.interfaces.drivers import SupportsHandOver as SupportsHandOver
+    from enginehouse.interfaces.drivers import SupportsBootstrap as SupportsBootstrap
+    from enginehouse.interfaces.launch_spec import EngineOptions as EngineOptions
+    from enginehouse.interfaces.launch_spec import FoundModel as FoundModel
+    from enginehouse.interfaces.launch_spec import LaunchSpec as LaunchSpec
+    from enginehouse.interfaces.launch_spec import ModelFacts as ModelFacts
+    from enginehouse.interfaces.openai_driver import OpenAICompatibleDriver as OpenAICompatibleDriver
+    from enginehouse.interfaces.openai_driver import read_json as read_json
+    from enginehouse.interfaces.openai_driver import read_model_list as read_model_list
+    from enginehouse.interfaces.loading_driver import LoadingDriver as LoadingDriver
+    from enginehouse.interfaces.engine_metrics import MetricSample as MetricSample
+    from enginehouse.interfaces.engine_metrics import metric_sums as metric_sums
+    from enginehouse.interfaces.engine_metrics import read_metrics as read_metrics
+    from enginehouse.interfaces.tokenizing import fill_in_tokens as fill_in_tokens
+    from enginehouse.interfaces.launch_options import option_arguments as option_arguments
+    from enginehouse.interfaces.model_folder import find_model_folders as find_model_folders
+    from enginehouse.interfaces.model_folder import missing_folder as missing_folder
+    from enginehouse.interfaces.model_folder import read_model_folder as read_model_folder
+    from enginehouse.interfaces.launchers import EngineOutput as EngineOutput
+    from enginehouse.interfaces.launchers import EngineProcess as EngineProcess
+    from enginehouse.interfaces.launchers import LaunchLine as LaunchLine
+    from enginehouse.interfaces.discoverers import FoundBackend as FoundBackend
+
+    # --- Continued streams
+    from enginehouse.domain.continuation import Continuation as Continuation
+    from enginehouse.domain.continuation import PartialAnswer as PartialAnswer
+    from enginehouse.domain.continuation import StreamTraits as StreamTraits
+    from enginehouse.interfaces.continuing import add_field as add_field
+    from enginehouse.interfaces.continuing import continue_answer as continue_answer
+    from enginehouse.interfaces.continuing import continue_ids as continue_ids
+    from enginehouse.interfaces.continuing import continue_text as continue_text
+
+    # --- Rescheduling
+    from enginehouse.domain.instance import ClusterView as ClusterView
+    from enginehouse.domain.instance import InFlight as InFlight
+    from enginehouse.domain.instance import InstanceAddress as InstanceAddress
+    from enginehouse.domain.instance import InstanceMetadata as InstanceMetadata
+    from enginehouse.domain.instance import InstanceStatus as InstanceStatus
+    from enginehouse.domain.instance import InstanceView as InstanceView
+    from enginehouse.domain.instance import RequestView as RequestView
+    from enginehouse.domain.migration import DroppedPair as DroppedPair
+    from enginehouse.domain.migration import Migrated as Migrated
+    from enginehouse.domain.migration import Migration as Migration
+    from enginehouse.domain.migration import Plan as Plan
+    from enginehouse.rescheduling.selection import MIGRATION_ORDERS as MIGRATION_ORDERS
+    from enginehouse.rescheduling.selection import MIGRATION_RULES as MIGRATION_RULES
+    from enginehouse.rescheduling.selection import migration_budget as migration_budget
+    from enginehouse.rescheduling.selection import select_requests as select_requests
+    from enginehouse.interfaces.migrators import MigrationMeans as MigrationMeans
+    from enginehouse.rescheduling.request_ids import gateway_request_ids as gateway_request_ids
+
+    # --- KV cache projection
+    from enginehouse.rescheduling.projection import ProjectionParams as ProjectionParams
+    from enginehouse.rescheduling.projection import RequestFigures as RequestFigures
+    from enginehouse.rescheduling.projection import RequestProjection as RequestProjection
+    from enginehouse.rescheduling.projection import WorstCaseProjection as WorstCaseProjection
+    from enginehouse.rescheduling.projection import project as project
+    from enginehouse.rescheduling.offload import OFFLOAD_ORDERS as OFFLOAD_ORDERS
+    from enginehouse.rescheduling.offload import OffloadCandidate as OffloadCandidate
+    from enginehouse.rescheduling.offload import OffloadPlan as OffloadPlan
+    from enginehouse.rescheduling.offload import plan_offload as plan_offload
+
+    # --- Simulation
+    from enginehouse.app.virtual.settings import VirtualSettings as VirtualSettings
+    from enginehouse.app.virtual.virtual_gateway import VirtualGateway as VirtualGateway
+    from enginehouse.app.virtual.virtual_engines import VirtualBackend as VirtualBackend
+    from enginehouse.app.virtual.virtual_engines import VirtualEngines as VirtualEngines
+    from enginehouse.app.virtual.virtual_engines import VirtualProcess as VirtualProcess
+    from enginehouse.app.virtual.virtual_client import VirtualClient as VirtualClient
+    from enginehouse.app.virtual.virtual_loop import VirtualLoop as VirtualLoop
+
+    # --- Errors
+    from enginehouse.domain.errors import CannotContinue as CannotContinue
+    from enginehouse.domain.errors import ConfigError as ConfigError
+    from enginehouse.domain.errors import EnginehouseError as EnginehouseError
+    from enginehouse.domain.errors import GatewayError as GatewayError
+    from enginehouse.domain.errors import InvalidRequest as InvalidRequest
+    from enginehouse.domain.errors import LoadFailed as LoadFailed
+    from enginehouse.domain.errors import ModelNotFound as ModelNotFound
+    from enginehouse.domain.errors import NotEnoughMemory as NotEnoughMemory
+    from enginehouse.domain.errors import NotFound as NotFound
+    from enginehouse.domain.errors import PluginError as PluginError
+    from enginehouse.domain.errors import PluginFailed as PluginFailed
+    from enginehouse.domain.errors import QueueFull as QueueFull
+    from enginehouse.domain.errors import QueueTimeout as QueueTimeout
+    from enginehouse.domain.errors import RateLimited as RateLimited
+    from enginehouse.domain.errors import ReplicaLost as ReplicaLost
+    from enginehouse.domain.errors import RequestError as RequestError
+    from enginehouse.domain.errors import Unauthorized as Unauthorized
+    from enginehouse.domain.errors import UpstreamError as UpstreamError
+    from enginehouse.domain.errors import UpstreamTimeout as UpstreamTimeout
 
     __version__: str
-
-__all__ = [
-    "MIGRATION_ORDERS",
-    "MIGRATION_RULES",
-    "OFFLOAD_ORDERS",
-    "UNKNOWN",
-    "AliasCycle",
-    "Body",
-    "BodyTooLarge",
-    "Cancelled",
-    "Candidate",
-    "CannotContinue",
-    "Capabilities",
-    "CapabilityMismatch",
-    "ChunkExtractor",
-    "ClusterView",
-    "ConfigError",
-    "Continuation",
-    "Discoverer",
-    "Driver",
-    "DroppedPair",
-    "Effects",
-    "EngineClient",
-    "EngineOptions",
-    "EngineOutput",
-    "EngineProcess",
-    "EngineResponse",
-    "EnginehouseError",
-    "ExplainedCandidate",
-    "Explanation",
-    "Extractor",
-    "FallbackExhausted",
-    "Filter",
-    "Forbidden",
-    "FoundBackend",
-    "FoundModel",
-    "GroupSettings",
-    "Headers",
-    "Health",
-    "HostFacts",
-    "HostedReplica",
-    "InFlight",
-    "InferenceRequest",
-    "Input",
-    "InstanceAddress",
-    "InstanceMetadata",
-    "InstanceStatus",
-    "InstanceView",
-    "InvalidRequest",
-    "LaunchLine",
-    "LaunchSpec",
-    "Launcher",
-    "Load",
-    "LoadFailed",
-    "LoadedModel",
-    "LoadingDriver",
-    "MatrixSettings",
-    "Message",
-    "MetricSample",
-    "Migrated",
-    "Migration",
-    "MigrationMeans",
-    "Migrator",
-    "ModelFacts",
-    "ModelNotFound",
-    "NoHealthyBackend",
-    "NotEnoughMemory",
-    "NotFound",
-    "Observer",
-    "OffloadCandidate",
-    "OffloadPlan",
-    "OpenAICompatibleDriver",
-    "Overloaded",
-    "Part",
-    "PartialAnswer",
-    "Phase",
-    "Plan",
-    "PluginError",
-    "PluginFailed",
-    "PrefixIndex",
-    "ProjectionParams",
-    "QueueFull",
-    "QueueTimeout",
-    "RateLimited",
-    "Reason",
-    "Register",
-    "ReplicaLine",
-    "ReplicaLost",
-    "ReplicaState",
-    "ReplicaUsage",
-    "RequestError",
-    "RequestFigures",
-    "RequestProjection",
-    "RequestView",
-    "Requirements",
-    "ReschedulingPolicy",
-    "ReschedulingSettings",
-    "ResponseFormat",
-    "Role",
-    "Route",
-    "Scheduler",
-    "SchedulingLimits",
-    "SchedulingState",
-    "Scorer",
-    "ServedModel",
-    "ShuttingDown",
-    "StarvationClaims",
-    "Strategy",
-    "StreamTraits",
-    "SupportsBootstrap",
-    "SupportsContinuation",
-    "SupportsFigures",
-    "SupportsHandOver",
-    "SupportsLaunch",
-    "SupportsLoading",
-    "SupportsSleep",
-    "SwapDone",
-    "SwapId",
-    "SwapInFlight",
-    "SwapObstacle",
-    "SwapPlan",
-    "Swapper",
-    "SwapsInFlight",
-    "Ticket",
-    "TicketAge",
-    "TicketQueue",
-    "Unauthorized",
-    "UpstreamError",
-    "UpstreamTimeout",
-    "Verdict",
-    "VirtualBackend",
-    "VirtualClient",
-    "VirtualEngines",
-    "VirtualGateway",
-    "VirtualLoop",
-    "VirtualProcess",
-    "VirtualSettings",
-    "Waiting",
-    "WaitingTicket",
-    "WeightedScorer",
-    "WorstCaseProjection",
-    "add_field",
-    "chunks_of",
-    "continue_answer",
-    "continue_ids",
-    "continue_text",
-    "did_you_mean",
-    "fill_in_tokens",
-    "find_model_folders",
-    "gateway_request_ids",
-    "guarded",
-    "hookimpl",
-    "metric_sums",
-    "migration_budget",
-    "missing_folder",
-    "option_arguments",
-    "parse_duration",
-    "plan_offload",
-    "project",
-    "read_json",
-    "read_metrics",
-    "read_model_folder",
-    "read_model_list",
-    "replica_name",
-    "select_requests",
-]
 
 if not _typing.TYPE_CHECKING:
 
@@ -294,11 +208,9 @@ if not _typing.TYPE_CHECKING:
             from importlib.metadata import version
 
             found = version("enginehouse")
-        elif name in __all__:
-            from enginehouse._door import MODULES
-
-            found = getattr(_import_module(MODULES[name]), name)
         else:
-            raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+            from enginehouse._door import find
+
+            found = find(__name__, name)
         globals()[name] = found
         return found

@@ -1,232 +1,50 @@
-"""Where the names of the door are: each module with the names that ``enginehouse`` offers from it."""
+"""Reads what a package offers to plugins: the imports in its ``__init__.py`` that only type checkers carry out.
+
+So every name stands once, type checkers and editors know its type, and it is imported when it is first used. (The same
+way as SPEC 1 of the scientific Python projects, which reads a stub.)
+"""
 
 from __future__ import annotations
 
-_NAMES = {
-    "enginehouse.app.virtual.settings": ("VirtualSettings",),
-    "enginehouse.app.virtual.virtual_engines": (
-        "VirtualBackend",
-        "VirtualEngines",
-        "VirtualProcess",
-    ),
-    "enginehouse.app.virtual.virtual_gateway": ("VirtualGateway",),
-    "enginehouse.app.virtual.virtual_client": ("VirtualClient",),
-    "enginehouse.app.virtual.virtual_loop": ("VirtualLoop",),
-    "enginehouse.config.rescheduling": ("ReschedulingSettings",),
-    "enginehouse.config.scheduling": (
-        "GroupSettings",
-        "MatrixSettings",
-    ),
-    "enginehouse.config.units": ("parse_duration",),
-    "enginehouse.domain.capabilities": (
-        "UNKNOWN",
-        "Capabilities",
-    ),
-    "enginehouse.domain.close_names": ("did_you_mean",),
-    "enginehouse.domain.continuation": (
-        "Continuation",
-        "PartialAnswer",
-        "StreamTraits",
-    ),
-    "enginehouse.domain.errors": (
-        "AliasCycle",
-        "BodyTooLarge",
-        "Cancelled",
-        "CannotContinue",
-        "CapabilityMismatch",
-        "ConfigError",
-        "EnginehouseError",
-        "FallbackExhausted",
-        "Forbidden",
-        "InvalidRequest",
-        "LoadFailed",
-        "ModelNotFound",
-        "NoHealthyBackend",
-        "NotEnoughMemory",
-        "NotFound",
-        "Overloaded",
-        "PluginError",
-        "PluginFailed",
-        "QueueFull",
-        "QueueTimeout",
-        "RateLimited",
-        "ReplicaLost",
-        "RequestError",
-        "ShuttingDown",
-        "Unauthorized",
-        "UpstreamError",
-        "UpstreamTimeout",
-    ),
-    "enginehouse.domain.instance": (
-        "ClusterView",
-        "InFlight",
-        "InstanceAddress",
-        "InstanceMetadata",
-        "InstanceStatus",
-        "InstanceView",
-        "RequestView",
-    ),
-    "enginehouse.domain.load": ("Load",),
-    "enginehouse.domain.migration": (
-        "DroppedPair",
-        "Migrated",
-        "Migration",
-        "Plan",
-    ),
-    "enginehouse.domain.replica": (
-        "Candidate",
-        "Health",
-        "ReplicaState",
-        "Role",
-        "replica_name",
-    ),
-    "enginehouse.domain.request": (
-        "Body",
-        "Headers",
-        "InferenceRequest",
-        "Input",
-        "Message",
-        "Part",
-        "ResponseFormat",
-    ),
-    "enginehouse.domain.requirements": ("Requirements",),
-    "enginehouse.domain.route": (
-        "ExplainedCandidate",
-        "Explanation",
-        "Reason",
-        "Route",
-        "Verdict",
-    ),
-    "enginehouse.domain.ticket": (
-        "Phase",
-        "SwapDone",
-        "SwapId",
-        "Ticket",
-    ),
-    "enginehouse.hookspecs": (
-        "Register",
-        "hookimpl",
-    ),
-    "enginehouse.interfaces.continuing": (
-        "add_field",
-        "continue_answer",
-        "continue_ids",
-        "continue_text",
-    ),
-    "enginehouse.interfaces.discoverers": (
-        "Discoverer",
-        "FoundBackend",
-    ),
-    "enginehouse.interfaces.drivers": (
-        "Driver",
-        "EngineClient",
-        "EngineResponse",
-        "LoadedModel",
-        "ServedModel",
-        "SupportsBootstrap",
-        "SupportsContinuation",
-        "SupportsFigures",
-        "SupportsHandOver",
-        "SupportsLaunch",
-        "SupportsLoading",
-        "SupportsSleep",
-    ),
-    "enginehouse.interfaces.engine_metrics": (
-        "MetricSample",
-        "metric_sums",
-        "read_metrics",
-    ),
-    "enginehouse.interfaces.extractors": ("Extractor",),
-    "enginehouse.interfaces.filters": ("Filter",),
-    "enginehouse.interfaces.launch_options": ("option_arguments",),
-    "enginehouse.interfaces.launch_spec": (
-        "EngineOptions",
-        "FoundModel",
-        "LaunchSpec",
-        "ModelFacts",
-    ),
-    "enginehouse.interfaces.launchers": (
-        "EngineOutput",
-        "EngineProcess",
-        "Launcher",
-        "LaunchLine",
-    ),
-    "enginehouse.interfaces.loading_driver": ("LoadingDriver",),
-    "enginehouse.interfaces.migrators": (
-        "MigrationMeans",
-        "Migrator",
-    ),
-    "enginehouse.interfaces.model_folder": (
-        "find_model_folders",
-        "missing_folder",
-        "read_model_folder",
-    ),
-    "enginehouse.interfaces.observers": ("Observer",),
-    "enginehouse.interfaces.openai_driver": (
-        "OpenAICompatibleDriver",
-        "read_json",
-        "read_model_list",
-    ),
-    "enginehouse.interfaces.rescheduling": ("ReschedulingPolicy",),
-    "enginehouse.interfaces.routes": ("guarded",),
-    "enginehouse.interfaces.schedulers": (
-        "Effects",
-        "Scheduler",
-        "SchedulingLimits",
-        "Waiting",
-    ),
-    "enginehouse.interfaces.scorers": (
-        "Scorer",
-        "WeightedScorer",
-    ),
-    "enginehouse.interfaces.strategies": ("Strategy",),
-    "enginehouse.interfaces.swappers": (
-        "HostedReplica",
-        "HostFacts",
-        "Swapper",
-        "SwapPlan",
-    ),
-    "enginehouse.interfaces.tokenizing": ("fill_in_tokens",),
-    "enginehouse.rescheduling.offload": (
-        "OFFLOAD_ORDERS",
-        "OffloadCandidate",
-        "OffloadPlan",
-        "plan_offload",
-    ),
-    "enginehouse.rescheduling.projection": (
-        "ProjectionParams",
-        "RequestFigures",
-        "RequestProjection",
-        "WorstCaseProjection",
-        "project",
-    ),
-    "enginehouse.rescheduling.request_ids": ("gateway_request_ids",),
-    "enginehouse.rescheduling.selection": (
-        "MIGRATION_ORDERS",
-        "MIGRATION_RULES",
-        "migration_budget",
-        "select_requests",
-    ),
-    "enginehouse.routing.prefixes.chunks": (
-        "ChunkExtractor",
-        "chunks_of",
-    ),
-    "enginehouse.routing.prefixes.prefix_index": ("PrefixIndex",),
-    "enginehouse.scheduling.kit.starvation": ("StarvationClaims",),
-    "enginehouse.scheduling.kit.state": (
-        "SchedulingState",
-        "SwapObstacle",
-    ),
-    "enginehouse.scheduling.kit.swaps": (
-        "SwapInFlight",
-        "SwapsInFlight",
-    ),
-    "enginehouse.scheduling.kit.ticket_queue": (
-        "ReplicaLine",
-        "TicketAge",
-        "TicketQueue",
-        "WaitingTicket",
-    ),
-    "enginehouse.scheduling.kit.usage": ("ReplicaUsage",),
-}
-MODULES = {name: module for module, names in _NAMES.items() for name in names}
+import re
+import sys
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib import import_module
+from typing import NamedTuple
+
+_LINE = re.compile(
+    r"^    (?:# --- (?P<section>.+)|from (?P<module>\S+) import (?P<name>\w+) as (?P=name))$", re.MULTILINE
+)
+
+
+class PublicName(NamedTuple):
+    """The place of a name: the module that defines it, and its section on the reference page."""
+
+    module: str
+    section: str
+
+
+@lru_cache
+def public_names(package: str) -> Mapping[str, PublicName]:
+    """Every name that ``package`` offers, in the order of its list."""
+    with open(str(sys.modules[package].__file__), encoding="utf-8") as source:
+        lines = _LINE.finditer(source.read())
+    found: dict[str, PublicName] = {}
+    section = ""
+    for line in lines:
+        section = line["section"] or section
+        if line["name"]:
+            found[line["name"]] = PublicName(line["module"], section)
+    return found
+
+
+def find(package: str, name: str) -> object:
+    """The object that ``package`` offers as ``name``. Raises ``AttributeError`` if it offers none."""
+    names = public_names(package)
+    if name == "__all__":
+        return list(names)
+    if name not in names:
+        raise AttributeError(f"module '{package}' has no attribute '{name}'")
+    found: object = getattr(import_module(names[name].module), name)
+    return found

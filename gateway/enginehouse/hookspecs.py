@@ -20,7 +20,7 @@ from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.migrators import Migrator
 from enginehouse.interfaces.observers import Observer
-from enginehouse.interfaces.rescheduling import ReschedulingPolicy
+from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy
 from enginehouse.interfaces.schedulers import Scheduler
 from enginehouse.interfaces.scorers import Scorer
 from enginehouse.interfaces.strategies import Strategy
@@ -128,4 +128,7 @@ def register_routes(register: Register[Any]) -> None:
 
 @hookspec
 def register_commands(register: Register[Any]) -> None:
-    """Register extra commands: ``type`` is the command's name, ``factory`` returns a click command."""
+    """Register extra commands: ``type`` is the command's name, ``factory`` returns a click command.
+
+    ``import NAME`` becomes a command of the group ``enginehouse import``.
+    """

@@ -83,7 +83,7 @@ def replay(
     model, or a trace of Azure, Bailian or Mooncake as published.
     """
     from enginehouse_sim.simulator.replay.command import run_comparison, run_replay
-    from enginehouse_sim.simulator.replay.faults import Fault
+    from enginehouse_sim.simulator.replay.faults import PlannedFault
     from enginehouse_sim.simulator.replay.figures.slo import Slo
     from enginehouse_sim.simulator.replay.gateway_replay import Setting
     from enginehouse_sim.simulator.replay.variants import TraceFile, choice_of
@@ -95,7 +95,7 @@ def replay(
             run_replay(file, core, objectives, as_json, picture)
             return
         gateway = VirtualSettings(file=config, instances=instances, seed=core.seed)
-        planned = tuple(Fault.parse(fault) for fault in faults)
+        planned = tuple(PlannedFault.parse(fault) for fault in faults)
         setting = Setting(gateway=gateway, core=core, load_time=load_time, model=model, slo=objectives, faults=planned)
         run_comparison(file, setting, [choice_of(change) for change in changes], as_json, picture)
 

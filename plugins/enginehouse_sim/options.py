@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from enginehouse import EngineOptions, LaunchSpec, option_arguments
 
-_SWITCHES = ("disable_chunked_mm_input", "staging_thread")
+_SWITCHES = ("disable_chunked_mm_input",)
 """The flags that have no opposite."""
 
 
@@ -62,11 +62,6 @@ class SimOptions(EngineOptions, frozen=True, forbid_unknown_fields=True):
     ] = None
     encoder_cache_size: Annotated[int | None, Meta(description="tokens of encoded images to keep")] = None
     disable_chunked_mm_input: Annotated[bool | None, Meta(description="compute no image in pieces")] = None
-    staging_depth: Annotated[int | None, Meta(description="waiting requests to match ahead; vLLM matches none")] = None
-    staging_block_share: Annotated[
-        float | None, Meta(description="share of all blocks that these keep from eviction")
-    ] = None
-    staging_thread: Annotated[bool | None, Meta(description="match them in a thread")] = None
     watermark: Annotated[float | None, Meta(description="share of all blocks that an admission leaves free")] = None
     num_spec_tokens: Annotated[int | None, Meta(description="tokens drafted for each step of a request")] = None
     draft_method: Annotated[

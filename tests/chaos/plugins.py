@@ -12,6 +12,7 @@ from enginehouse import (
     Filter,
     Observer,
     OpenAICompatibleDriver,
+    RequestRecord,
     Requirements,
     ServedModel,
     SupportsSleep,
@@ -61,7 +62,7 @@ class _MoodyFilter(_Moody, Filter):
 
 
 class _MoodyObserver(_Moody, Observer):
-    def finished(self, request_id: str, replica: str, status: int, duration_ms: float) -> None:
+    def finished(self, record: RequestRecord) -> None:
         self._answer(None)
 
     def swap_done(self, done: object) -> None:

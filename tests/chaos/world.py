@@ -15,7 +15,7 @@ import msgspec
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.reload import ConfigSource
 from enginehouse.app.virtual.virtual_loop import Timer, VirtualLoop
-from enginehouse.config.load import LoadedConfig, read_document
+from enginehouse.config.load_config import LoadedConfig, read_document
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.telemetry.log_ring import LogRing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from enginehouse import ConfigError
-from enginehouse.config.load import LoadedConfig
+from enginehouse.config.load_config import LoadedConfig
 
 
 class Load(Protocol):

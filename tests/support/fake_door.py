@@ -27,7 +27,7 @@ from tests.support.fake_transport import FakeTransport
 from tests.support.h11_peer import Request, read_requests
 
 
-class Passage(NamedTuple):
+class FastPath(NamedTuple):
     """What the door did with a stream: which requests it passed on, what it answered, how the connection ended."""
 
     requests: list[Request]
@@ -158,7 +158,7 @@ class FakeDoor:
             for _ in range(6):
                 await asyncio.sleep(0)
 
-    async def _pass(self, segments: Sequence[bytes], patient: bool) -> Passage:
+    async def _pass(self, segments: Sequence[bytes], patient: bool) -> FastPath:
         self.reopen()
         self.engine.at_once = not patient
         for segment in segments:
@@ -167,12 +167,12 @@ class FakeDoor:
                 await self.settle()
         await self.settle()
         requests, transport = self.engine.requests, self.transport
-        passage = Passage(list(requests), transport.written, transport.closing, transport.aborted)
+        fast_path = FastPath(list(requests), transport.written, transport.closing, transport.aborted)
         self.connection.connection_lost(None)
         await self.settle()
-        return passage
+        return fast_path
 
-    def passes(self, *segments: bytes, patient: bool = False) -> Passage:
+    def passes(self, *segments: bytes, patient: bool = False) -> FastPath:
         """Send a stream in these segments.
 
         A ``patient`` client sends everything before the first answer. Else each request is answered at once.

@@ -27,11 +27,6 @@ class FakeConnector(KvConnector):
         self.allocated: list[tuple[str, tuple[int, ...], int]] = []
         self.finished: list[str] = []
         self.built_for: list[int] = []
-        self.version = 0
-
-    @property
-    def match_version(self) -> int:
-        return self.version
 
     def get_num_new_matched_tokens(self, request: RequestState, num_computed_tokens: int) -> ConnectorMatch:
         self.asked.append((request.request_id, num_computed_tokens))

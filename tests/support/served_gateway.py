@@ -84,7 +84,7 @@ class ServedGateway:
 
     def wait_for(self, seconds: float) -> None:
         """Have every client that waits believe that it has waited for so long."""
-        self.relay.context.progress_reports.send_due(self.relay.live, perf_counter() + seconds)
+        self.relay.progress_reports.send_due(self.relay.live, perf_counter() + seconds)
 
     async def congested(self, engine: ScriptedEngine) -> None:
         """Until everything stands still because a client reads the answers of ``engine`` too slowly."""

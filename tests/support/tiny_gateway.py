@@ -72,6 +72,7 @@ async def run(order: Order) -> None:
         connect=lambda backend, address: TinyClient(address),
         state_file=state_file,
         on_state=lambda replica, state: report(replica=replica, state=state),
+        on_examined=lambda replica: None,
         on_exited=lambda replica: report(gone=replica),
     )
     end = asyncio.Event()

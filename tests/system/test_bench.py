@@ -11,9 +11,9 @@ import psutil
 import pytest
 from click.testing import CliRunner, Result
 
-from enginehouse.bench.contenders import Contender, Cores, listener, own_gateway, taking_turns, turn
 from enginehouse.cli import enginehouse
 from enginehouse.domain.errors import GatewayError
+from enginehouse_bench.contenders import Contender, Cores, listener, own_gateway, taking_turns, turn
 
 QUICK = ["--rounds", "2", "--seconds", "0.05", "--connections", "2"]
 

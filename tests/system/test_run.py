@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from enginehouse.config.load import load_config
+from enginehouse.config.load_config import load_config
 from enginehouse.testing.process import ServerProcess
 from tests.support.gguf_header import write_gguf
 from tests.support.plain_httpx import get, post

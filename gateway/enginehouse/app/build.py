@@ -32,7 +32,7 @@ from enginehouse.domain.replica import Health, ReplicaState, replica_name
 from enginehouse.engines.guarded_driver import guarded_driver, unguarded
 from enginehouse.engines.guarded_launcher import GuardedLauncher
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.launch_line import launch_line, why_not
+from enginehouse.engines.launch_line import launch_line, launch_rules, why_not
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
@@ -135,6 +135,7 @@ def build_host_context(
         fleet=fleet,
         upstreams=upstreams,
         drivers=drivers,
+        rules=launch_rules(config),
         observers=observers,
         outside=outside,
         scheduler=identity(registry, "scheduler", registry.get("scheduler", scheduler, "scheduling.scheduler").type),
@@ -232,7 +233,11 @@ def _reached(config: Config) -> Iterator[tuple[str, str, BackendSettings]]:
         yield name, "", backend
     for name, model in config.models.items():
         for managed in managed_backends(name, model):
-            yield managed, f"{name}@{model.host}", BackendSettings(url="", timeouts=model.timeouts)
+            yield (
+                managed,
+                f"{name}@{model.host}",
+                BackendSettings(url="", driver=driver_of(model), timeouts=model.timeouts),
+            )
 
 
 def _driver(config: Config, registry: Registry, type: str, key: str) -> DriverSupport:

@@ -6,21 +6,21 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from enginehouse.app.plugin_instances import create, identity, prepare
-from enginehouse.config.rescheduling import ReschedulingSettings
+from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.config.schema import Config
 from enginehouse.domain.migration import Migrated, Migration
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.probing.status_puller import EngineToAsk, StatusPuller
 from enginehouse.interfaces.migrators import MigrationMeans
-from enginehouse.interfaces.rescheduling import ReschedulingPolicy
+from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.rescheduling.cluster import Cluster
 from enginehouse.rescheduling.dispatcher import MigrationDispatcher, PreparedMigrator
-from enginehouse.rescheduling.live_figures import LiveRequests
+from enginehouse.rescheduling.live_figures import PlacedRequests
 from enginehouse.rescheduling.means import GatewayMeans
 from enginehouse.rescheduling.planner import Planner, PreparedPolicy
 from enginehouse.rescheduling.recent_moves import RecentMoves
@@ -39,7 +39,7 @@ def build_rescheduler(
     Raises ``ConfigError``, and ``PluginError`` if a plugin fails. ``migrated``: observers' methods for that event.
     """
     settings, clock, outside = config.rescheduling, relay.context.clock, context().outside
-    puller, live = StatusPuller(partial(_running_engines, context), clock), LiveRequests(relay)
+    puller, live = StatusPuller(partial(_running_engines, context), clock), PlacedRequests(relay)
     means = GatewayMeans(context, relay, live, puller.reports)
     recent = RecentMoves(settings.cool_down)
 

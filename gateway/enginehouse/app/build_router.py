@@ -8,7 +8,7 @@ import msgspec
 
 from enginehouse.app.config_diff import differences
 from enginehouse.app.plugin_instances import create, create_installed, identity
-from enginehouse.config.rescheduling import ReschedulingSettings
+from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.config.routing import ScorerSettings
 from enginehouse.config.schema import Config, ModelSettings
 from enginehouse.config.shape import dotted

@@ -37,7 +37,7 @@ from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
-from enginehouse.routing.body.filters import FiltersByName
+from enginehouse.routing.body.body_filters import FiltersByName
 from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.logs import GatewayLog, configure_logs
 
@@ -52,7 +52,7 @@ _OF_THE_RELAY = frozenset(
 _ROUTING_KINDS = ("extractor", "filter", "scorer", "strategy")
 
 
-class Parts(NamedTuple):
+class GatewayParts(NamedTuple):
     """The parts of a gateway that its configuration concerns."""
 
     registry: Registry
@@ -68,7 +68,7 @@ class Parts(NamedTuple):
 class CurrentConfig:
     """The configuration in force. ``context`` is the hosts' view of it."""
 
-    def __init__(self, parts: Parts, context: HostContext) -> None:
+    def __init__(self, parts: GatewayParts, context: HostContext) -> None:
         self._parts = parts
         self.context = context
 
@@ -98,7 +98,7 @@ class ConfigChange:
     values where a change needs a restart.
     """
 
-    def __init__(self, parts: Parts, context: HostContext, new: Config) -> None:
+    def __init__(self, parts: GatewayParts, context: HostContext, new: Config) -> None:
         registry, old, relay = parts.registry, context.config, parts.relay.context
         check_parameters(new, registry)
         new, warnings = settle(new, registry)
@@ -139,7 +139,7 @@ class ConfigChange:
             self._router.filter_drops.update(relay.router.filter_drops)
         relay.router = self._router
         relay.filters = FiltersByName(config.models, config.routing.aliases)
-        relay.progress_reports.configure(config.models, config.scheduling)
+        parts.relay.progress_reports.configure(config.models, config.scheduling)
         relay.max_retries = config.routing.max_retries
         relay.budget.share = config.routing.retry_budget
         relay.gather = config.routing.gather

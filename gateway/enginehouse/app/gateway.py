@@ -32,12 +32,12 @@ from enginehouse.api.pages.upstream import UpstreamRoute
 from enginehouse.app.build import build_admission, build_drivers, build_fleet, first_host_context
 from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import build_router, settle
-from enginehouse.app.config_change import CurrentConfig, Parts
+from enginehouse.app.config_change import CurrentConfig, GatewayParts
 from enginehouse.app.continuations import continuation_rules, engine_facts, hedge_delay
 from enginehouse.app.exports import build_exporter, build_metric_push, build_tracer
 from enginehouse.app.plugin_instances import check_parameters, create_installed, skip_or_raise
 from enginehouse.app.reload import ConfigSource, Reloader
-from enginehouse.config.load import LoadedConfig
+from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import PluginError, ShuttingDown
 from enginehouse.domain.foreign import shown
@@ -53,7 +53,7 @@ from enginehouse.relay.relay import Relay
 from enginehouse.relay.retrying.retry_budget import RetryBudget
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.outside import Outside
-from enginehouse.routing.body.filters import FiltersByName
+from enginehouse.routing.body.body_filters import FiltersByName
 from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.event_stream import EventStream
 from enginehouse.telemetry.exporter_process import ExportCounters
@@ -61,6 +61,7 @@ from enginehouse.telemetry.logs import GatewayLog
 from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.observers import Observers
 from enginehouse.telemetry.plugin_times import PluginTimes
+from enginehouse.telemetry.record_delivery import RecordDelivery
 from enginehouse.telemetry.swap_reports import SwapReports
 
 _log = logging.getLogger(__name__)
@@ -98,13 +99,17 @@ class Gateway:
         )
         self.engines = ManagedEngines(context)
         self.exporter = build_exporter(config.telemetry)
-        self.relay = Relay(self._relay_context(context))
+        self.relay = Relay(
+            self._relay_context(context),
+            RecordDelivery(self.observers.callbacks("finished"), outside.clock.now),
+            ProgressReports(config.models, config.scheduling, self.engines.queues, outside.clock),
+        )
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
         self.admission = build_admission(config, self.relay)
         self._prober = Prober(self.fleet, config.checks, outside.chance)
         logs = self.log, self._access_log
-        parts = Parts(registry, self.fleet, self.engines, self.relay, self.admission, self._prober, *logs)
+        parts = GatewayParts(registry, self.fleet, self.engines, self.relay, self.admission, self._prober, *logs)
         self.current = CurrentConfig(parts, context)
         self.reloader = Reloader(self.current, source or ConfigSource(lambda: LoadedConfig(config, None, ()), None))
         self.rescheduler = build_rescheduler(
@@ -144,7 +149,7 @@ class Gateway:
         """
         self.log.open()
         if self.config.telemetry.access_log:
-            self.relay.context.log_access = self._access_log.add
+            self.relay.endings.log_access = self._access_log.add
         if self.exporter is not None:
             self.exporter.start()
         if self._metric_push is not None:
@@ -187,6 +192,7 @@ class Gateway:
         await self.engines.close(ShuttingDown("The gateway is shutting down; send the request again"))
         if self._state_file is not None:
             self._state_file.close()
+        self.relay.endings.delivery.close()
         await self._access_log.close()
         if self._metric_push is not None:
             self._metric_push.close()
@@ -207,7 +213,6 @@ class Gateway:
             engine_facts=engine_facts(config, context.drivers, clock),
             filters=FiltersByName(config.models, config.routing.aliases),
             queues=self.engines.queues,
-            progress_reports=ProgressReports(config.models, config.scheduling, self.engines.queues, clock),
             observers=self.observers,
             clock=clock,
             tracer=build_tracer(config.telemetry, self.exporter),

@@ -14,7 +14,7 @@ from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.config_diff import ConfigDiff
 from enginehouse.app.watch import FileWatch, FolderWatch
-from enginehouse.config.load import LoadedConfig
+from enginehouse.config.load_config import LoadedConfig
 from enginehouse.domain.errors import ConfigError, EnginehouseError, ShuttingDown
 
 _log = logging.getLogger(__name__)

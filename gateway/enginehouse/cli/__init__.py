@@ -13,11 +13,10 @@ from enginehouse.cli.plugin_commands import GroupWithPlugins
 from enginehouse.domain.errors import EnginehouseError
 
 _COMMANDS = {
-    "bench": "enginehouse.cli.bench:bench",
     "check": "enginehouse.cli.check:check",
     "drain": "enginehouse.cli.drain:drain",
     "explain": "enginehouse.cli.explain:explain",
-    "import": "enginehouse.cli.import_llama_swap:import_configuration",
+    "import": "enginehouse.cli.import_configuration:import_configuration",
     "load": "enginehouse.cli.load:load",
     "logs": "enginehouse.cli.logs:logs",
     "models": "enginehouse.cli.models:models",

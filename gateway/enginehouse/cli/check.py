@@ -14,7 +14,7 @@ from enginehouse.app import rehearse_start
 from enginehouse.app.build_router import settle
 from enginehouse.cli.options import config_option
 from enginehouse.cli.output import warn
-from enginehouse.config.load import LoadedConfig, load_config
+from enginehouse.config.load_config import LoadedConfig, load_config
 from enginehouse.config.page import page
 from enginehouse.config.render import effective, effective_data
 from enginehouse.config.schema import Config

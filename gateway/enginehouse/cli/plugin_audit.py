@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
+import click
 import msgspec
 
+from enginehouse.cli.plugin_commands import misplaced
 from enginehouse.config.schema import PluginSettings
 from enginehouse.domain.errors import ConfigError, PluginError
 from enginehouse.domain.foreign import describe
@@ -39,11 +41,11 @@ class CheckedPlugins(msgspec.Struct, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-def check_plugins(commands: Collection[str]) -> CheckedPlugins:
-    """Load and check every installed plugin. ``commands`` are the names of Enginehouse's own commands."""
+def check_plugins(own: Mapping[str, click.Command]) -> CheckedPlugins:
+    """Load and check every installed plugin. ``own`` are Enginehouse's own commands."""
     loaded = collect(PluginSettings())
     types = loaded.registry.all()
-    problems = [*(broken.problem for broken in loaded.broken), *audit(loaded, commands)]
+    problems = [*(broken.problem for broken in loaded.broken), *audit(loaded, partial(misplaced, commands=own))]
     slow: list[str] = []
     for entry in types:
         if not entry.bundled:  # bundled types are checked by Enginehouse's own tests

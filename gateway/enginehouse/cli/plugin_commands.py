@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -17,63 +18,141 @@ from enginehouse.domain.errors import ConfigError, EnginehouseError
 if TYPE_CHECKING:
     from enginehouse.config.schema import PluginSettings
 
-_COMMANDS = "enginehouse.cli.plugin_commands"
+_HOOK = "register_commands"
 
 
 class GroupWithPlugins(click.Group):
     """A group that adds the commands of installed plugins. Its own commands win over those of the same name.
 
-    The list of all commands imports only the plugins whose source names the hook for commands. A command that the group
-    lacks imports all plugins. The configuration, which it finds without ``--config``, decides which plugins and with
-    which parameters. A broken plugin is a warning.
+    The root adds every command that is registered under one word; the group ``within`` adds those that are registered
+    under its name and one word more, such as ``import llama-swap``.
     """
 
+    def __init__(self, *arguments: Any, within: str = "", **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._within = f"{within} " if within else ""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*self.commands, *self._added(ctx, hook="register_commands")})
+        return sorted({*self.commands, *self._own(_plugins(ctx).names)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return super().get_command(ctx, cmd_name) or self._added(ctx).get(cmd_name)
+        if (own := super().get_command(ctx, cmd_name)) or " " in cmd_name:
+            return own
+        return _plugins(ctx).get(self._within + cmd_name)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The names of commands, without their help: that would import all of them."""
-        own = [CompletionItem(name) for name in sorted(self.commands) if name.startswith(incomplete)]
-        if own or incomplete.startswith("-"):
-            return own or click.Command.shell_complete(self, ctx, incomplete)
-        return [CompletionItem(name) for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        """The names of commands, without their help: that would import all of them.
 
-    def _added(self, ctx: click.Context, *, hook: str = "") -> Mapping[str, click.Command]:
-        if _COMMANDS not in ctx.meta:
-            with redirect_stdout(sys.stderr):  # a plugin may print while it is imported
-                ctx.meta[_COMMANDS] = dict(_commands(self.commands, hook))
-        return cast(Mapping[str, click.Command], ctx.meta[_COMMANDS])
+        No plugin is imported and no configuration is read for the names that the source of plugins shows, so those of
+        disabled plugins are among them.
+        """
+        from enginehouse.plugin_manager.installed import registered_names
 
+        if incomplete.startswith("-"):
+            return click.Command.shell_complete(self, ctx, incomplete)
+        known = {*self.commands, *self._own(registered_names(_HOOK))}
+        found = sorted(name for name in known if name.startswith(incomplete))
+        found = found or [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in found]
 
-def _commands(taken: Collection[str], hook: str) -> Iterator[tuple[str, click.Command]]:
-    from enginehouse.config.load import load_config
-
-    try:
-        settings = load_config(None, os.environ).config.plugins
-    except ConfigError as error:
-        warn(f"commands of plugins are not available: {error}")
-        return
-    yield from _registered(settings, taken, hook)
+    def _own(self, names: Iterable[str]) -> set[str]:
+        """The last words of those ``names`` that belong to this group."""
+        inner = (name.removeprefix(self._within) for name in names if name.startswith(self._within))
+        return {name for name in inner if " " not in name}
 
 
-def _registered(settings: PluginSettings, taken: Collection[str], hook: str) -> Iterator[tuple[str, click.Command]]:
-    from enginehouse.plugin_manager.discovery import collect
+def misplaced(name: str, commands: Mapping[str, click.Command]) -> str:
+    """Why no plugin can register a command as ``name``, given our own ``commands``; empty if one can."""
+    group, _, word = name.rpartition(" ")
+    if group:
+        within = commands.get(group)
+        if not isinstance(within, GroupWithPlugins):
+            return f"there is no group '{group}' that takes commands of plugins"
+        commands = within.commands
+    return f"there is already a command '{name}'" if word in commands else ""
 
-    loaded = collect(settings, hook=hook)
-    for problem in loaded.problems:
-        warn(problem)
-    for name in loaded.registry.types("command"):
-        entry = loaded.registry.get("command", name)
+
+def _plugins(ctx: click.Context) -> _PluginCommands:
+    """The commands of plugins, found once for each run of the command line."""
+    found = ctx.meta.get(__name__)
+    if not isinstance(found, _PluginCommands):
+        root = ctx.find_root().command
+        found = ctx.meta[__name__] = _PluginCommands(root.commands if isinstance(root, click.Group) else {})
+    return found
+
+
+class _PluginCommands:
+    """The commands that installed plugins register.
+
+    The configuration, which is found without ``--config``, decides which plugins and with which parameters. Problems
+    are warnings.
+    """
+
+    def __init__(self, own: Mapping[str, click.Command]) -> None:
+        from enginehouse.plugin_manager.registry import Registry
+
+        self._own = own
+        self._settings = _settings()
+        self._registry = Registry()
+        self._made: dict[str, click.Command | None] = {}
+        self._warned: set[str] = set()
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of all commands that can be used; imports only the plugins whose source names the hook."""
+        self._search(_HOOK)
+        faults = {name: misplaced(name, self._own) for name in self._registry.types("command")}
+        self._warn_of(self._registry.get("command", name).error(fault) for name, fault in faults.items() if fault)
+        return [name for name, fault in faults.items() if not fault]
+
+    def get(self, name: str) -> click.Command | None:
+        """The command; ``None`` if there is none, or if its plugin cannot make it.
+
+        Imports only the plugins whose source names both the hook and the command, unless they do not register it.
+        """
+        for words in ((_HOOK, name), ()):
+            if name not in self._registry.types("command"):
+                self._search(*words)
+        if name not in self._made and name in self._registry.types("command"):
+            self._made[name] = self._make(name)
+        return self._made.get(name)
+
+    def _search(self, *words: str) -> None:
+        """Load the plugins whose source has all ``words``."""
+        from enginehouse.plugin_manager.discovery import collect
+
+        with redirect_stdout(sys.stderr):  # a plugin may print while it is imported
+            loaded = collect(self._settings, words=words)
+        self._warn_of(loaded.problems)
+        self._registry = loaded.registry
+
+    def _make(self, name: str) -> click.Command | None:
+        entry, parameters = self._registry.get("command", name), self._settings.parameters.get(name)
         try:
-            if name in taken:
-                raise entry.error(f"there is already a command '{name}'")
-            command = loaded.registry.create("command", name, settings.parameters.get(name), f"plugins.{name}")
+            with redirect_stdout(sys.stderr):
+                command = self._registry.create("command", name, parameters, f"plugins.{name}")
             if not isinstance(command, click.Command):
                 raise entry.error(f"the command '{name}' is no click command: {command!r}")
         except EnginehouseError as error:
             warn(error)
-        else:
-            yield name, command
+            return None
+        return command
+
+    def _warn_of(self, problems: Iterable[EnginehouseError]) -> None:
+        """Print a warning for each problem, once."""
+        for problem in problems:
+            if str(problem) not in self._warned:
+                self._warned.add(str(problem))
+                warn(problem)
+
+
+def _settings() -> PluginSettings:
+    """``[plugins]`` of the configuration; if it cannot be read, that of the bundled plugins alone."""
+    from enginehouse.config.load_config import load_plugin_settings
+    from enginehouse.config.schema import PluginSettings
+
+    try:
+        return load_plugin_settings(os.environ)
+    except ConfigError as error:
+        warn(f"commands of other plugins are not available: {error}")
+        return PluginSettings(enabled=[])

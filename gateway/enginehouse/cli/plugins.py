@@ -17,7 +17,7 @@ from rich.table import Table
 from enginehouse.cli.options import config_option
 from enginehouse.cli.output import print_json, warn
 from enginehouse.cli.plugin_audit import CheckedPlugins, check_plugins
-from enginehouse.config.load import load_config
+from enginehouse.config.load_config import load_config
 from enginehouse.config.schema import PluginSettings
 from enginehouse.domain.errors import ConfigError
 from enginehouse.plugin_manager.discovery import collect

@@ -10,10 +10,10 @@ import click
 import tomli_w
 
 from enginehouse.app.watch import FolderWatch
+from enginehouse.cli.model_files import check_programs, models_document
 from enginehouse.cli.serve import adjusted, serve_loaded
-from enginehouse.config.load import LoadedConfig, read_document
+from enginehouse.config.load_config import LoadedConfig, read_document
 from enginehouse.config.schema import PluginSettings
-from enginehouse.importers.model_files import check_programs, models_document
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.interfaces.drivers import SupportsLaunch
 from enginehouse.plugin_manager.discovery import load_plugins

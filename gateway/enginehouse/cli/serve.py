@@ -28,7 +28,7 @@ from enginehouse.app.watch import FolderWatch
 from enginehouse.cli.listen import listen, url_of
 from enginehouse.cli.options import config_option
 from enginehouse.config.embedded import load_config_or_embedded
-from enginehouse.config.load import LoadedConfig
+from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.domain.errors import ConfigError, EnginehouseError

@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from enginehouse.config.load import LoadedConfig, load_config
+from enginehouse.config.load_config import LoadedConfig, load_config
 from enginehouse.config.locate import FILE_NAME, find_config
 
 

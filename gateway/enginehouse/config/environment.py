@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.inspect import AnyType, BoolType, DictType, FloatType, IntType, ListType, StructType, Type, type_info
 
 from enginehouse.config.decode import Problem
-from enginehouse.config.shape import CONFIG, Path, dotted, shape_of, written
+from enginehouse.config.shape import Path, config_type, dotted, shape_of, written
 
 PREFIX = "ENGINEHOUSE_"
 CONFIG_FILE = "ENGINEHOUSE_CONFIG"
@@ -45,7 +45,7 @@ def override(data: dict[str, Any], environ: Mapping[str, str]) -> Overrides:
     if not variables:
         return result
     places: dict[str, list[tuple[Path, Type]]] = defaultdict(list)
-    for path, type_ in _scalars(CONFIG, data, ()):
+    for path, type_ in _scalars(config_type(), data, ()):
         places[variable_of(path)].append((path, type_))
     for name in variables:
         match places.get(name.upper(), []):

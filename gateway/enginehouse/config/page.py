@@ -10,7 +10,7 @@ from msgspec.inspect import DictType, ListType, StructType, Type
 
 from enginehouse.config.render import default_of, effective_data
 from enginehouse.config.schema import Config
-from enginehouse.config.shape import CONFIG, shape_of
+from enginehouse.config.shape import config_type, shape_of
 
 _ALWAYS = {("server", "host"), ("server", "port"), ("routing", "strategy"), ("routing", "weights")}
 """Keys that are shown even with default values: the address, the strategy and the like."""
@@ -19,7 +19,7 @@ _ALWAYS = {("server", "host"), ("server", "port"), ("routing", "strategy"), ("ro
 def page(config: Config) -> str:
     """``config`` as TOML without defaults. Possible secrets are masked."""
     written = effective_data(config)
-    changed = _changed(CONFIG, written)
+    changed = _changed(config_type(), written)
     sections = []
     for name, table in written.items():
         told = changed.get(name, {})

@@ -12,7 +12,7 @@ from msgspec.inspect import DictType, EnumType, Field, ListType, StructType, Typ
 from enginehouse.config.masks import masked_arguments, masked_line, masked_parameters
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.config.secrets import MASK, Secret, shown
-from enginehouse.config.shape import CONFIG, shape_of
+from enginehouse.config.shape import config_type, shape_of
 from enginehouse.config.units import format_duration, format_size
 
 _UNIT_SCHEMAS: dict[str, dict[str, Any]] = {
@@ -36,7 +36,7 @@ def effective(config: Config) -> str:
 
 def effective_data(config: Config) -> dict[str, Any]:
     """``effective``, as data."""
-    data: dict[str, Any] = as_written(CONFIG, config)
+    data: dict[str, Any] = as_written(config_type(), config)
     for model in data["models"].values():
         model |= {key: masked_line(model[key]) for key in ("command", "stop_command")}
         model["args"] = masked_arguments(model["args"])
@@ -84,7 +84,7 @@ def json_schema() -> dict[str, Any]:
     """The JSON schema of the file. Durations and sizes are text there, and each plugin type may have a table."""
     schema = msgspec.json.schema(Config)
     definitions = schema["$defs"]
-    for struct in _structs(CONFIG):
+    for struct in _structs(config_type()):
         properties = definitions[struct.cls.__name__]["properties"]
         for field in struct.fields:
             properties[field.encode_name] = _property(field, properties[field.encode_name])

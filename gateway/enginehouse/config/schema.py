@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
-from enginehouse.config.rescheduling import ReschedulingSettings
+from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.config.routing import RoutingSettings
 from enginehouse.config.scheduling import SchedulingSettings
 from enginehouse.config.section import (

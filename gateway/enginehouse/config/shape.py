@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import cast
 
 from msgspec.inspect import (
@@ -30,12 +31,17 @@ from enginehouse.config.schema import Config
 Path = tuple[str | int, ...]
 """The path of a value in a ``Config``: names of fields and entries, and positions in lists."""
 
-CONFIG = cast(StructType, type_info(Config))
 PARAMETERS: Path = ("plugins", "parameters")
 """The path of all ``[plugins.TYPE]`` tables. Files and errors omit ``parameters``."""
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _UNITS = {"duration": 'a duration such as "500ms", "30s" or "10m"', "size": 'a size such as "512MiB" or "24GiB"'}
+
+
+@cache
+def config_type() -> StructType:
+    """The type of a whole ``Config``. To describe it takes 20 ms, which not every command needs."""
+    return cast(StructType, type_info(Config))
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from enum import Enum
 
 import msgspec
 
+from enginehouse.domain.backend_load import Load
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
-from enginehouse.domain.load import Load
 
 
 class Role(str, Enum):

@@ -55,6 +55,7 @@ class Body(msgspec.Struct):
     response_format: ResponseFormat | None = None
     text: Any = None
     stream: bool | None = None
+    user: Any = None
 
 
 class InferenceRequest:

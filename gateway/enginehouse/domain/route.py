@@ -19,7 +19,7 @@ class Reason(str, Enum):
     RETRY = "retry"
 
 
-class RouteDetails(msgspec.Struct, frozen=True, array_like=True):
+class RouteDetails(msgspec.Struct, frozen=True):
     """The figures of a decision. ``candidates`` counts those of the chosen model, also those that failed the request.
 
     ``dropped`` counts the candidates that each filter dropped, of all models that were tried.

@@ -9,17 +9,14 @@
     load_request        a load that an operator asks for
     engine_pool         the managed engines of one host, started and stopped by its queue
     supervisor          one of them: its start, its sleep and its end
-    make_supervisor     makes it
-    readiness           waits until its engine can take requests
+    model_driver        speaks with its engine
+    launch_line         from configuration, driver and port to a command
     start_errors        the errors of an engine that does not start
-    out_of_memory       whether it lacked memory
-    back_off            the pause after failures
+    back_off            the pauses after failures
     memory_meter        how much memory engines take
     idle                which engines have been idle for their ttl
-    launch_line         from configuration, driver and port to a command
     ports               the loopback ports of engines
-    state_file          the running engines, for the next gateway
-    sleepers            which of them may be asleep
+    state_file          what the next gateway must know of the engines
     recording_launcher  a launcher that keeps the state file up to date
     probing             the health and the models of every backend
 """

@@ -11,15 +11,13 @@ from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed, NotEnoughMemory
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines.adoption import adopt
-from enginehouse.engines.footprints import Footprints
+from enginehouse.engines.back_off import Pauses
 from enginehouse.engines.gpus.host_gpus import HostGpus
-from enginehouse.engines.make_supervisor import make_supervisor
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.memory_meter import MemoryMeter
-from enginehouse.engines.pauses import Pauses
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.recording_launcher import RecordingLauncher
-from enginehouse.engines.state_file import EngineRecord, StateFile
+from enginehouse.engines.state_file import EngineRecord, Footprints, StateFile
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess, Launcher
@@ -35,10 +33,11 @@ _MEASURE_EVERY_S = 30.0
 class EnginePool(EngineControl):
     """Starts and stops the engines of one host, by replica.
 
-    ``on_state`` gets every new state of a replica. ``on_exited`` follows when a replica is no longer ready without a
-    call of ``stop``. ``connect`` makes a client from a backend's name and its address. ``gpus``: those that the engines
-    may use. These are live: ``measured``, the most bytes measured for each replica; ``asleep``, the bytes that each
-    sleeping engine has kept; ``reported``, how many requests each engine says that it serves at once.
+    ``on_state`` gets every new state of a replica. ``on_examined`` follows when a ready engine has told its limit.
+    ``on_exited`` follows when a replica is no longer ready without a call of ``stop``. ``connect`` makes a client from
+    a backend's name and its address. ``gpus``: those that the engines may use. These are live: ``measured``, the most
+    bytes measured for each replica; ``asleep``, the bytes that each sleeping engine has kept; ``reported``, how many
+    requests each engine says that it serves at once.
 
     ``open`` and ``close`` frame the life of a pool. ``put``, ``retire`` and ``remove`` change its replicas meanwhile.
     """
@@ -53,6 +52,7 @@ class EnginePool(EngineControl):
         connect: Callable[[str, str], EngineClient],
         state_file: StateFile,
         on_state: Callable[[str, ReplicaState], None],
+        on_examined: Callable[[str], None],
         on_exited: Callable[[str], None],
         gpus: HostGpus | None = None,
         footprints: Footprints | None = None,
@@ -68,6 +68,7 @@ class EnginePool(EngineControl):
         self._ports = ports
         self._connect = connect
         self._on_state = on_state
+        self._on_examined = on_examined
         self._on_exited = on_exited
         self._states: dict[str, ReplicaState] = {}
         self._pauses = Pauses(self._running, lambda replica: self.supervisors[replica].problem)
@@ -113,9 +114,17 @@ class EnginePool(EngineControl):
         is_new = replica not in self.supervisors
         if is_new:
             self._states[replica] = ReplicaState.STOPPED
-            connect, on_state = partial(self._connect, managed.backend), partial(self._note_state, replica)
-            self.supervisors[replica] = make_supervisor(
-                replica, managed, self._launcher, self._ports, connect, on_state
+            self.supervisors[replica] = Supervisor(
+                managed.engine,
+                managed.model_name,
+                managed.model,
+                driver=managed.driver,
+                launcher=managed.launcher(self._launcher),
+                ports=self._ports,
+                connect=partial(self._connect, managed.backend),
+                on_state=partial(self._note_state, replica),
+                rules=managed.rules,
+                elsewhere=managed.server is not None,
             )
         else:
             self.supervisors[replica].reconfigure(managed.model, managed.driver, managed.rules)
@@ -146,10 +155,6 @@ class EnginePool(EngineControl):
         return self._states
 
     async def wait_out_pause(self, replica: str, evict: Sequence[str]) -> None:
-        """Wait for the end of a short pause after failures. Raise ``LoadFailed`` during a longer one.
-
-        There is no pause if the engine only lacked memory, and some was freed since or will be by stopping ``evict``.
-        """
         await self._pauses.wait_out(replica, evict)
 
     async def start(self, replica: str) -> None:
@@ -202,7 +207,11 @@ class EnginePool(EngineControl):
     async def _examine(self, replica: str, supervisor: Supervisor) -> None:
         """Measure the memory of an engine that has just become ready, and ask for its limit."""
         self.reported.pop(replica, None)
-        limit, _ = await asyncio.gather(supervisor.concurrency(), self._meter.measure(replica, supervisor))
+        try:
+            limit, _ = await asyncio.gather(supervisor.concurrency(), self._meter.measure(replica, supervisor))
+        finally:  # an engine stays ready even if nobody waits for it any more
+            if self._states.get(replica) is ReplicaState.READY:
+                self._on_examined(replica)
         if limit:
             self.reported[replica] = limit
 

@@ -11,11 +11,9 @@ from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.domain.ticket import SwapDone
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.gpus.host_gpus import host_gpus
-from enginehouse.engines.host_change import HostChange, probed_alike
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.host_queues import host_queue
 from enginehouse.engines.host_replicas import HostReplicas
-from enginehouse.engines.host_rules import HostRules
+from enginehouse.engines.host_rules import HostChange, HostRules
 from enginehouse.engines.idle import IdleKeeper
 from enginehouse.engines.load_request import load
 from enginehouse.engines.managed_replica import RunningEngine
@@ -32,6 +30,7 @@ from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.swappers import SwapPlan
 from enginehouse.relay.moves.drains import Drains
 from enginehouse.scheduling.collaborators import QueueListener
+from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.plugin_times import SampledCall
 
@@ -61,13 +60,15 @@ class Host(QueueListener):
             connect=self._publisher.client,
             state_file=state_file,
             on_state=self._note_state,
+            on_examined=self._note_examined,
             on_exited=self._note_exited,
             gpus=host_gpus(context.host_settings(name)),
             footprints=state_file.footprints,
         )
         self._files = ModelFiles(self._note_facts)
         self._rules = rules = HostRules(context, self.replicas, self.pool, self._servers, self._files)
-        self.queue = host_queue(name, context, self.pool, self, rules.swapper, rules.facts, rules.limits)
+        self.queue = HostQueue(name, context.make_scheduler(), self.pool, self, context.scheduler)
+        self.queue.prepare(rules.swapper, rules.facts, rules.limits)
         self._retirements = Retirements(
             self.replicas, self.pool, self.queue, self._publisher, drains, lambda: rules.note_removed(self._context)
         )
@@ -130,6 +131,10 @@ class Host(QueueListener):
         """Plan the swap that loads the model ``target`` beside the models ``running``, by default the running ones."""
         now = list(dict.fromkeys(each.model for each in self.running())) if running is None else running
         return self._rules.explain_swap(target, now)
+
+    def plan(self, replica: str) -> SwapPlan:
+        """Plan the swap that loads ``replica`` beside the running replicas."""
+        return self._rules.swapper.explain(replica, list(self.queue.running()))
 
     async def load(self, replica: str) -> None:
         """Load a replica in its turn and wait until it is ready. Raises ``RequestError`` if that fails."""
@@ -199,6 +204,7 @@ class Host(QueueListener):
         self._publisher.context = change.context
         self._servers.reconfigure(change.context)
         self.pool.gpus.reconfigure(change.context.host_settings(self.name))
+        new_checks = before.config.checks != change.context.config.checks
         restored = [replica for replica in change.managed if self.replicas.retiring.pop(replica, None) is not None]
         self.replicas.put(change.managed)
         self._idle.reconfigure({replica: managed.model.ttl for replica, managed in change.managed.items()})
@@ -208,7 +214,7 @@ class Host(QueueListener):
             self.pool.put(replica, managed, relaunch=relaunch, after=retiring.get(managed.backend))
             if relaunch:
                 self._retirements.retire(replica, within)
-            elif before.config.checks != change.context.config.checks or not probed_alike(known.get(replica), managed):
+            elif new_checks or not managed.probed_as(known.get(replica, managed)):
                 self._restart_probes(replica)
         self._read_files()
 
@@ -264,6 +270,10 @@ class Host(QueueListener):
             else:
                 self._publisher.not_ready(replica, managed, state, supervisor.problem)
         self._publisher.state(replica, state)
+
+    def _note_examined(self, replica: str) -> None:
+        if replica not in self.replicas.retiring:
+            self._publisher.probe(self.replicas[replica], is_healthy=True)
 
     def _read_files(self) -> None:
         self._files.follow(self.replicas.kept(), self._servers.estimates())

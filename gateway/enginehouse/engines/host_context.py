@@ -10,7 +10,7 @@ from enginehouse.config.managed import driver_of, managed_backends
 from enginehouse.config.schema import BackendSettings, Config, HostSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import replica_name
-from enginehouse.engines.launch_rules import launch_rules
+from enginehouse.engines.launch_line import LaunchRules
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
@@ -33,6 +33,7 @@ class HostContext(NamedTuple):
     fleet: Fleet
     upstreams: dict[str, Upstream]
     drivers: Mapping[str, DriverSupport]
+    rules: LaunchRules
     observers: Observers
     outside: Outside
     scheduler: PluginId
@@ -58,10 +59,10 @@ class HostContext(NamedTuple):
 
     def managed(self, host: str) -> dict[str, ManagedReplica]:
         """The replicas configured to be launched on ``host``, by name."""
-        rules = launch_rules(self.config)
         return {
-            replica_name(name, backend): ManagedReplica(backend, name, model, self.drivers[driver_of(model)], rules)
+            replica_name(name, backend): ManagedReplica(backend, name, model, driver, self.rules)
             for name, model in self.config.models.items()
             if model.host == host
             for backend in managed_backends(name, model)
+            for driver in [self.drivers[driver_of(model)]]
         }

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.engines.engine_pool import EnginePool
-from enginehouse.engines.host_change import HostChange
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_replicas import HostReplicas
 from enginehouse.engines.managed_replica import ManagedReplica
@@ -23,6 +23,19 @@ from enginehouse.scheduling.guarded_swapper import GuardedSwapper
 from enginehouse.scheduling.host_queue import HostQueue
 
 _log = logging.getLogger(__name__)
+
+
+class HostChange(NamedTuple):
+    """A prepared change of one host to the configuration of ``context``.
+
+    ``swapper``: already prepared for ``facts``; ``None`` if the rules of scheduling do not change.
+    """
+
+    context: HostContext
+    managed: Mapping[str, ManagedReplica]
+    rules: SchedulingRules
+    facts: HostFacts
+    swapper: GuardedSwapper | None
 
 
 class HostRules:

@@ -7,23 +7,118 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
 
 import msgspec
 
 from enginehouse.config.managed import driver_of
 from enginehouse.config.parameters import decode_parameters
-from enginehouse.config.schema import ModelSettings
-from enginehouse.config.secret_variables import withheld_from
+from enginehouse.config.schema import Config, ModelSettings
+from enginehouse.config.secret_variables import secret_variables, withheld_from
 from enginehouse.domain.errors import ConfigError
 from enginehouse.domain.replica import Role
-from enginehouse.engines.gpus.assignment import CUDA_VISIBLE_DEVICES
-from enginehouse.engines.launch_rules import NO_RULES, LaunchRules
+from enginehouse.engines.gpus.host_gpus import CUDA_VISIBLE_DEVICES
 from enginehouse.engines.missing_program import missing_program
 from enginehouse.interfaces.drivers import SupportsLaunch
 from enginehouse.interfaces.launch_spec import EngineOptions, LaunchSpec
 from enginehouse.interfaces.launchers import LaunchLine
 
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
+
+
+class LaunchRules(NamedTuple):
+    """``secrets``: the environment variables that hold secrets. ``migrators``: those that may move requests.
+
+    ``adaptive_pd``: any engine may read prompts for others.
+    """
+
+    secrets: frozenset[str] = frozenset()
+    migrators: tuple[str, ...] = ()
+    adaptive_pd: bool = False
+
+
+NO_RULES = LaunchRules()
+
+
+def launch_rules(config: Config) -> LaunchRules:
+    """The rules of a configuration."""
+    secrets, rescheduling = secret_variables(config), config.rescheduling
+    if not rescheduling.enabled:
+        return LaunchRules(secrets)
+    return LaunchRules(secrets, tuple(rescheduling.migrators), rescheduling.adaptive_pd)
+
+
+class ModelLaunch:
+    """The launch of the engine of the model ``name``. What does not depend on its port is found once.
+
+    Its methods raise ``ConfigError``, naming the key, for options that the driver does not take, an unknown
+    placeholder, an unset variable, a command that cannot be split, and a missing ``command`` if the driver has no
+    launch line.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: ModelSettings,
+        driver: SupportsLaunch,
+        rules: LaunchRules = NO_RULES,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._name = name
+        self._model = model
+        self._driver = driver
+        self._rules = rules
+        self._environ = environ
+
+    def spec(self, port: int) -> LaunchSpec:
+        """The settings of the model for its driver."""
+        return msgspec.structs.replace(self._spec, port=port)
+
+    def line(self, port: int, gpus: str = "") -> LaunchLine:
+        """The launch line on ``port``. No shell is involved.
+
+        ``gpus`` is its ``CUDA_VISIBLE_DEVICES``, unless the model's ``env`` sets another; empty for none.
+        """
+        model, spec = self._model, self.spec(port)
+        values = {"port": str(port), "path": spec.path, "model": self._name}
+        words = _Words(f"models.{self._name}", values, self._environ)
+        stop_words = _Words(f"models.{self._name}", {**values, "pid": "${pid}"}, self._environ)
+        return LaunchLine(
+            command=[
+                *(words.split("command", model.command) or self._own_command(spec)),
+                *(words.fill("args", word) for word in model.args),
+            ],
+            environment={
+                **self._driver.environment(spec),
+                **({CUDA_VISIBLE_DEVICES: gpus} if gpus else {}),
+                **{variable: words.fill(f"env.{variable}", value) for variable, value in model.env.items()},
+            },
+            withheld=self._withheld,
+            port=port,
+            stop_command=stop_words.split("stop_command", model.stop_command),
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The fingerprint of the launch line on no port."""
+        return fingerprint(self.line(0))
+
+    @cached_property
+    def _spec(self) -> LaunchSpec:
+        return launch_spec(self._name, self._model, self._driver, self._rules)
+
+    @cached_property
+    def _withheld(self) -> frozenset[str]:
+        return withheld_from(self._model, self._rules.secrets, self._environ)
+
+    def _own_command(self, spec: LaunchSpec) -> Sequence[str]:
+        command = self._driver.command(spec)
+        if command is None:
+            problem = f"the driver '{driver_of(self._model)}' has no launch line of its own"
+            remedy = "set path if the driver launches engines, else command"
+            raise ConfigError(problem, key=f"models.{self._name}", remedy=remedy)
+        return command
 
 
 def launch_line(
@@ -33,38 +128,16 @@ def launch_line(
     port: int,
     environ: Mapping[str, str] = os.environ,
     rules: LaunchRules = NO_RULES,
-    gpus: str = "",
 ) -> LaunchLine:
-    """Make the launch line for the engine of the model ``name`` on ``port``. No shell is involved.
+    """One launch line of the model ``name``, as ``ModelLaunch`` makes it."""
+    return ModelLaunch(name, model, driver, rules, environ).line(port)
 
-    ``gpus`` is its ``CUDA_VISIBLE_DEVICES``, unless the model's ``env`` sets another; empty for none. Raises
-    ``ConfigError``, naming the key, for an unknown placeholder, an unset variable, a command that cannot be split, and
-    a missing ``command`` if the driver has no launch line.
+
+def launch_spec(name: str, model: ModelSettings, driver: SupportsLaunch, rules: LaunchRules = NO_RULES) -> LaunchSpec:
+    """The settings of a model for its driver, on no port.
+
+    Raises ``ConfigError`` for options that the driver does not take.
     """
-    spec = launch_spec(name, model, driver, port, rules)
-    values = {"port": str(port), "path": spec.path, "model": name}
-    words = _Words(f"models.{name}", values, environ)
-    stop_words = _Words(f"models.{name}", {**values, "pid": "${pid}"}, environ)
-    return LaunchLine(
-        command=[
-            *(words.split("command", model.command) or _own_command(f"models.{name}", model, driver, spec)),
-            *(words.fill("args", word) for word in model.args),
-        ],
-        environment={
-            **driver.environment(spec),
-            **({CUDA_VISIBLE_DEVICES: gpus} if gpus else {}),
-            **{variable: words.fill(f"env.{variable}", value) for variable, value in model.env.items()},
-        },
-        withheld=withheld_from(model, rules.secrets, environ),
-        port=port,
-        stop_command=stop_words.split("stop_command", model.stop_command),
-    )
-
-
-def launch_spec(
-    name: str, model: ModelSettings, driver: SupportsLaunch, port: int = 0, rules: LaunchRules = NO_RULES
-) -> LaunchSpec:
-    """The settings of a model for its driver. Raises ``ConfigError`` for options that the driver does not take."""
     options = decode_parameters(
         driver.Options,
         model.options,
@@ -75,7 +148,7 @@ def launch_spec(
     return LaunchSpec(
         model=name,
         path=os.path.expanduser(model.path),
-        port=port,
+        port=0,
         context_length=model.context_length,
         sleep=model.sleeps,
         options=options or EngineOptions(),
@@ -100,14 +173,6 @@ def fingerprint(line: LaunchLine) -> str:
     """A hash that two launch lines share if their commands and environments are the same. It reveals no secret."""
     launched = msgspec.json.encode([line.command, line.environment], order="sorted")
     return hashlib.sha256(launched).hexdigest()
-
-
-def _own_command(key: str, model: ModelSettings, driver: SupportsLaunch, spec: LaunchSpec) -> Sequence[str]:
-    command = driver.command(spec)
-    if command is None:
-        problem = f"the driver '{driver_of(model)}' has no launch line of its own"
-        raise ConfigError(problem, key=key, remedy="set path if the driver launches engines, else command")
-    return command
 
 
 class _Words:

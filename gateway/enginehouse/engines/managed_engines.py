@@ -14,8 +14,8 @@ from enginehouse.domain.gpu import GpuStatus
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Ticket
 from enginehouse.engines.host import Host
-from enginehouse.engines.host_change import HostChange
 from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.host_rules import HostChange
 from enginehouse.engines.load_request import preload
 from enginehouse.engines.managed_replica import RunningEngine
 from enginehouse.engines.ports import Ports
@@ -196,9 +196,10 @@ class ManagedEngines:
 
     def plan(self, replica: str) -> SwapPlan:
         """Plan the swap that loads ``replica`` beside the running replicas."""
-        model = replica.rpartition("@")[0]
-        host = next((host for host in self._hosts.values() if replica in host.replicas.of_model(model)), None)
-        return self.explain_swap(model) if host is None else host.explain_swap(model, None)
+        host = next((host for host in self._hosts.values() if replica in host.replicas), None)
+        if host is None:
+            raise ModelNotFound(replica)
+        return host.plan(replica)
 
     def _known(self, name: str) -> str:
         """The model called ``name`` that the gateway launches or loads, else the one that ``name`` is an alias of."""

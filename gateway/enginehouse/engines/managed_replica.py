@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from enginehouse.config.managed import driver_of
 from enginehouse.config.schema import ModelSettings
-from enginehouse.domain.replica import ReplicaState
-from enginehouse.engines.launch_rules import NO_RULES, LaunchRules
-from enginehouse.engines.remote.remote_server import RemoteServer
+from enginehouse.domain.replica import ReplicaState, replica_name
+from enginehouse.engines.launch_line import NO_RULES, LaunchRules
+from enginehouse.engines.remote.remote_server import RemoteLauncher, RemoteServer
 from enginehouse.interfaces.driver_support import DriverSupport
+from enginehouse.interfaces.launchers import Launcher
 
 
 class ManagedReplica(NamedTuple):
@@ -25,6 +27,22 @@ class ManagedReplica(NamedTuple):
     driver: DriverSupport
     rules: LaunchRules = NO_RULES
     server: RemoteServer | None = None
+
+    @property
+    def engine(self) -> str:
+        """The name of its engine: of a launched one, the backend's."""
+        return self.backend if self.server is None else replica_name(self.model_name, self.backend)
+
+    def launcher(self, otherwise: Launcher) -> Launcher:
+        """The launcher of its engine: its server, which loads the model, else the one given."""
+        if self.server is None:
+            return otherwise
+        return RemoteLauncher(self.server, self.model_name, self.model.start_timeout)
+
+    def probed_as(self, before: ManagedReplica) -> bool:
+        """Whether the probes of the replica are those of ``before``, which had other settings."""
+        old = (driver_of(before.model), before.model.health_path)
+        return old == (driver_of(self.model), self.model.health_path)
 
     def running(self, state: ReplicaState) -> RunningEngine:
         """Its engine in ``state``, as ``/running`` shows it."""

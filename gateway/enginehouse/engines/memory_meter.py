@@ -6,8 +6,8 @@ import logging
 from collections import Counter
 
 from enginehouse.aio.timeouts import run_within
-from enginehouse.engines.footprints import Footprints
 from enginehouse.engines.gpus.host_gpus import HostGpus
+from enginehouse.engines.state_file import Footprints
 from enginehouse.engines.supervisor import Supervisor
 
 _log = logging.getLogger(__name__)
@@ -78,9 +78,10 @@ class MemoryMeter:
             return None
 
     async def _taken(self, replica: str, supervisor: Supervisor) -> int | None:
-        on_gpus = await self._gpus.used_by(await supervisor.processes())
-        if on_gpus or (supervisor.is_asleep and replica in self.measured and self._gpus.now):
-            return on_gpus
+        if self._gpus.now:
+            on_gpus = await self._gpus.used_by(await supervisor.processes())
+            if on_gpus or (supervisor.is_asleep and replica in self.measured):
+                return on_gpus
         return await supervisor.memory()
 
     def _keep(self, memory: int, supervisor: Supervisor) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse.engines.gpus.assignment import CUDA_VISIBLE_DEVICES
+from enginehouse.engines.gpus.host_gpus import CUDA_VISIBLE_DEVICES
 from enginehouse.engines.launch_line import fingerprint
 from enginehouse.engines.state_file import EngineRecord, StateFile
 from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from enginehouse.domain.errors import LoadFailed, NotEnoughMemory
-from enginehouse.engines.out_of_memory import reports_too_little_memory
+from enginehouse.interfaces.too_little_memory import tells_of_too_little_memory
 from enginehouse.telemetry.log_ring import LogRing
 
 _READ_LINES, _DETAILED_LINES, _QUOTED_LINES = 500, 20, 3
+_KILLED = (-9, 128 + 9)
+"""The kernel's out-of-memory killer sends SIGKILL; a shell reports that as 137."""
 
 
 class StartErrors:
@@ -55,3 +57,8 @@ def how_it_ended(status: int | None) -> str:
         return f"by {signal.Signals(-status).name}"
     except ValueError:
         return f"by signal {-status}"
+
+
+def reports_too_little_memory(status: int | None, lines: Iterable[str]) -> bool:
+    """Whether an engine that exited with ``status`` after printing ``lines`` needed more memory."""
+    return status in _KILLED or any(tells_of_too_little_memory(line) for line in lines)

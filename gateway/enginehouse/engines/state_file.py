@@ -1,4 +1,4 @@
-"""The running engines, in a file that the next gateway reads."""
+"""The files from which the next gateway learns of the engines of this one: which run, which sleep, what they take."""
 
 from __future__ import annotations
 
@@ -9,17 +9,99 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import msgspec
 from platformdirs import user_state_path
 
 from enginehouse.config.environment import STATE_DIR
-from enginehouse.engines.footprints import Footprints
-from enginehouse.engines.sleepers import Sleepers
+from enginehouse.domain.replica import AT_REST, ReplicaState
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+
+_MOST_FOOTPRINTS = 1000
+
+
+class _KeptFile(Generic[T]):
+    """A JSON file with one value of ``type``. ``lost``: what follows if it cannot be read or written."""
+
+    def __init__(self, path: Path, type: type[T], lost: str) -> None:
+        self._path = path
+        self._type = type
+        self._lost = lost
+
+    def read(self, otherwise: T) -> T:
+        """The value; ``otherwise`` if there is none that can be read."""
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=self._type)
+        except FileNotFoundError:
+            return otherwise
+        except (OSError, msgspec.DecodeError) as error:
+            _log.warning("%s cannot be read, so %s: %s", self._path, self._lost, error)
+            return otherwise
+
+    def write(self, value: T) -> None:
+        """Replace the file in one step. Nobody else may read it, because a handle may hold a secret."""
+        unfinished = self._path.with_suffix(".new")
+        try:
+            with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(msgspec.json.format(msgspec.json.encode(value)))
+            unfinished.replace(self._path)
+        except OSError as error:
+            _log.warning("%s cannot be written, so %s: %s", self._path, self._lost, error)
+
+
+class Footprints:
+    """The most bytes measured for each model by its launch line, as ``Supervisor.footprint_key`` names both."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = _KeptFile(folder / "footprints.json", dict[str, int], "sizes of models are measured again")
+        self._known = self._file.read({})
+
+    @property
+    def known(self) -> Mapping[str, int]:
+        """All of them, those measured last at the end."""
+        return self._known
+
+    def put(self, key: str, size: int) -> None:
+        """Keep ``size``, and drop the oldest ones if there are too many."""
+        if self._known.get(key) == size:
+            return
+        self._known.pop(key, None)
+        self._known[key] = size
+        for oldest in list(self._known)[:-_MOST_FOOTPRINTS]:
+            del self._known[oldest]
+        self._file.write(self._known)
+
+
+class Sleepers:
+    """The names of engines that were put to sleep, from before they are asked until they are ready again or gone.
+
+    Not every engine reports whether it sleeps, and some break if they are woken while they are awake.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = _KeptFile(folder / "asleep.json", frozenset[str], "a sleeping engine may not be woken")
+        self._names = self._file.read(frozenset())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def follow(self, name: str, state: ReplicaState, *, may_sleep: bool) -> None:
+        """Note that the engine ``name`` has the new ``state``. One that stops and may sleep is asked to sleep next."""
+        if state is ReplicaState.READY or state in AT_REST:
+            self.note(name, asleep=False)
+        elif state is ReplicaState.STOPPING and may_sleep:
+            self.note(name, asleep=True)
+
+    def note(self, name: str, *, asleep: bool) -> None:
+        """Keep whether the engine ``name`` may be asleep."""
+        if (name in self._names) != asleep:
+            self._names = self._names | {name} if asleep else self._names - {name}
+            self._file.write(self._names)
 
 
 class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,8 +149,9 @@ class StateFile:
         self.folder = folder if self._lock is not None else Path(tempfile.mkdtemp(prefix="enginehouse-"))
         self.logs = self.folder / "logs"
         self.logs.mkdir(exist_ok=True)
-        self._path = self.folder / "engines.json"
-        self._records = self._read()
+        lost = "running engines are not adopted"
+        self._file = _KeptFile(self.folder / "engines.json", dict[str, EngineRecord], lost)
+        self._records = self._file.read({})
         self.footprints = Footprints(self.folder)
         self.sleepers = Sleepers(self.folder)
 
@@ -80,13 +163,13 @@ class StateFile:
     def put(self, name: str, record: EngineRecord) -> None:
         """Record the engine ``name``."""
         self._records[name] = record
-        self._write()
+        self._file.write(self._records)
 
     def remove(self, name: str, record: EngineRecord) -> None:
         """Remove the engine ``name``, unless a newer record has replaced ``record``."""
         if self._records.get(name) is record:
             del self._records[name]
-            self._write()
+            self._file.write(self._records)
 
     def close(self) -> None:
         """Release the folder for another gateway."""
@@ -94,25 +177,6 @@ class StateFile:
             shutil.rmtree(self.folder, ignore_errors=True)
         else:
             os.close(self._lock)
-
-    def _read(self) -> dict[str, EngineRecord]:
-        try:
-            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, EngineRecord])
-        except FileNotFoundError:
-            return {}
-        except (OSError, msgspec.DecodeError) as error:
-            _log.warning("%s cannot be read, so running engines are not adopted: %s", self._path, error)
-            return {}
-
-    def _write(self) -> None:
-        text = msgspec.json.format(msgspec.json.encode(self._records))
-        unfinished = self._path.with_suffix(".new")
-        try:
-            with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(text)
-            unfinished.replace(self._path)
-        except OSError as error:
-            _log.warning("%s cannot be written, so the next gateway will not adopt the engines: %s", self._path, error)
 
 
 def _lock(path: Path) -> int:

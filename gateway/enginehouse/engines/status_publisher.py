@@ -64,14 +64,13 @@ class StatusPublisher:
         notify(self._on_replica_state, replica, state)
 
     def ready(self, replica: str, managed: ManagedReplica, supervisor: Supervisor) -> None:
-        """Let requests go to a ready engine, and probe it."""
+        """Let requests go to a ready engine."""
         if managed.server is not None:
             self.show(replica, ReplicaState.READY)
             return
         self.context.upstreams[managed.backend].locate(supervisor.address or "")
         self.context.fleet.set_state(replica, ReplicaState.READY)
         self.context.fleet.succeeded(managed.backend)
-        self.probe(managed)
 
     def not_ready(self, replica: str, managed: ManagedReplica, state: ReplicaState, problem: str) -> None:
         """Keep requests from an engine that is not ready."""
@@ -86,12 +85,13 @@ class StatusPublisher:
         with suppress(NotFound):  # a server elsewhere no longer lists its model
             self.context.fleet.set_state(replica, state, wake_s, problem)
 
-    def probe(self, managed: ManagedReplica) -> None:
-        """Probe a ready engine by the current configuration."""
+    def probe(self, managed: ManagedReplica, *, is_healthy: bool = False) -> None:
+        """Probe a ready engine by the current configuration. ``is_healthy``: it has just been found healthy."""
         if managed.server is not None:  # the backend is probed, whatever it has loaded
             return
         client = Client(self.context.upstreams[managed.backend], self.context.config.checks.timeout)
-        self._prober.add(managed.backend, managed.driver, client, managed.model.health_path)
+        path = managed.model.health_path
+        self._prober.add(managed.backend, managed.driver, client, path, is_healthy=is_healthy)
 
     def stop_probing(self, managed: ManagedReplica) -> None:
         """Stop the probes of a backend that is being removed. Its requests in flight continue."""

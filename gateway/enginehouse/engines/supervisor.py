@@ -9,12 +9,11 @@ from typing import Any
 
 from enginehouse.aio.timeouts import run_within
 from enginehouse.config.schema import ModelSettings
-from enginehouse.domain.errors import LoadFailed, PluginFailed
+from enginehouse.domain.errors import EnginehouseError, LoadFailed, PluginFailed
 from enginehouse.domain.replica import ReplicaState
-from enginehouse.engines.launch_rules import NO_RULES, LaunchRules
-from enginehouse.engines.model_driver import ModelDriver
+from enginehouse.engines.launch_line import NO_RULES, LaunchRules
+from enginehouse.engines.model_driver import EngineRun, ModelDriver
 from enginehouse.engines.ports import Ports
-from enginehouse.engines.readiness import EngineRun, until_healthy
 from enginehouse.engines.start_errors import StartErrors, how_it_ended
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EngineClient
@@ -67,7 +66,7 @@ class Supervisor:
     def reconfigure(self, model: ModelSettings, driver: DriverSupport, rules: LaunchRules = NO_RULES) -> None:
         """Use these settings for the next start. A running engine continues as it was launched."""
         self._model = model
-        self._driver = ModelDriver(self.name, self._model_name, model, driver, rules, self._connect)
+        self._driver = ModelDriver(self.name, self._model_name, model, driver, rules)
 
     @property
     def address(self) -> str | None:
@@ -90,7 +89,7 @@ class Supervisor:
     async def adopt(self, process: EngineProcess, port: int, *, asleep: bool = False) -> None:
         """Take over an engine of an earlier gateway, instead of ``start``. Wake it if it may be ``asleep``."""
         self._ports.claim(port)
-        self._engine = engine = EngineRun(process, port, self.log.written)
+        self._engine = engine = EngineRun(process, self._connect(process.address), port, self.log.written)
         await self._bring_up(self._take_over(engine, asleep))
 
     async def stop(self, timeout: float | None = None) -> None:
@@ -144,17 +143,22 @@ class Supervisor:
 
     def footprint_key(self) -> str | None:
         """The name under which the memory of an engine with this launch line is known; ``None`` if it has none."""
-        return None if self.elsewhere else self._driver.footprint_key()
+        try:
+            return None if self.elsewhere else f"{self._model_name} {self._driver.launch.fingerprint}"
+        except EnginehouseError:
+            return None
 
     async def concurrency(self) -> int | None:
         """The number of requests that the ready engine reports to serve at once; ``None`` if it reports none."""
-        return None if (address := self.address) is None else await self._driver.concurrency(address)
+        if self._engine is None or self.state is not ReplicaState.READY:
+            return None
+        return await self._driver.concurrency(self._engine)
 
     def launch_line(self, port: int) -> LaunchLine:
         """The launch line of the engine on ``port``. Raises ``ConfigError``."""
         if self.elsewhere:
             return LaunchLine(command=(), port=port)
-        return self._driver.launch_line(port, self.gpus)
+        return self._driver.launch.line(port, self.gpus)
 
     # --- start
 
@@ -200,7 +204,7 @@ class Supervisor:
         """Launch and set ``_engine`` in one step, so that a cancelled start finds the engine and ends it."""
         attempt = self._starting
         process = await self._launcher.launch(self.name, line, self.log)
-        engine = EngineRun(process, line.port, first_line)
+        engine = EngineRun(process, self._connect(process.address), line.port, first_line)
         if self._starting is not attempt:  # the start was cancelled, and the launcher resisted that
             await process.stop(self._model.stop_timeout)
         else:
@@ -209,12 +213,12 @@ class Supervisor:
 
     async def _take_over(self, engine: EngineRun, asleep: bool) -> None:
         if asleep:
-            await self._driver.wake(engine.process.address, engine.port)
+            await self._driver.wake(engine)
         await self._until_ready(engine, self._deadline())
 
     async def _wake(self, engine: EngineRun) -> None:
         deadline = self._deadline()
-        if await self._driver.wake(engine.process.address, engine.port):
+        if await self._driver.wake(engine):
             await self._until_ready(engine, deadline)
         else:
             await self._ending(self._end(engine))
@@ -222,7 +226,7 @@ class Supervisor:
 
     async def _until_ready(self, engine: EngineRun, deadline: float) -> None:
         try:
-            await until_healthy(engine, self._driver, self._errors, deadline, self._note)
+            await self._driver.until_healthy(engine, self._errors, deadline, self._note)
         except BaseException as error:
             await self._ending(self._end(engine))
             if isinstance(error, TimeoutError):
@@ -267,7 +271,7 @@ class Supervisor:
                     self._become(ReplicaState.STOPPED)
 
     async def _sleep_or_end(self, engine: EngineRun, wanted: bool) -> None:
-        if not (wanted and await self._driver.sleep(engine.process.address, engine.port)):
+        if not (wanted and await self._driver.sleep(engine)):
             await self._end(engine)
         elif self._engine is engine and len(self._endings) == 1:  # else a stop is in progress too
             self._become(ReplicaState.SLEEPING)

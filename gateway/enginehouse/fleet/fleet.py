@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 
 from enginehouse.config.schema import CheckSettings
+from enginehouse.domain.backend_load import Load
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import ConfigError, NotFound
-from enginehouse.domain.load import Load
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.fleet.backend_info import BackendInfo, BackendStatus
 from enginehouse.fleet.live_backend import LiveBackend

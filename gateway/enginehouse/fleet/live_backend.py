@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from enginehouse.config.schema import CheckSettings
+from enginehouse.domain.backend_load import Load
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
-from enginehouse.domain.load import Load
 from enginehouse.domain.replica import Candidate, ReplicaState, replica_name
 from enginehouse.fleet.backend_info import BackendInfo, BackendStatus
 from enginehouse.fleet.health import HealthTracker

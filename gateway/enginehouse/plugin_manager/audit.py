@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 
 from enginehouse.domain.errors import PluginError
-from enginehouse.plugin_manager.discovery import GROUP, LoadedPlugins
-from enginehouse.plugin_manager.installed import misplaced_entry_points
+from enginehouse.plugin_manager.discovery import LoadedPlugins
+from enginehouse.plugin_manager.installed import GROUP, misplaced_entry_points
 from enginehouse.plugin_manager.kinds import KINDS
 from enginehouse.plugin_manager.naming import name_faults
 from enginehouse.plugin_manager.registry import PluginOrigin
@@ -17,16 +17,15 @@ from enginehouse.plugin_manager.registry import PluginOrigin
 _HOOKS = [hook for hook, *_ in KINDS]
 
 
-def audit(loaded: LoadedPlugins, commands: Collection[str]) -> Iterator[PluginError]:
-    """The mistakes in names, entry points and hooks. ``commands`` are the names of Enginehouse's own commands."""
+def audit(loaded: LoadedPlugins, misplaced: Callable[[str], str]) -> Iterator[PluginError]:
+    """The mistakes in names, entry points and hooks. ``misplaced`` says why a command cannot have its name."""
     yield from _misplaced()
     for origin in loaded.plugins:
         for fault in [*name_faults(origin), *_hook_faults(origin, loaded)]:
             yield origin.error(fault)
     for type in loaded.registry.types("command"):
-        if type in commands:
-            taken = f"there is already a command '{type}' in Enginehouse: register it under another name"
-            yield loaded.registry.get("command", type).error(taken)
+        if fault := misplaced(type):
+            yield loaded.registry.get("command", type).error(f"{fault} in Enginehouse: register it under another name")
 
 
 def _misplaced() -> Iterator[PluginError]:

@@ -7,7 +7,7 @@ a ``Registry``. So a plugin that fails leaves nothing behind and cannot affect a
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from importlib.metadata import Distribution, EntryPoint, PackageMetadata, entry_points
 from typing import Any
 
@@ -19,11 +19,9 @@ from enginehouse.config.parameters import closest
 from enginehouse.config.schema import PluginSettings
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
 from enginehouse.domain.foreign import describe, shown
-from enginehouse.plugin_manager.installed import names_hook, unmet_requirement
+from enginehouse.plugin_manager.installed import GROUP, has_words, unmet_requirement
 from enginehouse.plugin_manager.kinds import KINDS, Kind, factory_faults
 from enginehouse.plugin_manager.registry import PluginOrigin, Registered, Registry
-
-GROUP = "enginehouse"
 
 logger = logging.getLogger(__name__)
 
@@ -71,10 +69,10 @@ def load_plugins(settings: PluginSettings) -> LoadedPlugins:
     return loaded
 
 
-def collect(settings: PluginSettings, *, hook: str = "") -> LoadedPlugins:
+def collect(settings: PluginSettings, *, words: Collection[str] = ()) -> LoadedPlugins:
     """``load_plugins`` that ignores ``on_error``: bundled plugins first, then the others by name.
 
-    With ``hook``, imports only those plugins whose source names this hook.
+    Imports only those plugins whose source has all ``words``, such as the name of a hook.
     """
     found = sorted(_find(), key=lambda each: (not each.origin.bundled, each.origin.entry_point))
     allowed = [each for each in found if _allowed(each.origin, settings)]
@@ -83,7 +81,7 @@ def collect(settings: PluginSettings, *, hook: str = "") -> LoadedPlugins:
     plugins: list[PluginOrigin] = []
     broken: list[BrokenPlugin] = []
     for each in allowed:
-        if hook and not names_hook(each.origin.module, hook):
+        if words and not has_words(each.origin.module, words):
             continue
         if problem := _load(each, allowed, registry):
             broken.append(BrokenPlugin(**msgspec.structs.asdict(each.origin), problem=problem))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from importlib.machinery import PathFinder
 from importlib.metadata import Distribution, EntryPoint, entry_points, version
 from pathlib import Path
+
+GROUP = "enginehouse"
+"""The entry-point group of plugins."""
 
 _OWN = re.compile(r"enginehouse\s*(?![-\w.])", re.IGNORECASE)
 
@@ -29,10 +33,32 @@ def unmet_requirement(distribution: Distribution | None) -> str:
     return ""
 
 
-def names_hook(module: str, hook: str) -> bool:
-    """Whether the source of ``module`` contains the name ``hook``. ``True`` if the source cannot be read."""
+def has_words(module: str, words: Iterable[str]) -> bool:
+    """Whether the source of ``module`` contains all ``words``. ``True`` if the source cannot be read."""
     source = _source(module)
-    return source is None or hook.encode() in source
+    return source is None or all(word.encode() in source for word in words)
+
+
+def registered_names(hook: str) -> Iterator[str]:
+    """The names that installed plugins register in ``hook``, as far as their source has them as plain text."""
+    for entry_point in entry_points(group=GROUP):
+        source = _source(entry_point.module)
+        if source is not None and hook.encode() in source:
+            yield from _first_arguments(source, hook)
+
+
+def _first_arguments(source: bytes, function: str) -> Iterator[str]:
+    """The texts that ``function`` passes to other functions in the first place."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):  # of a broken plugin, which a list of names has no way to tell
+        return
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            for call in ast.walk(node):
+                match call:
+                    case ast.Call(args=[ast.Constant(value=str(text)), *_]):
+                        yield text
 
 
 def _source(module: str) -> bytes | None:

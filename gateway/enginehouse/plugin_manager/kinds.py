@@ -19,7 +19,7 @@ from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.migrators import Migrator
 from enginehouse.interfaces.observers import Observer
-from enginehouse.interfaces.rescheduling import ReschedulingPolicy
+from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy
 from enginehouse.interfaces.schedulers import Scheduler
 from enginehouse.interfaces.scorers import Scorer
 from enginehouse.interfaces.strategies import Strategy

@@ -109,6 +109,10 @@ class Caller(Protocol):
     """The sender of a request, as far as permissions and limits go."""
 
     @property
+    def name(self) -> str:
+        """The name of the caller's key."""
+
+    @property
     def priority(self) -> int:
         """The priority of the caller's requests in a queue: higher first."""
 

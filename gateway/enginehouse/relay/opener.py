@@ -17,7 +17,9 @@ from enginehouse.relay.jobs.form_job import FormJob, UploadJob
 from enginehouse.relay.jobs.gathering_job import GatheringJob
 from enginehouse.relay.jobs.hand_over_job import HandOverJob
 from enginehouse.relay.jobs.inference_job import InferenceJob
+from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.relay.live.progress_reports import ProgressReports
 from enginehouse.relay.live.watchdog import Watchdog
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.web_sockets.web_socket import WebSocket
@@ -30,11 +32,12 @@ class Opener:
     ``closed``: no more requests are accepted.
     """
 
-    def __init__(self, context: RelayContext) -> None:
+    def __init__(self, context: RelayContext, endings: Endings, progress_reports: ProgressReports) -> None:
         self.closed = False
         self._context = context
-        self._live = context.live
-        self._watchdog = Watchdog(context.live, context.progress_reports, context.clock.now)
+        self._endings = endings
+        self._live = endings.live
+        self._watchdog = Watchdog(endings.live, progress_reports, context.clock.now)
         self._ids = itertools.count(1)
         self._id_prefix = os.urandom(6).hex().encode()
 
@@ -58,13 +61,13 @@ class Opener:
         else:
             job = InferenceJob(context, path, headers, request_id)
         job.decoded = decoded
-        exchange = Exchange(job, gathering or door)
+        exchange = Exchange(job, gathering or door, self._endings)
         self._begun(exchange)
         return exchange
 
     def open_form(self, door: Door, path: str, headers: Headers) -> OpenExchange:
         """A new exchange for a form, which the door treats as one from ``open``."""
-        exchange = Exchange(FormJob(self._context, path, headers, self._request_id(headers)), door)
+        exchange = Exchange(FormJob(self._context, path, headers, self._request_id(headers)), door, self._endings)
         self._begun(exchange)
         return exchange
 
@@ -78,19 +81,21 @@ class Opener:
         """
         request_id = self._request_id(headers)
         job = UploadJob(self._context, path, headers, request_id, reader=reader, upload=upload, length=length)
-        exchange = Exchange(job, door)
+        exchange = Exchange(job, door, self._endings)
         self._begun(exchange)
         return exchange
 
     def pass_through(self, door: Door, path: str, headers: Headers, call: EngineCall) -> OpenExchange:
         """A new exchange that passes ``call`` to its engine unread; the door treats it as one from ``open``."""
-        exchange = Exchange(EngineJob(self._context, path, headers, self._request_id(headers), call), door)
+        job = EngineJob(self._context, path, headers, self._request_id(headers), call)
+        exchange = Exchange(job, door, self._endings)
         self._begun(exchange)
         return exchange
 
     def web_socket(self, path: str, headers: Headers, call: EngineCall, largest: int) -> WebSocket:
         """A new WebSocket; the door then calls its ``run``. ``largest``: the size limit of an engine's messages."""
-        socket = WebSocket(EngineJob(self._context, path, headers, self._request_id(headers), call), largest)
+        job = EngineJob(self._context, path, headers, self._request_id(headers), call)
+        socket = WebSocket(job, largest, self._endings)
         self._begun(socket)
         return socket
 

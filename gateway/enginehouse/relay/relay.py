@@ -5,28 +5,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from enginehouse.domain.errors import CannotContinue, NotFound
+from enginehouse.domain.errors import NotFound
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.exchanges.exchange import Exchange
+from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.relay.live.moved_stream import MovedStream
+from enginehouse.relay.live.progress_reports import ProgressReports
 from enginehouse.relay.moves.drains import Drains
-from enginehouse.relay.moves.move import Move, MovedStream
 from enginehouse.relay.opener import Opener, shutting_down
-from enginehouse.relay.web_sockets.web_socket import WebSocket
+from enginehouse.telemetry.record_delivery import RecordDelivery
 
 
 class Relay:
     """All live requests.
 
-    ``live``: every open one. ``drains``: moves streams away from drained backends. ``open`` and its like are those of
-    ``Opener``: the compiled gateway calls them without a step between.
+    ``live``: every open one. ``endings``: makes the records of those that end. ``drains``: moves streams away from
+    drained backends. ``open`` and its like are those of ``Opener``: the compiled gateway calls them without a step
+    between.
     """
 
-    def __init__(self, context: RelayContext) -> None:
+    def __init__(self, context: RelayContext, delivery: RecordDelivery, progress_reports: ProgressReports) -> None:
         self.context = context
-        self.live = context.live
-        self.drains = Drains(context, self._move)
-        self._opener = opener = Opener(context)
+        self.endings = endings = Endings(context, delivery)
+        self.progress_reports = progress_reports
+        self.live = endings.live
+        self.drains = Drains(context, self.live)
+        self._opener = opener = Opener(context, endings, progress_reports)
         self.check_open = opener.check_open
         self.open = opener.open
         self.open_form = opener.open_form
@@ -37,12 +41,12 @@ class Relay:
     def refuse_new(self) -> None:
         """Accept no more requests. Live ones may finish, except WebSockets: they have no end of their own."""
         self._opener.closed = True
-        for socket in self._web_sockets():
-            socket.cancel(shutting_down())
+        for request in self._endless():
+            request.cancel(shutting_down())
 
     async def web_sockets_ended(self) -> None:
         """Wait until no WebSocket is open."""
-        await asyncio.gather(*(socket.ended.wait() for socket in self._web_sockets()))
+        await asyncio.gather(*(request.closed() for request in self._endless()))
 
     def close(self) -> None:
         """End every live request and close every connection."""
@@ -64,14 +68,14 @@ class Relay:
 
         Raises ``NotFound`` for an unknown request or backend, and ``CannotContinue`` if the stream stays where it is.
         """
-        return await self._move(self._found(request_id), destination)
+        return await self._found(request_id).move(destination)
 
     async def join(self, request_id: str, destination: str, engine_request: str) -> MovedStream:
         """Continue a live stream at ``destination``, to which engines have moved it as ``engine_request``.
 
         Raises as ``move`` does.
         """
-        return await self._move(self._found(request_id), destination, engine_request)
+        return await self._found(request_id).move(destination, engine_request)
 
     def _found(self, request_id: str) -> LiveRequest:
         found = self.find(request_id)
@@ -79,17 +83,5 @@ class Relay:
             raise NotFound(f"There is no live request '{request_id}'")
         return found[0]
 
-    async def _move(self, stream: LiveRequest, destination: str, engine_request: str = "") -> MovedStream:
-        if not isinstance(stream, Exchange):
-            raise CannotContinue(f"The request stays where it is: {stream.stays}")
-        if stream.moving is not None:
-            raise CannotContinue("The request is being moved already")
-        move = Move(stream, self.context, destination, engine_request)
-        stream.moving = move.abandon
-        try:
-            return await move.run()
-        finally:
-            stream.moving = None
-
-    def _web_sockets(self) -> Sequence[WebSocket]:
-        return [request for request in self.live if isinstance(request, WebSocket)]
+    def _endless(self) -> Sequence[LiveRequest]:
+        return [request for request in self.live if request.endless]

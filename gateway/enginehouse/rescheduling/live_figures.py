@@ -41,7 +41,7 @@ class LiveAccount(Protocol):
         """The live requests of each instance, oldest first. Other work of the event loop is done meanwhile."""
 
 
-class LiveRequests:
+class PlacedRequests:
     """The live requests by instance. Those that engines have moved are at their destination."""
 
     def __init__(self, relay: Relay) -> None:
@@ -100,7 +100,7 @@ def _read(live: LiveRequest, view: RequestView) -> RequestView:
         prompt_tokens=live.prompt_tokens or view.prompt_tokens,
         output_tokens=output or 0,
         max_tokens=live.max_tokens,
-        stays=live.stays,
+        stays=live.why_not_movable,
     )
 
 

@@ -11,7 +11,7 @@ from enginehouse.engines.probing.status_puller import Reports
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
-from enginehouse.rescheduling.live_figures import LiveRequests
+from enginehouse.rescheduling.live_figures import PlacedRequests
 
 _TIMEOUT_S = 30.0
 
@@ -19,7 +19,9 @@ _TIMEOUT_S = 30.0
 class GatewayMeans:
     """The ``MigrationMeans`` of a gateway. An instance is a backend."""
 
-    def __init__(self, context: Callable[[], HostContext], relay: Relay, live: LiveRequests, reports: Reports) -> None:
+    def __init__(
+        self, context: Callable[[], HostContext], relay: Relay, live: PlacedRequests, reports: Reports
+    ) -> None:
         self._context = context
         self._relay = relay
         self._live = live

@@ -10,7 +10,7 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.instance import ClusterView, InstanceView
 from enginehouse.domain.migration import DroppedPair, Migration, Plan
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.interfaces.rescheduling import ReschedulingPolicy
+from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy
 from enginehouse.rescheduling.pair_rules import PairRules
 from enginehouse.rescheduling.recent_moves import RecentMoves
 from enginehouse.telemetry.plugin_failures import plugin_errors, wrong_result

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.config.rescheduling import ReschedulingSettings
+from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.migration import Plan
 from enginehouse.rescheduling.cluster import Cluster

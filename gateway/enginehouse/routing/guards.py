@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from enginehouse.config.rescheduling import ReschedulingSettings
+from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from enginehouse.config.rescheduling import ReschedulingSettings
+from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.plugin_id import PluginId

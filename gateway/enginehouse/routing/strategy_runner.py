@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 
-from enginehouse.config.rescheduling import ReschedulingSettings
+from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.domain.errors import PluginFailed, RequestError
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.plugin_id import PluginId

@@ -2,7 +2,8 @@
 
 ::
 
-    record            a request that has ended: its attempts, its tokens, its outcome
+    record            a swap, the tokens of an answer
+    attempts_summary  what the attempts of a request say together
     answer_meter      counts an answer while it passes
     tracer            decides which requests are traced
     trace_context     reads the trace of a client, and writes the one for engines
@@ -12,6 +13,7 @@
     counters          counters and histograms of finished requests
     decisions         the last routes
     observers         notifies observers of events
+    record_delivery   brings the records of ended requests to observers
     event_stream      events and snapshots for operators' browsers
     logs              the gateway's own log
     log_context       the request that the event loop works for

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timezone
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from enginehouse.domain.errors import shortened
-from enginehouse.telemetry.record import AttemptRecord, Ending, first_answered
+from enginehouse.domain.request_record import RequestRecord
 
 _LOGGER: Final = "enginehouse.access"
 _LONGEST_SHARED: Final = 256
@@ -20,50 +19,31 @@ _THOUSANDTHS: Final = [f"{number:03}" for number in range(1000)]
 _TENTHS: Final = [f"{number // 10}.{number % 10}" for number in range(1000)]
 
 
-class Access(NamedTuple):
-    """A request that has ended, for its line. ``began`` is in seconds of the gateway's clock, ``at`` of the epoch."""
-
-    at: float
-    request_id: bytes
-    trace_id: bytes
-    method: str
-    path: str
-    model: str
-    began: float
-    ended: float
-    attempts: Sequence[AttemptRecord]
-    ending: Ending
-
-
-AccessEntry = tuple[float, bytes, bytes, str, str, str, float, float, Sequence[AttemptRecord], Ending]
-"""The fields of an ``Access`` in their order."""
-
-
-def text_line(entry: AccessEntry) -> str:
-    """Such as ``... POST /v1/chat/completions 200 model=m backend=a ... 12.3ms``.
+def text_line(at: float, record: RequestRecord) -> str:
+    """Such as ``... POST /v1/chat/completions 200 model=m backend=a ... 12.3ms``; ``at``: in seconds of the epoch.
 
     The same facts as those of ``json_line``, without a dict between: every request pays for this line.
     """
-    at, request_id, trace_id, method, path, model, began, ended, attempts, ending = entry
-    backend = reason = first_byte = tokens = trace = ""
+    backend = reason = key = first_byte = tokens = trace = ""
+    attempts, arrived, path, model = record.attempts, record.arrived, record.path, record.asked or ""
     if attempts:
-        route = attempts[-1].route
-        backend, reason = route.chosen.backend, route.reason._value_  # .value takes 0.2 us in Python 3.10
-        answered = attempts[0] if len(attempts) == 1 else first_answered(attempts)
-        if seen := answered.first_byte:
-            first_byte = " first_byte_ms=" + _milliseconds(seen - began)
+        last = attempts[-1]
+        backend, reason = last.backend, last.reason._value_  # .value takes 0.2 us in Python 3.10
+    if (seen := record.first_byte) is not None:
+        first_byte = " first_byte_ms=" + _milliseconds(seen - arrived)
     describe = _shared if len(path) + len(model) < _LONGEST_SHARED else _described
-    described = describe(method, path, ending.status, ending.outcome, model, backend, reason, len(attempts))
-    counted = ending.tokens
-    if counted.source == "usage":
-        tokens = f" input_tokens={counted.input} output_tokens={counted.output}"
-    elif counted.source:
-        tokens = f" output_tokens={counted.output}"
-    if trace_id:
-        trace = f" trace_id={_plain(trace_id.decode())}"
-    took, own_id = _milliseconds(ended - began), _plain(request_id.decode())
+    described = describe(record.method, path, record.status, record.outcome, model, backend, reason, len(attempts))
+    if (name := record.caller) is not None:
+        key = f" key={_plain(name)}"
+    if (answer := record.tokens_out) is not None:
+        tokens = f" input_tokens={record.tokens_in or 0} output_tokens={answer}"
+    elif (events := record.events) > 1:
+        tokens = f" output_tokens={events - 1}"
+    if (trace_id := record.trace_id) is not None:
+        trace = f" trace_id={_plain(trace_id)}"
+    took, own_id = _milliseconds(record.ended - arrived), _plain(record.id)
     return (
-        f"{_text_time(at)} {described} duration_ms={took}{first_byte}{tokens} bytes={ending.sent_bytes}"
+        f"{_text_time(at)} {described}{key} duration_ms={took}{first_byte}{tokens} bytes={record.bytes_out}"
         f" request_id={own_id}{trace}\n"
     )
 
@@ -83,39 +63,38 @@ def _described(
 _shared = lru_cache(maxsize=512)(_described)
 
 
-def json_line(entry: AccessEntry) -> str:
+def json_line(at: float, record: RequestRecord) -> str:
     """The same facts as a JSON object."""
-    access = Access._make(entry)
-    request = {"method": access.method, "path": access.path, "status": access.ending.status}
-    message = f"{access.method} {access.path} {access.ending.status}"
-    line = {"time": _json_time(access.at), "level": "info", "logger": _LOGGER, "message": message}
-    return msgspec.json.encode({**line, **request, **_facts(access)}).decode() + "\n"
+    request = {"method": record.method, "path": record.path, "status": record.status}
+    message = f"{record.method} {record.path} {record.status}"
+    line = {"time": _json_time(at), "level": "info", "logger": _LOGGER, "message": message}
+    return msgspec.json.encode({**line, **request, **_facts(record)}).decode() + "\n"
 
 
-def _facts(access: Access) -> dict[str, str | int | float]:
+def _facts(record: RequestRecord) -> dict[str, str | int | float]:
     """The known facts of a line, except for those at its beginning, which are the request's."""
-    ending, attempts, began = access.ending, access.attempts, access.began
-    facts: dict[str, str | int | float] = {"outcome": ending.outcome}
-    if access.model:
-        facts["model"] = shortened(access.model)
+    attempts, arrived = record.attempts, record.arrived
+    facts: dict[str, str | int | float] = {"outcome": record.outcome}
+    if record.asked:
+        facts["model"] = shortened(record.asked)
     if attempts:
-        route = attempts[-1].route
-        facts["backend"] = route.chosen.backend
-        facts["reason"] = route.reason.value
+        facts["backend"] = attempts[-1].backend
+        facts["reason"] = attempts[-1].reason.value
         if len(attempts) > 1:
             facts["attempts"] = len(attempts)
-    facts["duration_ms"] = round((access.ended - began) * 1000, 1)
-    if attempts and (first_byte := first_answered(attempts).first_byte):
-        facts["first_byte_ms"] = round((first_byte - began) * 1000, 1)
-    tokens = ending.tokens
-    if tokens.source == "usage":
-        facts["input_tokens"] = tokens.input
-    if tokens.source:
-        facts["output_tokens"] = tokens.output
-    facts["bytes"] = ending.sent_bytes
-    facts["request_id"] = access.request_id.decode()
-    if access.trace_id:
-        facts["trace_id"] = access.trace_id.decode()
+    if record.caller is not None:
+        facts["key"] = record.caller
+    facts["duration_ms"] = round((record.ended - arrived) * 1000, 1)
+    if record.first_byte is not None:
+        facts["first_byte_ms"] = round((record.first_byte - arrived) * 1000, 1)
+    if record.tokens_out is not None:
+        facts |= {"input_tokens": record.tokens_in or 0, "output_tokens": record.tokens_out}
+    elif record.events > 1:
+        facts["output_tokens"] = record.events - 1
+    facts["bytes"] = record.bytes_out
+    facts["request_id"] = record.id
+    if record.trace_id is not None:
+        facts["trace_id"] = record.trace_id
     return facts
 
 

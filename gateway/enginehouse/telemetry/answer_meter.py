@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from enginehouse.telemetry.record import NO_TOKENS, Tokens
+from enginehouse.telemetry.record import AnswerSize, Tokens
 from enginehouse.telemetry.usage import Usage, decode_counted
 
 _TAIL: Final = 4096
@@ -50,31 +50,25 @@ class AnswerMeter:
             self._events += joined.count(b"\n\n")
             self._first = self._first or joined[:_TAIL]
 
-    def total(self) -> tuple[int, int, Tokens]:
-        """All bytes, all events and the tokens of the answer, as it is now.
-
-        The tokens are those that the engine counted; else an event of a stream counts as one. The last event has none.
-        """
+    def total(self) -> AnswerSize:
+        """The size of the answer as it is now."""
         if self.pieces:
             self.read()
-        tokens = read_tokens(self._tail, self._first)
-        if tokens is NO_TOKENS and self._events > 1:
-            tokens = Tokens(0, self._events - 1, "chunks")
-        return self._sent, self._events, tokens
+        return self._sent, self._events, read_tokens(self._tail, self._first)
 
 
-def read_tokens(tail: bytes, first: bytes = b"") -> Tokens:
-    """The tokens in the last ``usage`` of an answer's end, found without decoding the rest.
+def read_tokens(tail: bytes, first: bytes = b"") -> Tokens | None:
+    """The tokens in the last ``usage`` of an answer's end, found without decoding the rest; ``None`` without one.
 
     Anthropic's streams tell the prompt's tokens at their beginning, in ``first``.
     """
     usage = _usage_at(tail, tail.rfind(_KEY, -_TAIL))
     if usage is None:
-        return NO_TOKENS
-    prompt = usage.prompt_tokens or usage.input_tokens
+        return None
+    prompt, cached = usage.prompt()
     if not prompt and first and (began := _usage_at(first, first.find(_KEY))) is not None:
-        prompt = began.input_tokens
-    return Tokens(prompt, usage.completion_tokens or usage.output_tokens, "usage")
+        prompt, cached = began.prompt()
+    return Tokens(prompt, usage.completion_tokens or usage.output_tokens, cached)
 
 
 def _usage_at(text: bytes, at: int) -> Usage | None:

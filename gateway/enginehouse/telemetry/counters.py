@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
-from operator import attrgetter
+from collections.abc import Iterator
 from typing import Final
 
 from enginehouse.domain.errors import shortened
-from enginehouse.telemetry.record import AttemptRecord, Ending, SwapRecord, first_answered
+from enginehouse.domain.request_record import RequestRecord
+from enginehouse.telemetry.attempts_summary import AttemptsSummary
+from enginehouse.telemetry.record import SwapRecord
 
 _LAST_SWAPS: Final = 64
 _MAX_SERIES: Final = 1000
@@ -20,9 +21,6 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 """Upper bounds of the histograms' buckets, in seconds."""
 SHORT_BUCKETS = (25e-6, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 """Those of times that are short."""
-
-
-_began: Final = attrgetter("began")
 
 
 class Histogram:
@@ -72,29 +70,30 @@ class Series:
         self.input_tokens = 0
         self.output_tokens: defaultdict[str, int] = defaultdict(int)
 
-    def add(self, last: AttemptRecord, first: AttemptRecord, began: float, ending: Ending) -> None:
-        """Count a request that was whole at ``began`` and had these first and last attempts."""
-        routed, granted, sent, tokens = first.began, first.granted, first.sent, ending.tokens
-        waited = granted - routed if granted else 0.0
-        self.requests[ending.status, last.route.reason._value_] += 1  # .value takes 0.2 us in Python 3.10
-        self.duration.observe(last.ended - began)
-        self.routing.observe(routed - began)
-        if sent:
-            self.overhead.observe(sent - began - waited)
-        if first.queued:
-            self.queue_wait.observe(waited or first.ended - routed)
-        if source := tokens.source:
-            self.input_tokens += tokens.input
-            self.output_tokens[source] += tokens.output
+    def add(self, record: RequestRecord, attempts: AttemptsSummary, arrived: float, events: int) -> None:
+        """Count a request that ended at this model of this backend. The last two are the record's."""
+        routed, granted, sent, wait = attempts.routed, attempts.first_granted, attempts.first_sent, attempts.queue_wait
+        self.requests[record.status, attempts.reason] += 1
+        self.duration.observe(attempts.ended - arrived)
+        self.routing.observe(routed - arrived)
+        if sent is not None:
+            waited = granted - routed if granted is not None else 0.0
+            self.overhead.observe(sent - arrived - waited)
+        if wait is not None:
+            self.queue_wait.observe(wait)
+        if (tokens := record.tokens_out) is not None:
+            self.input_tokens += record.tokens_in or 0
+            self.output_tokens["usage"] += tokens
+        elif events > 1:
+            self.output_tokens["chunks"] += events - 1  # the last one has none
 
-    def answered(self, attempt: AttemptRecord, began: float, ended: float, events: int) -> None:
-        """Count an answer that began with ``attempt``; ``events``: of a stream, until ``ended``."""
-        first_byte = attempt.first_byte
-        self.first_byte.observe(first_byte - attempt.sent)
+    def answered(self, since_sent: float, since_arrival: float, seconds: float, events: int) -> None:
+        """Count an answer that began so long after its request, and took ``seconds``; ``events``: of a stream."""
+        self.first_byte.observe(since_sent)
         if events:
-            self.first_token.observe(first_byte - began)
+            self.first_token.observe(since_arrival)
             if events > 1:
-                self.inter_token.observe((ended - first_byte) / (events - 1))
+                self.inter_token.observe(seconds / (events - 1))
 
 
 class Counters:
@@ -133,18 +132,16 @@ class Counters:
         self.continuations[backend, reason, outcome] += 1
         self.gaps[reason].observe(gap)
 
-    def add(self, attempts: Sequence[AttemptRecord], began: float, ending: Ending) -> None:
-        """Count a request that was whole at ``began`` and had these attempts. A continued stream began at its first."""
-        last = attempts[-1]
-        chosen = last.route.chosen
-        series = self.series(chosen.backend, chosen.model)
-        alone = len(attempts) == 1
-        series.add(last, last if alone else min(attempts, key=_began), began, ending)
-        answered = last if alone else first_answered(attempts)
-        if answered.first_byte:
-            if answered is not last:
-                series = self.series(answered.route.chosen.backend, answered.route.chosen.model)
-            series.answered(answered, began, last.ended, ending.events)
+    def add(self, record: RequestRecord, attempts: AttemptsSummary) -> None:
+        """Count a request that had ``attempts``. A continued stream began at its first one."""
+        arrived, events = record.arrived, record.events
+        series = self.series(attempts.backend, attempts.model)
+        series.add(record, attempts, arrived, events)
+        answered, sent, first_byte = attempts.answered, attempts.answered_sent, attempts.first_byte
+        if sent is not None and first_byte is not None:
+            if answered is not attempts.last:
+                series = self.series(answered.backend, answered.model)
+            series.answered(first_byte - sent, first_byte - arrived, attempts.ended - first_byte, events)
 
     def series(self, backend: str, model: str) -> Series:
         """The series of ``model`` on ``backend``; a new one if there is none yet, and room for it."""

@@ -13,6 +13,7 @@ from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.aio.timeouts import wait_within
 from enginehouse.domain.migration import Migrated, Migration
 from enginehouse.domain.replica import Health, ReplicaState
+from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, SwapDone
@@ -97,10 +98,11 @@ class EventStream(Observer):
     def moved(self, request_id: str, source: str, destination: str, gap_ms: float) -> None:
         self._send("request_moved", id=request_id, source=source, destination=destination, gap_ms=round(gap_ms, 1))
 
-    def finished(self, request_id: str, replica: str, status: int, duration_ms: float) -> None:
-        self._sent_progress.pop(request_id, None)
-        duration = round(duration_ms, 1)
-        self._send("request_finished", id=request_id, replica=replica or None, status=status, duration_ms=duration)
+    def finished(self, record: RequestRecord) -> None:
+        self._sent_progress.pop(record.id, None)
+        replica = record.attempts[-1].replica if record.attempts else None
+        duration = round((record.ended - record.arrived) * 1000, 1)
+        self._send("request_finished", id=record.id, replica=replica, status=record.status, duration_ms=duration)
 
     def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
         self._send("swap_started", target=target, evict=evict)

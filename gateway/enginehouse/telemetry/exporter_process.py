@@ -16,9 +16,9 @@ from enginehouse.telemetry.exporter.messages import (
     ExportSettings,
     Message,
     MetricBatch,
-    RawBatch,
-    RawRecord,
     Report,
+    RequestBatch,
+    TracedRequest,
 )
 
 _log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class ExporterProcess:
         self._most_bytes = most_bytes
         self._command = command
         self._pause = pause
-        self._records: list[RawRecord] = []
+        self._requests: list[TracedRequest] = []
         self._content = self._last_size = 0
         self._timer: asyncio.TimerHandle | None = None
         self._process: Process | None = None
@@ -103,14 +103,14 @@ class ExporterProcess:
             self.counters.dropped["full"] += 1
         return not self._behind
 
-    def add(self, record: RawRecord) -> None:
-        """Send ``record``, with those that follow soon."""
-        self._records.append(record)
-        self._content += len(record[-2]) + len(record[-1])
-        if len(self._records) >= _BATCH or self._content >= _BATCH_CONTENT:
-            self._send_records()
+    def add(self, request: TracedRequest) -> None:
+        """Send ``request``, with those that follow soon."""
+        self._requests.append(request)
+        self._content += len(request.question) + len(request.answer)
+        if len(self._requests) >= _BATCH or self._content >= _BATCH_CONTENT:
+            self._send_requests()
         elif self._timer is None and self._keeper is not None:
-            self._timer = asyncio.get_running_loop().call_later(_BATCH_EVERY_S, self._send_records)
+            self._timer = asyncio.get_running_loop().call_later(_BATCH_EVERY_S, self._send_requests)
 
     def send_metrics(self, batch: MetricBatch) -> None:
         """Send all metrics; a batch that does not fit is left out, for the next one tells the same and more."""
@@ -119,7 +119,7 @@ class ExporterProcess:
     async def close(self) -> None:
         """Send the records that wait and end the process; after ``flush_timeout`` seconds, kill it."""
         self._closing = True
-        self._send_records()
+        self._send_requests()
         keeper, process = self._keeper, self._process
         if keeper is None:
             return
@@ -132,25 +132,25 @@ class ExporterProcess:
                 process.kill()
         await asyncio.wait([keeper])
 
-    def _send_records(self) -> None:
+    def _send_requests(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        records, self._records, self._content = self._records, [], 0
-        if records:
-            self._send_batch(records)
+        requests, self._requests, self._content = self._requests, [], 0
+        if requests:
+            self._send_batch(requests)
         self._behind = self._waiting > self._most_bytes // 2
         if self._behind and not self._closing:
-            self._timer = asyncio.get_running_loop().call_later(_BATCH_EVERY_S, self._send_records)
+            self._timer = asyncio.get_running_loop().call_later(_BATCH_EVERY_S, self._send_requests)
 
-    def _send_batch(self, records: list[RawRecord]) -> None:
-        batch = RawBatch(epoch_ns(), records)
+    def _send_batch(self, requests: list[TracedRequest]) -> None:
+        batch = RequestBatch(epoch_ns(), requests)
         if self._pipe is None:
-            self.counters.dropped["died"] += len(records)
+            self.counters.dropped["died"] += len(requests)
         elif self._send(batch):
-            self._unreported += len(records)
+            self._unreported += len(requests)
         else:
-            self.counters.dropped["full"] += len(records)
+            self.counters.dropped["full"] += len(requests)
 
     @property
     def _pipe(self) -> asyncio.StreamWriter | None:
@@ -164,7 +164,7 @@ class ExporterProcess:
         stdin = self._pipe
         return 0 if stdin is None else stdin.transport.get_write_buffer_size()
 
-    def _send(self, message: Message | RawBatch) -> bool:
+    def _send(self, message: Message) -> bool:
         """Whether the message fits."""
         stdin = self._pipe
         if stdin is None:

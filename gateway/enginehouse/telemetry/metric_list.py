@@ -128,6 +128,10 @@ PLUGIN_TIME = _histogram(
     "observer. The log names a plugin with two samples in a row above 5 ms.",
     ("kind", "type", "name"),
 )
+RECORDS_DROPPED = _counter(
+    "enginehouse_records_dropped",
+    "Records of ended requests that observers did not get: 10,000 others waited, because observers are slow.",
+)
 SPANS = _counter(
     "enginehouse_spans", "Spans that the collector took (`sent`) or did not take (`failed`).", ("outcome",)
 )

@@ -8,7 +8,7 @@ from typing import Final
 
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.request import Headers
-from enginehouse.telemetry.exporter.messages import RawRecord
+from enginehouse.telemetry.exporter.messages import TracedRequest
 from enginehouse.telemetry.trace_context import Parent, Trace, read_traceparent
 
 _FAILED: Final = 500
@@ -20,11 +20,11 @@ class Tracer:
 
     A request that was slow or failed is traced all the same, from its end. ``admits``: whether a request that begins
     now may be traced. If the exporter is behind, no part of a trace is recorded, and the engine has the client's
-    ``traceparent``. ``add`` takes the record of a traced request.
+    ``traceparent``. ``add`` takes a traced request.
     """
 
     def __init__(
-        self, settings: TelemetrySettings, admits: Callable[[], bool], add: Callable[[RawRecord], None]
+        self, settings: TelemetrySettings, admits: Callable[[], bool], add: Callable[[TracedRequest], None]
     ) -> None:
         self.add = add
         self._admits = admits

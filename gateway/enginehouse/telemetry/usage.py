@@ -9,13 +9,32 @@ import msgspec
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
 
+class PromptDetails(msgspec.Struct, gc=False):
+    """Which of a prompt's tokens the engine did not compute."""
+
+    cached_tokens: _Count | None = None
+
+
 class Usage(msgspec.Struct, gc=False):
     """OpenAI's counts, and those of its Responses and of Anthropic."""
 
     prompt_tokens: _Count = 0
     completion_tokens: _Count = 0
+    prompt_tokens_details: PromptDetails | None = None
     input_tokens: _Count = 0
     output_tokens: _Count = 0
+    input_tokens_details: PromptDetails | None = None
+    cache_read_input_tokens: _Count | None = None
+    cache_creation_input_tokens: _Count | None = None
+
+    def prompt(self) -> tuple[int, int | None]:
+        """The tokens of the prompt, and those of them that the engine had in its cache, if it says so."""
+        if (
+            read := self.cache_read_input_tokens
+        ) is not None:  # Anthropic's input_tokens are only those after the cache
+            return self.input_tokens + read + (self.cache_creation_input_tokens or 0), read
+        details = self.prompt_tokens_details or self.input_tokens_details
+        return self.prompt_tokens or self.input_tokens, details.cached_tokens if details is not None else None
 
 
 class Counted(msgspec.Struct, gc=False):

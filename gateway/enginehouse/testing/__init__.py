@@ -15,86 +15,49 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from enginehouse.testing.checks.discoverers import check_discoverer
-    from enginehouse.testing.checks.drivers import check_driver
-    from enginehouse.testing.checks.extractors import check_extractor
-    from enginehouse.testing.checks.launchers import check_launcher
-    from enginehouse.testing.checks.live_engine import HttpEngineClient, check_live_engine
-    from enginehouse.testing.checks.observers import check_observer
-    from enginehouse.testing.checks.rescheduling import check_migrator, check_rescheduling_policy
-    from enginehouse.testing.checks.routing import check_filter, check_scorer, check_strategy
-    from enginehouse.testing.checks.schedulers import check_scheduler
-    from enginehouse.testing.checks.speed import SlowPluginWarning
-    from enginehouse.testing.checks.surfaces import check_command, check_routes
-    from enginehouse.testing.checks.swappers import check_swapper
-    from enginehouse.testing.fake_effects import AtMost, FakeEffects, FakeSwap, OneAtATime
-    from enginehouse.testing.fake_engine import FakeEngineClient
-    from enginehouse.testing.installed import check_type, create, installed_plugins
-    from enginehouse.testing.make import candidate, request, requirements
-    from enginehouse.testing.played_server import PlayedServer
+    # isort: off
+    # --- Makers and fakes
+    from enginehouse.testing.make import candidate as candidate
+    from enginehouse.testing.make import request as request
+    from enginehouse.testing.make import request_record as request_record
+    from enginehouse.testing.make import requirements as requirements
+    from enginehouse.testing.fake_effects import AtMost as AtMost
+    from enginehouse.testing.fake_effects import FakeEffects as FakeEffects
+    from enginehouse.testing.fake_effects import FakeSwap as FakeSwap
+    from enginehouse.testing.fake_effects import OneAtATime as OneAtATime
+    from enginehouse.testing.fake_engine import FakeEngineClient as FakeEngineClient
+    from enginehouse.testing.played_server import PlayedServer as PlayedServer
 
-__all__ = [
-    "AtMost",
-    "FakeEffects",
-    "FakeEngineClient",
-    "FakeSwap",
-    "HttpEngineClient",
-    "OneAtATime",
-    "PlayedServer",
-    "SlowPluginWarning",
-    "candidate",
-    "check_command",
-    "check_discoverer",
-    "check_driver",
-    "check_extractor",
-    "check_filter",
-    "check_launcher",
-    "check_live_engine",
-    "check_migrator",
-    "check_observer",
-    "check_rescheduling_policy",
-    "check_routes",
-    "check_scheduler",
-    "check_scorer",
-    "check_strategy",
-    "check_swapper",
-    "check_type",
-    "create",
-    "installed_plugins",
-    "request",
-    "requirements",
-]
+    # --- Conformance checks
+    from enginehouse.testing.checks.extractors import check_extractor as check_extractor
+    from enginehouse.testing.checks.routing import check_filter as check_filter
+    from enginehouse.testing.checks.routing import check_scorer as check_scorer
+    from enginehouse.testing.checks.routing import check_strategy as check_strategy
+    from enginehouse.testing.checks.schedulers import check_scheduler as check_scheduler
+    from enginehouse.testing.checks.swappers import check_swapper as check_swapper
+    from enginehouse.testing.checks.drivers import check_driver as check_driver
+    from enginehouse.testing.checks.live_engine import HttpEngineClient as HttpEngineClient
+    from enginehouse.testing.checks.live_engine import check_live_engine as check_live_engine
+    from enginehouse.testing.checks.launchers import check_launcher as check_launcher
+    from enginehouse.testing.checks.discoverers import check_discoverer as check_discoverer
+    from enginehouse.testing.checks.rescheduling_checks import check_migrator as check_migrator
+    from enginehouse.testing.checks.rescheduling_checks import check_rescheduling_policy as check_rescheduling_policy
+    from enginehouse.testing.checks.observers import check_observer as check_observer
+    from enginehouse.testing.checks.surfaces import check_command as check_command
+    from enginehouse.testing.checks.surfaces import check_routes as check_routes
+    from enginehouse.testing.checks.speed import SlowPluginWarning as SlowPluginWarning
 
-_MODULES = (
-    "enginehouse.testing.checks.discoverers",
-    "enginehouse.testing.checks.drivers",
-    "enginehouse.testing.checks.extractors",
-    "enginehouse.testing.checks.launchers",
-    "enginehouse.testing.checks.live_engine",
-    "enginehouse.testing.checks.observers",
-    "enginehouse.testing.checks.rescheduling",
-    "enginehouse.testing.checks.routing",
-    "enginehouse.testing.checks.schedulers",
-    "enginehouse.testing.checks.speed",
-    "enginehouse.testing.checks.surfaces",
-    "enginehouse.testing.checks.swappers",
-    "enginehouse.testing.fake_effects",
-    "enginehouse.testing.fake_engine",
-    "enginehouse.testing.installed",
-    "enginehouse.testing.make",
-    "enginehouse.testing.played_server",
-)
-
-if not TYPE_CHECKING:
+    # --- Installed plugins
+    from enginehouse.testing.installed import check_type as check_type
+    from enginehouse.testing.installed import create as create
+    from enginehouse.testing.installed import installed_plugins as installed_plugins
+else:
 
     def __getattr__(name: str) -> object:
         """Import a name when it is first used: pytest imports this package at every start, for its fixtures."""
-        if name in __all__:
-            for module in map(import_module, _MODULES):
-                if name in vars(module):
-                    return vars(module)[name]
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+        from enginehouse._door import find
+
+        return find(__name__, name)

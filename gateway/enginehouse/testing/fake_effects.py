@@ -12,7 +12,7 @@ from enginehouse.domain.ticket import SwapDone, SwapId, Ticket
 from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
-from enginehouse.testing.checks.expect import expect
+from enginehouse.testing.expect import expect
 
 
 class OneAtATime(Swapper):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from enginehouse.interfaces.drivers import EngineResponse
-from enginehouse.testing.checks.expect import expect
+from enginehouse.testing.expect import expect
 
 
 class FakeEngineClient:

@@ -1,4 +1,4 @@
-"""Makers of candidates, requirements and requests, with defaults for everything that a test does not set."""
+"""Makers of what plugins get, with defaults for everything that a test does not set."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 
 import msgspec
 
-from enginehouse.domain.load import Load
+from enginehouse.domain.backend_load import Load
 from enginehouse.domain.replica import Candidate, replica_name
 from enginehouse.domain.request import Body, InferenceRequest
+from enginehouse.domain.request_record import AttemptRecord, RequestRecord
 from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.route import Reason
 
 MODEL = "llama3:8b"
 
@@ -38,3 +40,46 @@ def request(
     raw = msgspec.json.encode({"model": MODEL, **(body or {})})
     lines = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()]
     return InferenceRequest(path, lines, raw, msgspec.json.decode(raw, type=Body))
+
+
+def request_record(model: str | None = MODEL, backend: str = "gpu-1", **fields: Any) -> RequestRecord:
+    """The record of a chat request that ``backend`` served in 2 s; with no ``model``, of one that was routed nowhere.
+
+    ``fields`` override fields of ``RequestRecord``.
+    """
+    known: dict[str, Any] = {
+        "id": "request-1",
+        "method": "POST",
+        "path": "/v1/chat/completions",
+        "status": 200,
+        "outcome": "served",
+        "arrived": 100.0,
+        "ended": 102.0,
+    }
+    if model is None:
+        known |= {"status": 404, "outcome": "model_not_found", "code": "model_not_found", "asked": MODEL}
+    else:
+        known |= {"asked": model, "model": model, "backend": backend, "driver": "openai"}
+        known |= {"routed": 100.125, "sent": 100.25, "first_byte": 100.5, "attempts": (_served(model, backend),)}
+        known |= {"tokens_in": 12, "tokens_out": 34, "bytes_in": 80, "bytes_out": 400}
+    return RequestRecord(**known | fields)
+
+
+def _served(model: str, backend: str) -> AttemptRecord:
+    return AttemptRecord(
+        backend=backend,
+        driver="openai",
+        replica=replica_name(model, backend),
+        model=model,
+        reason=Reason.MATCH,
+        attempted=(model,),
+        outcome="served",
+        why="",
+        status=200,
+        queued=False,
+        began=100.125,
+        granted=None,
+        sent=100.25,
+        first_byte=100.5,
+        ended=102.0,
+    )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 from opentelemetry.sdk.metrics.export import Histogram as OtlpHistogram
 from opentelemetry.sdk.metrics.export import Sum
@@ -11,25 +14,31 @@ from prometheus_client.parser import text_string_to_metric_families
 from enginehouse.api.pages.metrics.engines import MetricsPage, merged
 from enginehouse.api.pages.metrics.families import histograms, numbers
 from enginehouse.api.pages.metrics.push import as_record
-from enginehouse.domain.replica import Candidate
-from enginehouse.domain.route import Reason, Route
+from enginehouse.domain.request_record import RequestRecord
 from enginehouse.telemetry import metric_list
+from enginehouse.telemetry.attempts_summary import AttemptsSummary
 from enginehouse.telemetry.counters import Counters, Histogram
 from enginehouse.telemetry.exporter.messages import MetricBatch
 from enginehouse.telemetry.exporter.metrics import metrics_data
-from enginehouse.telemetry.record import AttemptRecord, Ending, Tokens
-
-ROUTE = Route("m", Candidate(model="m", backend="a", replica="m@a"), Reason.MATCH, ("m",))
+from enginehouse.testing import request_record
 
 
-def attempt(**times: float) -> AttemptRecord:
-    known = {"began": 10.25, "ended": 14.5, "sent": 10.5, "first_byte": 12.5} | times
-    return AttemptRecord(ROUTE, "served", **known, queued="granted" in times)  # type: ignore[arg-type]
+def ended(attempt: dict[str, float | None], **fields: Any) -> RequestRecord:
+    """The record of a request with one attempt, which a queue granted."""
+    known = {"began": 10.25, "ended": 14.5, "sent": 10.5, "first_byte": 12.5, "granted": 10.5, "queued": True}
+    (served,) = request_record("m", "a").attempts
+    made = msgspec.structs.replace(served, **known | attempt)
+    uncounted = {"tokens_in": None, "tokens_out": None}
+    return request_record("m", "a", arrived=10.0, ended=14.5, attempts=(made,), **uncounted | fields)
+
+
+def count(counters: Counters, record: RequestRecord) -> None:
+    counters.add(record, AttemptsSummary(record.attempts))
 
 
 def test_a_stream_counts_its_times_and_tokens() -> None:
     counters = Counters()
-    counters.add([attempt(granted=10.5)], 10.0, Ending(200, "served", "", Tokens(0, 4, "chunks"), 100, 5))
+    count(counters, ended({}, events=5))
     series = counters.series("a", "m")
     assert series.requests == {(200, "match"): 1}
     assert (series.duration.total, series.routing.total, series.overhead.total) == (4.5, 0.25, 0.25)
@@ -40,7 +49,7 @@ def test_a_stream_counts_its_times_and_tokens() -> None:
 
 def test_a_request_that_was_never_sent_has_no_times_of_its_engine() -> None:
     counters = Counters()
-    counters.add([attempt(granted=0.0, sent=0.0, first_byte=0.0)], 10.0, Ending(503, "load_failed"))
+    count(counters, ended(dict.fromkeys(("granted", "sent", "first_byte")), status=503, outcome="load_failed"))
     series = counters.series("a", "m")
     assert series.requests == {(503, "match"): 1}
     assert sum(series.queue_wait.counts) == 1

@@ -9,7 +9,7 @@ from textwrap import dedent
 import pytest
 
 from enginehouse.app.config_diff import Changes, ConfigDiff, diff_configs, differences
-from enginehouse.config.load import load_config
+from enginehouse.config.load_config import load_config
 from enginehouse.config.schema import Config, ModelSettings
 from enginehouse.domain.errors import ConfigError
 

@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import UNKNOWN, Capabilities, Forbidden, Health, RateLimited, ReplicaState, Requirements, Unauthorized
+from enginehouse import UNKNOWN, Capabilities, Health, RateLimited, ReplicaState, Requirements, Unauthorized
 from enginehouse.api.keys import KeyHolder, Keyring
 from enginehouse.config.schema import BackendSettings as Settings
 from enginehouse.config.schema import CheckSettings, KeySettings, TimeoutSettings
+from enginehouse.domain.errors import Forbidden
 from enginehouse.engines.idle import IdleKeeper
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet

@@ -15,7 +15,7 @@ from enginehouse.app import Gateway
 from enginehouse.app import reload as reload_module
 from enginehouse.app.reload import ConfigSource
 from enginehouse.config.environment import STATE_DIR
-from enginehouse.config.load import LoadedConfig
+from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.errors import ConfigError, ShuttingDown
 from enginehouse.plugin_manager.discovery import load_plugins

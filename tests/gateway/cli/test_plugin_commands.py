@@ -7,6 +7,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from enginehouse.cli import enginehouse
@@ -82,6 +83,8 @@ def test_an_unknown_command_is_refused() -> None:
         ("@hookimpl\ndef register_commands(register):\n    register('greet', lambda: 1 / 0)", "ZeroDivisionError"),
         ("@hookimpl\ndef register_commands(register):\n    register('greet', lambda: 1)", "is no click command"),
         (GREET.replace('"greet"', '"check"'), "there is already a command 'check'"),
+        (GREET.replace('"greet"', '"check it"'), "there is no group 'check' that takes commands of plugins"),
+        (GREET.replace('"greet"', '"import more things"'), "there is no group 'import more'"),
     ],
 )
 def test_a_broken_plugin_is_a_warning_that_names_it(install: Install, source: str, problem: str) -> None:
@@ -96,24 +99,88 @@ def test_a_broken_plugin_is_a_warning_that_names_it(install: Install, source: st
 
 
 def test_a_broken_plugin_takes_no_other_with_it(install: Install) -> None:
-    install("broken", "import no_such_library")
+    install("broken", "import no_such_library\n" + dedent(GREET))
     install("greeter", GREET)
 
     result = run("greet")
 
     assert result.stdout == "hello you\n"
-    assert "plugin 'broken'" in result.stderr
+    assert result.stderr.count("plugin 'broken'") == 1
 
 
-def test_a_broken_configuration_leaves_our_own_commands(install: Install, tmp_path: Path) -> None:
+def test_a_command_imports_only_plugins_that_may_have_it(install: Install) -> None:
     install("greeter", GREET)
-    (tmp_path / "enginehouse.toml").write_text("[serve]\n")
+    install("slow", "raise RuntimeError('imported')")
+    install("other", "raise RuntimeError('imported')\n" + dedent(GREET).replace("greet", "other"))
+
+    result = run("greet")
+
+    assert (result.stdout, result.stderr) == ("hello you\n", "")
+
+
+def completed(*words: str) -> list[str]:
+    """What a shell offers for the last of ``words``."""
+    return [
+        each.value
+        for each in ShellComplete(enginehouse, {}, "enginehouse", "").get_completions([*words[:-1]], words[-1])
+    ]
+
+
+def test_a_shell_completes_commands_of_plugins_without_importing_them(install: Install) -> None:
+    install("greeter", "raise RuntimeError('imported')\n" + dedent(GREET))
+    install("odd", "def register_commands(: no syntax")
+
+    assert {"greet", "serve", "import"} <= set(completed(""))
+    assert completed("gre") == ["greet"]
+    assert "--help" in completed("--")
+
+
+def test_a_shell_completes_a_command_that_no_source_names(install: Install) -> None:
+    install("greeter", GREET.replace('"greet"', '"gre" + "et"'))
+
+    assert completed("gre") == ["greet"]
+
+
+def test_a_plugin_adds_a_command_to_a_group(install: Install) -> None:
+    install("greeter", GREET.replace('"greet"', '"import greetings"'))
+
+    assert run("import", "greetings").stdout == "hello you\n"
+    assert re.search(r"greetings +Say hello\.", run("import", "--help").stdout)
+    assert "greetings" not in run("--help").stdout
+    assert completed("import", "gre") == ["greetings"]
+    assert run("import greetings").exit_code == 2
+
+
+def test_a_broken_table_leaves_our_own_and_bundled_commands(install: Install, tmp_path: Path) -> None:
+    install("greeter", GREET)
+    (tmp_path / "enginehouse.toml").write_text("[plugins]\ndisabled = 1\n")
 
     result = run("--help")
 
     assert result.exit_code == 0
-    assert "serve" in result.stdout
-    assert "commands of plugins are not available: enginehouse.toml: serve: unknown key" in result.stderr
+    assert {"serve", "bench"} <= set(result.stdout.split())
+    assert "greet" not in result.stdout.split()
+    assert "commands of other plugins are not available: enginehouse.toml: plugins.disabled: " in result.stderr
+
+
+@pytest.mark.parametrize("config", ["[serve]\n", '[[auth.keys]]\nname = "a"\nkey = "file:nowhere"\n'])
+def test_commands_of_plugins_need_no_valid_configuration_but_their_own_table(
+    install: Install, tmp_path: Path, config: str
+) -> None:
+    install("greeter", GREET)
+    (tmp_path / "enginehouse.toml").write_text(f'[plugins.greet]\nwhom = "world"\n{config}')
+
+    result = run("greet")
+
+    assert (result.stdout, result.stderr) == ("hello world\n", "")
+
+
+def test_a_variable_disables_a_plugin(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install("greeter", GREET)
+    monkeypatch.setenv("ENGINEHOUSE_PLUGINS_DISABLED", "greeter")
+    monkeypatch.setenv("ENGINEHOUSE_SERVER_PORT", "none")
+
+    assert run("greet").exit_code == 2
 
 
 def test_the_help_imports_only_plugins_that_may_have_commands(install: Install) -> None:

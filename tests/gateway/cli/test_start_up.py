@@ -20,10 +20,10 @@ NOT_OF_THE_GATEWAY = {
     "matplotlib",
     "opentelemetry",
     "rich",
-    "enginehouse.bench",
-    "enginehouse.importers",
     "enginehouse.telemetry.exporter.spans",
     "enginehouse.testing",
+    "enginehouse_bench.bench_command",
+    "enginehouse_llama_swap.import_command",
     "enginehouse_sim.simulator",
 }
 NAMED = "import sys; from enginehouse.cli import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
@@ -49,11 +49,26 @@ def test_the_version_is_told_without_the_gateway() -> None:
     assert imported.isdisjoint(HEAVY)
 
 
-def test_commands_are_completed_without_the_gateway() -> None:
-    words = {"COMP_WORDS": "enginehouse un", "COMP_CWORD": "1", "_ENGINEHOUSE_COMPLETE": "bash_complete"}
-    printed, imported = modules(**words)
-    assert printed.split() == ["plain,undrain", "plain,unload"]
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("un", ["plain,undrain", "plain,unload"]),
+        ("be", ["plain,bench"]),
+        ("import ", ["plain,llama-swap"]),
+    ],
+)
+def test_commands_are_completed_without_the_gateway(words: str, completed: list[str]) -> None:
+    typed = {"COMP_WORDS": f"enginehouse {words}", "COMP_CWORD": str(1 + words.count(" "))}
+    printed, imported = modules(**typed, _ENGINEHOUSE_COMPLETE="bash_complete")
+    assert printed.split() == completed
     assert imported.isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize("command", ["bench", "import llama-swap"])
+def test_the_help_of_a_plugins_command_imports_little(command: str) -> None:
+    printed, imported = modules(*command.split(), "--help")
+    assert printed.startswith(f"Usage: enginehouse {command} ")
+    assert imported.isdisjoint({"rich", "yaml", "enginehouse.testing", "enginehouse_sim", "enginehouse.relay"})
 
 
 def test_a_gateway_is_built_without_what_only_others_need(tmp_path: Path) -> None:

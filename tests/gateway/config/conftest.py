@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse.config.load import LoadedConfig, load_config
+from enginehouse.config.load_config import LoadedConfig, load_config
 from enginehouse.domain.errors import ConfigError
 from tests.support.config_files import Load, Refuse
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse.config.load import load_config
+from enginehouse.config.load_config import load_config
 from enginehouse.config.schema import CapabilitySettings, Config
 from enginehouse.domain.errors import ConfigError, ConfigErrors
 from enginehouse.domain.replica import Role

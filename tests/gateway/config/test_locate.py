@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from enginehouse.config import locate
-from enginehouse.config.load import load_config
+from enginehouse.config.load_config import load_config
 from enginehouse.config.locate import find_config
 from enginehouse.domain.errors import ConfigError
 

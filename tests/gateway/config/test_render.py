@@ -22,7 +22,7 @@ from msgspec.inspect import (
     Type,
 )
 
-from enginehouse.config.load import load_config
+from enginehouse.config.load_config import load_config
 from enginehouse.config.page import page
 from enginehouse.config.render import effective, json_schema
 from enginehouse.config.routing import RoutingSettings, WeightSettings
@@ -36,7 +36,7 @@ from enginehouse.config.schema import (
     ServerSettings,
 )
 from enginehouse.config.secrets import Secret
-from enginehouse.config.shape import CONFIG, shape_of
+from enginehouse.config.shape import config_type, shape_of
 from enginehouse.config.telemetry import TelemetrySettings
 from tests.support.config_files import Load
 from tests.support.hypothesis_profiles import TIMING_CHECKS
@@ -201,7 +201,7 @@ def test_the_json_schema_takes_tables_of_plugins_and_nothing_else_that_is_unknow
     ]
 
 
-@pytest.mark.parametrize("struct", [kind for field in CONFIG.fields for kind in shape_of(field.type).kinds])
+@pytest.mark.parametrize("struct", [kind for field in config_type().fields for kind in shape_of(field.type).kinds])
 def test_every_key_has_a_description(struct: Type) -> None:
     kind = struct.value_type if isinstance(struct, DictType) else struct
     assert isinstance(kind, StructType)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse.config.load import load_config
+from enginehouse.config.load_config import load_config
 from enginehouse.config.render import effective
 from enginehouse.config.secrets import Secret
 from tests.support.config_files import Load, Refuse

@@ -53,6 +53,7 @@ class GpuHost:
             connect=lambda backend, address: FakeClient({}),
             state_file=self.files[0],
             on_state=lambda replica, state: None,
+            on_examined=lambda replica: None,
             on_exited=lambda replica: None,
             gpus=HostGpus(self.reader),
             footprints=self.files[0].footprints,

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from enginehouse import LoadFailed, NotEnoughMemory, ReplicaState, UpstreamError
+from enginehouse import EngineClient, LoadFailed, NotEnoughMemory, ReplicaState, UpstreamError
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.ports import Ports
-from enginehouse.engines.sleepers import Sleepers
-from enginehouse.engines.state_file import StateFile
+from enginehouse.engines.state_file import Sleepers, StateFile
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.scheduling.collaborators import EngineControl
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
@@ -37,6 +36,7 @@ class Stage:
             "b": ModelSettings(command="engine", idle="sleep"),
         }
         self.states: list[tuple[str, ReplicaState]] = []
+        self.examined: list[str] = []
         self.exited: list[str] = []
         self.connected: list[tuple[str, str]] = []
         self.files: list[StateFile] = []
@@ -62,6 +62,7 @@ class Stage:
             connect=self._connect,
             state_file=self.files[-1],
             on_state=lambda replica, state: states.append((replica, state)),
+            on_examined=self.examined.append,
             on_exited=exited.append,
         )
 
@@ -118,6 +119,28 @@ def test_a_ready_engine_is_asked_for_its_limit_unless_the_configuration_has_one(
         stage.driver.limit = UpstreamError("no such page")
         await engines.start("a@a")
         assert engines.reported == {}
+        await engines.stop("a@a", None)
+
+    in_virtual_time(scenario())
+
+
+def test_a_ready_engine_counts_as_examined_even_if_nobody_waits_for_it_any_more(
+    in_virtual_time: Run, stage: Stage
+) -> None:
+    class Silent(type(stage.driver)):  # type: ignore[misc]
+        async def concurrency(self, engine: EngineClient) -> int | None:
+            await asyncio.sleep(3)
+            return 4
+
+    async def scenario() -> None:
+        stage.driver = Silent()
+        engines = stage.gateway()
+        starting = asyncio.ensure_future(engines.start("a@a"))
+        await asyncio.sleep(1)
+        assert (engines.states()["a@a"], stage.examined) == (READY, [])
+        starting.cancel()
+        await asyncio.wait({starting})
+        assert stage.examined == ["a@a"]
         await engines.stop("a@a", None)
 
     in_virtual_time(scenario())

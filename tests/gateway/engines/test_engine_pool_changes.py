@@ -40,6 +40,7 @@ class Stage:
             connect=lambda backend, address: client,
             state_file=self.file,
             on_state=lambda replica, state: self.shown.append(state),
+            on_examined=lambda replica: None,
             on_exited=self.exited.append,
         )
 

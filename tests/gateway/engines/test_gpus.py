@@ -12,8 +12,7 @@ import pytest
 from enginehouse import ConfigError
 from enginehouse.config.schema import HostSettings
 from enginehouse.domain.gpu import Gpu
-from enginehouse.engines.gpus.assignment import assign
-from enginehouse.engines.gpus.host_gpus import HostGpus, host_gpus
+from enginehouse.engines.gpus.host_gpus import HostGpus, assign_gpus, host_gpus
 from enginehouse.engines.gpus.nvml import Nvml
 from tests.support.fake_gpus import GIB, FakeGpus, FakeNvml, gpu
 from tests.support.virtual_time import Run
@@ -71,15 +70,15 @@ def test_an_engine_gets_the_gpus_with_the_fewest_engines_and_the_most_memory(
     wanted: int | list[int] | None, allowed: list[int] | None, taken: list[list[int]], given: list[int] | None
 ) -> None:
     gpus = [gpu(0, free=10), gpu(1, free=20), gpu(2, free=30)]
-    assert assign(wanted, allowed, gpus, taken) == given
+    assert assign_gpus(wanted, allowed, gpus, taken) == given
 
 
 def test_more_gpus_than_there_are_is_an_error_with_a_remedy() -> None:
     with pytest.raises(ConfigError, match=r"4 GPUs are wanted, and the host has 2.*hosts\.\*\.gpus"):
-        assign(4, [0, 1], [gpu(0), gpu(1)], [])
+        assign_gpus(4, [0, 1], [gpu(0), gpu(1)], [])
     with pytest.raises(ConfigError, match=r"the host has 0.*enginehouse\[gpu\]"):
-        assign(1, None, [], [])
-    assert assign(2, [0, 1], [], []) == [0, 1], "a list needs no library"
+        assign_gpus(1, None, [], [])
+    assert assign_gpus(2, [0, 1], [], []) == [0, 1], "a list needs no library"
 
 
 async def test_two_engines_get_two_gpus_and_give_them_back() -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from enginehouse import ConfigError, LaunchLine, LaunchSpec, Role
 from enginehouse.config.schema import ModelSettings
-from enginehouse.engines.launch_line import fingerprint, launch_line, launch_spec
-from enginehouse.engines.launch_rules import LaunchRules
+from enginehouse.engines.launch_line import LaunchRules, fingerprint, launch_line, launch_spec
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_openai import OpenAIDriver

@@ -70,6 +70,22 @@ def test_the_first_round_ends_when_every_backend_was_probed_once(
     assert len(sink.models) == 2
 
 
+def test_a_backend_known_to_be_healthy_is_asked_for_its_models_first(
+    in_virtual_time: Run, sink: Sink, driver: ScriptedDriver
+) -> None:
+    async def scenario() -> None:
+        prober = _prober(sink)
+        prober.add("a", support_of(driver), FakeClient({}), is_healthy=True)
+        await prober.first_round()
+        assert (driver.health_checks, driver.discoveries) == ([], [0.0])
+        await asyncio.sleep(CHECKS.interval * 1.5)
+        assert len(driver.health_checks) == 1
+
+    sink.thinks = Health.HEALTHY
+    in_virtual_time(scenario())
+    assert sink.verdicts == ["ok"]
+
+
 def test_a_hanging_probe_is_a_failure_after_the_timeout(
     in_virtual_time: Run, sink: Sink, driver: ScriptedDriver
 ) -> None:

@@ -33,7 +33,7 @@ def state_file(tmp_path: Path) -> Iterator[StateFile]:
 
 def on_disk(state_file: StateFile) -> dict[str, Any]:
     """The handles that the next gateway would find."""
-    return {name: record.handle for name, record in state_file._read().items()}
+    return {name: record.handle for name, record in state_file._file.read({}).items()}
 
 
 class Witness(Launcher):

@@ -1,54 +1,89 @@
+"""The door and the test kit: each name stands once, can be imported, is in the reference and has a use."""
+
 from __future__ import annotations
 
 import ast
-import inspect
 import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import enginehouse
 from enginehouse import testing
-from enginehouse._door import MODULES
-from tests.support.paths import DOCS
+from enginehouse._door import public_names
+from tests.support.paths import DOCS, ROOT
+
+DOOR, KIT = public_names("enginehouse"), public_names("enginehouse.testing")
+CORE = ROOT / "gateway" / "enginehouse"
+REFERENCE = {page: (DOCS / "reference" / page).read_text("utf-8") for page in ("hooks.md", "types.md")}
+BOTH = pytest.mark.parametrize("package", [enginehouse, testing], ids=lambda package: package.__name__)
 
 
-def order(name: str) -> tuple[int, str]:
-    """Constants, then classes, then the rest: the order that ruff keeps ``__all__`` in."""
-    return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
+def listed(package: ModuleType) -> list[tuple[str | None, str | None]]:
+    """The imports that type checkers see, with the names that they offer to others."""
+    tree = ast.parse((CORE.parent / package.__name__.replace(".", "/") / "__init__.py").read_text("utf-8"))
+    [block] = [node for node in tree.body if isinstance(node, ast.If) and "not" not in ast.unparse(node.test)]
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    return [(alias.asname, node.module) for node in imports for alias in node.names]
 
 
-def test_the_door_offers_exactly_what_it_says() -> None:
-    assert all(getattr(enginehouse, name) is not None for name in enginehouse.__all__)
-    assert set(MODULES) == set(enginehouse.__all__)
-    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        getattr(enginehouse, "nothing")  # noqa: B009 - mypy knows that there is none
+@BOTH
+def test_every_name_stands_once_where_type_checkers_see_it(package: ModuleType) -> None:
+    offered = public_names(package.__name__)
+    assert listed(package) == [(name, place.module) for name, place in offered.items()]
+    assert all(place.section for place in offered.values())
 
 
-def test_the_door_finds_each_name_where_type_checkers_do() -> None:
-    imports = [node for node in ast.walk(ast.parse(inspect.getsource(enginehouse))) if isinstance(node, ast.ImportFrom)]
-    own = [node for node in imports if (node.module or "").startswith("enginehouse.")]
-    found = {alias.name: node.module for node in own for alias in node.names}
-    assert found == {**MODULES, "MODULES": "enginehouse._door"}
+@BOTH
+def test_every_name_can_be_imported_and_no_other(package: ModuleType) -> None:
+    space: dict[str, object] = {}
+    exec(f"from {package.__name__} import *", space)
+    assert None not in space.values()
+    assert set(space) - {"__builtins__"} == set(public_names(package.__name__))
+    with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'nothing'"):
+        getattr(package, "nothing")  # noqa: B009 - mypy knows that there is none
 
 
-def test_what_the_door_offers_is_sorted() -> None:
-    assert enginehouse.__all__ == sorted(enginehouse.__all__, key=order)
-
-
-def test_the_kit_offers_exactly_what_it_says() -> None:
-    imports = [node for node in ast.walk(ast.parse(inspect.getsource(testing))) if isinstance(node, ast.ImportFrom)]
-    own = [node for node in imports if (node.module or "").startswith("enginehouse.")]
-    assert {alias.name for node in own for alias in node.names} == set(testing.__all__)
-    assert all(getattr(testing, name) is not None for name in testing.__all__)
-    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        getattr(testing, "nothing")  # noqa: B009 - mypy knows that there is none
-    assert testing.__all__ == sorted(testing.__all__, key=order)
+def entries() -> Iterator[tuple[str, str]]:
+    """Each name of the reference with the code and the names in its entry; prose does not count."""
+    for page, heading in (("types.md", r"#### (\w+)"), ("hooks.md", r"`(\w+)`: ")):
+        parts = re.split(f"^{heading}", REFERENCE[page], flags=re.MULTILINE)
+        for name, text in zip(parts[1::2], parts[2::2], strict=True):
+            code = "".join(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+            yield name, re.sub(r'""".*?"""', "", code, flags=re.DOTALL) + " ".join(re.findall(r"`[^`\n]+`", text))
 
 
 def test_every_name_is_in_the_reference() -> None:
-    hooks, types = ((DOCS / "reference" / page).read_text("utf-8") for page in ("hooks.md", "types.md"))
-    explained = set(re.findall(r"^`(\w+)`: ", hooks, re.MULTILINE)) | set(
-        re.findall(r"^#### (\w+)$", types, re.MULTILINE)
-    )
+    names = [name for name, _ in entries()]
+    assert {*DOOR, *KIT} <= set(names)
+    assert len(names) == len(set(names))
 
-    assert {*enginehouse.__all__, *testing.__all__} <= explained
+
+def imported(file: Path) -> set[str]:
+    """What ``file`` imports from the door."""
+    imports = [node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.ImportFrom)]
+    return {alias.name for node in imports if node.module == "enginehouse" for alias in node.names}
+
+
+def of_plugins() -> set[str]:
+    """What the plugins of this repository import from the door."""
+    files = [file for folder in ("plugins", "examples", "contrib") for file in (ROOT / folder).rglob("*.py")]
+    return {name for file in files if "tests" not in file.parts for name in imported(file)}
+
+
+def test_no_name_is_missing() -> None:
+    assert of_plugins() - set(DOOR) == set()
+
+
+def test_every_name_has_a_use() -> None:
+    """A plugin imports it, a template has it, or the reference entry of another name that is in use shows it."""
+    templates = (CORE / "plugin_manager" / "template").rglob("*.tmpl")
+    used = {word for file in templates for word in re.findall(r"\w+", file.read_text("utf-8"))} | of_plugins()
+    shown = {name: set(re.findall(r"\w+", text)) & set(DOOR) for name, text in entries()}
+    reached, found = set[str](), used & set(DOOR) | set(KIT)
+    while found:
+        reached |= found
+        found = {name for each in found for name in shown[each]} - reached
+    assert set(DOOR) - reached == set()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from enginehouse.domain.errors import LoadFailed
-from enginehouse.telemetry.access_line import AccessEntry
-from enginehouse.telemetry.record import AttemptRecord
+from enginehouse.domain.request_record import AttemptRecord, RequestRecord
 from tests.support.launched_engine import Launch
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
@@ -17,17 +16,17 @@ class Watched:
     """The access log of a gateway: the requests that have ended."""
 
     def __init__(self, gateway: ServedGateway) -> None:
-        self.ended: list[AccessEntry] = []
-        gateway.relay.context.log_access = self.ended.append
+        self.ended: list[RequestRecord] = []
+        gateway.relay.endings.log_access = lambda _, record: self.ended.append(record)
 
     async def attempts(self) -> list[tuple[str, str, int]]:
         """The backend, the outcome and the status of each attempt of the only request."""
-        return [(each.route.chosen.backend, each.outcome, each.status) for each in await self.records()]
+        return [(each.backend, each.outcome, each.status) for each in await self.records()]
 
     async def records(self) -> list[AttemptRecord]:
         await until(lambda: self.ended)
         (entry,) = self.ended
-        return list(entry[8])
+        return list(entry.attempts)
 
 
 async def test_a_served_request_has_one_attempt_with_its_times_in_order(
@@ -39,8 +38,8 @@ async def test_a_served_request_has_one_attempt_with_its_times_in_order(
     (record,) = await watched.records()
     assert await watched.attempts() == [("a", "served", 200)]
     assert not record.queued
-    assert record.granted == 0
-    times = [watched.ended[0][6], record.began, record.sent, record.first_byte, record.ended]
+    assert record.granted is None
+    times = [watched.ended[0].arrived, record.began, record.sent or 0.0, record.first_byte or 0.0, record.ended]
     assert times == sorted(times)
     assert times[0] > 0
 
@@ -93,7 +92,8 @@ async def test_an_attempt_at_a_backend_with_a_queue_knows_when_it_was_granted(
     await client.reply()
     (record,) = await watched.records()
     assert record.queued
-    assert record.began <= record.granted <= record.sent
+    assert record.granted is not None
+    assert record.began <= record.granted <= (record.sent or 0.0)
 
 
 async def test_an_attempt_that_its_queue_rejects_was_never_granted(
@@ -107,4 +107,4 @@ async def test_an_attempt_that_its_queue_rejects_was_never_granted(
     await client.reply()
     first, _ = await watched.records()
     assert await watched.attempts() == [("a", "load_failed", 0), ("b", "served", 200)]
-    assert (first.queued, first.granted, first.sent) == (True, 0, 0)
+    assert (first.queued, first.granted, first.sent) == (True, None, None)

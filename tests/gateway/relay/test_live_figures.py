@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from enginehouse.rescheduling.live_figures import LiveRequests
+from enginehouse.rescheduling.live_figures import PlacedRequests
 from tests.support.model_engine import StartModelEngine
 from tests.support.served_gateway import OpenGateway
 
@@ -13,7 +13,7 @@ async def test_a_stream_tells_its_tokens(house: OpenGateway, model_engine: Start
     engines = [await model_engine(), await model_engine()]
     gateway = await house(*engines, backend={"driver": "vllm"})
     engines[0].gate = (6, asyncio.Event())
-    live = LiveRequests(gateway.relay)
+    live = PlacedRequests(gateway.relay)
     client = await gateway.client()
     body = {"prompt": "x" * 400, "max_tokens": 40, "stream": True}
     client.send(gateway.post(body, b"x-request-id: r1", path="/v1/completions"))
@@ -39,7 +39,7 @@ async def test_another_request_tells_what_it_needs(house: OpenGateway, model_eng
     client.send(gateway.post({"messages": [{"role": "user", "content": "x" * 400}]}))
     await gateway.until(lambda: engine.calls)
 
-    [read] = LiveRequests(gateway.relay).at("a")
+    [read] = PlacedRequests(gateway.relay).at("a")
     assert (read.prompt_tokens, read.output_tokens, read.max_tokens) == (100, 0, None)
     assert read.stays == "its answer has not begun"
     held.set()

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from enginehouse import LoadFailed, ShuttingDown
+from enginehouse import LoadFailed
+from enginehouse.domain.errors import ShuttingDown
 from enginehouse.relay.exchanges.exchange import Exchange
 from enginehouse.scheduling import engine_exits
 from tests.support.launched_engine import Launch, LaunchedEngine

@@ -9,7 +9,7 @@ import pytest
 
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.scheduling import SchedulingSettings
-from enginehouse.domain.route import Route
+from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.live.progress_reports import ProgressReports
 from enginehouse.relay.live.watchdog import Watchdog
 from enginehouse.relay.upstream.connection import Connection
@@ -151,16 +151,15 @@ async def test_the_answer_before_does_not_limit_an_attempt_that_is_sent_again(
     gateway.pass_time(599)
     assert gateway.relay.live, "it has 600 s for the first byte"
     kept.pieces = 1
-    attempt.prepare(never, lambda error: None)
+    attempt.work(never, lambda error: None)
     gateway.pass_time(0)
     gateway.pass_time(3000)
     assert gateway.relay.live, "a preparation has no limit of its own"
     attempt.cancel()
 
 
-async def never(route: Route) -> bytes:
+async def never(attempt: Attempt) -> None:
     await asyncio.Event().wait()
-    raise AssertionError
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -226,7 +225,7 @@ async def test_the_watchdog_has_every_live_exchange_look_at_the_clock(house: Ope
         clients.append(await sent(gateway, served))
     now = perf_counter()
     sweeps = iter([now, now + 601])
-    live, reports = gateway.relay.context.live, ProgressReports({}, SchedulingSettings(), {}, SYSTEM_CLOCK)
+    live, reports = gateway.relay.live, ProgressReports({}, SchedulingSettings(), {}, SYSTEM_CLOCK)
     watchdog = Watchdog(live, reports, lambda: next(sweeps, now))
     watchdog.wake()
     watchdog.wake()

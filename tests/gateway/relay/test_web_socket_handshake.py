@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import http
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.http11 import Response
 
 from enginehouse import ReplicaState
-from enginehouse.relay.upstream import web_socket
+from enginehouse.relay.retrying.retry_budget import AT_LEAST
+from enginehouse.relay.upstream import engine_socket
 from tests.support.launched_engine import Launch
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
@@ -89,7 +91,7 @@ async def test_no_engine_is_blamed_where_the_gateway_has_no_file_left(
         raise OSError(errno.EMFILE, "Too many open files")
 
     gateway = await house(await socket_engine(), await socket_engine())
-    monkeypatch.setattr(web_socket._Connect, "__await__", lambda _: fail().__await__())
+    monkeypatch.setattr(engine_socket._Connect, "__await__", lambda _: fail().__await__())
     for _ in range(5):
         response = await refusal_of(gateway, dial)
         assert (response.status_code, code_of(response)) == (503, "overloaded")
@@ -153,6 +155,22 @@ async def test_an_engine_has_its_time_to_open_one(house: OpenGateway, engine: St
     response = await refusal_of(gateway, dial)
     assert (response.status_code, code_of(response)) == (504, "upstream_timeout")
     await silent.calls[0].closed.wait()
+
+
+async def test_a_handshake_that_the_budget_does_not_repeat_says_so(
+    house: OpenGateway, engine: StartEngine, dial: Dial
+) -> None:
+    silent = await engine()
+    silent.plays(asyncio.Event())
+    times = {"connect": 0.05, "first_byte": 0.05}
+    gateway = await house(silent, await engine(), timeouts=times, routing={"strategy": "priority_only"})
+    for _ in range(AT_LEAST):
+        gateway.relay.context.budget.take(perf_counter())
+    response = await refusal_of(gateway, dial)
+    assert (response.status_code, code_of(response)) == (504, "upstream_timeout")
+    assert b"routing.retry_budget is spent" in response.body
+    assert dict(gateway.relay.context.counters.retries_refused) == {"retry": 1}
+    await gateway.quiet()
 
 
 async def test_a_client_that_leaves_before_it_is_open_frees_the_engine(

@@ -23,7 +23,7 @@ from enginehouse import (
 )
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.app import build_planner
-from enginehouse.config.rescheduling import ReschedulingSettings
+from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.route import Reason, Route
@@ -35,7 +35,7 @@ from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.relay.relay import Relay
 from enginehouse.rescheduling.cluster import Cluster
 from enginehouse.rescheduling.dispatcher import MigrationDispatcher, PreparedMigrator
-from enginehouse.rescheduling.live_figures import LiveRequests
+from enginehouse.rescheduling.live_figures import PlacedRequests
 from enginehouse.rescheduling.recent_moves import RecentMoves
 from enginehouse.rescheduling.rescheduler import Rescheduler
 from enginehouse.telemetry.counters import Counters
@@ -125,7 +125,7 @@ def _backend(number: int, name: str) -> BackendStatus:
 
 def _rescheduler() -> Rescheduler:
     gateway, registry = _Gateway(), load_plugins(PluginSettings(enabled=[])).registry
-    live = LiveRequests(cast(Relay, gateway))
+    live = PlacedRequests(cast(Relay, gateway))
     strategy, migrator = create("strategy", "llumnix_load"), Nowhere()
     migrator.prepare(cast(MigrationMeans, gateway))
     return Rescheduler(

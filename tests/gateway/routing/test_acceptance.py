@@ -11,20 +11,9 @@ from typing import Any
 
 import pytest
 
-from enginehouse import (
-    UNKNOWN,
-    Capabilities,
-    CapabilityMismatch,
-    FallbackExhausted,
-    Health,
-    InvalidRequest,
-    ModelNotFound,
-    NoHealthyBackend,
-    Reason,
-    RequestError,
-    Route,
-)
+from enginehouse import UNKNOWN, Capabilities, Health, InvalidRequest, ModelNotFound, Reason, RequestError, Route
 from enginehouse.config.schema import CheckSettings
+from enginehouse.domain.errors import CapabilityMismatch, FallbackExhausted, NoHealthyBackend
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.routing.body.read import read_request

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from enginehouse import InvalidRequest
 from enginehouse.config.schema import BodyFilterSettings, ModelSettings
-from enginehouse.routing.body.filters import FiltersByName, apply
+from enginehouse.routing.body.body_filters import FiltersByName, apply
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse import Candidate, NoHealthyBackend, PluginFailed, Requirements, Scorer
+from enginehouse import Candidate, PluginFailed, Requirements, Scorer
+from enginehouse.domain.errors import NoHealthyBackend
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.routing.guarded_scorer import GuardedScorer
 from enginehouse.testing import candidate, check_scorer, requirements

@@ -180,8 +180,7 @@ def test_a_plugin_that_always_fails_does_not_flood_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(plugin_failures, "monotonic", lambda: now[0])
-    monkeypatch.setattr(plugin_failures, "_limit", plugin_failures.RateLimit(10))
+    monkeypatch.setattr(plugin_failures, "_limit", plugin_failures.RateLimit(10, lambda: now[0]))
     plugin = PluginId("filter", "tenant", "acme")
     for _ in range(100):
         plugin_failures.log_plugin_failure(plugin, "failed")

@@ -8,17 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse import (
-    Candidate,
-    Capabilities,
-    FallbackExhausted,
-    Health,
-    ModelNotFound,
-    Reason,
-    RequestError,
-    Requirements,
-    Route,
-)
+from enginehouse import Candidate, Capabilities, Health, ModelNotFound, Reason, RequestError, Requirements, Route
+from enginehouse.domain.errors import FallbackExhausted
 from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.routing.router import Router
 from enginehouse.testing import candidate

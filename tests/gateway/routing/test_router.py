@@ -9,15 +9,12 @@ import pytest
 from enginehouse import (
     Candidate,
     Capabilities,
-    CapabilityMismatch,
     Extractor,
-    FallbackExhausted,
     Filter,
     Health,
     InferenceRequest,
     InvalidRequest,
     ModelNotFound,
-    NoHealthyBackend,
     PluginFailed,
     RateLimited,
     Reason,
@@ -26,6 +23,7 @@ from enginehouse import (
     Requirements,
     Strategy,
 )
+from enginehouse.domain.errors import CapabilityMismatch, FallbackExhausted, NoHealthyBackend
 from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.router import Router

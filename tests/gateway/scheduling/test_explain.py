@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from enginehouse import ConfigError, EnginehouseError, HostedReplica, LoadFailed, NotFound
 from enginehouse.cli import enginehouse
-from enginehouse.config.load import load_config
+from enginehouse.config.load_config import load_config
 from enginehouse.config.schema import Config
 from enginehouse.scheduling.facts import host_facts, host_names, swapper_parameters
 

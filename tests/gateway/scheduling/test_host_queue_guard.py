@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from enginehouse import HostFacts, PluginFailed, ReplicaState, Scheduler, SchedulingLimits, ShuttingDown, Waiting
-from enginehouse.domain.errors import PluginError
+from enginehouse import HostFacts, PluginFailed, ReplicaState, Scheduler, SchedulingLimits, Waiting
+from enginehouse.domain.errors import PluginError, ShuttingDown
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.ticket import Ticket
 from enginehouse.scheduling.host_queue import HostQueue

@@ -11,7 +11,7 @@ from enginehouse import Health, LoadFailed, Observer, Phase, ReplicaState, SwapD
 from enginehouse.domain.route import Reason, Route
 from enginehouse.telemetry.event_stream import EventStream, RequestProgress
 from enginehouse.telemetry.observers import Observers, notify
-from enginehouse.testing import candidate, requirements
+from enginehouse.testing import candidate, request_record, requirements
 
 Event = tuple[str, dict[str, Any]]
 Pieces = AsyncGenerator[bytes, None]
@@ -124,8 +124,8 @@ async def test_what_happens_is_told_as_it_happens(stage: MakeStage) -> None:
     house.happens("swap_done", SwapDone(swap=SwapId(2), target="a@a", error=LoadFailed("it ended")))
     house.happens("backend_health", "a", Health.UNHEALTHY)
     house.route("r1")
-    house.happens("finished", "r1", "m@a", 200, 12.345)
-    house.happens("finished", "r2", "", 404, 0.04)
+    house.happens("finished", request_record("m", "a", id="r1", arrived=5.0, ended=5.012345))
+    house.happens("finished", request_record(None, id="r2", arrived=5.0, ended=5.00004))
     told = await events(watcher)
     assert all(facts.pop("time") == 7.0 for _, facts in told)
     assert told == [
@@ -174,7 +174,7 @@ async def test_a_request_is_followed_although_another_had_its_id(stage: MakeStag
         names = [name for name, _ in await looks(watcher)]
         assert names == ["request_routed", "request_phases"]
         house.phases = {}
-        house.happens("finished", "same", "m@a", 200, 1.0)
+        house.happens("finished", request_record(id="same"))
         assert (await events(watcher))[0][0] == "request_finished"
 
 

@@ -9,21 +9,19 @@ from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricExport
 from enginehouse.telemetry.exporter import export_loop
 from enginehouse.telemetry.exporter.export_loop import ExportLoop
 from enginehouse.telemetry.exporter.framing import frame
-from enginehouse.telemetry.exporter.messages import ExportSettings, MetricBatch, RawBatch, RawRecord, Report
-from enginehouse.telemetry.record import Ending
+from enginehouse.telemetry.exporter.messages import ExportSettings, MetricBatch, Report, RequestBatch, TracedRequest
+from enginehouse.testing import request_record
 
 SETTINGS = ExportSettings("console", "", "", {}, "", "0", 1.0)
 
 
-def record(request_id: bytes) -> RawRecord:
-    ids = (b"0" * 31 + b"1", 1, b"", (b"", b""), b"", request_id)
-    return (*ids, "/", "POST", "m", False, 0.0, 1.0, Ending(200, "served"), (), (), b"", b"")
+def traced(trace_id: bytes = b"0" * 31 + b"1") -> TracedRequest:
+    return TracedRequest(trace_id, 1, b"", (b"", b""), b"", request_record(None))
 
 
 def test_a_record_without_spans_costs_no_other_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     reports: list[Report] = []
-    broken = record(b"not UTF-8: \xff")
-    batch = RawBatch(0, [record(b"a"), broken, record(b"b")])
+    batch = RequestBatch(0, [traced(), traced(b"no digits"), traced()])
     ExportLoop(SETTINGS, reports.append, lambda: None).run(io.BytesIO(frame(batch)))
     assert reports == [Report(records=3, spans=2, failed=1)]
     assert capsys.readouterr().err.count('"enginehouse.request_id": "') == 2
@@ -31,7 +29,7 @@ def test_a_record_without_spans_costs_no_other_its_own(capsys: pytest.CaptureFix
 
 def test_the_gateway_may_have_the_core_between_two_records() -> None:
     yields: list[bool] = []
-    batch = RawBatch(0, [record(b"a"), record(b"b")])
+    batch = RequestBatch(0, [traced(), traced()])
     ExportLoop(SETTINGS, lambda report: None, lambda: yields.append(True)).run(io.BytesIO(frame(batch)))
     assert len(yields) == 2
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from enginehouse.telemetry.exporter.messages import ExportSettings, RawRecord
+from enginehouse.telemetry.exporter.messages import ExportSettings, TracedRequest
 from enginehouse.telemetry.exporter_process import ExporterProcess, epoch_ns
-from enginehouse.telemetry.record import Ending
+from enginehouse.testing import request_record
 from tests.support.waiting import until
 
 SETTINGS = ExportSettings("otlp", "", "", {}, "", "0", 0.1)
@@ -19,9 +19,8 @@ READ = "import sys; read = sys.stdin.buffer.read; size = lambda: int.from_bytes(
 REPORT = 'print(\'{"records": 256, "spans": 512, "failed": 0}\', flush=True)'
 
 
-def record(question: bytes = b"") -> RawRecord:
-    ids = (b"0" * 31 + b"1", 1, b"", (b"", b""), b"", b"id")
-    return (*ids, "/", "POST", "m", False, 0.0, 1.0, Ending(200, "served"), (), (), question, b"")
+def traced(question: bytes = b"") -> TracedRequest:
+    return TracedRequest(b"0" * 31 + b"1", 1, b"", (b"", b""), b"", request_record(None), question=question)
 
 
 @asynccontextmanager
@@ -43,7 +42,7 @@ async def exporter(
 
 def add_batches(process: ExporterProcess, count: int) -> None:
     for _ in range(count * BATCH):
-        process.add(record())
+        process.add(traced())
 
 
 def test_the_clocks_are_compared_where_nothing_came_between_them() -> None:
@@ -66,38 +65,39 @@ async def test_what_does_not_fit_is_dropped_and_counted_and_memory_is_bounded() 
         stdin = process._process.stdin if process._process is not None else None
         assert stdin is not None
         assert stdin.transport.get_write_buffer_size() <= 200_000
-        assert process._records == []
+        assert process._requests == []
 
 
 async def test_while_half_of_the_room_is_taken_no_new_request_is_traced(tmp_path: Path) -> None:
     go_on = tmp_path / "go-on"
     waits = f"import os, time\nwhile not os.path.exists({str(go_on)!r}): time.sleep(0.01)\n"
     async with exporter(waits + READ + "[read(size()) for _ in range(4)]; " + REPORT + "; read()") as process:
-        process.add(record(b"x" * 530_000))
+        process.add(traced(b"x" * 530_000))
         assert process.admits()
-        process.add(record(b"x" * 530_000))
+        process.add(traced(b"x" * 530_000))
         assert [process.admits(), process.admits()] == [False, False]
         assert process.counters.dropped == {"full": 2, "died": 0}
-        process.add(record(b"x" * 1000))  # of a slow request, or of one that was already live
+        process.add(traced(b"x" * 1000))  # of a slow request, or of one that was already live
         go_on.touch()
         await until(process.admits)
         await until(lambda: process.counters.spans)
-        assert process._records == []
+        assert process._requests == []
 
 
 async def test_records_with_long_contents_are_sent_sooner_so_that_they_fit() -> None:
     reads = "[read(size()) for _ in range(3)]; "
     async with exporter(READ + reads + REPORT + "; read()", most_bytes=1_500_000) as process:
         for _ in range(2):
-            process.add(record(b"x" * 250_000))
-            process.add(record(b"x" * 300_000))
+            process.add(traced(b"x" * 250_000))
+            process.add(traced(b"x" * 300_000))
         await until(lambda: process.counters.spans)
         assert process.counters.dropped == {"full": 0, "died": 0}
 
 
 async def test_a_record_that_cannot_be_written_is_counted() -> None:
     async with exporter(READ + "read(size()); read(size()); " + REPORT + "; read()") as process:
-        process.add((1 << 70, b"", b"x" * 600_000))  # sent at once, because of its length
+        unspeakable = msgspec.structs.replace(traced(b"x" * 600_000), root=1 << 70)
+        process.add(unspeakable)  # sent at once, because of its length
         assert process.counters.dropped == {"full": 1, "died": 0}
         assert process.admits()
         add_batches(process, 1)
@@ -133,5 +133,5 @@ async def test_records_that_wait_are_sent_at_the_end() -> None:
     """The exporter prints a report only if the pipe brings a second message."""
 
     async with exporter(READ + "read(size()); read(size()) and " + REPORT) as process:
-        process.add(record())
+        process.add(traced())
     assert process.counters.spans == 512

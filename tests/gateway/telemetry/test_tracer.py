@@ -5,7 +5,7 @@ import pytest
 
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.request import Headers
-from enginehouse.telemetry.exporter.messages import RawRecord
+from enginehouse.telemetry.exporter.messages import TracedRequest
 from enginehouse.telemetry.trace_context import (
     SPANS_PER_ATTEMPT,
     UPSTREAM,
@@ -22,7 +22,7 @@ PARENT = Parent(TRACE, SPAN, True)
 
 
 def tracer(*, admits: bool = True, **settings: object) -> Tracer:
-    added: list[RawRecord] = []
+    added: list[TracedRequest] = []
     return Tracer(msgspec.convert(settings, TelemetrySettings), lambda: admits, added.append)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse import Observer, Requirements, Route, SwapDone
+from enginehouse import Observer, RequestRecord, Requirements, Route, SwapDone
 from enginehouse.testing import check_observer
 
 
@@ -29,8 +29,8 @@ class Returns(Observer):
 
 
 class Expects(Observer):
-    def finished(self, request_id: str, replica: str, status: int, duration_ms: float) -> None:
-        replica.index("@")
+    def finished(self, record: RequestRecord) -> None:
+        record.attempts[0].replica.index("@")
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
@@ -41,7 +41,7 @@ class Expects(Observer):
         (Raises, AssertionError, "only good news"),
         (Writes, AssertionError, "routed must not change its arguments"),
         (Returns, AssertionError, "replicas_changed must return nothing, got 1"),
-        (Expects, ValueError, "substring not found"),
+        (Expects, IndexError, "tuple index out of range"),
     ],
 )
 def test_an_observer_that_breaks_a_rule_is_caught(broken: type[Observer], error: type[Exception], rule: str) -> None:

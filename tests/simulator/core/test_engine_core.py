@@ -17,10 +17,10 @@ from tests.support.scheduler_fakes import Requests, Schedulers
 def new_core(new_scheduler: Schedulers) -> Callable[..., EngineCore]:
     """100 ms for a step that ends a prompt, 10 ms for one that decodes."""
 
-    def new(staging_thread: bool = False, **parts: Any) -> EngineCore:
+    def new(**parts: Any) -> EngineCore:
         scheduler = new_scheduler(**parts)
         runner = ModelRunner(RunnerSettings(num_spec_tokens=parts.get("num_spec_tokens", 0)), KvMemory(4))
-        return EngineCore(scheduler, runner, ConstantSteps(0.1, 0.01), staging_thread=staging_thread)
+        return EngineCore(scheduler, runner, ConstantSteps(0.1, 0.01))
 
     return new
 
@@ -54,7 +54,6 @@ def test_a_request_alone_takes_a_prefill_and_its_decodes(
         {"async_scheduling": True},
         {"num_spec_tokens": 3},
         {"num_spec_tokens": 3, "async_scheduling": True},
-        {"staging_thread": True},
     ],
 )
 def test_tokens_do_not_depend_on_how_steps_are_made(
@@ -100,13 +99,3 @@ def test_an_engine_that_only_waits_looks_again_after_a_while(
     core.add_request(new_request(10))
     assert core.step().seconds == IDLE_STEP
     assert core.has_work
-
-
-def test_waiting_requests_are_prepared_while_the_model_runs(
-    new_core: Callable[..., EngineCore], new_request: Requests
-) -> None:
-    core = new_core(max_num_seqs=1)
-    core.add_request(new_request(8))
-    core.add_request(new_request(8))
-    core.step()
-    assert [delta.request_id for delta in core.scheduler.staging.deltas()] == ["b"]

@@ -66,16 +66,12 @@ class _Plan(NamedTuple):
 
 
 class OurEngine(Scheduled):
-    """The simulated engine's scheduler with the limits of a workload.
-
-    It matches waiting requests at their turn: vLLM has no staging.
-    """
+    """The simulated engine's scheduler with the limits of a workload."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self._items = {item.request_id: item for item in workload.items}
-        fields = {"staging_depth": 0, **workload.limits}
-        constants = msgspec.convert(fields, SchedulerConstants)
+        constants = msgspec.convert(workload.limits, SchedulerConstants)
         self._connector = WorkloadConnector(self._items) if workload.connector else None
         self._scheduler = BatchScheduler(constants, KvCacheManager(constants), self._connector)
 
@@ -127,11 +123,10 @@ class OurEngine(Scheduled):
             encoder_inputs={name: list(inputs) for name, inputs in output.scheduled_encoder_inputs.items()},
             preempted=sorted(output.preempted_req_ids),
             running=[request.request_id for request in state.running],
-            waiting=[request.request_id for request in state.staging],
+            waiting=[request.request_id for request in state.waiting],
             free_blocks=state.kv_cache.num_free_blocks,
             blocks=self._tables(),
         )
-        self._scheduler.staging.prepare()
         return _Plan(output, computed), record
 
     def _tables(self) -> dict[str, list[int]]:

@@ -85,24 +85,6 @@ def test_a_hit_that_was_handed_out_to_someone_else_meanwhile_is_refused(
         manager.allocate_slots(second, 1, computed=hit)
 
 
-def test_a_hit_that_is_held_is_not_handed_out_and_can_be_searched_on_from(
-    new_request: New, new_manager: Manager, compute: Compute
-) -> None:
-    manager, first, second = new_manager(4), new_request(12), new_request(13)
-    compute(manager, first, 4)
-    hit = manager.get_computed_blocks(second)
-    manager.hold_blocks(hit.block_ids)
-    assert manager.allocate_slots(first, 8) is not None
-    manager.free(first)
-    compute(manager, other := new_request([7] * 4))
-    longer = manager.get_computed_blocks(second, hit)
-    assert (hit.block_ids, longer.block_ids, longer.num_tokens) == ((1,), (1, 2, 3), 12)
-    manager.free(other)
-    assert manager.num_free_blocks == 3
-    manager.release_blocks(hit.block_ids)
-    assert manager.num_free_blocks == 4
-
-
 def test_room_for_drafts_is_kept_behind_the_tokens(new_request: New, new_manager: Manager) -> None:
     manager, request = new_manager(), new_request(4)
     assert manager.allocate_slots(request, 4, num_lookahead_tokens=5) == [1, 2, 3]
@@ -158,7 +140,7 @@ def test_freeable_blocks_have_no_other_holder(new_request: New, new_manager: Man
     assert manager.freeable_blocks(first.request_id) == 3
     compute(manager, second)
     assert (manager.freeable_blocks(first.request_id), manager.freeable_blocks(second.request_id)) == (1, 2)
-    manager.hold_blocks(manager.get_block_ids(first.request_id))
+    manager.pool.hold(manager.get_block_ids(first.request_id))
     assert manager.freeable_blocks(first.request_id) == 0
     assert manager.freeable_blocks("unknown") == 0
 

@@ -164,10 +164,8 @@ def test_a_request_that_ends_before_its_turn_releases_the_remote_blocks(
     pair: Pair, prefilled: Prefilled, new_request: New
 ) -> None:
     _, params = pair.prefill.request_finished(prefilled(10, request_id="x"), (1, 2, 3))
-    version = pair.decode.version
     pair.decode.release(new_request(10, kv_transfer_params=params))
     assert pair.prefill.finished_sending() == ["x"]
-    assert pair.decode.version != version
 
 
 def test_remote_blocks_expire(pair: Pair, prefilled: Prefilled, new_request: New) -> None:

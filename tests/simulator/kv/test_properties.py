@@ -16,7 +16,6 @@ from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
-from enginehouse_sim.simulator.kv.computed_blocks import ComputedBlocks
 from enginehouse_sim.simulator.kv.host_tier import HostTier, KvMove
 from enginehouse_sim.simulator.steps.transfer import KvShape, KvTransfer
 from tests.support.host_restore import begin_restore, finish_restore
@@ -38,7 +37,6 @@ class Blocks(RuleBasedStateMachine):
         self.running: list[RequestState] = []
         self.loading: list[tuple[RequestState, KvMove | None]] = []
         self.leaving: list[RequestState] = []
-        self.held: list[ComputedBlocks] = []
         self.order = list(range(1, USABLE + 1))  # free blocks, the next one first
         self.tables: dict[str, list[int]] = {}
         self.contents: dict[int, Content] = {}  # of the blocks that can be found
@@ -141,21 +139,6 @@ class Blocks(RuleBasedStateMachine):
         self.found_from_now_on(request, request.num_computed_tokens)
         self.running.append(request)
 
-    @precondition(lambda self: self.waiting)
-    @rule(pick=PICK)
-    def hold(self, pick: int) -> None:
-        hit = self.manager.get_computed_blocks(self.waiting[pick % len(self.waiting)])
-        self.manager.hold_blocks(hit.block_ids)
-        self.held.append(hit)
-        self.order = [block for block in self.order if block not in hit.block_ids]
-
-    @precondition(lambda self: self.held)
-    @rule(pick=PICK)
-    def release(self, pick: int) -> None:
-        hit = self.held.pop(pick % len(self.held))
-        self.manager.release_blocks(hit.block_ids)
-        self.freed(hit.block_ids)
-
     @precondition(lambda self: self.running)
     @rule(pick=PICK)
     def begin_offload(self, pick: int) -> None:
@@ -232,8 +215,7 @@ class Blocks(RuleBasedStateMachine):
         assert self.host.num_free_blocks == HOST - len(set[Content]().union(*self.on_host.values())) >= 0
 
     def ref_count(self) -> Counter[int]:
-        held = [block for hit in self.held for block in hit.block_ids]
-        return Counter([*(block for table in self.tables.values() for block in table), *held])
+        return Counter(block for table in self.tables.values() for block in table)
 
     def findable(self, request: RequestState, answer: Sequence[int]) -> list[int]:
         """What should be found: any block with the right content each, for as long as there is one."""

@@ -27,10 +27,6 @@ class FakeSource(KvSource):
         self.tokens = tokens
         self.calls: list[str] = []
 
-    @property
-    def version(self) -> int:
-        return len(self.calls)
-
     def match(self, request: RequestState, num_computed_tokens: int) -> int:
         return max(0, self.tokens - num_computed_tokens)
 
@@ -114,14 +110,6 @@ def test_all_sources_hear_of_a_request_that_ends(new_request: New) -> None:
     connector.get_num_new_matched_tokens(request, 0)
     assert connector.request_finished(request, ()) == (False, None)
     assert [source.calls for source in sources] == [["release"], ["release"]]
-
-
-def test_a_match_is_out_of_date_when_any_source_says_so(new_request: New) -> None:
-    sources = [FakeSource(0), FakeSource(8)]
-    connector = SourceConnector(HASHER, sources)
-    before = connector.match_version
-    sources[1].delivered("x")
-    assert connector.match_version != before
 
 
 def test_each_block_is_saved_once_when_a_step_fills_it(new_request: New) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from enginehouse import ConfigError, VirtualSettings
 from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.replay.faults import Fault, FaultKind
+from enginehouse_sim.simulator.replay.faults import FaultKind, PlannedFault
 from enginehouse_sim.simulator.replay.figures.record import Record
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
@@ -30,7 +30,7 @@ def replayed(
 ) -> Record:
     """All requests go to the engine called ``engine``, as long as it is healthy."""
     settings = VirtualSettings(values=(FIRST, *values), instances=instances)
-    planned = tuple(map(Fault.parse, faults))
+    planned = tuple(map(PlannedFault.parse, faults))
     return GatewayReplay(trace, Setting(gateway=settings, core=CORE, faults=planned)).run()
 
 
@@ -44,14 +44,14 @@ def counts(record: Record) -> tuple[int, int, int, int]:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("gpu:kill@30", Fault(engine="gpu", kind=FaultKind.KILL, at=30)),
-        ("gpu:stall@1m+500ms", Fault(engine="gpu", kind=FaultKind.STALL, at=60, duration=0.5)),
-        ("gpu:slow=2.5@0", Fault(engine="gpu", kind=FaultKind.SLOW, at=0, factor=2.5)),
-        ("llama3:8b-2:refuse@1.5+10", Fault(engine="llama3:8b-2", kind=FaultKind.REFUSE, at=1.5, duration=10)),
+        ("gpu:kill@30", PlannedFault(engine="gpu", kind=FaultKind.KILL, at=30)),
+        ("gpu:stall@1m+500ms", PlannedFault(engine="gpu", kind=FaultKind.STALL, at=60, duration=0.5)),
+        ("gpu:slow=2.5@0", PlannedFault(engine="gpu", kind=FaultKind.SLOW, at=0, factor=2.5)),
+        ("llama3:8b-2:refuse@1.5+10", PlannedFault(engine="llama3:8b-2", kind=FaultKind.REFUSE, at=1.5, duration=10)),
     ],
 )
-def test_a_fault_as_text(text: str, fault: Fault) -> None:
-    assert Fault.parse(text) == fault
+def test_a_fault_as_text(text: str, fault: PlannedFault) -> None:
+    assert PlannedFault.parse(text) == fault
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_fault_as_text(text: str, fault: Fault) -> None:
 )
 def test_a_text_that_is_no_fault_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"is no fault[\s\S]*--fault|--fault[\s\S]*is no fault"):
-        Fault.parse(text)
+        PlannedFault.parse(text)
 
 
 def test_a_fault_of_an_unknown_engine_is_refused() -> None:
@@ -115,7 +115,9 @@ def test_a_kill_ends_what_stalls_an_engine() -> None:
 def test_a_launched_engine_that_is_killed_is_launched_again(tmp_path: Path) -> None:
     file = tmp_path / "enginehouse.toml"
     file.write_text('[models.a]\ndriver = "sim"\n')
-    setting = Setting(gateway=VirtualSettings(file=file), core=CORE, load_time=3.0, faults=(Fault.parse("a:kill@5"),))
+    setting = Setting(
+        gateway=VirtualSettings(file=file), core=CORE, load_time=3.0, faults=(PlannedFault.parse("a:kill@5"),)
+    )
     record = GatewayReplay(asked(0), setting).run()
     assert (record.output_tokens, record.swaps, record.continued) == (50, 2, 1)
     assert record.durations[0] == pytest.approx(3 + 5 + 3, abs=0.5)

@@ -87,7 +87,7 @@ def test_no_request_overtakes_one_for_which_blocks_are_short(
     scheduler.add_request(new_request(24))
     scheduler.add_request(new_request(4))
     assert run(scheduler)[0].num_scheduled_tokens == {"a": 1}
-    assert [request.request_id for request in scheduler.staging] == ["b", "c"]
+    assert [request.request_id for request in scheduler.state.waiting] == ["b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -155,4 +155,4 @@ def test_skipped_requests_return_to_the_head_in_order(
     for grammar in ("json", None, "json", None, "json", None):
         scheduler.add_request(new_request(5, structured_output=grammar))
     assert run(scheduler)[0].num_scheduled_tokens == {"b": 5, "d": 5}
-    assert [request.request_id for request in scheduler.staging] == ["a", "c", "e", "f"]
+    assert [request.request_id for request in scheduler.state.waiting] == ["a", "c", "e", "f"]

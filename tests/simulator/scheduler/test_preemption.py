@@ -13,7 +13,7 @@ from tests.support.scheduler_fakes import Requests, Run, Schedulers
 
 
 def waiting(scheduler: BatchScheduler) -> list[str]:
-    return [request.request_id for request in scheduler.staging]
+    return [request.request_id for request in scheduler.state.waiting]
 
 
 def test_the_last_of_the_running_loses_its_blocks(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:

@@ -43,8 +43,6 @@ limits = st.fixed_dictionaries(
         "watermark": st.sampled_from([0.0, 0.1]),
         "reserve_full_sequence": st.booleans(),
         "prefill_schedule_interval": st.sampled_from([1, 3]),
-        "staging_block_share": st.sampled_from([0.0, 0.25, 1.0]),
-        "staging_depth": st.integers(0, 4),
     }
 )
 requests = st.lists(
@@ -90,9 +88,8 @@ def check_step(core: EngineCore, constants: SchedulerConstants, scheduled: dict[
     assert all(size > 0 for size in scheduled.values())
     assert len(scheduled) <= constants.max_num_seqs
     assert len(state.running) <= constants.max_num_seqs
-    places = [each.request_id for each in (*state.running, *state.staging, *state.paused.values())]
+    places = [each.request_id for each in (*state.running, *state.waiting, *state.paused.values())]
     assert sorted(places) == sorted(state.requests)
-    assert core.scheduler.staging.num_pinned_blocks <= constants.staging_block_share * constants.total_gpu_blocks
 
 
 class Story:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from enginehouse_sim.simulator.replay.faults import Fault, FaultKind
+from enginehouse_sim.simulator.replay.faults import FaultKind, PlannedFault
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
 TPOT_S = 0.1
@@ -72,9 +72,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     @property
-    def faults(self) -> Sequence[Fault]:
+    def faults(self) -> Sequence[PlannedFault]:
         """The faults, each at the time of its step. An engine that is killed has no other fault any more."""
-        begun: dict[str, Fault] = {}
+        begun: dict[str, PlannedFault] = {}
         faults = []
         for number, step in enumerate(self.steps):
             at = number * self.pace
@@ -82,7 +82,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
                 if step.engine in begun:
                     assert step.kind is FaultKind.KILL
                     faults.append(begun[step.engine])
-                begun[step.engine] = Fault(engine=step.engine, kind=step.kind, at=at)
+                begun[step.engine] = PlannedFault(engine=step.engine, kind=step.kind, at=at)
             elif isinstance(step, End):
                 fault = begun.pop(step.engine)
                 faults.append(msgspec.structs.replace(fault, duration=at - fault.at))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse.config.load import load_config
+from enginehouse.config.load_config import load_config
 from tests.support.paths import ROOT
 
 PYPROJECT = re.compile(r"^\[(build-system|project)", re.MULTILINE)

@@ -16,9 +16,9 @@ from starlette.routing import Route
 from enginehouse.api.pages.operators import OperatorPages
 from enginehouse.app import Gateway
 from enginehouse.cli import enginehouse
-from enginehouse.config.load import load_config
+from enginehouse.config.load_config import load_config
 from enginehouse.config.schema import Config, PluginSettings
-from enginehouse.config.shape import CONFIG
+from enginehouse.config.shape import config_type
 from enginehouse.domain.errors import RequestError
 from enginehouse.engines.launch_line import launch_line
 from enginehouse.interfaces.driver_support import support_of
@@ -105,7 +105,7 @@ def test_every_key_that_a_page_names_exists(page: Path) -> None:
 
 def is_key(key: str) -> bool:
     """Whether the schema has such a key; where entries have names of their own, any name does."""
-    kinds: list[Type] = [CONFIG]
+    kinds: list[Type] = [config_type()]
     for part in key.split("."):
         kinds = [inner for kind in kinds for inner in _inside(kind, part)]
     return bool(kinds)

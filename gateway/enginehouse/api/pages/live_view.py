@@ -82,6 +82,6 @@ def _request(exchange: LiveRequest, progress: RequestProgress, now: float) -> di
         "replica": route.chosen.replica if route else None,
         "moves": exchange.moves,
         "output_tokens": exchange.output_tokens,
-        "stays": exchange.stays,
+        "stays": exchange.why_not_movable,
         "age_ms": round((now - exchange.began) * 1000, 1),
     }

@@ -14,7 +14,7 @@ import msgspec
 
 from enginehouse.app.virtual.virtual_engines import VirtualEngines
 from enginehouse.app.virtual.virtual_gateway import VirtualGateway
-from enginehouse.config.load import LoadedConfig, load_config, read_document
+from enginehouse.config.load_config import LoadedConfig, load_config, read_document
 from enginehouse.domain.errors import ConfigError
 from enginehouse.plugin_manager.discovery import load_plugins
 

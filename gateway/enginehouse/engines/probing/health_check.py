@@ -33,7 +33,10 @@ class HealthCheck:
         pause = _FIRST_PAUSE_S
         while True:
             await asyncio.sleep(pause)
-            problem = await self._problem_or_ours(engine)
+            try:
+                problem = await self.problem(engine, _TIMEOUT_S)
+            except Overloaded as error:
+                problem = str(error)
             if problem is None:
                 return
             on_problem(problem)
@@ -59,12 +62,6 @@ class HealthCheck:
             _log.exception("The health check of %s failed", type(self._driver).__name__)
             return f"its health check failed with {type(error).__name__}"
         return client.last or "its driver says that it is not healthy"
-
-    async def _problem_or_ours(self, engine: EngineClient) -> str | None:
-        try:
-            return await self.problem(engine, _TIMEOUT_S)
-        except Overloaded as error:
-            return str(error)
 
     async def _is_healthy(self, engine: EngineClient) -> bool:
         if not self._path:

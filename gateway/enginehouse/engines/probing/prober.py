@@ -61,8 +61,12 @@ class Prober:
         health_path: str = "",
         on_concurrency: Callable[[int | None], None] | None = None,
         on_models: Callable[[Sequence[ServedModel]], None] | None = None,
+        *,
+        is_healthy: bool = False,
     ) -> None:
         """Probe the backend ``name``, at once for the first time. Replaces an earlier backend of this name.
+
+        ``is_healthy``: it has just been found healthy, so only its models are asked for at once.
 
         ``on_concurrency`` gets the number of requests that the engine says it serves at once, whenever it is asked.
         ``on_models`` gets the models that it lists, before the sink does.
@@ -78,6 +82,7 @@ class Prober:
             self._random,
             on_concurrency,
             on_models,
+            is_healthy,
         )
 
     def reconfigure(self, checks: CheckSettings) -> None:
@@ -113,6 +118,7 @@ class _ProbeLoop:
         random: Callable[[], float],
         on_concurrency: Callable[[int | None], None] | None,
         on_models: Callable[[Sequence[ServedModel]], None] | None,
+        is_healthy: bool,
     ) -> None:
         self.probed = asyncio.Event()
         self._name = name
@@ -126,21 +132,22 @@ class _ProbeLoop:
         self._on_models = on_models
         self._discovery_in = 0
         self._discovery_problem = ""
-        self._task = asyncio.create_task(self._run())
+        self._task = asyncio.create_task(self._run(is_healthy))
 
     def stop(self) -> None:
         self._task.cancel()
         self.probed.set()
 
-    async def _run(self) -> None:
+    async def _run(self, is_healthy: bool) -> None:
         health = Health.UNKNOWN
+        healthy = is_healthy or await self._probe()
         while True:
-            healthy = await self._probe()
             before, health = health, self._sink.health(self._name)
             if healthy:
                 await self._discover(at_once=before is not health)
             self.probed.set()
             await asyncio.sleep(self._pause(healthy, health))
+            healthy = await self._probe()
 
     async def _probe(self) -> bool:
         try:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from enginehouse.relay.answers.reply import Reply
-from enginehouse.relay.continuation.joint import Joint
 from enginehouse.relay.continuation.progress import AnswerDiffers
+from enginehouse.relay.continuation.translator import ContinuationTranslator
 from enginehouse.relay.events.sse import is_whole, whole_events
 from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
 
@@ -18,31 +18,31 @@ class JoinedReply(Reply):
     """Takes the answer to a continuation, and passes it on as the rest of the stream that ``before`` passed on.
 
     ``accept`` begins it, and ``on_joined`` is called before the first that is new to the client passes; it says whether
-    that may pass. Without a joint nothing of the stream has passed yet, and the answer passes as it comes.
+    that may pass. Without a translator nothing of the stream has passed yet, and the answer passes as it comes.
     """
 
-    __slots__ = ("_is_joined", "_on_joined", "joint")
+    __slots__ = ("_is_joined", "_on_joined", "translator")
 
     def __init__(self, before: Reply, on_joined: Callable[[], bool]) -> None:
         super().__init__(before.door, before.form)
         self._stream = True
         self.status = before.status
         self.paused = before.paused
-        self.delivered = before.delivered
-        self.joint: Joint | None = None
+        self.history = before.history
+        self.translator: ContinuationTranslator | None = None
         self._meter = before._meter
         self._on_joined = on_joined
         self._is_joined = False
 
-    def accept(self, joint: Joint | None) -> None:
+    def accept(self, translator: ContinuationTranslator | None) -> None:
         """Begin an answer, which is a stream."""
         self.begun = True
-        self.joint = joint
+        self.translator = translator
         self._held = b""
         self._check = StreamCheck(self.form)
 
     def write(self, body: bytes) -> BrokenStream | None:
-        if self.joint is None:
+        if self.translator is None:
             return super().write(body)
         if self._held or not is_whole(body):
             body, self._held = whole_events(self._held + body)
@@ -50,29 +50,29 @@ class JoinedReply(Reply):
         problem = self._check.look(body) if body else None
         if problem is not None:
             body = body[: problem.good]
-        return self._translate(self.joint, body) or problem
+        return self._translate(self.translator, body) or problem
 
     def finish(self, body: bytes) -> BrokenStream | None:
-        if self.joint is None:
+        if self.translator is None:
             return super().finish(body)
         assert self._check is not None
         body = self._held + body if self._held else body
         problem = self._check.end(body)
         if problem is not None:
             body = body[: problem.good]
-        problem = self._translate(self.joint, body) or problem
+        problem = self._translate(self.translator, body) or problem
         if problem is None:
             self.door.finish(b"")
         return problem
 
-    def _translate(self, joint: Joint, body: bytes) -> BrokenStream | None:
+    def _translate(self, translator: ContinuationTranslator, body: bytes) -> BrokenStream | None:
         problem = None
         events: list[bytes] = []
         try:
-            events.extend(joint.translate(body))  # what comes before an error stays
+            events.extend(translator.translate(body))  # what comes before an error stays
         except (AnswerDiffers, ValueError, RecursionError):
             problem = _DIFFERS
-        if joint.closed and not self._is_joined:
+        if translator.has_begun and not self._is_joined:
             self._is_joined = True
             if not self._on_joined():
                 return _DIFFERS

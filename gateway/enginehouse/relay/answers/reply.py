@@ -7,15 +7,15 @@ from typing import Any, Final
 import msgspec
 
 from enginehouse.domain.errors import RequestError, UpstreamError
-from enginehouse.relay.answers.passage import Passage
-from enginehouse.relay.continuation.delivered import Delivered
+from enginehouse.relay.answers.fast_path import FastPath
+from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import Door
 from enginehouse.relay.events.sse import comment, is_whole, whole_events
 from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
 from enginehouse.relay.events.stream_form import StreamForm
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.telemetry.answer_meter import AnswerMeter, read_tokens
-from enginehouse.telemetry.record import Tokens
+from enginehouse.telemetry.record import AnswerSize
 
 _MOST_KEPT: Final = 64 * 1024
 _ERROR_FIELDS = ("message", "type", "param", "code")
@@ -26,8 +26,8 @@ class Reply:
 
     A stream passes in whole events, so that it can be continued or ended with an error event at any time. Its head
     waits for the first of them: until then another engine can take the answer over. ``begun``: the engine's answer has
-    begun. ``status``: of the head; 0 until the door has it. ``paused``: the client is slow. ``delivered``: keeps what
-    the client gets of a stream that can be continued. ``passage``: the short way of the stream's events, if it has one.
+    begun. ``status``: of the head; 0 until the door has it. ``paused``: the client is slow. ``history``: keeps what
+    the client gets of a stream that can be continued. ``fast_path``: of the stream's events, if it has one.
     """
 
     __slots__ = (
@@ -38,10 +38,10 @@ class Reply:
         "_stream",
         "_whole",
         "begun",
-        "delivered",
         "door",
+        "fast_path",
         "form",
-        "passage",
+        "history",
         "paused",
         "status",
     )
@@ -55,8 +55,8 @@ class Reply:
         self._stream = False
         self._meter: AnswerMeter | None = None
         self._whole = b""
-        self.delivered: Delivered | None = None
-        self.passage: Passage | None = None
+        self.history: StreamHistory | None = None
+        self.fast_path: FastPath | None = None
         self.begun = self.paused = False
         self.status = 0
 
@@ -73,17 +73,17 @@ class Reply:
         if status < 300 and self.form.is_checked:
             self._check = StreamCheck(self.form)
 
-    def keep(self, delivered: Delivered | None) -> None:
-        """Let ``delivered``, if it can be continued, keep the stream that begins now."""
+    def keep(self, history: StreamHistory | None) -> None:
+        """Let ``history``, if it can be continued, keep the stream that begins now."""
         meter = self._meter
         assert meter is not None
-        self.delivered = delivered
-        if delivered is not None:
-            delivered.meter = meter
+        self.history = history
+        if history is not None:
+            history.meter = meter
         if (transport := self.door.chunks_to()) is not None:
-            cut = delivered.cut if delivered is not None else None
+            cut = history.cut if history is not None else None
             form = self.form if self._check is not None else None
-            self.passage = Passage(transport, delivered or meter, cut, form)
+            self.fast_path = FastPath(transport, history or meter, cut, form)
 
     def withdraw(self) -> bool:
         """Take back an answer of which nothing has passed yet. Returns whether there was one.
@@ -95,7 +95,7 @@ class Reply:
         self.begun = False
         self._held = b""
         self._check = None
-        self.delivered = self.passage = None
+        self.history = self.fast_path = None
         return True
 
     def answer(self, status: int, lines: bytes, body: bytes) -> None:
@@ -124,9 +124,9 @@ class Reply:
 
     def write(self, body: bytes) -> BrokenStream | None:
         """Pass on a piece of the body. Of a broken stream, pass on the good part and return the problem."""
-        passage, check = self.passage, self._check
-        if passage is not None:
-            passage.is_open = False
+        fast_path, check = self.fast_path, self._check
+        if fast_path is not None:
+            fast_path.is_open = False
         if self._stream:
             if self._held or not is_whole(body):
                 body, self._held = whole_events(self._held + body)
@@ -138,8 +138,8 @@ class Reply:
             self._start()
         if piece := self._passed(body):
             self.door.write(piece)
-            if passage is not None:
-                passage.is_open = not self._held and (check is None or not check.is_inside)
+            if fast_path is not None:
+                fast_path.is_open = not self._held and (check is None or not check.is_inside)
         return None
 
     def finish(self, body: bytes) -> BrokenStream | None:
@@ -158,8 +158,8 @@ class Reply:
 
     def _passed(self, body: bytes) -> bytes:
         """Count and keep a piece that passes. Returns what the client gets of it, which may be nothing."""
-        if self.delivered is not None:
-            return self.delivered.take(body)
+        if self.history is not None:
+            return self.history.take(body)
         if self._meter is None:
             self._meter = AnswerMeter(stream=False)
         self._meter.add(body)
@@ -189,12 +189,12 @@ class Reply:
         else:
             self.door.abort()
 
-    def measure(self) -> tuple[int, int, Tokens]:
-        """The bytes, the events and the tokens of the engine's answer, as far as it has passed."""
+    def measure(self) -> AnswerSize:
+        """The size of the engine's answer, as far as it has passed."""
         if self._meter is None:
             return len(self._whole), 0, read_tokens(self._whole)
-        if self.delivered is not None:
-            self.delivered.count()
+        if self.history is not None:
+            self.history.count()
         return self._meter.total()
 
     def unread(self) -> int:

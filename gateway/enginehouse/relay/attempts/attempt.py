@@ -8,20 +8,18 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError, UpstreamTimeout
+from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.route import Route
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.upstream.connection import Connection, Receiver
 from enginehouse.relay.upstream.upload import Upload, UploadTurn
-from enginehouse.relay.upstream.upload_connection import UploadConnection
 from enginehouse.relay.upstream.upstream import Upstream
-from enginehouse.telemetry.record import AttemptRecord
+from enginehouse.scheduling.host_queue import HostQueue
 
 _log = logging.getLogger("enginehouse.relay")
 NEVER: Final = float("inf")
-Preparation = Callable[[Route], Awaitable[bytes]]
-"""Makes the body of a request for a route. Raises ``RequestError``."""
 
 
 class Attempt:
@@ -97,11 +95,20 @@ class Attempt:
             self._limit_to(self.upstream.timeouts.connect, "could not be reached")
             self._task = asyncio.ensure_future(self._connect(receiver, request, upload))
 
+    def take_free_slot(self, queue: HostQueue, request_id: bytes, priority: int) -> bool:
+        """Take a slot of ``queue`` if one is free now; whether it was."""
+        self.slot = slot = QueueSlot(self, queue, request_id, self.route.chosen.replica, priority)
+        slot.take()
+        return slot.is_granted
+
     def granted(self) -> None:
         """Note that the queue granted the attempt. The limit for all of the answer starts now."""
         self.granted_at = now = self.upstream.clock.now()
         total = self.upstream.timeouts.total
         self.total_deadline = now + total if total else NEVER
+
+    def rejected(self, error: RequestError) -> None:
+        """No slot was free, which ``take_free_slot`` says."""
 
     def await_more(self) -> None:
         """Apply the limit for the next piece of the answer."""
@@ -143,10 +150,10 @@ class Attempt:
         self._lift_limit()
         self._task = asyncio.ensure_future(self._find_out(report))
 
-    def prepare(self, preparation: Preparation, report: Callable[[RequestError | None], None]) -> None:
-        """Let ``preparation`` make the body before the request is sent, and ``report`` its error."""
+    def work(self, steps: Callable[[Attempt], Awaitable[None]], report: Callable[[RequestError | None], None]) -> None:
+        """Take ``steps``, which have time limits of their own, and ``report`` the ``RequestError`` that they raise."""
         self._lift_limit()
-        self._task = asyncio.ensure_future(self._prepare(preparation, report))
+        self._task = asyncio.ensure_future(self._work(steps, report))
 
     def pause(self) -> None:
         """Stop reading the answer. Meanwhile the engine's stall limit does not run."""
@@ -173,18 +180,26 @@ class Attempt:
         if self.prompt is not None:
             self.prompt.cancel()
 
-    def record(self, outcome: str) -> AttemptRecord:
-        """The record of the attempt, which ends now with ``outcome``."""
+    def record(self, outcome: str, why: str = "") -> AttemptRecord:
+        """The record of the attempt, which ends now with ``outcome``; ``why``: the message of its error."""
+        route, chosen = self.route, self.route.chosen
         return AttemptRecord(
-            self.route,
+            self.upstream.name,
+            self.upstream.driver,
+            chosen.replica,
+            chosen.model,
+            route.reason,
+            route.attempted,
             outcome,
-            self.began,
-            self.upstream.clock.now(),
-            self.slot is not None,
-            self.granted_at,
-            self.sent_at,
-            self.answered_at,
+            why,
             self.head.status if self.head is not None else 0,
+            self.slot is not None,
+            self.began,
+            self.granted_at or None,
+            self.sent_at or None,
+            self.answered_at or None,
+            self.upstream.clock.now(),
+            route.details,
         )
 
     def release(self) -> None:
@@ -207,9 +222,11 @@ class Attempt:
         self.deadline = now + limit if limit else NEVER
 
     async def _connect(self, receiver: Receiver, request: bytes, upload: Upload | None) -> None:
-        pool = self.upstream.pool
+        pool, for_upload = self.upstream.pool, None
         try:
-            connection = await (pool.connect() if upload is None else pool.connect_for_upload())
+            if upload is not None:
+                for_upload = await pool.connect_for_upload()
+            connection = for_upload or await pool.connect()
         except (UpstreamError, Overloaded) as error:
             self._task = None
             self._shortage = error.with_traceback(None) if isinstance(error, Overloaded) else None
@@ -217,9 +234,8 @@ class Attempt:
             return
         self._task = None
         self._send_on(connection, receiver, request)
-        if upload is not None:
-            assert isinstance(connection, UploadConnection)
-            upload.begin(connection, self._uploading)
+        if upload is not None and for_upload is not None:
+            upload.begin(for_upload, self._uploading)
 
     def _uploading(self, turn: UploadTurn) -> None:
         """Apply the limit of the side that the upload waits for. The door has its own for the client."""
@@ -245,14 +261,16 @@ class Attempt:
     def _mark_progress(self) -> None:
         self._pieces = self.connection.pieces if self.connection is not None else 0
 
-    async def _prepare(self, preparation: Preparation, report: Callable[[RequestError | None], None]) -> None:
+    async def _work(
+        self, steps: Callable[[Attempt], Awaitable[None]], report: Callable[[RequestError | None], None]
+    ) -> None:
         problem: RequestError | None = None
         try:
-            self.body = await preparation(self.route)
+            await steps(self)
         except RequestError as error:
             problem = error.with_traceback(None)
         except Exception:
-            _log.exception("The preparation of a request met a defect of the gateway")
+            _log.exception("a request met a defect of the gateway")
             problem = RequestError("Internal error; see the gateway's log")
         self._task = None
         report(problem)

@@ -2,39 +2,186 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import Final
 
-from enginehouse.domain.errors import RequestError
+from enginehouse.domain.errors import Overloaded, RequestError
+from enginehouse.domain.replica import ReplicaState
 from enginehouse.relay.attempts.attempt import Attempt
-from enginehouse.relay.continuation.delivered import Delivered
+from enginehouse.relay.attempts.dispatch import Dispatch
+from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.heads.answer_head import AnswerHead
+from enginehouse.relay.retrying.hedge_delay import HedgeDelay
+from enginehouse.relay.upstream.connection import Receiver
 
-if TYPE_CHECKING:
-    from enginehouse.relay.attempts.hedged_dispatch import HedgedDispatch
+_OVERTAKEN: Final = "overtaken"
+"""The outcome of an attempt whose rival was first to begin."""
 
 
 class Hedge:
-    """A try beside another one, with its own place at its backend. ``delivered``: as in ``Job``, for this try."""
+    """Asks a second replica if a stream is slow to begin. The first answer that begins is the client's.
 
-    __slots__ = ("_owner", "attempt", "delivered")
+    The other one is cancelled in the same step. A try that fails meanwhile leaves the race to its rival, and only the
+    last one's failure is a case for the retry decision. ``exchange`` sees one attempt at a time, that of ``dispatch``:
+    the rival, which has its own place at its backend, takes its place or is dropped.
+    """
 
-    def __init__(self, owner: HedgedDispatch, attempt: Attempt, delivered: Delivered | None) -> None:
-        self._owner = owner
-        self.attempt = attempt
-        self.delivered = delivered
+    __slots__ = ("_delay", "_dispatch", "_exchange", "_history", "_rival", "_timer")
 
-    # --- as a receiver
+    def __init__(self, dispatch: Dispatch, exchange: Receiver, delay: HedgeDelay) -> None:
+        self._dispatch = dispatch
+        self._exchange: Receiver | None = exchange
+        self._delay = delay
+        self._rival: Attempt | None = None
+        self._history: StreamHistory | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- from the exchange
+
+    def sent(self, attempt: Attempt) -> None:
+        """Ask a second replica later, unless the answer of ``attempt`` begins in time."""
+        job = self._dispatch.job
+        assert job.requirements is not None
+        if not job.requirements.stream or job.prepares:
+            return
+        self._stop_timer()
+        seconds = self._delay.of(attempt.route.chosen.model)
+        if seconds is not None and self._rival is None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
+
+    def begins(self, attempt: Attempt, status: int) -> None:
+        """Decide for ``attempt``, whose answer begins."""
+        self._stop_timer()
+        self._drop(_OVERTAKEN, "lost")
+        if status == 200:
+            self._observe(attempt)
+
+    def saves(self, error: RequestError) -> bool:
+        """Let the rival take the place of the current attempt, which its engine failed with ``error``."""
+        if self._rival is None or isinstance(error, Overloaded):
+            return False
+        self._dispatch.blame(error)
+        return self.takes_over(error.code, error.message)
+
+    def takes_over(self, outcome: str, why: str = "") -> bool:
+        """Let the rival, if there is one, take the place of the current attempt, which ends with ``outcome``.
+
+        ``why``: the message of its error.
+        """
+        rival = self._take("won")
+        if rival is None:
+            return False
+        dispatch = self._dispatch
+        if outcome != _OVERTAKEN:
+            dispatch.exclude(dispatch.current())
+        dispatch.replace(rival, outcome, why)
+        dispatch.job.history = self._history
+        if rival.connection is not None and self._exchange is not None:
+            rival.connection.redirect(self._exchange)
+        return True
+
+    def end(self, outcome: str, why: str) -> None:
+        """Drop the rival with ``outcome``, because of an error with the message ``why``: the request has ended."""
+        self._stop_timer()
+        self._drop(outcome, "lost", why)
+        self._exchange = None  # otherwise the cycle of the two waits for the garbage collector
+
+    # --- from the rival's connection
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
-        self._owner.hedge_answered(self, head, body, complete)
+        rival, exchange = self._rival, self._exchange
+        assert exchange is not None
+        if rival is None:  # it took over while it was connecting
+            exchange.answer(head, body, complete)
+            return
+        rival.head = seen = head or rival.head
+        if complete:
+            rival.connection = None
+        if not (body or complete):
+            return
+        assert seen is not None
+        job = self._dispatch.job
+        if seen.status != 200 or not seen.stream:
+            job.judge(rival.route, seen.status, job.context.clock.now() - rival.sent_at, ())
+            self._drop("answered", "failed")
+            return
+        self._observe(self._dispatch.current())
+        self.takes_over(_OVERTAKEN)
+        exchange.answer(seen, body, complete)
 
     def broken(self, why: str, *, stale: bool) -> None:
-        self._owner.hedge_broke(self, why, stale)
+        rival, exchange = self._rival, self._exchange
+        assert exchange is not None
+        if rival is None:
+            exchange.broken(why, stale=stale)
+        elif stale:
+            self._send(rival, reuse=False)
+        else:
+            error = rival.broken(why)
+            self._dispatch.job.context.fleet.failed(rival.upstream.name, error.message)
+            self._drop(error.code, "failed", error.message)
 
-    # --- as the holder of a slot
+    # --- inside
 
-    def granted(self) -> None:
-        self.attempt.granted()
+    def _begin(self) -> None:
+        self._timer = None
+        job, now = self._dispatch.job, self._dispatch.job.context.clock.now()
+        context, requirements = job.context, job.requirements
+        assert requirements is not None
+        if not context.budget.has_room(now):
+            context.counters.retries_refused["hedge"] += 1
+            return
+        rival = self._find_rival()
+        if rival is None:
+            return
+        queue = context.queues.get(rival.route.chosen.backend)
+        if queue is not None and not rival.take_free_slot(queue, job.request_id, job.priority):
+            rival.release()
+            return
+        context.budget.take(now)
+        context.routed(job.request_id, requirements, rival.route)
+        self._rival = rival
+        self._send(rival, reuse=True)
 
-    def rejected(self, error: RequestError) -> None:
-        """The slot was not granted at once, which its owner sees."""
+    def _find_rival(self) -> Attempt | None:
+        """An attempt at another ready replica of the same model."""
+        dispatch, job = self._dispatch, self._dispatch.job
+        first, history = dispatch.current().route.chosen, job.history
+        found = job.find_route((*dispatch.failed, first.replica))
+        self._history, job.history = job.history, history
+        if found is None:
+            return None
+        route, chosen = found[0], found[0].chosen
+        if chosen.state is not ReplicaState.READY or chosen.model != first.model:
+            return None
+        return Attempt(route, job.context.upstreams[chosen.backend], job.began, found[1])
+
+    def _send(self, rival: Attempt, *, reuse: bool) -> None:
+        job = self._dispatch.job
+        if job.trace is not None:
+            job.trace.attempt = len(self._dispatch.attempts) + 1
+        rival.send(self, job.request(rival.upstream, rival.body), reuse=reuse)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _drop(self, outcome: str, result: str, why: str = "") -> None:
+        rival = self._take(result)
+        if rival is None:
+            return
+        if result == "failed":
+            self._dispatch.exclude(rival)
+        self._dispatch.end_attempt(rival, outcome, why)
+
+    def _take(self, result: str) -> Attempt | None:
+        rival, self._rival = self._rival, None
+        if rival is not None:
+            self._dispatch.job.context.counters.hedges[rival.upstream.name, result] += 1
+        return rival
+
+    def _observe(self, attempt: Attempt) -> None:
+        if attempt.sent_at:
+            now = self._dispatch.job.context.clock.now()
+            self._delay.observe(attempt.route.chosen.model, now - attempt.sent_at)

@@ -7,7 +7,7 @@ import msgspec
 from enginehouse.domain.continuation import Continuation
 from enginehouse.domain.errors import CannotContinue
 from enginehouse.interfaces.drivers import EngineClient, SupportsContinuation
-from enginehouse.relay.continuation.delivered import Delivered
+from enginehouse.relay.continuation.stream_history import StreamHistory
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.encode
@@ -21,18 +21,18 @@ def one_token(body: bytes) -> bytes:
 
 
 async def continuation_of(
-    delivered: Delivered, driver: SupportsContinuation, engine: EngineClient, *, exact: bool = True
+    history: StreamHistory, driver: SupportsContinuation, engine: EngineClient, *, exact: bool = True
 ) -> Continuation:
     """The request with which ``engine`` continues the stream; ``exact``: by its tokens, if the driver can.
 
     Raises ``CannotContinue``, or what the driver and the engine raise.
     """
-    if why := delivered.stays():
+    if why := history.why_not_movable():
         raise CannotContinue(f"The stream cannot be continued: {why}")
-    answer = delivered.partial(delivered.body)
+    answer = history.partial(history.body)
     if not exact:
         answer = msgspec.structs.replace(answer, ids=None, pieces=None)
     answer = await driver.fill_in(engine, answer)
     if answer.prompt_ids is not None:
-        delivered.progress.learn_prompt(answer.prompt_ids)
+        history.progress.learn_prompt(answer.prompt_ids)
     return driver.continuation(answer)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from enginehouse.domain.errors import Cancelled, RequestError, UpstreamError
+from enginehouse.domain.errors import Cancelled, CannotContinue, RequestError, UpstreamError
 from enginehouse.relay.answers.captured_door import CapturedDoor
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
-from enginehouse.relay.attempts.hedged_dispatch import HedgedDispatch
+from enginehouse.relay.attempts.hedge import Hedge
 from enginehouse.relay.door import Caller, Door
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form
@@ -20,9 +20,11 @@ from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.headers import origin_lines
 from enginehouse.relay.jobs.continuation_job import ContinuationJob
 from enginehouse.relay.jobs.job import Job
+from enginehouse.relay.live.endings import Endings
+from enginehouse.relay.live.moved_stream import MovedStream
+from enginehouse.relay.moves.move import Move
 from enginehouse.relay.retrying.retries import Outcome
 from enginehouse.telemetry.log_context import log_context
-from enginehouse.telemetry.record import Ending
 
 _log = logging.getLogger("enginehouse.relay")
 _CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for its log; the client sees none
@@ -36,21 +38,24 @@ class Exchange(MovableExchange):
     answered with its true status, or as the end of a stream that a progress report or an engine has begun.
     """
 
-    __slots__ = ("_message", "_overhead", "_suspects", "_unread")
+    __slots__ = ("_endings", "_hedge", "_joined", "_overhead", "_suspects", "_unread")
 
-    def __init__(self, job: Job, door: Door) -> None:
+    def __init__(self, job: Job, door: Door, endings: Endings) -> None:
         if job.trace is not None and job.trace.captured is not None:
             door = CapturedDoor(door, job.trace.captured)
-        dispatch = Dispatch if job.context.hedging is None else HedgedDispatch
+        hedging = job.context.hedging
         self._job = job
+        self._endings = endings
         self._reply = Reply(door, stream_form(job.path))
-        self._dispatch = dispatch(job, self, self._fail)
+        self._dispatch = dispatch = Dispatch(job, self)
+        self._hedge = Hedge(dispatch, self, hedging) if hedging is not None else None
         self._status = self.moves = 0
         self._held = False
         self.moving = None
+        self._rest = None
+        self._joined: JoinedReply | None = None
         self._suspects: tuple[str, ...] = ()
         self._overhead = 0.0
-        self._message = ""
         self._unread = 0
 
     # --- from the door
@@ -65,7 +70,7 @@ class Exchange(MovableExchange):
             job.admit(body, caller)
             self._dispatch.start()
         except RequestError as error:
-            self._fail(error)
+            self.fail(error)
         except Exception:
             _log.exception("a request met a defect of the gateway")
             self.cancel(RequestError("Internal error; see the gateway's log"))
@@ -94,10 +99,20 @@ class Exchange(MovableExchange):
 
     # --- from operators and the watchdog
 
+    async def move(self, destination: str, engine_request: str = "") -> MovedStream:
+        if self.moving is not None:
+            raise CannotContinue("The request is being moved already")
+        move = Move(self, self._job.context, destination, engine_request)
+        self.moving = move.abandon
+        try:
+            return await move.run()
+        finally:
+            self.moving = None
+
     def cancel(self, error: RequestError | None = None) -> None:
         if not self._status:
             self._dispatch.cancel()
-            self._fail(error or Cancelled("The request was cancelled by an operator"))
+            self.fail(error or Cancelled("The request was cancelled by an operator"))
 
     def check_time(self, now: float) -> None:
         attempt = self._dispatch.attempt
@@ -123,6 +138,15 @@ class Exchange(MovableExchange):
         self._reply.abort()
         self._end(_CLIENT_CLOSED_REQUEST, "client_left")
 
+    # --- from the dispatch
+
+    def send_attempt(self, attempt: Attempt, reuse: bool) -> None:
+        job = self._dispatch.job
+        request = job.request(attempt.upstream, attempt.body)
+        attempt.send(self, request, reuse=reuse, upload=None if reuse else job.upload)
+        if self._hedge is not None:
+            self._hedge.sent(attempt)
+
     # --- from the engine
 
     def spoiled(self, problem: BrokenStream) -> None:
@@ -141,7 +165,7 @@ class Exchange(MovableExchange):
             elif body and (problem := self._reply.write(body)) is not None:
                 self._spoil(attempt, problem)
             elif attempt.connection is not None:
-                attempt.connection.passage = self._reply.passage
+                attempt.connection.fast_path = self._reply.fast_path
 
     def broken(self, why: str, *, stale: bool) -> None:
         job = self._job
@@ -157,7 +181,7 @@ class Exchange(MovableExchange):
     def _lost(self, error: RequestError) -> None:
         if self._reply.begun:
             self._broke_off(error)
-        else:
+        elif self._hedge is None or not self._hedge.saves(error):
             self._dispatch.lost(error)
 
     def _broke_off(self, error: RequestError) -> None:
@@ -168,22 +192,21 @@ class Exchange(MovableExchange):
         if self._reply.withdraw():
             self._dispatch.lost(error)
             return
-        dispatch, delivered = self._dispatch, self._reply.delivered
-        attempt, job = dispatch.attempt, dispatch.job
-        ending = None if delivered is None else delivered.ending()
+        dispatch, history, rest = self._dispatch, self._reply.history, self._rest
+        ending = None if history is None else history.ending()
         if ending is not None:
             dispatch.cancel()
             self._reply.end(ending)
             self._end(self._reply.status, "served")
             return
-        if delivered is None or attempt is None or (delivered.stays() and delivered.stays_again()):
+        if history is None or (history.why_not_movable() and history.why_not_anew()):
             dispatch.broke_off(error)
             return
-        if not isinstance(job, ContinuationJob):
-            job = ContinuationJob(job, delivered, attempt.route, dispatch.retries)
-        job.broke(error)
-        self._reply = JoinedReply(self._reply, job.joined)
-        dispatch.continue_as(job, error)
+        if rest is None:
+            self._rest = rest = ContinuationJob(self._job, history, dispatch.current().route, dispatch.retries)
+        rest.broke(error)
+        self._reply = self._joined = JoinedReply(self._reply, rest.joined)
+        dispatch.continue_as(rest, error)
 
     def _commit(self, attempt: Attempt, body: bytes, complete: bool) -> bool:
         """Begin the reply with the engine's answer; whether the caller has to pass ``body`` on.
@@ -195,12 +218,14 @@ class Exchange(MovableExchange):
         assert head is not None
         if not (body or complete or job.raw):
             return False
-        if isinstance(self._reply, JoinedReply):
-            return self._accept(attempt, head, self._reply)
+        if self._rest is not None and self._joined is not None:
+            return self._accept(attempt, head, self._rest, self._joined)
         attempt.answered_at = now = job.context.clock.now()
         self._suspects = job.judge(route, head.status, now - attempt.sent_at, self._suspects)
-        if head.status in job.retry_statuses and self._dispatch.retry(Outcome.ANSWERED):
+        if head.status in job.retry_statuses and self._retries():
             return False
+        if self._hedge is not None:
+            self._hedge.begins(attempt, head.status)
         origin = origin_lines(chosen.backend, chosen.model, route.reason._value_)  # .value takes 0.2 us in Python 3.10
         if self._reply.status:
             self._reply = self._reply.join(head, origin, chosen.backend)
@@ -218,19 +243,23 @@ class Exchange(MovableExchange):
                 return False
             self._reply.begin(head.status, lines, None if stream else head.length, stream)
         if head.stream and head.status == 200 and not job.raw:
-            self._reply.keep(job.delivered)
+            self._reply.keep(job.history)
         return True
 
-    def _accept(self, attempt: Attempt, head: AnswerHead, reply: JoinedReply) -> bool:
+    def _retries(self) -> bool:
+        """Leave the request to another replica, because this one's answer is worth a retry; whether there is one."""
+        if self._hedge is not None and self._hedge.takes_over("answered"):
+            return True
+        return self._dispatch.retry(Outcome.ANSWERED)
+
+    def _accept(self, attempt: Attempt, head: AnswerHead, rest: ContinuationJob, reply: JoinedReply) -> bool:
         """Begin with the answer to a continuation, unless it is no stream."""
-        job = self._dispatch.job
-        assert isinstance(job, ContinuationJob)
-        attempt.answered_at = job.context.clock.now()
-        job.judge(attempt.route, head.status, 0.0, ())
+        attempt.answered_at = rest.context.clock.now()
+        rest.judge(attempt.route, head.status, 0.0, ())
         if head.status != 200 or not head.stream:
             self._dispatch.try_otherwise()
             return False
-        reply.accept(job.joint)
+        reply.accept(rest.translator)
         if reply.paused:
             attempt.pause()
         return True
@@ -245,37 +274,35 @@ class Exchange(MovableExchange):
     def _spoil(self, attempt: Attempt, problem: BrokenStream) -> None:
         """Have another engine continue a stream that is not whole, or end it with an error."""
         attempt.cancel()
-        job = self._dispatch.job
-        if problem.differs and isinstance(job, ContinuationJob) and not job.is_joined:
+        if problem.differs and self._rest is not None and not self._rest.is_joined:
             self._reply.begun = False
             self._dispatch.try_otherwise()
             return
         details = {"error": problem.error} if problem.error is not None else None
         error = UpstreamError(f"Backend '{attempt.upstream.name}' {problem.why}", details=details)
         if problem.is_request:
-            self._fail(error)
+            self.fail(error)
         else:
             self._broke_off(error)
 
     # --- the end
 
-    def _fail(self, error: RequestError) -> None:
+    def fail(self, error: RequestError) -> None:
         job = self._job
-        if isinstance(self._dispatch.job, ContinuationJob):
-            error = self._dispatch.job.failed(error)
+        if self._rest is not None:
+            error = self._rest.failed(error)
         elif not self._reply.begun:
             job.context.refused(job.request_id, job.requirements, error)
-        self._message = error.message
         self._reply.fail(error, job.request_id)
-        self._end(error.status, error.code)
+        self._end(error.status, error.code, error)
 
-    def _end(self, status: int, outcome: str) -> None:
-        job = self._job
+    def _end(self, status: int, outcome: str, error: RequestError | None = None) -> None:
+        job, why = self._job, error.message if error is not None else ""
         self._status = status
-        if job.caller is not None:
-            job.caller.release()
-        self._dispatch.end(outcome)
+        job.release()
+        if self._hedge is not None:
+            self._hedge.end(outcome, why)
+        self._dispatch.end(outcome, why)
         if self.moving is not None:
             self.moving()
-        sent, events, tokens = self._reply.measure()
-        job.context.ended(self, job, Ending(status, outcome, self._message, tokens, sent, events))
+        self._endings.ended(self, job, status, outcome, error, self._reply.measure())

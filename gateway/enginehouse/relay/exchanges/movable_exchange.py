@@ -2,44 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from enginehouse.domain.errors import CannotContinue
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import Attempt
-from enginehouse.relay.attempts.dispatch import Dispatch
-from enginehouse.relay.continuation.delivered import Delivered
+from enginehouse.relay.continuation.stream_history import StreamHistory
+from enginehouse.relay.jobs.continuation_job import ContinuationJob
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_request import LiveRequest
-from enginehouse.telemetry.record import AttemptRecord
 
 
 class MovableExchange(LiveRequest):
     """The part of an exchange that operators, the watchdog and moves see.
 
-    ``moving``: set while its stream is being moved; called if it ends meanwhile. ``Exchange`` sets the fields.
+    ``_rest``: the rest of a stream that an engine broke off. ``moving``: set while its stream is being moved; called if
+    it ends meanwhile. ``Exchange`` sets the fields.
     """
 
-    __slots__ = ("_dispatch", "_held", "_reply", "moving")
+    __slots__ = ("_held", "_reply", "_rest", "moving")
 
     _reply: Reply
-    _dispatch: Dispatch
     _held: bool
+    _rest: ContinuationJob | None
     moving: Callable[[], None] | None
 
     @property
-    def attempt(self) -> Attempt | None:
-        return self._dispatch.attempt
-
-    @property
-    def attempts(self) -> Sequence[AttemptRecord]:
-        return self._dispatch.attempts
-
-    @property
     def _live_phase(self) -> Phase:
-        if self.moving is not None or (isinstance(self._reply, JoinedReply) and not self._reply.begun):
+        if self.moving is not None or (self._rest is not None and not self._reply.begun):
             return Phase.MIGRATING
         return self._dispatch.phase
 
@@ -51,34 +43,34 @@ class MovableExchange(LiveRequest):
 
     @property
     def prompt_tokens(self) -> int | None:
-        delivered = self._reply.delivered
-        return None if delivered is None else delivered.prompt_tokens
+        history = self._reply.history
+        return None if history is None else history.prompt_tokens
 
     @property
     def max_tokens(self) -> int | None:
-        delivered = self._reply.delivered
-        return None if delivered is None else delivered.max_tokens
+        history = self._reply.history
+        return None if history is None else history.max_tokens
 
     @property
     def output_tokens(self) -> int | None:
-        delivered = self._reply.delivered
-        if delivered is None:
+        history = self._reply.history
+        if history is None:
             return None
-        delivered.read()
-        return None if delivered.why else delivered.progress.tokens()
+        history.read()
+        return None if history.why else history.progress.tokens()
 
     @property
-    def stays(self) -> str | None:
-        delivered = self._reply.delivered
+    def why_not_movable(self) -> str | None:
+        history = self._reply.history
         if self._status:
             return "it has ended"
         if not (self._reply.begun and self._reply.status):
             return "its answer has not begun"
-        if delivered is None:
+        if history is None:
             return "it is no stream that another backend could continue"
-        if why := delivered.stays():
+        if why := history.why_not_movable():
             return why
-        return "it is about to end" if delivered.finish is not None or delivered.ended else None
+        return "it is about to end" if history.finish is not None or history.ended else None
 
     # --- from a move
 
@@ -96,11 +88,11 @@ class MovableExchange(LiveRequest):
             raise CannotContinue("The request has no answer yet")
         return attempt
 
-    def movable(self) -> Delivered:
-        delivered, why = self._reply.delivered, self.stays
-        if delivered is None or why:
+    def movable(self) -> StreamHistory:
+        history, why = self._reply.history, self.why_not_movable
+        if history is None or why:
             raise CannotContinue(f"The request stays where it is: {why}")
-        return delivered
+        return history
 
     def hold(self) -> None:
         self._held = True
@@ -116,7 +108,7 @@ class MovableExchange(LiveRequest):
         if self._status:
             return False
         self._held = False
-        self._dispatch.replace(attempt)
+        self._dispatch.replace(attempt, "moved")
         reply.paused = self._reply.paused
         self._reply = reply
         self.moves += 1

@@ -12,8 +12,8 @@ from enginehouse.domain.errors import CannotContinue, RequestError, UpstreamErro
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.relay.continuation.asking import continuation_of
-from enginehouse.relay.continuation.delivered import Delivered
-from enginehouse.relay.continuation.joint import Joint
+from enginehouse.relay.continuation.stream_history import StreamHistory
+from enginehouse.relay.continuation.translator import ContinuationTranslator
 from enginehouse.relay.door import Caller
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.jobs.pairs import pair_route, prepare_pair
@@ -25,8 +25,8 @@ _TIMEOUT_S: Final = 5.0
 """The time limit of a driver's question to an engine."""
 
 
-class Way(str, Enum):
-    """A way in which another engine continues a stream."""
+class ContinuationMode(str, Enum):
+    """How another engine continues a stream: after its tokens, after its text, or from the beginning."""
 
     TOKENS = "tokens"
     TEXT = "text"
@@ -37,10 +37,10 @@ class ContinuationJob(Job):
     """The rest of ``job``, whose stream an engine broke off: for another engine of the same model.
 
     At each engine, the ways are tried in order until one is answered as it should be: after the tokens, after the text,
-    or from the beginning. ``joint`` and ``way`` are those of the current try.
+    or from the beginning. ``translator`` and ``mode`` are those of the current try.
     """
 
-    __slots__ = ("_broke_at", "_cause", "_most", "_route", "_stream", "_ways", "_why", "joint", "prompt", "way")
+    __slots__ = ("_broke_at", "_cause", "_modes", "_most", "_route", "_stream", "_why", "mode", "prompt", "translator")
 
     method = "POST"
     repeatable = True
@@ -49,20 +49,20 @@ class ContinuationJob(Job):
     continues = True
     retry_statuses: ClassVar[frozenset[int]] = frozenset()
 
-    def __init__(self, job: Job, delivered: Delivered, broken: Route, tries_before: int) -> None:
+    def __init__(self, job: Job, history: StreamHistory, broken: Route, tries_before: int) -> None:
         super().__init__(job.context, job.path, job.headers, job.request_id)
         assert job.requirements is not None
         self.began = job.began
         self.trace = job.trace
         self.caller = job.caller
         self.requirements = msgspec.structs.replace(job.requirements, model=broken.chosen.model)
-        self.delivered = self._stream = delivered
+        self.history = self._stream = history
         self._most = tries_before + job.context.continuation.max_continuations
-        self.joint: Joint | None = None
-        self.way = Way.TOKENS
+        self.translator: ContinuationTranslator | None = None
+        self.mode = ContinuationMode.TOKENS
         self.prompt: PromptRequest | None = None
         self._route: Route | None = None
-        self._ways: list[Way] = []
+        self._modes: list[ContinuationMode] = []
         self._why = ""
         self._cause: RequestError | None = None
         self._broke_at = 0.0
@@ -70,7 +70,7 @@ class ContinuationJob(Job):
     @property
     def is_joined(self) -> bool:
         """Whether the current try has brought something new for the client."""
-        return self.joint is None or self.joint.closed
+        return self.translator is None or self.translator.has_begun
 
     def broke(self, cause: RequestError) -> None:
         """Note that an engine broke the stream off just now."""
@@ -82,7 +82,7 @@ class ContinuationJob(Job):
         """Count the stream as continued."""
         assert self._route is not None
         gap = self.context.clock.now() - self._broke_at
-        self.context.counters.continued(self._route.chosen.backend, "broken", self.way.value, gap)
+        self.context.counters.continued(self._route.chosen.backend, "broken", self.mode.value, gap)
         return True
 
     def failed(self, error: RequestError) -> RequestError:
@@ -102,7 +102,7 @@ class ContinuationJob(Job):
 
     def route(self, failed: tuple[str, ...]) -> Route:
         """A route to the same model, because another one would give another answer."""
-        return pair_route(self, self._one_route, failed)
+        return pair_route(self, self._one_route, failed) if self.context.router.hands_over else self._one_route(failed)
 
     def _one_route(self, failed: tuple[str, ...]) -> Route:
         assert self.requirements is not None
@@ -120,51 +120,59 @@ class ContinuationJob(Job):
 
         Raises ``CannotContinue`` when there is none left, and other errors of the engine that reads the prompt.
         """
-        body = await self._next_way(route)
-        body, self.prompt = await prepare_pair(self, route, self._path, body)
+        body = await self._next_mode(route)
+        self.prompt = None
+        if route.prefill is not None:
+            body, self.prompt = await prepare_pair(self, route.prefill, route.chosen, self._path, body)
         return body
 
-    async def _next_way(self, route: Route) -> bytes:
+    async def _next_mode(self, route: Route) -> bytes:
         if route is not self._route:
             self._route = route
             self._why = ""
             rule = self.context.continuation.of(route.chosen.model)
-            self._ways = [Way.TOKENS, Way.TEXT, Way.RESTART] if rule == "continue" else [Way.RESTART]
-        while self._ways:
-            self.way = self._ways.pop(0)
+            self._modes = (
+                [ContinuationMode.TOKENS, ContinuationMode.TEXT, ContinuationMode.RESTART]
+                if rule == "continue"
+                else [ContinuationMode.RESTART]
+            )
+        while self._modes:
+            self.mode = self._modes.pop(0)
             try:
-                return await self._find_way(route)
+                return await self._try_mode(route)
             except RequestError as error:
                 self._why = self._why or error.message
         raise CannotContinue(f"Backend '{route.chosen.backend}' cannot continue it: {self._why or 'every way failed'}")
 
-    async def _find_way(self, route: Route) -> bytes:
-        delivered, backend, way = self._stream, route.chosen.backend, self.way
+    async def _try_mode(self, route: Route) -> bytes:
+        history, backend, mode = self._stream, route.chosen.backend, self.mode
         upstream = self.context.upstreams.get(backend)
         if upstream is None:
             raise CannotContinue("the configuration no longer has it")
         driver = self.context.continuation.drivers[backend].continuation
-        delivered.read()
-        if delivered.common is None and not delivered.why:
-            self.way, self._ways = Way.RESTART, []
-            self.joint = None
-            return delivered.begin_anew(driver)
-        if way is Way.RESTART:
-            if why := delivered.stays_again():
+        history.read()
+        if history.common is None and not history.why:
+            self.mode, self._modes = ContinuationMode.RESTART, []
+            self.translator = None
+            return history.begin_anew(driver)
+        if mode is ContinuationMode.RESTART:
+            if why := history.why_not_anew():
                 raise CannotContinue(why)
-            body = driver.continuable(delivered.path, delivered.body)
-            continuation = Continuation(path=delivered.path, body=body, tokens=0, skip=delivered.progress.chars)
+            body = driver.continuable(history.path, history.body)
+            continuation = Continuation(path=history.path, body=body, tokens=0, skip=history.progress.chars)
         else:
             client = Client(upstream, _TIMEOUT_S)
-            continuation = await continuation_of(delivered, driver, client, exact=way is Way.TOKENS)
-            if way is Way.TOKENS and not continuation.exact:  # the driver knows no tokens: this is the text already
-                self.way = self._ways.pop(0)
-        self.joint = Joint(delivered, continuation, driver.streams)
+            continuation = await continuation_of(history, driver, client, exact=mode is ContinuationMode.TOKENS)
+            if (
+                mode is ContinuationMode.TOKENS and not continuation.exact
+            ):  # the driver knows no tokens: this is the text already
+                self.mode = self._modes.pop(0)
+        self.translator = ContinuationTranslator(history, continuation, driver.streams)
         return continuation.body
 
     @property
     def _path(self) -> str:
-        return self.path if self.joint is None else self.joint.continuation.path
+        return self.path if self.translator is None else self.translator.continuation.path
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:
         return upstream.post(self._path, self.headers, self.request_id, self.ranked(upstream, body), self.trace)

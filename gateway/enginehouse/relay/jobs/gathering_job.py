@@ -46,4 +46,4 @@ class GatheringJob(InferenceJob):
         fields = _fields(body)
         fields |= {"stream": _TRUE, "stream_options": _WITH_USAGE}
         asked = self._continuable(route, msgspec.json.encode(fields))
-        return asked if self.delivered is not None else body
+        return asked if self.history is not None else body

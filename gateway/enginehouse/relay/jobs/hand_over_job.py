@@ -21,7 +21,9 @@ class HandOverJob(GatheringJob):
         return pair_route(self, self._one_route, failed)
 
     async def prepare(self, route: Route) -> bytes:
-        body, self.prompt = await prepare_pair(self, route, self.path, self.body_for(route))
+        body, self.prompt = self.body_for(route), None
+        if route.prefill is not None:
+            body, self.prompt = await prepare_pair(self, route.prefill, route.chosen, self.path, body)
         return body
 
     def _one_route(self, failed: tuple[str, ...]) -> Route:

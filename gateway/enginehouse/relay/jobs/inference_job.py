@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
-from enginehouse.relay.continuation.delivered import Delivered
 from enginehouse.relay.continuation.restrictions import PATHS
+from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import Caller
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.upstream.upstream import Upstream
@@ -28,6 +28,8 @@ class InferenceJob(Job):
 
     def _needs(self, caller: Caller | None) -> Requirements:
         request = self.decoded or read_request(self.path, self.headers, self.body)
+        if isinstance(user := request.body.user, str):
+            self.user = user
         if caller is not None and caller.scoped:
             check_one_model(self.body)
         return self.context.router.requirements(request)
@@ -53,7 +55,7 @@ class InferenceJob(Job):
     def _continuable(self, route: Route, body: bytes) -> bytes:
         """``body`` with the fields by which another engine can continue the stream, if there is another one."""
         context, chosen = self.context, route.chosen
-        self.delivered = None
+        self.history = None
         if self.path not in PATHS or context.continuation.of(chosen.model) == "error":
             return body
         if len(context.fleet.snapshot.candidates(chosen.model)) < 2:
@@ -64,7 +66,7 @@ class InferenceJob(Job):
         if driver is None:  # a reload has just removed it
             return body
         asked = driver.continuation.continuable(self.path, body)
-        self.delivered = Delivered(self.path, body, driver.continuation.streams, added=asked is not body)
+        self.history = StreamHistory(self.path, body, driver.continuation.streams, added=asked is not body)
         return asked
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:

@@ -10,7 +10,7 @@ from enginehouse.domain.request import Headers, InferenceRequest
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.continuation.delivered import Delivered
+from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import Caller
 from enginehouse.relay.engine_facts import PATHS, with_priority
 from enginehouse.relay.jobs.prompt_request import PromptRequest
@@ -22,28 +22,36 @@ from enginehouse.telemetry.log_context import log_context
 class Job(ABC):
     """Knows what its request needs, where it can go, what is written to an engine, and how to judge the answer.
 
-    ``began``: when the request was whole, on the context's clock. ``method``: HTTP's. ``repeatable``: the request may
-    reach an engine twice. ``retry_statuses``: answers that are a reason to ask another replica. ``raw``: the answer
-    passes as it comes, head first; otherwise a stream passes in whole events, and the head waits for the body.
-    ``prepares``: each try begins with ``prepare``. ``continues``: it is what is left of a broken stream, so its tries
-    are no retries of the request. ``decoded``: the request, if the door has read its body already. ``delivered``: keeps
-    what the client gets of a stream, if it can be continued; ``None`` otherwise. ``trace``: set from the beginning if
-    the request is sampled. ``upload``: the rest of a body that follows what ``request`` returns. ``prompt``: made by
-    ``prepare`` where another engine reads the prompt at the same time.
+    - ``began``: when the request was whole, on the context's clock.
+    - ``method``: HTTP's.
+    - ``user``: the body's, if any.
+    - ``decoded``: the request, if the door has read its body already.
+    - ``repeatable``: the request may reach an engine twice.
+    - ``retry_statuses``: answers that are a reason to ask another replica.
+    - ``raw``: the answer passes as it comes, head first; otherwise a stream passes in whole events, and the head waits
+      for the body.
+    - ``prepares``: each try begins with ``prepare``.
+    - ``continues``: it is what is left of a broken stream, so its tries are no retries of the request.
+    - ``history``: keeps what the client gets of a stream, if it can be continued; ``None`` otherwise.
+    - ``trace``: set from the beginning if the request is sampled.
+    - ``upload``: the rest of a body that follows what ``request`` returns.
+    - ``prompt``: made by ``prepare`` where another engine reads the prompt at the same time.
     """
 
     __slots__ = (
+        "_admitted",
         "began",
         "body",
         "caller",
         "context",
         "decoded",
-        "delivered",
         "headers",
+        "history",
         "path",
         "request_id",
         "requirements",
         "trace",
+        "user",
     )
 
     method: str
@@ -63,9 +71,11 @@ class Job(ABC):
         self.body = b""
         self.decoded: InferenceRequest | None = None
         self.caller: Caller | None = None
+        self.user: str | None = None
+        self._admitted = False
         self.requirements: Requirements | None = None
         self.trace = context.tracer.begin(headers) if context.tracer is not None else None
-        self.delivered: Delivered | None = None
+        self.history: StreamHistory | None = None
         self.began = context.clock.now()
 
     @property
@@ -98,10 +108,22 @@ class Job(ABC):
         """Take the whole request, within the limits of ``caller``. Raises ``RequestError``."""
         self.began = self.context.clock.now()
         self.body = body
+        self.caller = caller  # first: the record of a refused request names it
         self.requirements = requirements = self._needs(caller)
         if caller is not None:
             caller.admit(requirements)
-            self.caller = caller
+            self._admitted = True
+
+    def release(self) -> None:
+        """Count the request out, if ``admit`` has counted it in."""
+        if self._admitted and self.caller is not None:
+            self._admitted = False
+            self.caller.release()
+
+    @property
+    def received(self) -> int:
+        """The bytes of the body that came so far."""
+        return len(self.body) if self.upload is None else len(self.body) + self.upload.taken
 
     @property
     def trace_id(self) -> bytes:

@@ -70,19 +70,18 @@ def _with_decode(job: Job, route: Route, failed: tuple[str, ...]) -> Route:
     return both if can_pair(drivers, both.prefill, both.chosen) else route
 
 
-async def prepare_pair(job: Job, route: Route, path: str, body: bytes) -> tuple[bytes, PromptRequest | None]:
-    """Have the first engine of ``route`` read the prompt of a request to ``path``, if the route has two.
+async def prepare_pair(
+    job: Job, prefill: Candidate, decode: Candidate, path: str, body: bytes
+) -> tuple[bytes, PromptRequest | None]:
+    """Have ``prefill`` read the prompt of a request to ``path``, which ``decode`` answers.
 
     Returns the body for the engine that answers, and the request at the other one if both are asked at the same time.
     With ``kv_transfer_params`` they are asked one after the other. If the first one cannot be asked, the other one
     reads the prompt itself: the client notices nothing. Raises ``RequestError`` if engines that bootstrap cannot be
     asked.
     """
-    prefill = route.prefill
-    if prefill is None:
-        return body, None
     drivers = job.context.continuation.drivers
-    either = drivers.get(prefill.backend) or drivers.get(route.chosen.backend)  # a reload may have removed one of them
+    either = drivers.get(prefill.backend) or drivers.get(decode.backend)  # a reload may have removed one of them
     if either is not None and either.bootstrap is not None:
         return await _bootstrap(job, prefill, path, body)
     parameters = await _read_prompt(job, prefill, path, body)

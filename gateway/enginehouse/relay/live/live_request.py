@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from enginehouse.domain.errors import RequestError
+from enginehouse.domain.errors import CannotContinue, RequestError
+from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
-from enginehouse.telemetry.record import AttemptRecord
-
-if TYPE_CHECKING:
-    from enginehouse.relay.answers.reply import Reply
-    from enginehouse.relay.attempts.attempt import Attempt
-    from enginehouse.relay.jobs.job import Job
-    from enginehouse.relay.web_sockets.web_socket_attempt import WebSocketAttempt
+from enginehouse.relay.answers.reply import Reply
+from enginehouse.relay.attempts.attempt import Attempt
+from enginehouse.relay.attempts.dispatch import Dispatch
+from enginehouse.relay.jobs.job import Job
+from enginehouse.relay.live.moved_stream import MovedStream
 
 
 class LiveRequest(ABC):
@@ -25,10 +24,11 @@ class LiveRequest(ABC):
     ``moves``: how often it was moved to another backend. ``endless``: it has no end of its own.
     """
 
-    __slots__ = ("_job", "_status", "moves")
+    __slots__ = ("_dispatch", "_job", "_status", "moves")
 
     endless: ClassVar[bool] = False
     _job: Job
+    _dispatch: Dispatch
     _status: int
     moves: int
 
@@ -51,6 +51,16 @@ class LiveRequest(ABC):
     def began(self) -> float:
         """When the request was whole, in seconds of the gateway's clock."""
         return self._job.began
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The current attempt."""
+        return self._dispatch.attempt
+
+    @property
+    def attempts(self) -> Sequence[AttemptRecord]:
+        """The attempts that have ended, in order."""
+        return self._dispatch.attempts
 
     @property
     def route(self) -> Route | None:
@@ -91,19 +101,19 @@ class LiveRequest(ABC):
         """The most tokens of a stream's answer; ``None`` if that is unknown, or only the context limits it."""
         return None
 
-    @property
-    @abstractmethod
-    def attempt(self) -> Attempt | WebSocketAttempt | None:
-        """The current attempt."""
+    async def move(self, destination: str, engine_request: str = "") -> MovedStream:
+        """Continue its stream at the backend ``destination``, where engines may know it as ``engine_request``.
+
+        Raises ``NotFound`` for an unknown backend, and ``CannotContinue`` if the stream stays where it is.
+        """
+        raise CannotContinue(f"The request stays where it is: {self.why_not_movable}")
+
+    async def closed(self) -> None:
+        """Wait until an ``endless`` request has ended."""
 
     @property
     @abstractmethod
-    def attempts(self) -> Sequence[AttemptRecord]:
-        """The attempts that have ended, in order."""
-
-    @property
-    @abstractmethod
-    def stays(self) -> str | None:
+    def why_not_movable(self) -> str | None:
         """Why it cannot be moved to another backend; ``None`` if it can."""
 
     @abstractmethod
@@ -115,6 +125,6 @@ class LiveRequest(ABC):
         """Act on a time limit that has passed at ``now``, in seconds of the gateway's clock."""
 
     @property
-    @abstractmethod
     def _live_phase(self) -> Phase:
         """How far the request is, while it is live."""
+        return self._dispatch.phase

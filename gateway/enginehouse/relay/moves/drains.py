@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 import msgspec
@@ -12,14 +12,11 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.live.live_request import LiveRequest
-from enginehouse.relay.moves.move import MovedStream
 
 _LOOK_EVERY_S = 0.2
-_WISH_LASTS_S = 1.0
+_VACATING_S = 1.0
 """Schedulers repeat a wish four times a second."""
 
-MoveStream = Callable[[LiveRequest, str], Awaitable[MovedStream]]
-"""Continues a live stream at a backend. Raises ``RequestError`` if it stays."""
 _Live = Callable[[], Sequence[LiveRequest]]
 
 
@@ -27,12 +24,13 @@ class Drains:
     """Moves streams to ready replicas, a few at a time, while their own must become free; other requests may finish.
 
     A stream whose move failed is tried once more only at another destination, or if the destination was full.
+    ``live``: all live requests.
     """
 
-    def __init__(self, context: RelayContext, move: MoveStream) -> None:
+    def __init__(self, context: RelayContext, live: Collection[LiveRequest]) -> None:
         self._context = context
-        self._move = move
-        self._wishes: dict[str, float] = {}
+        self._live = live
+        self._vacating: dict[str, float] = {}
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     def begin(self, backend: str) -> None:
@@ -41,7 +39,7 @@ class Drains:
 
     def vacate(self, replica: str) -> None:
         """Move the streams of ``replica`` away until it stops, if it is stopping, and otherwise for a second."""
-        self._wishes[replica] = asyncio.get_running_loop().time() + _WISH_LASTS_S
+        self._vacating[replica] = asyncio.get_running_loop().time() + _VACATING_S
         self._begin(("replica", replica), partial(self.live_at, replica), partial(self._is_unwanted, replica))
 
     def retire(self, replica: str, error: RequestError) -> None:
@@ -58,12 +56,12 @@ class Drains:
 
     def live(self, backend: str) -> Sequence[LiveRequest]:
         """The live requests at ``backend``, oldest first."""
-        found = [each for each in self._context.live if each.route is not None and each.route.chosen.backend == backend]
+        found = [each for each in self._live if each.route is not None and each.route.chosen.backend == backend]
         return sorted(found, key=lambda each: each.began)
 
     def live_at(self, replica: str) -> Sequence[LiveRequest]:
         """The live requests at ``replica``, oldest first."""
-        found = [each for each in self._context.live if each.route is not None and each.route.chosen.replica == replica]
+        found = [each for each in self._live if each.route is not None and each.route.chosen.replica == replica]
         return sorted(found, key=lambda each: each.began)
 
     def _begin(self, place: tuple[str, str], live: _Live, lasts: Callable[[], bool]) -> None:
@@ -76,7 +74,7 @@ class Drains:
         tried: set[tuple[LiveRequest, str]] = set()
         room = asyncio.Semaphore(self._context.continuation.moves_at_once)
         while lasts() and (left := live()):
-            moves = [self._move_away(each, tried, room) for each in left if each.stays is None]
+            moves = [self._move_away(each, tried, room) for each in left if each.why_not_movable is None]
             await asyncio.gather(*moves)
             await asyncio.sleep(_LOOK_EVERY_S)
 
@@ -88,7 +86,7 @@ class Drains:
             if destination is None or (request, destination) in tried:
                 return
             try:
-                await self._move(request, destination)
+                await request.move(destination)
             except RequestError as error:  # its source still serves it
                 if error.retry_after is None:
                     tried.add((request, destination))
@@ -96,7 +94,7 @@ class Drains:
     def _destination(self, request: LiveRequest) -> str | None:
         """The backend that routing chooses, if it is ready."""
         route, requirements, context = request.route, request.requirements, self._context
-        if route is None or requirements is None or request.stays is not None:
+        if route is None or requirements is None or request.why_not_movable is not None:
             return None
         needs = msgspec.structs.replace(requirements, model=route.chosen.model)
         try:
@@ -112,11 +110,11 @@ class Drains:
 
     def _is_unwanted(self, replica: str) -> bool:
         """Whether ``replica`` is stopping or removed, or a scheduler wants it to be free."""
-        if self._wishes[replica] > asyncio.get_running_loop().time():
+        if self._vacating[replica] > asyncio.get_running_loop().time():
             return True
         model = replica.rpartition("@")[0]
         offered = [each for each in self._context.fleet.snapshot.candidates(model) if each.replica == replica]
         if not offered or offered[0].state is ReplicaState.STOPPING:
             return True
-        del self._wishes[replica]
+        del self._vacating[replica]
         return False

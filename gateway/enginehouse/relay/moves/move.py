@@ -4,36 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from enginehouse.domain.errors import CannotContinue, NotFound, RequestError
+from enginehouse.domain.errors import CannotContinue, NotFound
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
+from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import NEVER, Attempt
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.asking import continuation_of, one_token
-from enginehouse.relay.continuation.delivered import Delivered
-from enginehouse.relay.continuation.joint import Joint
+from enginehouse.relay.continuation.stream_history import StreamHistory
+from enginehouse.relay.continuation.translator import ContinuationTranslator
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.jobs.hand_over_rules import never_alone
 from enginehouse.relay.jobs.job import Job
-from enginehouse.relay.queue_slot import QueueSlot
+from enginehouse.relay.live.moved_stream import MovedStream
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.connection import Receiver
-from enginehouse.telemetry.record import AttemptRecord
-
-
-class MovedStream(NamedTuple):
-    """A stream that was moved. ``gap_ms``: how long its client waited for the next event."""
-
-    id: str
-    source: str
-    destination: str
-    gap_ms: float
 
 
 class MovableStream(Receiver, Protocol):
@@ -54,7 +45,7 @@ class MovableStream(Receiver, Protocol):
     def current_attempt(self) -> Attempt:
         """The attempt that serves the stream. Raises ``CannotContinue`` if none does."""
 
-    def movable(self) -> Delivered:
+    def movable(self) -> StreamHistory:
         """The part that the client has. Raises ``CannotContinue`` with the reason why the stream stays where it is."""
 
     def hold(self) -> None:
@@ -94,7 +85,7 @@ class Move:
         self._engine = Client(upstream, context.continuation.migrate_timeout)
         route = msgspec.structs.replace(self._source.route, chosen=candidate)
         self._attempt = Attempt(route, upstream, NEVER)
-        self._joint: Joint | None = None
+        self._translator: ContinuationTranslator | None = None
         self._reply: JoinedReply | None = None
         self._cut_at = 0.0
         self._adopted = False
@@ -104,9 +95,9 @@ class Move:
         """Move the stream. Raises ``CannotContinue``, or the error of the destination; then the stream has stayed."""
         try:
             self._take_slot()
-            delivered = self._stream.movable()
+            history = self._stream.movable()
             if self._driver.streams.caches_prefixes and not self._engine_request:
-                await self._read_ahead(delivered)
+                await self._read_ahead(history)
             await self._cut()
         finally:
             if not self._adopted:
@@ -116,8 +107,8 @@ class Move:
                 self._done.exception()  # asyncio would log an exception that is never read
         source, destination = self._source.route.chosen.backend, self._attempt.route.chosen.backend
         gap = self._context.clock.now() - self._cut_at
-        assert self._joint is not None
-        outcome = "tokens" if self._joint.continuation.exact else "text"
+        assert self._translator is not None
+        outcome = "tokens" if self._translator.continuation.exact else "text"
         self._context.moved(self._stream.job.request_id, source, destination, gap, outcome)
         return MovedStream(self._stream.job.request_id.decode(), source, destination, round(gap * 1000, 1))
 
@@ -148,23 +139,13 @@ class Move:
         return found
 
     def _take_slot(self) -> None:
-        chosen, job = self._attempt.route.chosen, self._stream.job
-        queue = self._context.queues.get(chosen.backend)
-        if queue is None:
-            return
-        self._attempt.slot = slot = QueueSlot(self, queue, job.request_id, chosen.replica, job.priority)
-        slot.take()
-        if not slot.is_granted:
-            raise CannotContinue(f"Backend '{chosen.backend}' is full", retry_after=1)
+        backend, job = self._attempt.route.chosen.backend, self._stream.job
+        queue = self._context.queues.get(backend)
+        if queue is not None and not self._attempt.take_free_slot(queue, job.request_id, job.priority):
+            raise CannotContinue(f"Backend '{backend}' is full", retry_after=1)
 
-    def granted(self) -> None:
-        self._attempt.granted()
-
-    def rejected(self, error: RequestError) -> None:
-        """The slot was not granted, which ``_take_slot`` sees."""
-
-    async def _read_ahead(self, delivered: Delivered) -> None:
-        continuation = await continuation_of(delivered, self._driver, self._engine)
+    async def _read_ahead(self, history: StreamHistory) -> None:
+        continuation = await continuation_of(history, self._driver, self._engine)
         question = self._engine.request("POST", continuation.path, one_token(continuation.body))
         reading = asyncio.ensure_future(question)
         ends: list[asyncio.Future[Any]] = [reading, self._done]
@@ -182,16 +163,16 @@ class Move:
 
     async def _cut(self) -> None:
         stream = self._stream
-        delivered = stream.movable()
+        history = stream.movable()
         if stream.current_attempt() is not self._source:
             raise CannotContinue("The stream's engine broke while it was moved")
         stream.hold()
         self._cut_at = self._context.clock.now()
         try:
-            continuation = await continuation_of(delivered, self._driver, self._engine)
+            continuation = await continuation_of(history, self._driver, self._engine)
             if self._engine_request:
                 continuation = self._driver.following(continuation, self._engine_request)
-            self._joint = Joint(delivered, continuation, self._driver.streams)
+            self._translator = ContinuationTranslator(history, continuation, self._driver.streams)
             self._reply = JoinedReply(stream.reply, self._adopt)
             self._send()
             await asyncio.wait_for(self._done, self._context.continuation.migrate_timeout)
@@ -202,8 +183,8 @@ class Move:
                 stream.read_on()
 
     def _send(self, *, reuse: bool = True) -> None:
-        assert self._joint is not None
-        job, continuation, upstream = self._stream.job, self._joint.continuation, self._attempt.upstream
+        assert self._translator is not None
+        job, continuation, upstream = self._stream.job, self._translator.continuation, self._attempt.upstream
         if job.trace is not None:
             job.trace.attempt = len(self._stream.attempts) + 1  # the source's is the current one
         body = job.ranked(upstream, continuation.body)
@@ -221,7 +202,7 @@ class Move:
             if head.status != 200 or not head.stream:
                 self._fail(f"answered {head.status}")
                 return
-            reply.accept(self._joint)
+            reply.accept(self._translator)
         problem = reply.write(body) if body else None
         if not self._adopted:
             if problem is not None or complete:

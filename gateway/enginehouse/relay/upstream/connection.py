@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, cast
 import httptools
 
 from enginehouse.aio.write_batch import BatchedTransport, WriteBatch, batched
-from enginehouse.relay.answers.passage import Passage
+from enginehouse.relay.answers.fast_path import FastPath
 from enginehouse.relay.events.chunk import content_of
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.headers import FOR_THE_GATEWAY, without_named
@@ -46,7 +46,7 @@ class Connection:
     """Sends one request at a time, as part of ``writes``, and hands the answer to its receiver, as it arrives.
 
     ``keep`` is called when the connection can serve again, ``remove`` when it is closed. ``kept_at``: since when it is
-    idle, on the loop's clock. ``pieces``: how many pieces of the current answer's body have come. ``passage``: the
+    idle, on the loop's clock. ``pieces``: how many pieces of the current answer's body have come. ``fast_path``: the
     short way of its events, if its receiver has opened one. ``now``: a clock in seconds.
     """
 
@@ -62,7 +62,7 @@ class Connection:
         # First what every event reads, so that it is in one line of the processor's caches.
         self._receiver: Receiver | None = None
         self._between_chunks = self._stream = False
-        self.passage: Passage | None = None
+        self.fast_path: FastPath | None = None
         self.pieces = self._delays_at = 0
         self._keep = keep
         self._remove = remove
@@ -90,7 +90,7 @@ class Connection:
         self._complete = False
         self._began = False
         self._chunk_complete = self._between_chunks = False
-        self.passage = None
+        self.fast_path = None
         self.pieces = 0
         self._delays_at = 2  # the first piece may be the whole stream
 
@@ -113,7 +113,7 @@ class Connection:
         """Hand the rest of the answer to ``receiver``."""
         if self._receiver is not None:
             self._receiver = receiver
-            self.passage = None
+            self.fast_path = None
 
     def pause(self) -> None:
         """Stop reading from the engine until ``resume``."""
@@ -144,7 +144,7 @@ class Connection:
             return
         if self._between_chunks and (content := content_of(data)):
             self._count_piece()  # before: sending it may pause the answer
-            if self.passage is None or not self.passage.take(data, content):
+            if self.fast_path is None or not self.fast_path.take(data, content):
                 self._receiver.answer(None, content, False)
             return  # the parser, which is between two chunks, need not see this one
         first, self._began = not self._began, True

@@ -23,16 +23,18 @@ class UploadTurn(Enum):
 class Upload:
     """Takes the pieces of a body as they come, and holds them until an engine reads them.
 
-    ``chunked``: the engine gets them as chunks (RFC 9112, 7.1), because the length of the body is unknown.
+    ``chunked``: the engine gets them as chunks (RFC 9112, 7.1), because the length of the body is unknown. ``taken``:
+    the bytes of all pieces.
     """
 
-    __slots__ = ("_chunked", "_connection", "_held", "_report", "_room", "_whole", "_writable")
+    __slots__ = ("_chunked", "_connection", "_held", "_report", "_room", "_whole", "_writable", "taken")
 
     def __init__(self, *, chunked: bool) -> None:
         self._chunked = chunked
         self._connection: UploadConnection | None = None
         self._report: Callable[[UploadTurn], None] | None = None
         self._held = bytearray()
+        self.taken = 0
         self._whole = False
         self._writable = False
         self._room = asyncio.Event()
@@ -50,6 +52,7 @@ class Upload:
 
     def add(self, piece: bytes) -> None:
         """Take the next piece."""
+        self.taken += len(piece)
         self._held += self.framed(piece)
         self._send()
 

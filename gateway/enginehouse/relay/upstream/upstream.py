@@ -19,17 +19,18 @@ from enginehouse.relay.upstream.pool import Pool
 from enginehouse.telemetry.trace_context import Trace
 
 _EXPECT_A_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
-_CONNECTING = ("url", "verify_tls", "api_key", "pass_authorization")
+_REACHING = ("url", "driver", "verify_tls", "api_key", "pass_authorization")
 
 
 class Upstream:
-    """A backend's address, its key, its time limits and its connections.
+    """A backend's address, its key, its time limits, its connections and the type of its driver.
 
     A backend without a ``url`` cannot be reached until ``locate`` gives it one. ``clock``: read by its requests.
     """
 
     def __init__(self, name: str, settings: BackendSettings, timeouts: TimeoutSettings, outside: Outside) -> None:
         self.name = name
+        self.driver = settings.driver
         self.timeouts = settings.timeouts or timeouts
         self.outside = outside
         self.clock = outside.clock
@@ -44,7 +45,7 @@ class Upstream:
 
     def is_for(self, settings: BackendSettings) -> bool:
         """Whether requests reach a backend of these ``settings`` in the same way."""
-        return all(getattr(settings, key) == getattr(self._settings, key) for key in _CONNECTING)
+        return all(getattr(settings, key) == getattr(self._settings, key) for key in _REACHING)
 
     def locate(self, url: str) -> None:
         """Send requests to ``url`` from now on; if it is empty, the engine does not run."""

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, ClassVar, Final
-
-from websockets.asyncio.client import ClientConnection
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Final
 
 from enginehouse.aio.tasks import wait_for_first
-from enginehouse.domain.errors import Cancelled, RequestError, UpstreamTimeout
-from enginehouse.domain.ticket import Phase
-from enginehouse.interfaces.drivers import EngineResponse
+from enginehouse.domain.errors import Cancelled, RequestError, UpstreamError, UpstreamTimeout
+from enginehouse.relay.attempts.attempt import Attempt
+from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.door import Caller, WebSocketDoor
+from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.headers import origin_lines, read_lines
 from enginehouse.relay.jobs.engine_job import EngineJob
+from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.live.live_request import LiveRequest
-from enginehouse.relay.upstream.web_socket import headers_for_client
-from enginehouse.relay.web_sockets.web_socket_attempt import WebSocketAttempt
-from enginehouse.relay.web_sockets.web_socket_dispatch import WebSocketDispatch
+from enginehouse.relay.upstream.engine_socket import HandshakeAnswer, open_web_socket
 from enginehouse.relay.web_sockets.web_socket_pipe import WebSocketPipe
-from enginehouse.telemetry.record import AttemptRecord, Ending
 
-_SWITCHING_PROTOCOLS: Final = 101
 _CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for its log; the client sees none
 
 
@@ -33,36 +29,38 @@ class WebSocket(LiveRequest):
     message from the engine. ``ended`` is set at the end.
     """
 
-    __slots__ = ("_dispatch", "_engine", "_message", "_pipe", "_stop", "ended")
+    __slots__ = (
+        "_answer",
+        "_endings",
+        "_largest",
+        "_opened",
+        "_pipe",
+        "_stop",
+        "_subprotocols",
+        "_target",
+        "ended",
+    )
 
     endless: ClassVar[bool] = True
 
-    def __init__(self, job: EngineJob, largest: int) -> None:
+    def __init__(self, job: EngineJob, largest: int, endings: Endings) -> None:
         self._job = job
+        self._endings = endings
+        self._target = job.call.target
+        self._largest = largest
+        self._subprotocols: Sequence[str] = ()
         self.moves = 0
-        self._dispatch = WebSocketDispatch(job, largest)
-        self._engine: ClientConnection | None = None
+        self._dispatch = Dispatch(job, self)
+        self._answer: HandshakeAnswer | None = None
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pipe: WebSocketPipe | None = None
         self._stop: asyncio.Future[RequestError] = asyncio.get_running_loop().create_future()
         self._status = 0
-        self._message = ""
         self.ended = asyncio.Event()
 
     @property
-    def attempt(self) -> WebSocketAttempt | None:
-        return self._dispatch.attempt
-
-    @property
-    def attempts(self) -> Sequence[AttemptRecord]:
-        return self._dispatch.attempts
-
-    @property
-    def stays(self) -> str | None:
+    def why_not_movable(self) -> str | None:
         return "it is a WebSocket"
-
-    @property
-    def _live_phase(self) -> Phase:
-        return self._dispatch.phase
 
     def cancel(self, error: RequestError | None = None) -> None:
         if not self._stop.done():
@@ -78,57 +76,100 @@ class WebSocket(LiveRequest):
         Raises ``RequestError`` if the client still waits for an answer to its handshake.
         """
         status, outcome = _CLIENT_CLOSED_REQUEST, "client_left"
+        cause: RequestError | None = None
         try:
             self._job.admit(b"", enter())
-            answer = await self._unless_disconnected(door, self._dispatch.open(door.subprotocols))
+            self._subprotocols = door.subprotocols
+            self._dispatch.start()
+            answer = await self._unless_disconnected(door)
             if answer is not None:
-                status, outcome = await self._answer(door, answer)
+                status, outcome = await self._pass_on(door, answer)
+                cause = self._stop.result() if self._stop.done() else None
         except RequestError as error:
-            status, outcome, self._message = error.status, error.code, error.message
+            status, outcome, cause = error.status, error.code, error
             self._job.context.refused(self.request_id, self.requirements, error)
             raise
         finally:
-            self._end(status, outcome)
+            self._end(status, outcome, cause)
+
+    async def closed(self) -> None:
+        await self.ended.wait()
+
+    # --- from the dispatch
+
+    def send_attempt(self, attempt: Attempt, reuse: bool) -> None:
+        attempt.sent_at = attempt.upstream.clock.now()
+        attempt.work(self._open, self._answered)
+
+    def fail(self, error: RequestError) -> None:
+        if not self._opened.done():
+            self._opened.set_exception(error)
 
     # --- opening
 
-    async def _unless_disconnected(
-        self, door: WebSocketDoor, work: Coroutine[Any, Any, ClientConnection | EngineResponse]
-    ) -> ClientConnection | EngineResponse | None:
-        """The result of ``work``; ``None`` if the client disconnects first."""
-        working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(door.receive())
-        await wait_for_first((working, leaving), self._stop)
+    async def _open(self, attempt: Attempt) -> None:
+        job = self._job
+        try:
+            self._answer = await open_web_socket(
+                attempt.upstream,
+                self._target,
+                job.engine_headers,
+                job.request_id,
+                subprotocols=self._subprotocols,
+                largest=self._largest,
+            )
+        except UpstreamError:
+            if attempt.slot is not None:
+                attempt.slot.in_doubt = True
+            raise
+
+    def _answered(self, error: RequestError | None) -> None:
+        if error is not None:
+            self._dispatch.lost(error)
+            return
+        attempt, answer = self._dispatch.current(), self._answer
+        assert answer is not None
+        attempt.answered_at = attempt.upstream.clock.now()
+        attempt.head = AnswerHead(answer.status, b"", None, False, False)
+        self._job.context.fleet.succeeded(attempt.route.chosen.backend)
+        if not self._opened.done():
+            self._opened.set_result(None)
+
+    async def _unless_disconnected(self, door: WebSocketDoor) -> HandshakeAnswer | None:
+        """An engine's answer; ``None`` if the client leaves first. Raises ``RequestError`` if no engine answers."""
+        leaving = asyncio.ensure_future(door.receive())
+        await wait_for_first((self._opened, leaving), self._stop)
         if self._stop.done():
             raise self._stop.result()
-        return working.result() if leaving.cancelled() else None
+        if not leaving.cancelled():
+            return None
+        self._opened.result()
+        return self._answer
 
     # --- open
 
-    async def _answer(self, door: WebSocketDoor, answer: ClientConnection | EngineResponse) -> tuple[int, str]:
+    async def _pass_on(self, door: WebSocketDoor, answer: HandshakeAnswer) -> tuple[int, str]:
         """Give the client the engine's answer and carry messages until the end; the final status and the outcome."""
-        attempt = self._dispatch.attempt
-        assert attempt is not None
+        attempt, socket = self._dispatch.current(), answer.socket
         route = attempt.route
         origin = origin_lines(route.chosen.backend, route.model, route.reason.value)
-        ours = [*read_lines(origin), (b"x-request-id", self.request_id)]
-        if isinstance(answer, EngineResponse):
-            await door.refuse(answer.status, [*answer.headers, *ours], answer.body)
+        headers = [*answer.headers, *read_lines(origin), (b"x-request-id", self.request_id)]
+        if socket is None:
+            await door.refuse(answer.status, headers, answer.body)
             return answer.status, "served"
-        assert answer.response is not None
-        self._engine = answer
-        await door.accept(answer.subprotocol, [*headers_for_client(answer.response), *ours])
-        self._pipe = WebSocketPipe(door, answer, attempt.upstream.timeouts.stall, attempt.upstream.clock.now)
+        await door.accept(socket.subprotocol, headers)
+        self._pipe = WebSocketPipe(door, socket, attempt.upstream.timeouts.stall, attempt.upstream.clock.now)
         await self._pipe.carry(self._stop)
         if self._stop.done():
             return self._stop.result().status, self._stop.result().code
-        return _SWITCHING_PROTOCOLS, "served"
+        return answer.status, "served"
 
-    def _end(self, status: int, outcome: str) -> None:
+    def _end(self, status: int, outcome: str, error: RequestError | None) -> None:
         self._status = status
-        if self._engine is not None:
-            self._engine.transport.abort()
-        if self._job.caller is not None:
-            self._job.caller.release()
-        self._dispatch.end(outcome)
-        self._job.context.ended(self, self._job, Ending(status, outcome, self._message))
+        if self._answer is not None and self._answer.socket is not None:
+            self._answer.socket.transport.abort()
+        self._job.release()
+        self._dispatch.cancel()
+        self._dispatch.end(outcome, error.message if error is not None else "")
+        self._endings.ended(self, self._job, status, outcome, error)
         self.ended.set()

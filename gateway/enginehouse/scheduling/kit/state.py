@@ -31,8 +31,8 @@ class SwapObstacle(Enum):
 class SchedulingState:
     """A scheduler's knowledge: the replicas, through ``Effects``, and the swaps, unloads and requests that it started.
 
-    Update ``swaps``, ``usage`` and ``stopping`` with each decision and each event of the scheduler. ``start`` does so
-    itself.
+    Update ``swaps`` (``SwapsInFlight``), ``usage`` (``ReplicaUsage``) and ``stopping`` with each decision and each
+    event of the scheduler. ``start`` does so itself.
     """
 
     def __init__(self, effects: Effects, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:

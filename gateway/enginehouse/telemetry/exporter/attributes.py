@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from enginehouse.domain.errors import shortened
+from enginehouse.domain.request_record import AttemptRecord, RequestRecord
 from enginehouse.domain.route import RouteDetails
 from enginehouse.telemetry.exporter.content import answer_attributes, prompt_attributes
-from enginehouse.telemetry.exporter.messages import RequestRecord, UpstreamRecord
-from enginehouse.telemetry.record import SwapRecord, first_answered
+from enginehouse.telemetry.exporter.messages import TracedRequest
+from enginehouse.telemetry.record import SwapRecord
 
 Attributes = dict[str, Any]
 
@@ -29,64 +31,67 @@ _UNKNOWN = RouteDetails("", 0)
 def root_name(record: RequestRecord) -> str:
     """Such as ``chat llama3:8b``; the method and the path of a request that is passed to an engine unread."""
     operation = _OPERATIONS.get(record.path)
-    return f"{operation} {record.requested}".rstrip() if operation else f"{record.method} {record.path}"
+    asked = shortened(record.asked or "")
+    return f"{operation} {asked}".rstrip() if operation else f"{record.method} {record.path}"
 
 
-def root_attributes(record: RequestRecord) -> Attributes:
+def root_attributes(request: TracedRequest) -> Attributes:
     """Of a request's own span."""
+    record = request.record
     found: Attributes = {
         "gen_ai.provider.name": "enginehouse",
         "http.request.method": record.method,
-        "http.response.status_code": record.ending.status,
+        "http.response.status_code": record.status,
         "url.path": record.path,
-        "enginehouse.request_id": record.request_id.decode(),
+        "enginehouse.request_id": record.id,
         "enginehouse.attempts": len(record.attempts),
-        "enginehouse.bytes": record.ending.sent_bytes,
+        "enginehouse.bytes": record.bytes_out,
     }
     if operation := _OPERATIONS.get(record.path):
         found["gen_ai.operation.name"] = operation
     if record.stream:
         found["gen_ai.request.stream"] = True
-    if record.requested:
-        found["gen_ai.request.model"] = record.requested
+    if record.asked:
+        found["gen_ai.request.model"] = shortened(record.asked)
     found.update(_token_attributes(record))
     found.update(_answer_attributes(record))
-    if record.question or record.answer:
+    if request.question or request.answer:
         with suppress(AttributeError, KeyError, TypeError):  # clients and engines may send anything
-            found.update(prompt_attributes(record.question))
-            found.update(answer_attributes(record.answer, record.stream))
+            found.update(prompt_attributes(request.question))
+            found.update(answer_attributes(request.answer, record.stream))
     return found
 
 
 def _token_attributes(record: RequestRecord) -> Iterator[tuple[str, Any]]:
-    tokens = record.ending.tokens
-    if tokens.source:
-        yield "enginehouse.tokens.source", tokens.source
-        yield "gen_ai.usage.output_tokens", tokens.output
-    if tokens.source == "usage":
-        yield "gen_ai.usage.input_tokens", tokens.input
+    if record.tokens_out is not None:
+        yield "enginehouse.tokens.source", "usage"
+        yield "gen_ai.usage.output_tokens", record.tokens_out
+        yield "gen_ai.usage.input_tokens", record.tokens_in or 0
+    elif record.events > 1:
+        yield "enginehouse.tokens.source", "chunks"
+        yield "gen_ai.usage.output_tokens", record.events - 1
 
 
 def _answer_attributes(record: RequestRecord) -> Iterator[tuple[str, Any]]:
-    if record.ending.events:
-        yield "enginehouse.chunks", record.ending.events
+    if record.events:
+        yield "enginehouse.chunks", record.events
     if record.attempts:
         last = record.attempts[-1]
         yield "gen_ai.response.model", last.model
         yield "enginehouse.backend", last.backend
-        yield "enginehouse.reason", last.reason
-        if record.stream and (first := first_answered(record.attempts).first_byte):
-            yield "gen_ai.response.time_to_first_chunk", first - record.began
-    if record.ending.status >= _FAILED or record.ending.outcome != "served":
-        yield "error.type", record.ending.outcome if record.ending.outcome != "served" else str(record.ending.status)
+        yield "enginehouse.reason", last.reason.value
+        if record.stream and record.first_byte is not None:
+            yield "gen_ai.response.time_to_first_chunk", record.first_byte - record.arrived
+    if record.status >= _FAILED or record.outcome != "served":
+        yield "error.type", record.outcome if record.outcome != "served" else str(record.status)
 
 
-def route_attributes(attempt: UpstreamRecord) -> Attributes:
+def route_attributes(attempt: AttemptRecord) -> Attributes:
     """Of the span of a routing decision."""
-    routing = attempt.routing or _UNKNOWN
+    routing = attempt.details or _UNKNOWN
     found: Attributes = {
         "enginehouse.strategy": routing.strategy,
-        "enginehouse.reason": attempt.reason,
+        "enginehouse.reason": attempt.reason.value,
         "enginehouse.attempted": attempt.attempted,
         "enginehouse.candidates": routing.candidates,
         "enginehouse.replica": attempt.replica,
@@ -97,21 +102,21 @@ def route_attributes(attempt: UpstreamRecord) -> Attributes:
     return found
 
 
-def upstream_attributes(attempt: UpstreamRecord, stream: bool) -> Attributes:
-    """Of the span of a call to an engine."""
-    host, _, port = attempt.address.rpartition(":")
+def upstream_attributes(attempt: AttemptRecord, address: str, stream: bool) -> Attributes:
+    """Of the span of a call to the engine at ``address``: its host and port, if known."""
+    host, _, port = address.rpartition(":")
     found: Attributes = {
         "gen_ai.request.model": attempt.model,
         "enginehouse.backend": attempt.backend,
         "enginehouse.replica": attempt.replica,
-        "enginehouse.reason": attempt.reason,
+        "enginehouse.reason": attempt.reason.value,
         "enginehouse.outcome": attempt.outcome,
     }
     if host and port.isdigit():
         found |= {"server.address": host.strip("[]"), "server.port": int(port)}
     if attempt.status:
         found["http.response.status_code"] = attempt.status
-    if stream and attempt.first_byte:
+    if stream and attempt.first_byte is not None and attempt.sent is not None:
         found["gen_ai.response.time_to_first_chunk"] = attempt.first_byte - attempt.sent
     if attempt.outcome != "served":
         found["error.type"] = str(attempt.status) if attempt.outcome == "answered" else attempt.outcome

@@ -45,10 +45,10 @@ class ExportLoop:
     def _export_requests(self, batch: RequestBatch) -> None:
         made: list[Span] = []
         broken = 0
-        for record in batch.records:
+        for request in batch.requests:
             self._between()
             try:
-                made += spans(record, batch.epoch_ns)
+                made += spans(request, batch.epoch_ns)
             except Exception:  # the spans of the other requests are fine
                 _log.exception("The spans of a request cannot be made")
                 broken += 1
@@ -57,7 +57,7 @@ class ExportLoop:
         except Exception:
             _log.exception("Spans cannot be exported")
             sent = False
-        self._report(Report(len(batch.records), len(made) if sent else 0, broken + (0 if sent else len(made))))
+        self._report(Report(len(batch.requests), len(made) if sent else 0, broken + (0 if sent else len(made))))
 
     def _export_metrics(self, batch: MetricBatch) -> None:
         try:

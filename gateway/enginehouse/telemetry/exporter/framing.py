@@ -6,13 +6,13 @@ from typing import BinaryIO
 
 import msgspec
 
-from enginehouse.telemetry.exporter.messages import Message, RawBatch
+from enginehouse.telemetry.exporter.messages import Message
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Message)
 
 
-def frame(message: Message | RawBatch) -> bytes:
+def frame(message: Message) -> bytes:
     """``message`` as it goes through the pipe."""
     body = _encoder.encode(message)
     return len(body).to_bytes(4, "big") + body

@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-from enginehouse.domain.route import RouteDetails
-from enginehouse.telemetry.record import Ending, SwapRecord
+from enginehouse.domain.request_record import RequestRecord
+from enginehouse.telemetry.record import SwapRecord
 
 
-class UpstreamRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One attempt, as ``AttemptRecord`` has it. ``address``: the host and port of the engine, if known.
-
-    ``reason`` and ``attempted`` are those of the route, and ``routing`` its details.
-    """
-
-    backend: str
-    replica: str
-    model: str
-    address: str
-    reason: str
-    attempted: tuple[str, ...]
-    routing: RouteDetails | None
-    outcome: str
-    began: float
-    ended: float
-    queued: bool
-    granted: float
-    sent: float
-    first_byte: float
-    status: int
-
-
-class RequestRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A traced request. Times are in ``perf_counter`` seconds of the gateway; they begin when the request was whole.
+class TracedRequest(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A request with its trace. Times are in ``perf_counter`` seconds of the gateway.
 
     ``root``: the id of its own span; all other ids are hexadecimal digits. ``parent``: the client's span, empty without
     one. ``link``: the trace and the span that the client sent, if the trace does not continue them. ``state``: the
-    client's ``tracestate``. ``question`` and ``answer``: the bodies, only with ``telemetry.capture_content``.
+    client's ``tracestate``. ``addresses``: the host and port of each attempt's engine, if known. ``question`` and
+    ``answer``: the bodies, only with ``telemetry.capture_content``.
     """
 
     trace_id: bytes
@@ -46,22 +22,11 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     parent: bytes
     link: tuple[bytes, bytes]
     state: bytes
-    request_id: bytes
-    path: str
-    method: str
-    requested: str
-    stream: bool
-    began: float
-    ended: float
-    ending: Ending
-    attempts: tuple[UpstreamRecord, ...] = ()
+    record: RequestRecord
+    addresses: tuple[str, ...] = ()
     swaps: tuple[SwapRecord, ...] = ()
     question: bytes = b""
     answer: bytes = b""
-
-
-RawRecord = tuple[Any, ...]
-"""The fields of a ``RequestRecord`` in their order. The gateway makes no objects of them: the exporter does."""
 
 
 class ExportSettings(msgspec.Struct, frozen=True, tag="settings"):
@@ -80,14 +45,7 @@ class RequestBatch(msgspec.Struct, frozen=True, tag="requests"):
     """Traced requests. ``epoch_ns``: the time of day, in nanoseconds, when ``perf_counter`` was 0."""
 
     epoch_ns: int
-    records: list[RequestRecord]
-
-
-class RawBatch(msgspec.Struct, frozen=True, tag="requests"):
-    """A ``RequestBatch`` as the gateway writes it."""
-
-    epoch_ns: int
-    records: list[RawRecord]
+    requests: list[TracedRequest]
 
 
 class Point(msgspec.Struct, frozen=True, array_like=True):

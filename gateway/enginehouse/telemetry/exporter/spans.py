@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from opentelemetry.trace import SpanKind, TraceState
 
+from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.telemetry.exporter.attributes import (
     root_attributes,
     root_name,
@@ -15,7 +15,7 @@ from enginehouse.telemetry.exporter.attributes import (
     swap_attributes,
     upstream_attributes,
 )
-from enginehouse.telemetry.exporter.messages import RequestRecord, UpstreamRecord
+from enginehouse.telemetry.exporter.messages import TracedRequest
 from enginehouse.telemetry.trace_context import BETWEEN, ROUTE, SCHEDULE, SWAP, UPSTREAM, span_number
 
 _SERVER_FAILED, _CLIENT_FAILED = 500, 400
@@ -52,46 +52,46 @@ class Span(NamedTuple):
     state: str = ""
 
 
-def spans(record: RequestRecord, epoch_ns: int) -> Sequence[Span]:
+def spans(request: TracedRequest, epoch_ns: int) -> Sequence[Span]:
     """A request's own span, and those below it. ``epoch_ns``: when its clock was 0, in nanoseconds of the day."""
-    trace = _RequestTrace(record, epoch_ns)
+    trace = _RequestTrace(request, epoch_ns)
     return [trace.root(), *trace.below()]
 
 
 class _RequestTrace:
     """The trace of one request."""
 
-    def __init__(self, record: RequestRecord, epoch_ns: int) -> None:
-        self._record = record
+    def __init__(self, request: TracedRequest, epoch_ns: int) -> None:
+        self._request = request
+        self._record = request.record
         self._epoch = epoch_ns
-        self._trace_id = int(record.trace_id, 16)
-        state = record.state.decode("latin-1")
+        self._trace_id = int(request.trace_id, 16)
+        state = request.state.decode("latin-1")
         self._state = TraceState.from_header([state]).to_header() if state else ""
-        self._root = SpanId(self._trace_id, record.root)
+        self._root = SpanId(self._trace_id, request.root)
 
     def root(self) -> Span:
-        record = self._record
-        (link_trace, link_span), failed = record.link, record.ending.status >= _SERVER_FAILED
-        began, ended = self._during(record.began, record.ended)
+        request, record = self._request, self._record
+        (link_trace, link_span), failed = request.link, record.status >= _SERVER_FAILED
+        began, ended = self._during(record.arrived, record.ended)
         return Span(
             root_name(record),
             self._root,
-            SpanId(self._trace_id, int(record.parent, 16), remote=True) if record.parent else None,
+            SpanId(self._trace_id, int(request.parent, 16), remote=True) if request.parent else None,
             began,
             ended,
-            root_attributes(record),
+            root_attributes(request),
             SpanKind.SERVER,
-            record.ending.message if failed else None,
+            record.message if failed else None,
             SpanId(int(link_trace, 16), int(link_span, 16)) if link_trace else None,
             self._state,
         )
 
     def below(self) -> Iterator[Span]:
         """The spans below the root, attempt by attempt."""
-        record = self._record
-        since = record.began
-        previous: UpstreamRecord | None = None
-        for number, attempt in enumerate(sorted(record.attempts, key=attrgetter("began"))):
+        since = self._record.arrived
+        previous: AttemptRecord | None = None
+        for number, (attempt, address) in enumerate(self._in_order()):
             if previous is not None and _gave_part(previous) and attempt.outcome != _OVERTAKEN:
                 name = "migrate" if previous.outcome == _MOVED else "continue"
                 until = attempt.first_byte or attempt.ended
@@ -100,25 +100,29 @@ class _RequestTrace:
             yield self._child(number, ROUTE, "route", routed, route_attributes(attempt))
             if _has_waited(attempt):
                 yield from self._waiting(number, attempt)
-            if attempt.sent:
-                yield self._upstream(number, attempt)
+            if attempt.sent is not None:
+                yield self._upstream(number, attempt, address, attempt.sent)
             since, previous = attempt.ended, attempt
 
-    def _waiting(self, number: int, attempt: UpstreamRecord) -> Iterator[Span]:
+    def _in_order(self) -> Sequence[tuple[AttemptRecord, str]]:
+        """The attempts with the addresses of their engines, as they began."""
+        return sorted(zip(self._record.attempts, self._request.addresses, strict=True), key=lambda each: each[0].began)
+
+    def _waiting(self, number: int, attempt: AttemptRecord) -> Iterator[Span]:
         """The span of the time in a queue, and of the swap in that time."""
         times = (attempt.began, attempt.granted or attempt.ended)
         yield self._child(number, SCHEDULE, "schedule", times, {"enginehouse.replica": attempt.replica})
-        for swap in self._record.swaps:
+        for swap in self._request.swaps:
             if swap.target == attempt.replica and times[0] < swap.ended <= times[1]:
                 error = None if swap.outcome == "ready" else ""
                 during = (swap.began, swap.ended)
                 yield self._child(number, SWAP, "swap", during, swap_attributes(swap), error=error, below=SCHEDULE)
 
-    def _upstream(self, number: int, attempt: UpstreamRecord) -> Span:
+    def _upstream(self, number: int, attempt: AttemptRecord, address: str, sent: float) -> Span:
         failed = attempt.outcome not in ("served", _MOVED, _OVERTAKEN) or attempt.status >= _CLIENT_FAILED
         error = attempt.outcome if failed else None
-        times = (attempt.sent, attempt.ended)
-        attributes = upstream_attributes(attempt, self._record.stream)
+        times = (sent, attempt.ended)
+        attributes = upstream_attributes(attempt, address, self._record.stream)
         return self._child(number, UPSTREAM, "upstream", times, attributes, kind=SpanKind.CLIENT, error=error)
 
     def _child(
@@ -146,11 +150,11 @@ class _RequestTrace:
         return first, max(first, self._epoch + int(ended * 1e9))
 
 
-def _has_waited(attempt: UpstreamRecord) -> bool:
+def _has_waited(attempt: AttemptRecord) -> bool:
     """Whether the attempt waited in a queue. A queue that has room grants at once."""
-    return attempt.queued and (not attempt.granted or attempt.granted - attempt.began >= _SHORTEST_WAIT_S)
+    return attempt.queued and (attempt.granted is None or attempt.granted - attempt.began >= _SHORTEST_WAIT_S)
 
 
-def _gave_part(attempt: UpstreamRecord) -> bool:
+def _gave_part(attempt: AttemptRecord) -> bool:
     """Whether the attempt's answer has begun to reach the client, so that the next one continues it."""
-    return attempt.first_byte > 0 and attempt.outcome != "answered" and attempt.status < _CLIENT_FAILED
+    return attempt.first_byte is not None and attempt.outcome != "answered" and attempt.status < _CLIENT_FAILED

@@ -10,7 +10,7 @@ from enginehouse.testing.checks.drivers import check_driver
 from enginehouse.testing.checks.extractors import check_extractor
 from enginehouse.testing.checks.launchers import check_launcher
 from enginehouse.testing.checks.observers import check_observer
-from enginehouse.testing.checks.rescheduling import check_migrator, check_rescheduling_policy
+from enginehouse.testing.checks.rescheduling_checks import check_migrator, check_rescheduling_policy
 from enginehouse.testing.checks.routing import check_filter, check_scorer, check_strategy
 from enginehouse.testing.checks.schedulers import check_scheduler
 from enginehouse.testing.checks.surfaces import check_command, check_routes

@@ -10,7 +10,7 @@ import msgspec
 from enginehouse.domain.continuation import Continuation, PartialAnswer
 from enginehouse.domain.errors import CannotContinue
 from enginehouse.interfaces.drivers import SupportsContinuation
-from enginehouse.testing.checks.expect import expect
+from enginehouse.testing.expect import expect
 
 _LIMIT = 32
 _CHAT, _COMPLETIONS = "/v1/chat/completions", "/v1/completions"

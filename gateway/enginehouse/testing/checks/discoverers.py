@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from enginehouse.interfaces.discoverers import Discoverer, FoundBackend
-from enginehouse.testing.checks.expect import expect
+from enginehouse.testing.expect import expect
 
 
 def check_discoverer(factory: Callable[[], Discoverer], timeout: float = 10.0) -> None:

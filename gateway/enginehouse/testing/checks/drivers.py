@@ -21,9 +21,9 @@ from enginehouse.interfaces.drivers import (
 from enginehouse.interfaces.launch_spec import LaunchSpec
 from enginehouse.plugin_manager.kinds import faults
 from enginehouse.testing.checks.continuations import check_continuations
-from enginehouse.testing.checks.expect import expect, expect_sequence
 from enginehouse.testing.checks.live_engine import check_live_engine
 from enginehouse.testing.checks.speed import warn_if_slow
+from enginehouse.testing.expect import expect, expect_sequence
 from enginehouse.testing.fake_engine import FakeEngineClient
 
 _ODD: tuple[Any, ...] = (b"", b"<html>", [], {}, {"data": None}, {"data": [{}]}, {"data": [{"id": 7}]}, "text", 7.5)

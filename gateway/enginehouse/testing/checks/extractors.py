@@ -12,9 +12,9 @@ from enginehouse.domain.errors import InvalidRequest
 from enginehouse.domain.request import InferenceRequest
 from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.extractors import Extractor
-from enginehouse.testing.checks.expect import expect
 from enginehouse.testing.checks.samples import requests
 from enginehouse.testing.checks.speed import affordable
+from enginehouse.testing.expect import expect
 
 _FIELDS = Requirements.__struct_fields__
 _OTHERS: dict[str, Any] = {

@@ -15,7 +15,7 @@ import msgspec
 
 from enginehouse.domain.errors import LoadFailed
 from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
-from enginehouse.testing.checks.expect import expect
+from enginehouse.testing.expect import expect
 
 T = TypeVar("T")
 

@@ -9,11 +9,11 @@ from typing import Any
 from enginehouse.domain.errors import CannotContinue
 from enginehouse.interfaces.drivers import EngineClient, EngineResponse, SupportsContinuation
 from enginehouse.relay.continuation.asking import continuation_of
-from enginehouse.relay.continuation.delivered import Delivered
-from enginehouse.relay.continuation.joint import Joint
 from enginehouse.relay.continuation.progress import AnswerDiffers
+from enginehouse.relay.continuation.stream_history import StreamHistory
+from enginehouse.relay.continuation.translator import ContinuationTranslator
 from enginehouse.relay.events.sse import read_events
-from enginehouse.testing.checks.expect import expect
+from enginehouse.testing.expect import expect
 
 _LIMIT = 16
 _PROMPTS: dict[str, dict[str, Any]] = {
@@ -39,7 +39,7 @@ async def _check(it: SupportsContinuation, client: EngineClient, path: str, body
     whole = await client.request("POST", path, asked)
     if whole.status != 200:  # not every engine has /v1/completions; chats are checked elsewhere
         return
-    delivered = Delivered(path, body, it.streams, added=asked is not body)
+    delivered = StreamHistory(path, body, it.streams, added=asked is not body)
     delivered.take(_first_half(whole))
     try:
         continuation = await continuation_of(delivered, it, client, exact=exact)
@@ -50,7 +50,7 @@ async def _check(it: SupportsContinuation, client: EngineClient, path: str, body
     rest = await client.request("POST", continuation.path, continuation.body)
     expect(rest.status == 200, f"{how} must be answered with 200, got {rest.status}: {rest.body[:200]!r}")
     try:
-        list(Joint(delivered, continuation, it.streams).translate(rest.body))
+        list(ContinuationTranslator(delivered, continuation, it.streams).translate(rest.body))
     except (AnswerDiffers, ValueError) as error:
         raise AssertionError(f"{how} must begin where the text ends: {rest.body[:300]!r}") from error
     expect(delivered.ended and delivered.finish is not None, f"{how} must end with a finish reason and [DONE]")

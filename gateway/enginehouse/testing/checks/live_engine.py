@@ -22,8 +22,8 @@ from enginehouse.interfaces.drivers import (
     SupportsFigures,
     SupportsLoading,
 )
-from enginehouse.testing.checks.expect import expect
 from enginehouse.testing.checks.live_continuation import check_live_continuation
+from enginehouse.testing.expect import expect
 
 _TIMEOUT_S = 120.0
 """The first request of an engine may take minutes, because it compiles."""

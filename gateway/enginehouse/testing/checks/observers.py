@@ -12,9 +12,9 @@ from enginehouse.domain.replica import Health, ReplicaState
 from enginehouse.domain.route import Reason, Route
 from enginehouse.domain.ticket import SwapDone, SwapId
 from enginehouse.interfaces.observers import Observer
-from enginehouse.testing.checks.expect import expect
 from enginehouse.testing.checks.speed import warn_if_slow
-from enginehouse.testing.make import candidate, requirements
+from enginehouse.testing.expect import expect
+from enginehouse.testing.make import candidate, request_record, requirements
 
 Event = tuple[str, tuple[Any, ...]]
 
@@ -52,8 +52,11 @@ def events() -> Iterator[Event]:
     yield "moved", ("request-1", "gpu-1", "gpu-2", 12.5)
     moved = Migration(policy="load", source="gpu-1", destination="gpu-2", rule="NUM_REQ", order="SR", value=1)
     yield "migrated", (moved, Migrated(moved=("request-1",), refused={"request-2": "it has just moved"}))
-    for replica_or_none, status in ((replica, 200), (replica, 502), ("", 404), ("", 499)):
-        yield "finished", ("request-1", replica_or_none, status, 12.5)
+    yield "finished", (request_record(),)
+    yield "finished", (request_record(caller="team-a", user="ann", stream=True, tokens_cached=8, events=35, moves=1),)
+    yield "finished", (request_record(status=502, outcome="upstream_error", code="upstream_error", tokens_out=None),)
+    yield "finished", (request_record(None),)
+    yield "finished", (request_record(None, status=401, outcome="unauthorized", code="unauthorized", asked=None),)
 
 
 def _same(facts: tuple[Any, ...], before: tuple[Any, ...]) -> bool:

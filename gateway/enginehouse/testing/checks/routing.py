@@ -18,9 +18,9 @@ from enginehouse.domain.route import Verdict
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.scorers import Scorer, WeightedScorer
 from enginehouse.interfaces.strategies import Strategy
-from enginehouse.testing.checks.expect import expect, expect_sequence
 from enginehouse.testing.checks.samples import MANY, batches, needs
 from enginehouse.testing.checks.speed import affordable
+from enginehouse.testing.expect import expect, expect_sequence
 from enginehouse.testing.make import candidate, requirements
 
 Decision = tuple[Requirements, Sequence[Candidate]]

@@ -12,8 +12,8 @@ from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Phase, SwapDone, SwapId
 from enginehouse.interfaces.schedulers import Scheduler
 from enginehouse.interfaces.swappers import HostedReplica
-from enginehouse.testing.checks.expect import expect, expect_sequence
 from enginehouse.testing.checks.speed import warn_if_slow
+from enginehouse.testing.expect import expect, expect_sequence
 from enginehouse.testing.fake_effects import FakeEffects
 
 _DAYS = 30

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from enginehouse.testing.checks.expect import expect
+from enginehouse.testing.expect import expect
 
 
 def check_routes(factory: Callable[[], Any]) -> None:

@@ -7,8 +7,8 @@ from itertools import combinations
 
 from enginehouse.domain.errors import LoadFailed
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper, SwapPlan
-from enginehouse.testing.checks.expect import expect, expect_sequence
 from enginehouse.testing.checks.speed import warn_if_slow
+from enginehouse.testing.expect import expect, expect_sequence
 
 _MODELS = ("a", "b", "c", "d")
 _GIB = 1024**3

@@ -62,7 +62,6 @@ def build_core(
         _steps(settings),
         transfer_worker=_transfer_worker(store, disaggregation) if connector is not None else None,
         before_step=Offloading(scheduler, tier, settings.offload).before_step if tier is not None else None,
-        staging_thread=settings.staging_thread,
     )
     return core
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutputs, ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
@@ -15,7 +13,6 @@ from enginehouse_sim.simulator.kv.transfer_worker import TransferWorker
 from enginehouse_sim.simulator.model.runner import ModelRunner
 from enginehouse_sim.simulator.model.timing import TOKEN, TimingRunner
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
-from enginehouse_sim.simulator.scheduler.staging_thread import StagingThread
 from enginehouse_sim.simulator.scheduler.steady import num_steady_steps, pass_steady_steps
 from enginehouse_sim.simulator.steps.load import StepLoad
 from enginehouse_sim.simulator.steps.models import StepModel
@@ -48,9 +45,8 @@ class EngineCore:
 
     ``now`` is its clock in seconds. Each step advances it by the step's duration; ``wait_until`` advances it while
     there is nothing to do. ``before_step`` gets the time before each step is planned. If the scheduler ``plans_ahead``,
-    the core plans each step before it processes the result of the previous one. The staging worker runs in between, or
-    in a thread with ``staging_thread``. ``makes_text``: whether tokens have a meaning; else only their number matters.
-    ``slowness``: how many times as long as the step model says a step takes.
+    the core plans each step before it processes the result of the previous one. ``makes_text``: whether tokens have a
+    meaning; else only their number matters. ``slowness``: how many times as long as the step model says a step takes.
     """
 
     def __init__(
@@ -61,7 +57,6 @@ class EngineCore:
         *,
         transfer_worker: TransferWorker | None = None,
         before_step: Callable[[float], None] | None = None,
-        staging_thread: bool = False,
     ) -> None:
         self.scheduler = scheduler
         self.now = 0.0
@@ -74,16 +69,10 @@ class EngineCore:
         self._ahead = 2 if scheduler.state.plans_ahead else 1
         self._launched: deque[_InFlightStep] = deque()
         self._ends: list[float] = []  # of the steps in flight, and of those foreseen after them
-        self._lock: AbstractContextManager[Any] = nullcontext()
-        self._staging_thread: StagingThread | None = None
-        if staging_thread:
-            self._lock = lock = threading.Lock()
-            self._staging_thread = StagingThread(scheduler.staging, lock)
 
     def add_request(self, request: RequestState) -> None:
         """Add a request. Raises ``ValueError`` for an id in use."""
-        with self._lock:
-            self.scheduler.add_request(request)
+        self.scheduler.add_request(request)
 
     def abort_requests(self, request_ids: Sequence[str]) -> None:
         """Abort requests, without further outputs. Unknown ids are ignored."""
@@ -91,13 +80,11 @@ class EngineCore:
 
     def finish_requests(self, request_ids: Sequence[str], status: RequestStatus) -> None:
         """Finish requests for a reason outside of the core, such as a stop string."""
-        with self._lock:
-            self.scheduler.finish_requests(request_ids, status)
+        self.scheduler.finish_requests(request_ids, status)
 
     def fail_loads(self, origin: Origin) -> None:
         """Fail the loads from ``origin``, whose engine is gone: the requests compute their prompts."""
-        with self._lock:
-            failed = self.scheduler.fail_loads(origin)
+        failed = self.scheduler.fail_loads(origin)
         if self._transfer_worker is not None:
             self._transfer_worker.end_loads(failed)
 
@@ -143,8 +130,7 @@ class EngineCore:
         seconds, self.now = ends_at - self.now, ends_at
         if self._transfer_worker is not None:
             self._transfer_worker.end_step(scheduled.kv_connector_metadata, ends_at, result)
-        with self._lock:
-            outputs = self.scheduler.update_from_output(scheduled, result)
+        outputs = self.scheduler.update_from_output(scheduled, result)
         return StepResult(scheduled, outputs, seconds, load)
 
     def foresee(self) -> Sequence[float]:
@@ -181,7 +167,7 @@ class EngineCore:
 
     def _num_foreseen(self) -> int:
         """The number of steady steps to come; 0 unless all requests decode in the steps in flight."""
-        is_plain = not (self.before_step or self._transfer_worker or self._staging_thread)
+        is_plain = not (self.before_step or self._transfer_worker)
         if not (is_plain and isinstance(self._runner, TimingRunner)):
             return 0
         running = [request.request_id for request in self.scheduler.state.running]
@@ -198,18 +184,14 @@ class EngineCore:
             self.end_step()
 
     def shutdown(self) -> None:
-        """Abort all requests and stop all threads."""
-        if self._staging_thread is not None:
-            self._staging_thread.stop()
+        """Abort all requests."""
         self.scheduler.shutdown()
 
     def _launch(self) -> None:
         begins_at = self._launched[-1].ends_at if self._launched else self.now
-        with self._lock:
-            if self.before_step is not None:
-                self.before_step(begins_at)
-            scheduled = self.scheduler.schedule()
-        self._stage()
+        if self.before_step is not None:
+            self.before_step(begins_at)
+        scheduled = self.scheduler.schedule()
         result = self._runner.execute(scheduled)
         load = self._runner.load
         ends_at = begins_at + self._seconds(scheduled, load, begins_at)
@@ -230,12 +212,6 @@ class EngineCore:
             return stall
         arrival = self._transfer_worker.next_arrival if self._transfer_worker is not None else None
         return stall + (IDLE_STEP if arrival is None else min(IDLE_STEP, max(0.0, arrival - begins_at)))
-
-    def _stage(self) -> None:
-        if self._staging_thread is not None:
-            self._staging_thread.wake()
-        else:
-            self.scheduler.staging.prepare()
 
 
 def _later_load(load: StepLoad, steps: int) -> StepLoad:

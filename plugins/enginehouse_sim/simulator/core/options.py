@@ -100,9 +100,6 @@ _OPTIONS = (
     _positive("--max-num-encoder-input-tokens", default=8192, help="Most tokens of images to encode in a step."),
     _positive("--encoder-cache-size", default=8192, help="Tokens of encoded images to keep."),
     click.option("--disable-chunked-mm-input", is_flag=True, help="Compute no image in pieces."),
-    _count("--staging-depth", default=16, help="Waiting requests to match ahead; vLLM matches none."),
-    _share("--staging-block-share", default=0.25, help="Share of all blocks that these may keep from eviction."),
-    click.option("--staging-thread", is_flag=True, help="Match them in a thread: steps are not repeatable any more."),
     _share("--watermark", default=0.0, help="Share of all blocks that an admission leaves free."),
     _count("--num-spec-tokens", help="Tokens drafted for each step of a request."),
     _one_of(DraftMethod)(

@@ -17,8 +17,7 @@ class CoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     by itself; ``None`` is never. ``draft_acceptance``: the chance of each draft to be right. ``host_blocks``: blocks of
     host memory that requests are offloaded to before the cache runs out, over a link of ``host_bandwidth`` bytes per
     second; with 0, requests are preempted instead. ``store_blocks``: the size of a store outside of the engine, over a
-    link of ``store_bandwidth`` bytes per second; 0 is no store. ``staging_thread``: match waiting requests in a thread
-    instead of between steps.
+    link of ``store_bandwidth`` bytes per second; 0 is no store.
     """
 
     constants: SchedulerConstants = SchedulerConstants()
@@ -34,5 +33,4 @@ class CoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     host_bandwidth: float = 25e9
     store_blocks: int = 0
     store_bandwidth: float = 10e9
-    staging_thread: bool = False
     offload: OffloadSettings = OffloadSettings()

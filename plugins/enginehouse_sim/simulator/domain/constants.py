@@ -32,8 +32,7 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
 
     ``max_num_active_seqs``: admit no request while this many run; ``None``: no limit. ``prefill_schedule_interval``:
     while requests run, admit others only in steps whose number is a multiple of this. ``async_scheduling``: plan a step
-    before the outcome of the previous one is known; ``None`` is vLLM's default. ``staging_block_share``: the share of
-    all blocks that waiting requests may pin; ``staging_depth``: how many of them are prepared ahead.
+    before the outcome of the previous one is known; ``None`` is vLLM's default.
     """
 
     block_size: int = 16
@@ -57,8 +56,6 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     max_num_active_seqs: int | None = None
     prefill_schedule_interval: int = 1
     async_scheduling: bool | None = None
-    staging_block_share: float = 0.25
-    staging_depth: int = 16
 
     def __post_init__(self) -> None:
         if self.async_scheduling and self.draft_rules.needs_result:

@@ -47,7 +47,7 @@ class _Translation:
     """One reference for each state of an automaton: the rest of the text from there on."""
 
     def __init__(self, automaton: FSM, live: set[State]) -> None:
-        self._sets = {key: _Characters.of(symbols) for key, symbols in automaton.alphabet.by_transition.items()}
+        self._sets = {key: _CharacterSets.of(symbols) for key, symbols in automaton.alphabet.by_transition.items()}
         named = "".join(one.named for one in self._sets.values())
         self._sets = {key: one.without(named) for key, one in self._sets.items()}
         self._steps = {
@@ -63,7 +63,7 @@ class _Translation:
             reference.target = Choice(*parts)
         self.start = references[automaton.initial]
 
-    def _letters(self, characters: _Characters, after: State) -> Iterator[CharacterSet]:
+    def _letters(self, characters: _CharacterSets, after: State) -> Iterator[CharacterSet]:
         """The set in two parts, word characters and others, because no token has both."""
         for some, inverted in characters.parts():
             begins = some if not inverted else "".join(one for one in "-.:/!?" if one not in some)
@@ -98,7 +98,7 @@ def _live(automaton: FSM) -> set[State]:
     return live
 
 
-class _Characters(NamedTuple):
+class _CharacterSets(NamedTuple):
     """A set of characters: ``named``, and with ``others`` all that no set of the automaton names."""
 
     named: str
@@ -106,11 +106,11 @@ class _Characters(NamedTuple):
     all_named: str = ""
 
     @classmethod
-    def of(cls, symbols: Iterable[object]) -> _Characters:
+    def of(cls, symbols: Iterable[object]) -> _CharacterSets:
         named = "".join(sorted(symbol for symbol in symbols if isinstance(symbol, str)))
         return cls(named, not all(isinstance(symbol, str) for symbol in symbols))
 
-    def without(self, all_named: str) -> _Characters:
+    def without(self, all_named: str) -> _CharacterSets:
         return self._replace(all_named=all_named)
 
     @property

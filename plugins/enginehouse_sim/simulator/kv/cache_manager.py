@@ -43,21 +43,19 @@ class KvCacheManager:
         self._events = events
         self._hasher = BlockHasher(constants.block_size)
         self._tables: dict[str, _BlockTable] = {}
-        self._pinned: dict[int, int] = {}  # references that belong to no table
         self._drops_last_block = constants.draft_rules.drops_last_block
         self.pool = BlockPool(constants.total_gpu_blocks, events)
 
-    def get_computed_blocks(self, request: RequestState, known: ComputedBlocks = NOTHING_COMPUTED) -> ComputedBlocks:
+    def get_computed_blocks(self, request: RequestState) -> ComputedBlocks:
         """The longest cached prefix in full blocks, without the request's last token. Takes no references.
 
         A request for prompt log-probabilities matches nothing, because it computes all of its prompt (as in vLLM).
-        ``known``: an earlier answer whose blocks are held; the search continues after it.
         """
         if not self._caching or request.prompt_logprobs:
             return NOTHING_COMPUTED
         hashes = self._hasher.extend(request)
         found: list[int] = []
-        for content in hashes[len(known.block_ids) : (request.num_tokens - 1) // self._block_size]:
+        for content in hashes[: (request.num_tokens - 1) // self._block_size]:
             block = self.pool.find(content)
             if block is None:
                 break
@@ -65,22 +63,8 @@ class KvCacheManager:
         if self._drops_last_block:
             del found[-1:]
         if not found:
-            return known
-        return ComputedBlocks((*known.block_ids, *found), known.num_tokens + len(found) * self._block_size)
-
-    def hold_blocks(self, block_ids: Sequence[int]) -> None:
-        """Add references to blocks that were just found, so that they are not evicted."""
-        self.pool.hold(block_ids)
-        for block in block_ids:
-            self._pinned[block] = self._pinned.get(block, 0) + 1
-
-    def release_blocks(self, block_ids: Sequence[int]) -> None:
-        """Remove the references of ``hold_blocks``, last block first."""
-        for block in block_ids:
-            self._pinned[block] -= 1
-            if not self._pinned[block]:
-                del self._pinned[block]
-        self.pool.release(block_ids)
+            return NOTHING_COMPUTED
+        return ComputedBlocks(tuple(found), len(found) * self._block_size)
 
     def allocate_slots(
         self,

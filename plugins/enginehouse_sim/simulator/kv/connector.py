@@ -23,11 +23,6 @@ class ConnectorMatch(NamedTuple):
 class KvConnector(ABC):
     """The scheduler's side of a KV connector, with vLLM's life cycle (``KVConnectorBase_V1``)."""
 
-    @property
-    def match_version(self) -> int:
-        """Changes when an earlier match may no longer hold."""
-        return 0
-
     @abstractmethod
     def get_num_new_matched_tokens(self, request: RequestState, num_computed_tokens: int) -> ConnectorMatch:
         """The tokens available after the first ``num_computed_tokens``. Has no side effect."""

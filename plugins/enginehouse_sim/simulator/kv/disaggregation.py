@@ -48,10 +48,6 @@ class Disaggregation(KvSource):
         self._address = address
         self._fetching: dict[str, Origin] = {}
 
-    @property
-    def version(self) -> int:
-        return self._registry.version
-
     def match(self, request: RequestState, num_computed_tokens: int) -> int:
         """Up to all tokens of the request: the last block may be partly filled."""
         origin = _origin_of(request)

@@ -15,11 +15,6 @@ from enginehouse_sim.simulator.steps.transfer import KvTransfer
 class BlockStore(ABC):
     """Keeps blocks up to a capacity. It evicts the least recently used ones, the tail of a sequence first."""
 
-    @property
-    @abstractmethod
-    def version(self) -> int:
-        """A number that changes when blocks are evicted."""
-
     @abstractmethod
     def count_leading(self, hashes: Sequence[int]) -> int:
         """The number of leading blocks that are stored, up to the first missing one."""
@@ -35,8 +30,6 @@ class BlockStore(ABC):
 
 class ExternalStore(BlockStore):
     """A store for the engines of one process; without a ``capacity``, any number of blocks."""
-
-    version = 0
 
     def __init__(self, capacity: int | None = None) -> None:
         self._capacity = capacity
@@ -55,10 +48,8 @@ class ExternalStore(BlockStore):
         for content in reversed(hashes):
             self._blocks[content] = None
             self._blocks.move_to_end(content)
-        if self._capacity is not None and len(self._blocks) > self._capacity:
-            self.version += 1
-            while len(self._blocks) > self._capacity:
-                self._blocks.popitem(last=False)
+        while self._capacity is not None and len(self._blocks) > self._capacity:
+            self._blocks.popitem(last=False)
 
     def use(self, hashes: Sequence[int]) -> None:
         self.put([content for content in hashes if content in self._blocks])
@@ -74,10 +65,6 @@ class StoreSource(KvSource):
         self.store = store
         self._hasher = hasher
         self._transfer = transfer
-
-    @property
-    def version(self) -> int:
-        return self.store.version
 
     def match(self, request: RequestState, num_computed_tokens: int) -> int:
         return self.store.count_leading(self._behind(request, num_computed_tokens)) * self._hasher.block_size

@@ -32,12 +32,6 @@ class FileStore(BlockStore):
         except sqlite3.Error as error:
             raise ConfigError(f"cannot be used as a store of blocks: {error}", file=str(path)) from None
 
-    @property
-    def version(self) -> int:
-        """Changes also when another process stores blocks."""
-        version: int = self._database.execute("PRAGMA data_version").fetchone()[0]
-        return version
-
     def count_leading(self, hashes: Sequence[int]) -> int:
         stored = self._stored(hashes)
         return next((index for index, content in enumerate(hashes) if content not in stored), len(hashes))

@@ -43,10 +43,6 @@ class HostTier(KvSource):
     def num_free_blocks(self) -> int:
         return self.num_blocks - len(self._holders)
 
-    @property
-    def version(self) -> int:
-        return 0
-
     def has_room_for(self, request: RequestState) -> bool:
         """Whether the computed blocks of ``request`` would fit now."""
         return self._num_missing(self._computed(request)) <= self.num_free_blocks

@@ -44,11 +44,10 @@ class RemoteBlocks(msgspec.Struct, frozen=True, kw_only=True):
 class RemoteBlockRegistry:
     """The blocks that engines of this process keep, and those that it has learned of from other processes.
 
-    ``version`` changes when blocks are gone. ``on_release`` is called when learned blocks are no longer needed.
+    ``on_release`` is called when learned blocks are no longer needed.
     """
 
     def __init__(self) -> None:
-        self.version = 0
         self.on_release: Callable[[Origin], None] | None = None
         self._kept: dict[Origin, RemoteBlocks] = {}
         self._learned: set[Origin] = set()
@@ -69,7 +68,6 @@ class RemoteBlockRegistry:
         self._kept.pop(origin, None)
         self._learned.discard(origin)
         self._fetched.discard(origin)
-        self.version += 1
 
     def knows(self, origin: Origin) -> bool:
         return origin in self._kept
@@ -87,7 +85,6 @@ class RemoteBlockRegistry:
         if self._kept.pop(origin, None) is None:
             return
         self._fetched.discard(origin)
-        self.version += 1
         if origin not in self._learned:
             self._released.setdefault(origin.engine_id, []).append(origin.request_id)
             return

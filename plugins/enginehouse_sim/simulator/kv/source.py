@@ -12,11 +12,6 @@ class KvSource(ABC):
 
     load_async: bool = True
 
-    @property
-    @abstractmethod
-    def version(self) -> int:
-        """Changes when an earlier match may no longer hold."""
-
     @abstractmethod
     def match(self, request: RequestState, num_computed_tokens: int) -> int:
         """The tokens available after the first ``num_computed_tokens``. Has no side effect."""

@@ -48,10 +48,6 @@ class SourceConnector(KvConnector):
         self._tracked: dict[str, _SavedRequest] = {}
         self._loads: list[KvLoad] = []
 
-    @property
-    def match_version(self) -> int:
-        return sum(source.version for source in self._sources)
-
     def get_num_new_matched_tokens(self, request: RequestState, num_computed_tokens: int) -> ConnectorMatch:
         for source in self._sources:
             num_tokens = source.match(request, num_computed_tokens)

@@ -14,7 +14,7 @@ def movable_requests(state: SchedulerState) -> Sequence[RequestView]:
     running = sorted(state.running, key=lambda request: request.arrival_time)
     return [
         *(_view(request, running=True) for request in running),
-        *(_view(request, running=False) for request in state.staging),
+        *(_view(request, running=False) for request in state.waiting),
     ]
 
 

@@ -103,9 +103,9 @@ class IncomingMigrations:
             return f"a request '{reserve.request_id}' exists already"
         if not self._slots.incoming.available:
             return "too many migrations are under way"
-        if any(request.request_id not in self._migrated_in for request in state.staging):
+        if any(request.request_id not in self._migrated_in for request in state.waiting):
             return "requests are waiting already"
-        if len(state.running) + len(state.staging) >= state.constants.max_num_seqs:
+        if len(state.running) + len(state.waiting) >= state.constants.max_num_seqs:
             return "max_num_seqs requests run already"
         if -(-reserve.num_tokens // state.constants.block_size) + 1 > state.kv_cache.num_free_blocks:
             return "there are too few free blocks"

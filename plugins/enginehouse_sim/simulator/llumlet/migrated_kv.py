@@ -10,17 +10,11 @@ class MigratedKv(KvSource):
     """Keeps the copied tokens of a request until they are in its blocks."""
 
     def __init__(self) -> None:
-        self._version = 0
         self._num_tokens: dict[str, int] = {}
 
     def expect(self, request_id: str, num_tokens: int) -> None:
         """Note that the first ``num_tokens`` of a request that is about to start here have been copied."""
         self._num_tokens[request_id] = num_tokens
-
-    @property
-    def version(self) -> int:
-        """Constant: copied tokens stay until the request has them or finishes."""
-        return self._version
 
     def match(self, request: RequestState, num_computed_tokens: int) -> int:
         return max(0, self._num_tokens.get(request.request_id, 0) - num_computed_tokens)

@@ -125,7 +125,7 @@ class Offloading:
     def _resume(self) -> None:
         """Resume the longest offloaded request if that is safe, or at once if nothing else runs."""
         for name, request in list(self._offloaded.items()):
-            is_idle = not self._state.running and not len(self._state.staging)
+            is_idle = not self._state.running and not len(self._state.waiting)
             if not is_idle and (self._selected or not self._forecast.is_safe([request])):
                 return
             del self._offloaded[name]
@@ -137,7 +137,7 @@ class Offloading:
 
         0 while requests are offloaded, or wait for their blocks again.
         """
-        following = self._state.staging.peek()
+        following = self._state.waiting.peek()
         if following is None or not self._state.running:
             return None
         if self._leaving or self._copying or self._offloaded or following.output_token_ids:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from enginehouse_sim.simulator.replay.figures.record import Answer
+from enginehouse_sim.simulator.replay.figures.record import AnswerRecord
 
 
 class ReplayPlace(NamedTuple):
@@ -22,10 +22,10 @@ class EngineOwner:
 
     place = ReplayPlace(0.0, -1)
 
-    def first_token(self, answer: Answer) -> None:
+    def first_token(self, answer: AnswerRecord) -> None:
         """The answer has its first token."""
 
-    def ended(self, answer: Answer) -> None:
+    def ended(self, answer: AnswerRecord) -> None:
         """The answer has its last token."""
 
     def due_sooner(self, index: int) -> None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from enginehouse import ConfigError, did_you_mean
-from enginehouse_sim.simulator.replay.faults import Fault, FaultKind
+from enginehouse_sim.simulator.replay.faults import FaultKind, PlannedFault
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
 from enginehouse_sim.simulator.replay.played_server import PlayedServer
 
@@ -17,13 +17,13 @@ class FaultPlan:
 
     def __init__(
         self,
-        faults: Sequence[Fault],
+        faults: Sequence[PlannedFault],
         servers: Mapping[str, PlayedServer],
         begin_step: Callable[[PlayedEngine], None],
     ) -> None:
         self._servers = servers
         self._begin_step = begin_step
-        self._due: list[tuple[float, int, Fault, bool]] = []
+        self._due: list[tuple[float, int, PlannedFault, bool]] = []
         for number, fault in enumerate(faults):
             if fault.engine not in servers:
                 hint = did_you_mean(fault.engine, list(servers)) or f"one of {', '.join(servers)}"
@@ -46,7 +46,7 @@ class FaultPlan:
         else:
             self._end(fault, server, now)
 
-    def _begin(self, fault: Fault, server: PlayedServer) -> None:
+    def _begin(self, fault: PlannedFault, server: PlayedServer) -> None:
         if fault.kind is FaultKind.KILL:
             server.crash()
         elif fault.kind is FaultKind.STALL:
@@ -56,7 +56,7 @@ class FaultPlan:
         else:
             server.refuse()
 
-    def _end(self, fault: Fault, server: PlayedServer, now: float) -> None:
+    def _end(self, fault: PlannedFault, server: PlayedServer, now: float) -> None:
         if fault.kind is FaultKind.KILL:
             server.revive()
         elif fault.kind is FaultKind.STALL:

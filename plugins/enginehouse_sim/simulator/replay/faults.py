@@ -28,7 +28,7 @@ class FaultKind(str, Enum):
     REFUSE = "refuse"
 
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
     """A fault of ``engine`` from ``at`` on, in seconds since the first request of the trace.
 
     ``duration``: in seconds; ``None`` for the rest of the replay. ``factor``: of ``SLOW``.
@@ -41,7 +41,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     factor: float = 1.0
 
     @classmethod
-    def parse(cls, text: str) -> Fault:
+    def parse(cls, text: str) -> PlannedFault:
         """Read ``ENGINE:KIND@TIME[+DURATION]``. Raises ``ConfigError``."""
         match = _FORM.fullmatch(text)
         if match is None:

@@ -33,8 +33,8 @@ from enginehouse_sim.simulator.kv.external_store import ExternalStore
 from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
 from enginehouse_sim.simulator.replay.engine_owner import EngineOwner, ReplayPlace
 from enginehouse_sim.simulator.replay.fault_plan import FaultPlan
-from enginehouse_sim.simulator.replay.faults import Fault
-from enginehouse_sim.simulator.replay.figures.record import Answer, Record
+from enginehouse_sim.simulator.replay.faults import PlannedFault
+from enginehouse_sim.simulator.replay.figures.record import AnswerRecord, Record
 from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.garbage import rare_collections
 from enginehouse_sim.simulator.replay.moves import Moves
@@ -63,7 +63,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     load_time: float = 5.0
     model: str = ""
     slo: Slo | None = None
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[PlannedFault, ...] = ()
 
 
 class TracedRequest(InferenceRequest):
@@ -213,10 +213,10 @@ class GatewayReplay(VirtualEngines, EngineOwner):
 
     # --- as the owner of the engines, and for their servers
 
-    def first_token(self, answer: Answer) -> None:
+    def first_token(self, answer: AnswerRecord) -> None:
         answer.owner.first_token()
 
-    def ended(self, answer: Answer) -> None:
+    def ended(self, answer: AnswerRecord) -> None:
         answer.owner.ended()
 
     def due_sooner(self, index: int) -> None:
@@ -315,7 +315,6 @@ def _catch_up_every(gateway: VirtualGateway) -> float:
     config = gateway.config
     if config.rescheduling.enabled:
         return _RESCHEDULING_CATCH_UP_S
-    limits = [config.timeouts, *(each.timeouts for each in config.backends.values())]
-    limits += (each.timeouts for each in config.models.values())
-    stalls = [each.stall for each in limits if each is not None and each.stall]
+    own = [*(each.timeouts for each in config.backends.values()), *(each.timeouts for each in config.models.values())]
+    stalls = [each.stall for each in (config.timeouts, *own) if each is not None and each.stall]
     return min([_CATCH_UP_S, *(stall / 4 for stall in stalls)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from enginehouse import VirtualClient
-from enginehouse_sim.simulator.replay.figures.record import Answer, Record
+from enginehouse_sim.simulator.replay.figures.record import AnswerRecord, Record
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
 
@@ -28,7 +28,7 @@ class PlayedClient(VirtualClient):
     ) -> None:
         self.trace = trace
         self.number = number
-        self.answer = Answer(now(), trace.input_length)
+        self.answer = AnswerRecord(now(), trace.input_length)
         self.is_broken = False
         self._record = record
         self._now = now

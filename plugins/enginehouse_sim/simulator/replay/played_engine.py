@@ -13,7 +13,7 @@ from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
 from enginehouse_sim.simulator.model.timing import TOKEN
 from enginehouse_sim.simulator.replay.engine_owner import EngineOwner
-from enginehouse_sim.simulator.replay.figures.record import Answer, InstanceRecord, Moment, Record
+from enginehouse_sim.simulator.replay.figures.record import AnswerRecord, InstanceRecord, Moment, Record
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest, block_hashes_of, prompt_of
 from enginehouse_sim.simulator.scheduler.admission import never_fits
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
@@ -61,7 +61,7 @@ class PlayedEngine:
         self.is_stepping = self.is_stalled = False
         self._core = core
         self._record = record
-        self._live: dict[str, Answer] = {}
+        self._live: dict[str, AnswerRecord] = {}
         self._owner = owner
         self._began = 0.0
         self._foreseen: Sequence[float] = ()  # ends of steady steps that are not made yet
@@ -85,7 +85,7 @@ class PlayedEngine:
         """The engine's clock in seconds: the end of its last step, or a later arrival while it was idle."""
         return self._core.now
 
-    def add(self, asked: TraceRequest, number: int, request: Answer, at: float) -> bool:
+    def add(self, asked: TraceRequest, number: int, request: AnswerRecord, at: float) -> bool:
         """Add request ``number`` of the trace at the time ``at``. Return ``False`` if it can never run."""
         wanted = self.wanted(asked, number, at)
         if wanted is not None:
@@ -115,14 +115,14 @@ class PlayedEngine:
         wanted.block_hashes = block_hashes_of(asked, number, constants.block_size)
         return wanted
 
-    def attach(self, wanted: RequestState, request: Answer, at: float, copied: int = 0) -> None:
+    def attach(self, wanted: RequestState, request: AnswerRecord, at: float, copied: int = 0) -> None:
         """Add a request that another engine began. The KV of its first ``copied`` tokens has been copied here."""
         if copied:
             assert self._migrated_kv is not None
             self._migrated_kv.expect(wanted.request_id, copied)
         self._begin(wanted, request, at)
 
-    def detach(self, request_id: str) -> tuple[RequestState, Answer]:
+    def detach(self, request_id: str) -> tuple[RequestState, AnswerRecord]:
         """Remove a request without finishing it; return it, ready for another engine, and its record."""
         self._interrupt()
         state = self.state.requests[request_id]
@@ -130,7 +130,7 @@ class PlayedEngine:
         detached.block_hashes = list(state.block_hashes)  # all made-up tokens are equal, so new hashes would be too
         return detached, self.abort(request_id)
 
-    def abort(self, request_id: str) -> Answer:
+    def abort(self, request_id: str) -> AnswerRecord:
         """Remove a request. Returns its answer so far."""
         self._interrupt()
         self._core.abort_requests((request_id,))
@@ -170,7 +170,7 @@ class PlayedEngine:
         state = self.state
         return (
             not self.slots.incoming.available
-            or len(state.staging) > 0
+            or len(state.waiting) > 0
             or len(state.running) >= state.constants.max_num_seqs
             or -(-request.num_tokens // state.constants.block_size) + 1 > state.kv_cache.num_free_blocks
         )
@@ -179,7 +179,7 @@ class PlayedEngine:
         """Whether a request is live here."""
         return request_id in self._live
 
-    def answer(self, request_id: str) -> Answer | None:
+    def answer(self, request_id: str) -> AnswerRecord | None:
         """The answer to a live request; ``None`` if it has ended, or if it only reads ahead."""
         answer = self._live.get(request_id)
         return None if answer is None or answer.is_ahead else answer
@@ -263,7 +263,7 @@ class PlayedEngine:
         self.instance.peak_kv_use = max(self.instance.peak_kv_use, kv_use)
         return counts.running, counts.waiting, kv_use
 
-    def _begin(self, wanted: RequestState, request: Answer, at: float) -> None:
+    def _begin(self, wanted: RequestState, request: AnswerRecord, at: float) -> None:
         self._interrupt()
         if not self._live and not self.is_stepping:
             self._core.wait_until(at)

@@ -9,7 +9,7 @@ import msgspec
 
 from enginehouse import InstanceMetadata, InstanceStatus, VirtualBackend, VirtualProcess
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.replay.figures.record import Answer
+from enginehouse_sim.simulator.replay.figures.record import AnswerRecord
 from enginehouse_sim.simulator.replay.played_answer import PlayedAnswer
 from enginehouse_sim.simulator.replay.played_client import PlayedClient
 from enginehouse_sim.simulator.replay.played_connection import Asked, HttpRequest, PlayedConnection, read_body
@@ -167,7 +167,7 @@ class PlayedServer:
             return
         if not is_ahead:
             self._rooms.routed(client.number, self.backend.name)
-        answer = Answer(now, client.trace.input_length, is_ahead=is_ahead)
+        answer = AnswerRecord(now, client.trace.input_length, is_ahead=is_ahead)
         played = PlayedAnswer(
             connection, engine, asked, answer, None if is_ahead else client, id, self.answers, base=made
         )

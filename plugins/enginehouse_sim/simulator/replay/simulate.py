@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.replay.engine_owner import EngineOwner, ReplayPlace
-from enginehouse_sim.simulator.replay.figures.record import Answer, Record
+from enginehouse_sim.simulator.replay.figures.record import AnswerRecord, Record
 from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.garbage import rare_collections
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine, moment_of
@@ -66,10 +66,10 @@ class Replay(EngineOwner):
         self.record.ended = engine.now
         engine.close()
 
-    def ended(self, answer: Answer) -> None:
+    def ended(self, answer: AnswerRecord) -> None:
         self.record.finish(answer)
 
     def _admit(self, number: int, asked: TraceRequest) -> None:
-        request = Answer(asked.arrival, asked.input_length)
+        request = AnswerRecord(asked.arrival, asked.input_length)
         if not self._engine.add(asked, number, request, asked.arrival):
             self.record.reject(TOO_LONG)

@@ -8,11 +8,10 @@ from enum import Enum
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT, CachedRequestData, NewRequestData
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
-from enginehouse_sim.simulator.kv.computed_blocks import NOTHING_COMPUTED
 from enginehouse_sim.simulator.scheduler.encoder_plan import EncoderPlan, plan_encoder
 from enginehouse_sim.simulator.scheduler.finishing import finish_waiting
 from enginehouse_sim.simulator.scheduler.prefill import longest_input, under_threshold
-from enginehouse_sim.simulator.scheduler.staging import LoadKind, PreparedDelta
+from enginehouse_sim.simulator.scheduler.prefix_match import LoadKind, PrefixMatch, match_prefix
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 from enginehouse_sim.simulator.scheduler.step_plan import StepPlan
 
@@ -32,13 +31,13 @@ def admit(state: SchedulerState, plan: StepPlan, request: RequestState) -> Admis
         status = RequestStatus.FINISHED_LENGTH_CAPPED if request.output_token_ids else RequestStatus.FINISHED_IGNORED
         finish_waiting(state, request, status)
         return AdmissionResult.FINISHED
-    delta = _delta(state, request)
-    if delta is None:
+    match = PrefixMatch() if request.num_computed_tokens else match_prefix(state, request)
+    if match is None:
         return AdmissionResult.SKIPPED
-    if delta.load_kind is LoadKind.ASYNC:
-        return _begin_load(state, request, delta)
+    if match.load_kind is LoadKind.ASYNC:
+        return _begin_load(state, request, match)
     constants = state.constants
-    computed = delta.num_computed_tokens or request.num_computed_tokens
+    computed = match.num_computed_tokens or request.num_computed_tokens
     num_drafts = _num_padding_drafts(constants, plan, request, computed)
     if num_drafts >= plan.available:
         return AdmissionResult.STOP
@@ -50,7 +49,7 @@ def admit(state: SchedulerState, plan: StepPlan, request: RequestState) -> Admis
     encoder = plan_encoder(state.encoder_cache, constants, request, computed, num_new_tokens, plan.encoder_budget)
     if encoder.num_new_tokens <= 0:
         return AdmissionResult.STOP
-    if not _allocate(state, request, encoder.num_new_tokens, delta):
+    if not _allocate(state, request, encoder.num_new_tokens, match):
         state.encoder_cache.release_all(request)
         return AdmissionResult.STOP
     _run(state, plan, request, computed, encoder, num_drafts)
@@ -82,35 +81,25 @@ def never_fits(state: SchedulerState, request: RequestState) -> bool:
     return largest > min(constants.max_num_encoder_input_tokens, constants.encoder_cache_size)
 
 
-def _delta(state: SchedulerState, request: RequestState) -> PreparedDelta | None:
-    """The prepared match. After a load has arrived, there is nothing more to look up."""
-    if request.num_computed_tokens:
-        return PreparedDelta(request.request_id, NOTHING_COMPUTED, 0, LoadKind.NONE, request.num_tokens, 0)
-    return state.staging.delta_for(request)
-
-
-def _begin_load(state: SchedulerState, request: RequestState, delta: PreparedDelta) -> AdmissionResult:
+def _begin_load(state: SchedulerState, request: RequestState, match: PrefixMatch) -> AdmissionResult:
     """Allocate blocks for the tokens that are loaded."""
-    if not _allocate(state, request, 0, delta):
+    if not _allocate(state, request, 0, match):
         return AdmissionResult.STOP
-    state.staging.discard_delta(request)
-    request.num_computed_tokens = delta.num_computed_tokens
+    request.num_computed_tokens = match.num_computed_tokens
     request.status = RequestStatus.WAITING_FOR_REMOTE_KVS
     state.transfers.begin_load(request)
     return AdmissionResult.SKIPPED
 
 
-def _allocate(state: SchedulerState, request: RequestState, num_new_tokens: int, delta: PreparedDelta) -> bool:
-    """Allocate blocks, after unpinning those of other waiting requests if necessary. Return whether it worked.
+def _allocate(state: SchedulerState, request: RequestState, num_new_tokens: int, match: PrefixMatch) -> bool:
+    """Allocate blocks. Return whether it worked.
 
     A request that is alone does without room for drafts, because it would not get more by waiting. If requests that
     wait for each other hold all blocks, the last of them drops its blocks.
     """
     reserves = True
-    while _allocate_once(state, request, num_new_tokens, delta, reserves) is None:
-        if state.staging.make_room(keep=request):
-            continue
-        others = [other for other in state.staging.holders() if other is not request]
+    while _allocate_once(state, request, num_new_tokens, match, reserves) is None:
+        others = [other for other in state.waiting.holders() if other is not request]
         if state.running or (others and (state.transfers.num_loading or state.transfers.num_kept)):
             return False
         if others:
@@ -119,10 +108,10 @@ def _allocate(state: SchedulerState, request: RequestState, num_new_tokens: int,
             reserves = False
         else:
             return False
-    _count_match(state, request, delta)
+    _count_match(state, request, match)
     if state.connector is not None:
         block_ids = state.kv_cache.get_block_ids(request.request_id)
-        state.connector.update_state_after_alloc(request, block_ids, delta.num_external_tokens)
+        state.connector.update_state_after_alloc(request, block_ids, match.num_external_tokens)
     return True
 
 
@@ -133,15 +122,15 @@ def _drop_blocks(state: SchedulerState, request: RequestState) -> None:
 
 
 def _allocate_once(
-    state: SchedulerState, request: RequestState, num_new_tokens: int, delta: PreparedDelta, reserves: bool
+    state: SchedulerState, request: RequestState, num_new_tokens: int, match: PrefixMatch, reserves: bool
 ) -> Sequence[int] | None:
     constants = state.constants
-    loads = delta.load_kind is LoadKind.ASYNC
+    loads = match.load_kind is LoadKind.ASYNC
     return state.kv_cache.allocate_slots(
         request,
         num_new_tokens,
-        computed=delta.computed,
-        num_external_tokens=delta.num_external_tokens,
+        computed=match.computed,
+        num_external_tokens=match.num_external_tokens,
         num_lookahead_tokens=constants.num_lookahead_tokens if reserves and not loads else 0,
         delay_cache_blocks=loads,
         reserve_tokens=request.num_tokens if constants.reserve_full_sequence else 0,
@@ -161,20 +150,20 @@ def _reserved_blocks(state: SchedulerState) -> int:
     begun = [request for request in state.running if request.is_prefill_chunk]
     missing = (
         state.kv_cache.num_missing_blocks(other.request_id, min(other.num_tokens, constants.max_model_len) + drafts)
-        for other in (*begun, *state.staging.holders())
+        for other in (*begun, *state.waiting.holders())
     )
     return sum(missing) + -(-drafts // constants.block_size)
 
 
-def _count_match(state: SchedulerState, request: RequestState, delta: PreparedDelta) -> None:
+def _count_match(state: SchedulerState, request: RequestState, match: PrefixMatch) -> None:
     if request.num_computed_tokens or request.num_preemptions:
         return
     totals = state.totals
     totals.prefix_cache_queries += request.num_tokens
-    totals.prefix_cache_hits += delta.computed.num_tokens
+    totals.prefix_cache_hits += match.computed.num_tokens
     if state.connector is not None:
-        totals.external_cache_queries += request.num_tokens - delta.computed.num_tokens
-        totals.external_cache_hits += delta.num_external_tokens
+        totals.external_cache_queries += request.num_tokens - match.computed.num_tokens
+        totals.external_cache_hits += match.num_external_tokens
 
 
 def _run(
@@ -185,7 +174,7 @@ def _run(
     encoder: EncoderPlan,
     num_padding_drafts: int,
 ) -> None:
-    state.staging.pop()
+    state.waiting.pop()
     state.running.append(request)
     resumed = request.status is RequestStatus.PREEMPTED
     request.status = RequestStatus.RUNNING

@@ -36,7 +36,7 @@ def finish_waiting(
     state: SchedulerState, request: RequestState, status: RequestStatus, reason: str | None = None
 ) -> None:
     """Finish a waiting request that can never run; its client gets an output with the next step."""
-    state.staging.remove((request.request_id,))
+    state.waiting.remove((request.request_id,))
     request.status = status
     request.stop_reason = reason
     transfer = free_request(state, request)

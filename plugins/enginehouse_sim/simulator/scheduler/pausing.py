@@ -43,7 +43,7 @@ def resume(state: SchedulerState, request_id: str) -> bool:
         state.running.insert(_place(state, request), request)
     else:
         request.status = RequestStatus.PREEMPTED
-        state.staging.put_back(request)
+        state.waiting.put_back(request)
     return True
 
 

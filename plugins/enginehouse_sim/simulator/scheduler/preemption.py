@@ -20,7 +20,7 @@ def preempt_one(state: SchedulerState, plan: StepPlan) -> RequestState:
     victim.status = RequestStatus.PREEMPTED
     victim.num_preemptions += 1
     state.totals.num_preemptions += 1
-    state.staging.put_back(victim)
+    state.waiting.put_back(victim)
     plan.preempted.append(victim.request_id)
     return victim
 

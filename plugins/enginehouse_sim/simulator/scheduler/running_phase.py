@@ -88,8 +88,6 @@ def _allocate(
         block_ids = state.kv_cache.allocate_slots(request, num_new_tokens, num_lookahead_tokens=lookahead)
         if block_ids is not None:
             return block_ids
-        if state.staging.make_room():
-            continue
         if lookahead and len(state.running) == 1:
             lookahead = 0
         elif preempt_one(state, plan) is request:

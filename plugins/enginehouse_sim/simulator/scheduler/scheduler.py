@@ -15,7 +15,6 @@ from enginehouse_sim.simulator.kv.remote_blocks import Origin, origin_in
 from enginehouse_sim.simulator.scheduler.finishing import free_request
 from enginehouse_sim.simulator.scheduler.pausing import drop_blocks, pause, resume
 from enginehouse_sim.simulator.scheduler.running_phase import schedule_running
-from enginehouse_sim.simulator.scheduler.staging import Staging
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 from enginehouse_sim.simulator.scheduler.step_output import advance_computed, step_output
 from enginehouse_sim.simulator.scheduler.step_plan import StepPlan
@@ -43,11 +42,6 @@ class BatchScheduler:
     ) -> None:
         self.state = SchedulerState(constants, kv_cache, connector, grammars)
 
-    @property
-    def staging(self) -> Staging:
-        """The waiting requests, and their prepared matches."""
-        return self.state.staging
-
     def add_request(self, request: RequestState) -> None:
         """Put a request into the waiting queue. Raises ``ValueError`` for an id in use."""
         state = self.state
@@ -59,7 +53,7 @@ class BatchScheduler:
             state.grammars.grammar_init(request)
             request.status = RequestStatus.WAITING_FOR_FSM
         state.requests[request.request_id] = request
-        state.staging.add(request)
+        state.waiting.add(request)
 
     def schedule(self) -> SchedulerOutput:
         """Plan the next step. The outcome of the previous one need not be known."""
@@ -101,7 +95,7 @@ class BatchScheduler:
         transfers = self.state.transfers
         failed = [
             request
-            for request in self.state.staging
+            for request in self.state.waiting
             if transfers.is_loading(request) and origin_in(request.kv_transfer_params, request.request_id) == origin
         ]
         for request in failed:
@@ -125,7 +119,7 @@ class BatchScheduler:
 
     def get_request_counts(self) -> RequestCounts:
         state = self.state
-        return RequestCounts(len(state.running), len(state.staging), len(state.paused))
+        return RequestCounts(len(state.running), len(state.waiting), len(state.paused))
 
     def has_finished_requests(self) -> bool:
         """Whether the model runner does not know yet that some request has finished."""
@@ -133,7 +127,6 @@ class BatchScheduler:
 
     def reset_prefix_cache(self) -> bool:
         """Drop all cached prefixes. Return ``False``, and keep them, while blocks are in use."""
-        self.state.staging.drop_deltas()
         return self.state.kv_cache.reset_prefix_cache()
 
     def shutdown(self) -> None:

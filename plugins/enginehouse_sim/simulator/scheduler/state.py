@@ -11,11 +11,11 @@ from enginehouse_sim.simulator.kv.connector import KvConnector
 from enginehouse_sim.simulator.scheduler.encoder_cache import EncoderCache
 from enginehouse_sim.simulator.scheduler.finished_requests import FinishedRequests
 from enginehouse_sim.simulator.scheduler.kv_transfers import KvTransfers
-from enginehouse_sim.simulator.scheduler.staging import Staging
+from enginehouse_sim.simulator.scheduler.waiting_requests import WaitingRequests
 
 
 class SchedulerState:
-    """Each request is in ``requests``, and in one of ``running`` (in order of admission), ``staging`` and ``paused``.
+    """Each request is in ``requests``, and in one of ``running`` (in order of admission), ``waiting`` and ``paused``.
 
     ``plans_ahead``: as in ``SchedulerConstants``. ``tracks_prefills``: whether each step updates ``is_prefill_chunk``.
     ``in_flight``: the steps whose results are not known yet. ``max_new_requests``: the most requests without outputs to
@@ -38,13 +38,7 @@ class SchedulerState:
         self.requests: dict[str, RequestState] = {}
         self.running: list[RequestState] = []
         self.paused: dict[str, RequestState] = {}
-        self.staging = Staging(
-            constants.policy,
-            kv_cache,
-            connector,
-            max_pinned_blocks=int(constants.staging_block_share * constants.total_gpu_blocks),
-            depth=constants.staging_depth,
-        )
+        self.waiting = WaitingRequests(constants.policy)
         self.encoder_cache = EncoderCache(constants.encoder_cache_size)
         self.transfers = KvTransfers(kv_cache)
         self.finished = FinishedRequests()

@@ -85,7 +85,7 @@ def remove_finished(state: SchedulerState, requests: Sequence[RequestState]) -> 
         return
     for request in requests:
         state.paused.pop(request.request_id, None)
-    state.staging.remove({request.request_id for request in requests})
+    state.waiting.remove({request.request_id for request in requests})
 
 
 def _take_new_drafts(state: SchedulerState, result: ModelRunnerOutput) -> None:
@@ -117,6 +117,6 @@ def stats(state: SchedulerState) -> SchedulerStats:
     return SchedulerStats(
         *msgspec.structs.astuple(state.totals),
         num_running_reqs=len(state.running),
-        num_waiting_reqs=len(state.staging) + len(state.paused),
+        num_waiting_reqs=len(state.waiting) + len(state.paused),
         kv_cache_usage=state.kv_cache.usage,
     )

@@ -18,16 +18,16 @@ def schedule_waiting(state: SchedulerState, plan: StepPlan) -> None:
         return
     try:
         while plan.available > 0 and _has_room(state):
-            request = state.staging.peek()
+            request = state.waiting.peek()
             if request is None:
                 return
             verdict = _consider(state, plan, request)
             if verdict is AdmissionResult.STOP:
                 return
             if verdict is AdmissionResult.SKIPPED:
-                state.staging.skip()
+                state.waiting.skip()
     finally:
-        state.staging.restore_skipped()
+        state.waiting.restore_skipped()
 
 
 def _consider(state: SchedulerState, plan: StepPlan, request: RequestState) -> AdmissionResult:

@@ -8,8 +8,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse.relay.continuation.delivered import Delivered
-from enginehouse.relay.continuation.joint import Joint
+from enginehouse.relay.continuation.stream_history import StreamHistory
+from enginehouse.relay.continuation.translator import ContinuationTranslator
 from enginehouse.relay.events.sse import whole_events
 from enginehouse_vllm import VllmDriver
 from tests.support.seen_stream import read_stream
@@ -45,9 +45,9 @@ def requests(draw: st.DrawFn) -> tuple[str, bytes]:
 def cut_and_continued(path: str, body: bytes, cuts: list[int], sizes: list[int]) -> bytes:
     """The client's bytes of a stream whose engines break off after so many bytes each."""
     asked = DRIVER.continuable(path, body)
-    delivered = Delivered(path, body, DRIVER.streams, added=asked is not body)
+    history = StreamHistory(path, body, DRIVER.streams, added=asked is not body)
     wire = b""
-    joint = None
+    translator = None
     for number, cut in enumerate([*cuts, 1 << 30]):
         raw = b"".join(stream(path, asked, f"r{number}"))[:cut]
         held, at = b"", 0
@@ -56,18 +56,18 @@ def cut_and_continued(path: str, body: bytes, cuts: list[int], sizes: list[int])
             piece, held = whole_events(held + raw[at : at + size])
             at += size
             if piece:
-                wire += delivered.take(piece) if joint is None else b"".join(joint.translate(piece))
-        if delivered.common is None and joint is None and not wire:
+                wire += history.take(piece) if translator is None else b"".join(translator.translate(piece))
+        if history.common is None and translator is None and not wire:
             continue
-        ending = delivered.ending()
+        ending = history.ending()
         if ending is not None:
             return wire + ending
-        assert not delivered.stays()
-        continuation = DRIVER.continuation(delivered.partial(body))
+        assert not history.why_not_movable()
+        continuation = DRIVER.continuation(history.partial(body))
         limit = msgspec.json.decode(continuation.body)["max_tokens"]
         assert limit + continuation.tokens == msgspec.json.decode(body).get("max_tokens", 16)
         path, asked = continuation.path, continuation.body
-        joint = Joint(delivered, continuation, DRIVER.streams)
+        translator = ContinuationTranslator(history, continuation, DRIVER.streams)
     raise AssertionError("the last engine does not break off")
 
 

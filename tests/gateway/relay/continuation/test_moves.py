@@ -78,7 +78,7 @@ async def test_a_stream_moves_there_and_back(house: OpenGateway, model_engine: S
         there.gate = (3, asyncio.Event())
         assert (await gateway.relay.move("r1", name)).destination == name
         [live] = gateway.relay.live
-        assert (live.moves, live.stays, gateway.pending()[name]) == (number + 1, None, 1)
+        assert (live.moves, live.why_not_movable, gateway.pending()[name]) == (number + 1, None, 1)
         assert sum(gateway.pending().values()) == 1
         assert here.calls
     assert there.gate is not None
@@ -141,7 +141,7 @@ async def test_a_request_that_stays_says_why(
     gateway = await house(source, destination, backend=VLLM)
     streaming = await Streaming.begin(gateway, source, **more)
     [live] = gateway.relay.live
-    assert why in str(live.stays)
+    assert why in str(live.why_not_movable)
     with pytest.raises(CannotContinue, match=why):
         await gateway.relay.move("r1", "b")
     streaming.gate.set()

@@ -8,19 +8,19 @@ import msgspec
 import pytest
 
 from enginehouse import Continuation, StreamTraits
-from enginehouse.relay.continuation.delivered import Delivered
-from enginehouse.relay.continuation.joint import Joint
 from enginehouse.relay.continuation.restrictions import has_joined_tokens
+from enginehouse.relay.continuation.stream_history import StreamHistory
+from enginehouse.relay.continuation.translator import ContinuationTranslator
 
 COMPLETIONS = "/v1/completions"
 PLAIN = StreamTraits(token_by_token=True)
 OTHER = StreamTraits()
 
 
-def delivered(traits: StreamTraits, *pieces: str, **fields: Any) -> Delivered:
+def delivered(traits: StreamTraits, *pieces: str, **fields: Any) -> StreamHistory:
     """A stream whose client has ``pieces``."""
     body = msgspec.json.encode({"model": "m", "prompt": "p", "max_tokens": 9, "stream": True, **fields})
-    stream = Delivered(COMPLETIONS, body, traits, added=False)
+    stream = StreamHistory(COMPLETIONS, body, traits, added=False)
     for piece in pieces:
         stream.take(event(piece))
     stream.read()
@@ -32,16 +32,18 @@ def event(text: str, finish: str | None = None) -> bytes:
     return b"data: " + msgspec.json.encode({"id": "x", "choices": [choice]}) + b"\n\n"
 
 
-def continued(stream: Delivered, traits: StreamTraits, *pieces: str, skip: int = 0, tokens: int = 2) -> Delivered:
+def continued(
+    stream: StreamHistory, traits: StreamTraits, *pieces: str, skip: int = 0, tokens: int = 2
+) -> StreamHistory:
     """``stream`` after another engine has repeated ``skip`` characters and gone on."""
     continuation = Continuation(path=COMPLETIONS, body=b"{}", tokens=tokens, skip=skip, exact=not skip)
-    joint = Joint(stream, continuation, traits)
+    translator = ContinuationTranslator(stream, continuation, traits)
     for piece in pieces:
-        list(joint.translate(event(piece)))
+        list(translator.translate(event(piece)))
     return stream
 
 
-def pieces(stream: Delivered) -> list[str] | None:
+def pieces(stream: StreamHistory) -> list[str] | None:
     found = stream.partial(stream.body).pieces
     return None if found is None else list(found)
 
@@ -89,7 +91,7 @@ def test_an_engine_that_has_not_answered_is_replaced_by_another() -> None:
         def continuable(self, path: str, body: bytes) -> bytes:
             return body
 
-    stream = Delivered(COMPLETIONS, delivered(OTHER).body, OTHER, added=False)
+    stream = StreamHistory(COMPLETIONS, delivered(OTHER).body, OTHER, added=False)
     stream.begin_anew(Driver())  # type: ignore[arg-type]
     stream.take(event("a"))
     stream.read()

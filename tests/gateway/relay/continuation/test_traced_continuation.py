@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from enginehouse.telemetry.exporter.messages import RawRecord, RequestRecord
+from enginehouse.telemetry.exporter.messages import TracedRequest
 from enginehouse.telemetry.exporter.spans import spans
 from tests.support.model_engine import Break, StartModelEngine
 from tests.support.scripted_engine import Cut
@@ -18,15 +16,14 @@ async def test_a_continued_stream_is_one_trace_that_tells_both_halves(
     first, other = await model_engine(), await model_engine()
     telemetry = {"traces": "otlp", "sample_ratio": 1.0}
     gateway = await house(first, other, backend={"driver": "vllm"}, telemetry=telemetry)
-    records: list[RawRecord] = []
+    requests: list[TracedRequest] = []
     assert gateway.relay.context.tracer is not None
-    gateway.relay.context.tracer.add = records.append
+    gateway.relay.context.tracer.add = requests.append
     first.breaks = [Break(9, Cut.CLOSE)]
     asked = {"model": MODEL, "messages": [{"role": "user", "content": "Tell"}], "stream": True, "max_tokens": 30}
     await gateway.ask(gateway.post(asked))
-    await until(lambda: records)
-    record = msgspec.convert(records[0], RequestRecord)
-    root, *below = spans(record, 0)
+    await until(lambda: requests)
+    root, *below = spans(requests[0], 0)
     halves = [span for span in below if span.name == "upstream"]
     assert [span.attributes["enginehouse.backend"] for span in halves] == ["a", "b"]
     assert [span.error is None for span in halves] == [False, True]
@@ -36,4 +33,4 @@ async def test_a_continued_stream_is_one_trace_that_tells_both_halves(
     assert all(span.parent == root.id for span in (*halves, between))
     told = [dict(call.lines)[b"traceparent"] for call in (first.calls[0], other.calls[-1])]
     assert told == [b"00-%032x-%016x-01" % (root.id.trace, span.id.span) for span in halves]
-    assert root.attributes["enginehouse.chunks"] == record.ending.events > 9
+    assert root.attributes["enginehouse.chunks"] == requests[0].record.events > 9

@@ -132,6 +132,23 @@ async def test_the_hedge_takes_the_place_of_a_first_try_that_fails(race: Race, h
     assert (race.hedges, race.calls) == ({("b", "won"): 1}, [1, 1])
 
 
+async def test_a_first_try_that_answers_500_is_to_blame_once_the_hedge_serves(race: Race) -> None:
+    fails, gate = asyncio.Event(), race.shut(race.second)
+    race.first.scripts.append((fails, race.first.answer(b"{}", 500)))
+    client = await race.ask()
+    await race.second.call()
+    fails.set()
+    await race.gateway.until(lambda: race.hedges)
+    errors = [backend.last_error for backend in race.gateway.fleet.backends()]
+    gate.set()
+    assert (await client.reply()).status == 200
+    assert errors == [None, None]
+    assert [backend.last_error for backend in race.gateway.fleet.backends()] == [
+        "answered 500 to what another backend could serve",
+        None,
+    ]
+
+
 @pytest.mark.parametrize("how", ["breaks", "answers 503", "answers 400"])
 async def test_a_hedge_that_fails_is_dropped(race: Race, how: str) -> None:
     gate = race.shut(race.first)

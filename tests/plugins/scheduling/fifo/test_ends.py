@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse import HostedReplica, LoadFailed, ModelNotFound, ReplicaLost, ShuttingDown, SwapDone, SwapId
+from enginehouse import HostedReplica, LoadFailed, ModelNotFound, ReplicaLost, SwapDone, SwapId
+from enginehouse.domain.errors import ShuttingDown
 from tests.support.fifo_host import fifo_host
 
 

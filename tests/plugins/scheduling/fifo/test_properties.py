@@ -19,12 +19,12 @@ from enginehouse import (
     NotEnoughMemory,
     ReplicaLost,
     ReplicaState,
-    ShuttingDown,
     SwapDone,
     SwapId,
     Swapper,
     Ticket,
 )
+from enginehouse.domain.errors import ShuttingDown
 from enginehouse.testing import AtMost, FakeEffects, FakeSwap, OneAtATime
 from enginehouse_scheduling.fifo import Fifo
 

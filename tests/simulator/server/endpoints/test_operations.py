@@ -165,8 +165,9 @@ def test_the_status_follows_requests(slow_engine: SimEngine, eventually: Eventua
     running = ask_and_leave(slow_engine, 1)
     assert eventually(lambda: status(slow_engine)["num_running_requests"] == 1)
     waiting = ask_and_leave(slow_engine, 2)
-    # The first block of four tokens is cached: known once the request was matched, while the next step runs.
+    # The first block of four tokens is cached.
     assert eventually(lambda: status(slow_engine)["num_uncomputed_tokens_all_waiting_prefills"] == 2)
+    assert eventually(lambda: status(slow_engine)["step_id"] > idle["step_id"])
     busy = status(slow_engine)
     assert busy["waiting_requests"] == ["cmpl-r2"]
     assert {"cmpl-r1", "cmpl-r2"} <= set(busy["recent_waiting_requests"])
@@ -176,7 +177,6 @@ def test_the_status_follows_requests(slow_engine: SimEngine, eventually: Eventua
     assert busy["num_uncomputed_tokens_scheduler_running_prefills"] == 0
     assert busy["num_waiting_requests"] == 1
     assert (busy["scheduler_waiting_to_decode_requests_num"], busy["scheduler_waiting_to_decode_tokens_num"]) == (1, 6)
-    assert busy["step_id"] > idle["step_id"]
     assert busy["update_id"] > idle["update_id"]
     assert busy["step_duration"] == pytest.approx(20)
     assert busy["schedulable"]

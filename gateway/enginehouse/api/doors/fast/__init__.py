@@ -14,7 +14,7 @@ from functools import partial
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.fast.connection import FastDoor
 from enginehouse.api.doors.fast.idle_sweep import IdleSweep
-from enginehouse.api.doors.fast.web_socket import WebSocketProtocol
+from enginehouse.api.doors.fast.web_socket_upgrade import WebSocketProtocol
 
 __all__ = ["FastDoor", "WebSocketProtocol", "fast_door"]
 

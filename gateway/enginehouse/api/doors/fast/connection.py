@@ -11,10 +11,10 @@ from uvicorn.server import ServerState
 
 from enginehouse.aio.write_batch import batched
 from enginehouse.api.doors.admission import Admission, is_from_browser
+from enginehouse.api.doors.fast.head_allowance import MOST, HeadAllowance
+from enginehouse.api.doors.fast.head_cache import HeadCache
 from enginehouse.api.doors.fast.idle_sweep import IdleSweep
 from enginehouse.api.doors.fast.inbound import ClientConnection, Inbound, last_response
-from enginehouse.api.doors.fast.known_heads import KnownHeads
-from enginehouse.api.doors.fast.patience import MOST, Patience
 from enginehouse.api.doors.fast.request_lines import RequestLines
 from enginehouse.api.doors.fast.slow_reader import SlowReader
 from enginehouse.api.doors.fast.turns import Turns
@@ -46,12 +46,12 @@ class FastDoor(Turns):
         self.admission = admission
         self._cors = cors
         self._idle_sweep = idle_sweep
-        self._patience = Patience()
+        self._allowance = HeadAllowance()
         self._lines = RequestLines()
         self._in_head = False
         self._between = True
         self._reader = SlowReader()
-        self._known_heads = KnownHeads()
+        self._known_heads = HeadCache()
 
     # --- from the parser
 
@@ -71,7 +71,7 @@ class FastDoor(Turns):
 
     def on_headers_complete(self) -> None:
         """Keep a hot request; pass any other on to the application."""
-        self._patience.reset()
+        self._allowance.reset()
         method, version = self.parser.get_method(), self.parser.get_http_version()
         self._lines.check(method, self.url, chunked=check_framing(version, self.headers))
         if self.transport.is_closing():
@@ -125,16 +125,16 @@ class FastDoor(Turns):
         cycle = self.cycle
         self._lines.body += len(body)
         if isinstance(cycle, Inbound):
-            self._patience.reset()
+            self._allowance.reset()
             cycle.receive(body)
         elif not cycle.response_complete:
-            self._patience.reset()
+            self._allowance.reset()
             super().on_body(body)
         else:
-            self._patience.used -= len(body)
+            self._allowance.used -= len(body)
 
     def on_message_complete(self) -> None:
-        self._patience.reset()
+        self._allowance.reset()
         if self.headers:  # _feed will parse this request once more, or it has trailers
             if self.parser.should_upgrade():
                 return
@@ -179,7 +179,7 @@ class FastDoor(Turns):
             self._receive_known(*known)
             return
         between = self._between
-        self._patience.used += len(data)
+        self._allowance.used += len(data)
         self._lines.add(data)
         try:
             self._feed(data)
@@ -191,7 +191,7 @@ class FastDoor(Turns):
             self._known_heads.learn(data, self.cycle)
         if not self._in_head:
             self._lines.clear(whole=self._between)
-        if self._patience.exhausted:
+        if self._allowance.exhausted:
             self._refuse(InvalidRequest(f"More than {MOST} bytes of head"))
 
     def _awaits_hot(self) -> bool:
@@ -261,14 +261,14 @@ class FastDoor(Turns):
         if now - self.idle_since > self.timeout_keep_alive:
             self.transport.close()
         elif self._waits_for_client():
-            self._patience.waited_a_second()
-            if self._patience.exhausted:
+            self._allowance.charge_second()
+            if self._allowance.exhausted:
                 self.transport.abort()
 
     def _waits_for_client(self) -> bool:
         """Whether a request has begun to arrive and the gateway waits for the rest of it."""
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
-            return self._patience.used > 0 or not self._between
+            return self._allowance.used > 0 or not self._between
         whole = cycle.whole if isinstance(cycle, Inbound) else not cycle.more_body
         return not whole and not self.pipeline and not self.flow.read_paused

@@ -39,6 +39,7 @@ def request_metrics(relay: Relay, body_memory: BodyMemory) -> Iterator[Metric]:
     yield histograms(metrics.CONTINUATION_GAP, (([reason], gaps) for reason, gaps in counters.gaps.items()))
     yield numbers(metrics.MIGRATIONS, counters.migrations.items())
     yield numbers(metrics.FAILED_MIGRATIONS, counters.failed_migrations.items())
+    yield numbers(metrics.RECORDS_DROPPED, [([], relay.endings.delivery.dropped)])
     drops = relay.context.router.filter_drops
     yield numbers(metrics.FILTER_DROPS, (([name], count) for name, count in drops.items()))
 

@@ -13,7 +13,7 @@ from enginehouse_sim.simulator.replay.figures.slo import Slo
 _SAMPLES = 600
 
 
-class Answer:
+class AnswerRecord:
     """One answer of an engine, or all that a client gets; times are in seconds on the virtual clock.
 
     - ``owner``: the object of the engine's owner for it.
@@ -132,7 +132,7 @@ class Record:
             cost[0] += steps
             cost[1] += seconds
 
-    def finish(self, request: Answer) -> None:
+    def finish(self, request: AnswerRecord) -> None:
         """Count a request whose answer is complete."""
         first, duration = request.first_token - request.arrival, request.last_token - request.arrival
         self.requests += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -11,9 +12,13 @@ import msgspec
 from enginehouse import InstanceStatus
 from enginehouse_sim.simulator.core.engine_core import StepResult
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
+from enginehouse_sim.simulator.scheduler.prefix_match import match_prefix
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
 from enginehouse_sim.simulator.server.telemetry.migration_slots import MigrationSlots
+
+_MOST_MATCHED = 16
+"""The waiting requests whose prefixes are looked up for each status: in a long queue, all would take too long."""
 
 
 class ConstantStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,11 +90,10 @@ def _memory(state: SchedulerState) -> dict[str, Any]:
 
 
 def _waiting(state: SchedulerState) -> dict[str, Any]:
-    everyone = [*state.staging, *state.paused.values()]
+    everyone = [*state.waiting, *state.paused.values()]
     loading = [request for request in everyone if request.status is RequestStatus.WAITING_FOR_REMOTE_KVS]
     waiting = [request for request in everyone if request.status is not RequestStatus.WAITING_FOR_REMOTE_KVS]
-    found = {delta.request_id: delta.num_computed_tokens for delta in state.staging.deltas()}
-    uncomputed = sum(_uncomputed(request, found) for request in waiting)
+    uncomputed = sum(_uncomputed(request) for request in waiting) - _num_matched(state)
     decodes = [request for request in waiting if request.max_tokens > 1 or _missing(request) == 1]
     return {
         "waiting_requests": tuple(request.request_id for request in waiting),
@@ -131,10 +135,17 @@ def _under_way(state: SchedulerState) -> Mapping[str, int]:
     return tokens
 
 
-def _uncomputed(request: RequestState, found: Mapping[str, int]) -> int:
-    """The tokens that a waiting request must compute, if they are more than its next token."""
+def _uncomputed(request: RequestState) -> int:
+    """The tokens that a waiting request lacks, if they are more than its next token."""
     missing = _missing(request)
-    return missing - found.get(request.request_id, 0) if missing > 1 else 0
+    return missing if missing > 1 else 0
+
+
+def _num_matched(state: SchedulerState) -> int:
+    """The tokens of the first waiting requests that the caches have."""
+    fresh = (request for request in islice(state.waiting, _MOST_MATCHED) if not request.num_computed_tokens)
+    matches = (match_prefix(state, request) for request in fresh if request.num_tokens > 1)
+    return sum(match.num_computed_tokens for match in matches if match is not None)
 
 
 def _missing(request: RequestState) -> int:

@@ -40,7 +40,7 @@ class MetricsPage:
     def _gauges(self, stats: SchedulerStats) -> Iterator[str]:
         yield from self._line("num_requests_running", "gauge", stats.num_running_reqs)
         yield from self._line("num_requests_waiting", "gauge", stats.num_waiting_reqs)
-        deferred = sum(request.status in _DEFERRED for request in self._engine.state.staging)
+        deferred = sum(request.status in _DEFERRED for request in self._engine.state.waiting)
         reasons = {"capacity": stats.num_waiting_reqs - deferred, "deferred": deferred}
         yield from self._split("num_requests_waiting_by_reason", "gauge", "reason", reasons)
         yield from self._line("kv_cache_usage_perc", "gauge", stats.kv_cache_usage)
@@ -124,7 +124,7 @@ def _cache_config(constants: SchedulerConstants) -> dict[str, str]:
 
 def _loras(state: SchedulerState, max_loras: int) -> dict[str, str]:
     running = {request.lora for request in state.running}
-    waiting = {request.lora for request in state.staging}
+    waiting = {request.lora for request in state.waiting}
     return {
         "max_lora": str(max_loras),
         "running_lora_adapters": ",".join(sorted(lora for lora in running if lora)),

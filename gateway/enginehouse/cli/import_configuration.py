@@ -1,0 +1,12 @@
+"""``enginehouse import``: converts configurations of other programs. Each of its commands comes from a plugin."""
+
+from __future__ import annotations
+
+import click
+
+from enginehouse.cli.plugin_commands import GroupWithPlugins
+
+
+@click.group("import", cls=GroupWithPlugins, within="import")
+def import_configuration() -> None:
+    """Convert the configuration of another program to enginehouse.toml."""

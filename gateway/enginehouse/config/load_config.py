@@ -1,0 +1,114 @@
+"""Loads the configuration from its file and the environment, and checks it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.inspect import type_info
+
+from enginehouse.config import rules
+from enginehouse.config.decode import Decoder, Problem, gather_plugin_tables
+from enginehouse.config.environment import Overrides, override
+from enginehouse.config.locate import find_config
+from enginehouse.config.schema import Config, PluginSettings
+from enginehouse.config.secrets import read_secret
+from enginehouse.config.shape import config_type, dotted
+from enginehouse.domain.errors import ConfigError, ConfigErrors
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+class LoadedConfig(NamedTuple):
+    """A valid configuration. ``file`` is ``None`` if there is no file."""
+
+    config: Config
+    file: Path | None
+    warnings: tuple[str, ...]
+
+
+def load_config(
+    file: Path | None, environ: Mapping[str, str], change: Callable[[dict[str, Any]], None] | None = None
+) -> LoadedConfig:
+    """Load the configuration of ``file``, or of the file that ``find_config`` finds, with overrides from ``environ``.
+
+    ``change`` may change the document before it is checked. Raises ``ConfigError``, or ``ConfigErrors`` for several
+    problems.
+    """
+    found = find_config(file, environ)
+    data = _parse(found) if found else {}
+    if change is not None:
+        change(data)
+    return read_document(data, found, environ)
+
+
+def load_plugin_settings(environ: Mapping[str, str]) -> PluginSettings:
+    """``[plugins]`` alone, for what works without a valid configuration. Raises as ``load_config``."""
+    found = find_config(None, environ)
+    data = {"plugins": (_parse(found) if found else {}).get("plugins", {})}
+    gather_plugin_tables(data)
+    overrides = override(data, environ)
+    decoder = Decoder(lambda text: read_secret(text, Path(), environ))
+    plain = decoder.read(type_info(PluginSettings), data["plugins"], ("plugins",))
+    _refuse(decoder.problems, found, overrides)
+    return msgspec.convert(plain, PluginSettings)
+
+
+def read_document(data: dict[str, Any], file: Path | None, environ: Mapping[str, str]) -> LoadedConfig:
+    """The configuration of a document, which comes from ``file``, with overrides from ``environ``.
+
+    Raises as ``load_config``.
+    """
+    gather_plugin_tables(data)
+    overrides = override(data, environ)
+    folder = file.parent if file else Path()
+    decoder = Decoder(lambda text: read_secret(text, folder, environ))
+    plain = decoder.read(config_type(), data)
+    _refuse([*overrides.problems, *decoder.problems], file, overrides)
+    config = msgspec.convert(plain, Config)
+    _refuse(rules.problems(config), file, overrides)
+    return LoadedConfig(config, file, (*overrides.warnings, *rules.warnings(config)))
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    try:
+        text = file.read_bytes().decode()
+        return tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", file=str(file)) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"is not UTF-8 text (byte {error.start})", file=str(file), remedy="save it as UTF-8"
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise _syntax_error(str(error), text, file) from None
+
+
+def _syntax_error(message: str, text: str, file: Path) -> ConfigError:
+    """``message`` with its position as ``FILE:LINE:COLUMN``, which editors recognize."""
+    at = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", message)
+    lines = text.split("\n")
+    line, column = (at[1], at[2]) if at and at[1] else (len(lines), len(lines[-1]) + 1)
+    problem = message[: at.start()] if at else message
+    return ConfigError(f"not valid TOML: {problem}", file=f"{file}:{line}:{column}", remedy="fix the syntax there")
+
+
+def _refuse(problems: Iterable[Problem], file: Path | None, overrides: Overrides) -> None:
+    errors = [_located(problem, file, overrides) for problem in problems]
+    if errors:
+        raise errors[0] if len(errors) == 1 else ConfigErrors(errors)
+
+
+def _located(problem: Problem, file: Path | None, overrides: Overrides) -> ConfigError:
+    """``problem`` as an error that names its source: the variable, or the file and the key."""
+    if variable := overrides.origins.get(problem.path):
+        return problem.error(problem.text, key=variable, remedy=problem.remedy)
+    key = dotted(problem.path)
+    return problem.error(problem.text, file=str(file) if file else "", key=key, remedy=problem.remedy)

@@ -1,0 +1,109 @@
+"""The record of a request that has ended."""
+
+from __future__ import annotations
+
+import msgspec
+
+from enginehouse.domain.route import Reason, RouteDetails
+
+
+class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
+    """One try of a request at one replica. Its times are on the clock of the request's.
+
+    Of attempts at the same time, the one that the client got is the last.
+    """
+
+    backend: str
+    driver: str
+    """The type of the backend's driver, such as ``vllm``."""
+    replica: str
+    model: str
+    """The model name that the engine received."""
+    reason: Reason
+    """Why the gateway chose this model."""
+    attempted: tuple[str, ...]
+    """The models considered, in order."""
+    outcome: str
+    """``served``; ``answered``, if the answer was a reason to ask another replica; ``overtaken``, if a rival began
+    first; ``moved``; ``client_left``; or the code of the error that ended the attempt."""
+    why: str
+    """The message of that error; empty without one."""
+    status: int
+    """The status of the engine's answer; 0 if there was none."""
+    queued: bool
+    """Whether the backend has a queue."""
+    began: float
+    """When the attempt was routed."""
+    granted: float | None
+    """When the queue let it go."""
+    sent: float | None
+    """From then on, the engine may have the request."""
+    first_byte: float | None
+    """When the first byte of the body of the engine's answer came."""
+    ended: float
+    details: RouteDetails | None = None
+    """The figures of the routing decision. Only of traced requests."""
+
+
+class RequestRecord(msgspec.Struct, frozen=True, gc=False):
+    """What the gateway knows of a request that has ended, without its contents.
+
+    Times are in seconds of one clock, whose zero means nothing: subtract them. A step that was not reached is ``None``,
+    and so is all that the gateway did not learn, such as the model of a request that it refused unread.
+    """
+
+    id: str
+    """The value of ``x-request-id``. Clients may choose it, and repeat it."""
+    method: str
+    path: str
+    status: int
+    """The status that the client got, or would have got."""
+    outcome: str
+    """The last attempt's, or the code of the error that no attempt caused."""
+    arrived: float
+    """When the request was whole, or else when its head was there."""
+    ended: float
+    caller: str | None = None
+    """The name of the caller's key."""
+    user: str | None = None
+    """The ``user`` of the request body."""
+    asked: str | None = None
+    """The model that the client asked for."""
+    model: str | None = None
+    """The model that served it, of the last attempt."""
+    backend: str | None = None
+    """The backend of the last attempt."""
+    driver: str | None = None
+    """The type of that backend's driver."""
+    code: str | None = None
+    """The code of the error that ended the request."""
+    message: str = ""
+    """The message of that error."""
+    stream: bool = False
+    """Whether the client asked for a stream."""
+    attempts: tuple[AttemptRecord, ...] = ()
+    """Every attempt, in the order in which they ended."""
+    moves: int = 0
+    """How often its stream was moved to another backend on purpose."""
+    routed: float | None = None
+    """When it was first routed."""
+    granted: float | None = None
+    """When a queue first let it go."""
+    sent: float | None = None
+    """When it was first sent to an engine."""
+    first_byte: float | None = None
+    """When the first byte of the answer's body came that the client got."""
+    tokens_in: int | None = None
+    """The tokens of the prompt, as the engine counted them."""
+    tokens_cached: int | None = None
+    """Those of them that the engine had in its cache, if it says so."""
+    tokens_out: int | None = None
+    """The tokens of the answer, as the engine counted them."""
+    bytes_in: int = 0
+    """Of the request body, as far as the gateway has read it."""
+    bytes_out: int = 0
+    """Of the body of the engine's answer, as far as it was sent to the client."""
+    events: int = 0
+    """Of a stream that the client got."""
+    trace_id: str | None = None
+    """Of a traced request."""

@@ -1,1 +1,0 @@
-"""Configurations of other programs, turned into ours."""

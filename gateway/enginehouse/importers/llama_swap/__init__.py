@@ -1,1 +1,0 @@
-"""llama-swap's ``config.yaml``, turned into ``enginehouse.toml``."""

@@ -1,0 +1,294 @@
+"""The part of a stream that its client has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from enginehouse.domain.continuation import PartialAnswer, StreamTraits
+from enginehouse.interfaces.drivers import SupportsContinuation
+from enginehouse.relay.continuation.added_fields import cutter
+from enginehouse.relay.continuation.chunk_writer import DONE, ChunkWriter
+from enginehouse.relay.continuation.chunks import ABSENT, StreamChunk, common_fields, only_chunk, read_chunks
+from enginehouse.relay.continuation.progress import AnswerProgress
+from enginehouse.relay.continuation.restrictions import (
+    has_joined_tokens,
+    number,
+    undecided_characters,
+    why_not,
+    why_not_again,
+    withheld_characters,
+)
+from enginehouse.relay.events.sse import is_whole
+from enginehouse.telemetry.answer_meter import AnswerMeter
+
+_MOST_UNREAD: Final = 64 * 1024
+"""In bytes: about 300 events, which are read in less than 1 ms. Most streams end before, and are never read."""
+
+_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class StreamHistory:
+    """Keeps the events of a stream by reference, and reads them when they are many or when they are needed.
+
+    ``body``: the client's request. ``why``: why the stream can neither be continued nor asked anew; empty if it can.
+    ``finish``: the finish reason, once it has passed. ``ended``: ``[DONE]`` has passed. ``traits``: of the engine that
+    answers now. ``pieces``: those that have passed and are not read yet; at ``most`` bytes should wait for ``read``.
+    ``cut``: makes the client's events of the engine's, if they differ. ``meter`` counts what has passed, when it is
+    read.
+    """
+
+    __slots__ = (
+        "_counted",
+        "_fields",
+        "_size",
+        "_usage",
+        "body",
+        "common",
+        "cut",
+        "ended",
+        "finish",
+        "meter",
+        "most",
+        "path",
+        "pieces",
+        "progress",
+        "traits",
+        "why",
+    )
+
+    def __init__(self, path: str, body: bytes, traits: StreamTraits, *, added: bool) -> None:
+        self.path = path
+        self.body = body
+        self.traits = traits
+        self.progress = AnswerProgress(token_by_token=traits.token_by_token)
+        self.common: dict[str, msgspec.Raw] | None = None
+        self.why = ""
+        self.finish: str | None = None
+        self.ended = False
+        self.pieces: list[bytes] = []
+        self.most = _MOST_UNREAD
+        self.cut = cutter(traits.added) if added else None
+        self.meter: AnswerMeter | None = None
+        self._size = self._counted = 0
+        self._fields: dict[str, Any] | None = None
+        self._usage: dict[str, Any] | None = None
+
+    def take(self, piece: bytes) -> bytes:
+        """Keep whole events from the engine; returns them as the client gets them."""
+        self.pieces.append(piece)
+        self._size += len(piece)
+        if self._size > _MOST_UNREAD:
+            if len(piece) > _MOST_UNREAD and not is_whole(piece):  # only a piece of a very large event has no end
+                self.discard("one of its events is too large")
+                return piece
+            self.read()
+        return self.cut(piece) if self.cut is not None else piece
+
+    def begin_anew(self, driver: SupportsContinuation) -> bytes:
+        """The request for another engine, while the client has nothing yet."""
+        asked = driver.continuable(self.path, self.body)
+        self.traits = driver.streams
+        self.progress.ends = [] if driver.streams.token_by_token else None
+        self.cut = cutter(driver.streams.added) if asked is not self.body else None
+        return asked
+
+    # --- what the client asked for
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The client's request, decoded."""
+        if self._fields is None:
+            self._fields = _object(self.body)
+            self.progress.shows_ids = self._fields.get("return_token_ids") is True
+        return self._fields
+
+    @property
+    def chat(self) -> bool:
+        return self.path == "/v1/chat/completions"
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether the client wants the usage as the last event."""
+        return self._stream_option("include_usage")
+
+    @property
+    def wants_usage_always(self) -> bool:
+        """Whether the client wants the usage so far in every event."""
+        return self.wants_usage and self._stream_option("continuous_usage_stats")
+
+    def _stream_option(self, name: str) -> bool:
+        options = self.fields.get("stream_options")
+        return isinstance(options, dict) and options.get(name) is True
+
+    # --- what has passed
+
+    def count(self) -> None:
+        """Let the meter count all that has passed."""
+        if self.meter is not None:
+            self.meter.pieces.extend(self.pieces[self._counted :])
+            self.meter.read()
+        self._counted = len(self.pieces)
+
+    def read(self) -> None:
+        """Read the events that were only kept so far."""
+        pieces = self._take_unread()
+        if self.why:
+            return
+        try:
+            for piece in pieces:
+                self._read(piece)
+        except (ValueError, RecursionError):
+            self.discard("an event of its engine cannot be understood")
+
+    def discard(self, why: str) -> None:
+        """Stop keeping events, because the stream cannot be continued."""
+        self.why = why
+        self._take_unread()
+        self.progress = AnswerProgress()
+
+    def _take_unread(self) -> list[bytes]:
+        """Count the unread pieces, and keep them no longer. A fast path has the list too, so it stays the same one."""
+        self.count()
+        pieces = self.pieces.copy()
+        self.pieces.clear()
+        self._size = self._counted = 0
+        return pieces
+
+    def why_not_movable(self) -> str:
+        """Why the stream cannot be continued; empty if it can."""
+        self.read()
+        return self.why or why_not(self.fields)
+
+    def why_not_anew(self) -> str:
+        """Why the request cannot be asked anew, so that the client's text is skipped; empty if it can."""
+        self.read()
+        return self.why or why_not_again(self.fields)
+
+    def _read(self, piece: bytes) -> None:
+        if self.common is None:
+            self._begin(piece)
+        if (only := only_chunk(piece)) is not None:
+            self._add(only)
+            return
+        for chunk, _ in read_chunks(piece):
+            if chunk is None:
+                self.ended = True
+            else:
+                self._add(chunk)
+
+    def _begin(self, piece: bytes) -> None:
+        fields = self.fields  # also tells the progress whether ids are shown
+        self.common = common_fields(piece)
+        if isinstance(prompt := fields.get("prompt"), list) and prompt and isinstance(prompt[0], int):
+            self.progress.prompt_ids = msgspec.Raw(msgspec.json.encode(prompt))
+
+    def _add(self, chunk: StreamChunk) -> None:
+        progress = self.progress
+        if chunk.usage is not None:
+            self._usage = chunk.usage
+            progress.prompt_tokens = number(chunk.usage, "prompt_tokens")
+            progress.counted = number(chunk.usage, "completion_tokens")
+        if chunk.prompt_token_ids is not ABSENT:
+            progress.learn_prompt(chunk.prompt_token_ids)
+        for choice in chunk.choices:
+            if choice.index:
+                self.discard("it has several answers")
+                return
+            if choice.prompt_token_ids is not ABSENT:
+                progress.learn_prompt(choice.prompt_token_ids)
+            if choice.delta is not None and (other := choice.delta.other):
+                self.discard(f"its answer has {other}")
+                return
+            progress.add(choice.shown, choice.ids)
+            self.finish = choice.finish_reason or self.finish
+        if progress.too_long:
+            self.discard("its answer is too long to be kept")
+
+    # --- what is left
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The most tokens of the whole answer; ``None`` if only the context limits it."""
+        if self.chat:
+            return number(self.fields, "max_completion_tokens", "max_tokens")
+        wanted = number(self.fields, "max_tokens")
+        return self.traits.default_max_tokens if wanted is None else wanted
+
+    def partial(self, body: bytes) -> PartialAnswer:
+        """The ``PartialAnswer`` for a driver. ``body``: the request as the continuing engine would get it."""
+        progress, text = self.progress, self.progress.text
+        if progress.ids is None:
+            return PartialAnswer(
+                path=self.path,
+                body=body,
+                text=text,
+                tokens=0 if not text else progress.counted,
+                pieces=self._pieces(),
+                prompt_ids=None if progress.base else progress.prompt_ids,
+            )
+        fields = self.fields
+        withheld = withheld_characters(fields) if self.traits.withholds_stop else 0
+        undecided = 0 if withheld else undecided_characters(text, fields)
+        count, skip = progress.resume_point(withheld, undecided, number(fields, "min_tokens") or 0)
+        return PartialAnswer(
+            path=self.path,
+            body=body,
+            text=text,
+            tokens=progress.base + count + (skip > 0),
+            ids=progress.ids[:count] if not progress.base or progress.prompt_ids is not None else None,
+            skip=skip,
+            prompt_ids=progress.prompt_ids,
+        )
+
+    def _pieces(self) -> list[str] | None:
+        """The text as its events brought it, if each had the text of one token."""
+        pieces = self.progress.pieces
+        return None if pieces is None or has_joined_tokens(pieces, self.fields) else pieces
+
+    def ending(self) -> bytes | None:
+        """The events that end the stream if nothing is left to ask for, else ``None``."""
+        self.read()
+        if self.ended:
+            return b""
+        if self.why or self.common is None:
+            return None
+        writer = ChunkWriter(self.common, chat=self.chat)
+        last = b"" if self.finish is not None else self._full(writer)
+        if last is None:
+            return None
+        if not self.wants_usage:
+            return last + DONE
+        usage = self._usage if self._usage is not None and self.finish is not None else self._made_usage()
+        return None if usage is None else last + writer.usage(usage) + DONE
+
+    def _full(self, writer: ChunkWriter) -> bytes | None:
+        """The event that ends an answer whose every token has been seen; ``None`` for an answer with room left."""
+        limit = self.max_tokens
+        seen = self.partial(b"")
+        tokens = len(seen.pieces or ()) if seen.tokens is None else seen.tokens  # each piece has one at least
+        if limit is None or seen.skip or tokens < limit:
+            return None
+        return writer.text("", finish="length")
+
+    def _made_usage(self) -> dict[str, Any] | None:
+        made, prompt = self.progress.tokens(), self.prompt_tokens
+        return None if made is None or prompt is None else self.usage_of_whole({}, prompt, made)
+
+    def usage_of_whole(self, latest: Mapping[str, Any], prompt: int, made: int) -> dict[str, Any]:
+        """Make the usage of an answer from several engines. Its details are those of the first one's prompt."""
+        counts = {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}
+        usage = {**{name: value for name, value in latest.items() if not name.endswith("_details")}, **counts}
+        details = (self._usage or {}).get("prompt_tokens_details")
+        self._usage = usage if details is None else {**usage, "prompt_tokens_details": details}
+        return self._usage
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """The length of the client's prompt in tokens, if it is known."""
+        progress = self.progress
+        if progress.prompt_tokens is None and progress.prompt_ids is not None and not progress.base:
+            progress.prompt_tokens = bytes(progress.prompt_ids).count(b",") + 1
+        return progress.prompt_tokens

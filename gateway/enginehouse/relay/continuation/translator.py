@@ -1,0 +1,101 @@
+"""Turns the events of a continuation into events of the stream that it continues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from enginehouse.domain.continuation import Continuation, StreamTraits
+from enginehouse.relay.continuation.added_fields import cut_ids
+from enginehouse.relay.continuation.chunk_writer import DONE, ChunkWriter
+from enginehouse.relay.continuation.chunks import ChunkChoice, StreamChunk, choices_of, read_chunks
+from enginehouse.relay.continuation.progress import AnswerDiffers
+from enginehouse.relay.continuation.restrictions import number
+from enginehouse.relay.continuation.stream_history import StreamHistory
+
+
+class ContinuationTranslator:
+    """Translates the answer to ``continuation`` for the client, who notices only a gap.
+
+    ``has_begun``: something new for the client has come. Until then ``history`` is as it was.
+    """
+
+    __slots__ = ("_history", "_progress", "_traits", "_writer", "continuation", "has_begun")
+
+    def __init__(self, history: StreamHistory, continuation: Continuation, traits: StreamTraits) -> None:
+        self.continuation = continuation
+        self.has_begun = False
+        self._history = history
+        self._traits = traits
+        self._progress = history.progress.copy()
+        self._progress.resume(continuation.tokens, continuation.skip, exact=continuation.exact)
+        if not traits.token_by_token:
+            self._progress.ends = None
+        self._writer = ChunkWriter(history.common or {}, chat=history.chat)
+
+    def translate(self, piece: bytes) -> Iterator[bytes]:
+        """The client's events for whole events of the new engine.
+
+        Raises ``AnswerDiffers`` if they do not continue where the client's text ends, and ``ValueError`` for an event
+        that cannot be understood.
+        """
+        for chunk, data in read_chunks(piece):
+            yield self._end() if chunk is None else self._event(chunk, data)
+
+    def _event(self, chunk: StreamChunk, data: bytes) -> bytes:
+        usage = None if chunk.usage is None else self._usage(chunk.usage)
+        if not chunk.choices:
+            return self._writer.usage(usage) if usage is not None and self._history.wants_usage else b""
+        [choice] = chunk.choices
+        self._progress.learn_prompt(chunk.prompt_token_ids)
+        self._progress.learn_prompt(choice.prompt_token_ids)
+        if choice.delta is not None and (other := choice.delta.other):
+            return self._pass_on(other, data)
+        return self._choice(choice, usage if self._shows_usage(choice) else None)
+
+    def _shows_usage(self, choice: ChunkChoice) -> bool:
+        """Whether the client wants the usage together with ``choice``. llama.cpp's is in a completion's last one."""
+        history = self._history
+        return history.wants_usage_always or (history.wants_usage and choice.finish_reason is not None)
+
+    def _choice(self, choice: ChunkChoice, usage: Mapping[str, Any] | None) -> bytes:
+        progress, finish = self._progress, choice.finish_reason
+        text, ids = progress.add(choice.shown, choice.ids)
+        if finish is not None and progress.behind:
+            raise AnswerDiffers
+        shown_ids = ids if progress.shows_ids else None
+        if not (text or shown_ids or finish):
+            return b""
+        self._begin()
+        self._history.finish = finish
+        return self._writer.text(text, shown_ids, finish, choice.stop_reason, usage)
+
+    def _pass_on(self, other: str, data: bytes) -> bytes:
+        """Pass on what has no text, if the client has all the text before it."""
+        if self._progress.behind or self.continuation.tokens:
+            raise AnswerDiffers
+        self._begin()
+        self._history.discard(f"its answer has {other}")
+        return cut_ids(self._writer.choices(choices_of(data)))
+
+    def _usage(self, usage: Mapping[str, Any]) -> dict[str, Any]:
+        """The usage of the whole answer, after that of its last part."""
+        before, history = self.continuation.tokens, self._history
+        made = before + (number(usage, "completion_tokens") or 0)
+        self._progress.counted = made
+        prompt = history.prompt_tokens
+        if prompt is None:
+            prompt = max(0, (number(usage, "prompt_tokens") or 0) - before)
+        return history.usage_of_whole(usage, prompt, made)
+
+    def _end(self) -> bytes:
+        if not self.has_begun:
+            raise AnswerDiffers
+        self._history.ended = True
+        return DONE
+
+    def _begin(self) -> None:
+        if not self.has_begun:
+            self.has_begun = True
+            self._history.progress = self._progress
+            self._history.traits = self._traits

@@ -1,0 +1,38 @@
+"""Makes the message from which the trace of an ended request is made."""
+
+from __future__ import annotations
+
+from enginehouse.domain.request_record import RequestRecord
+from enginehouse.relay.jobs.job import Job
+from enginehouse.telemetry.exporter.messages import TracedRequest
+from enginehouse.telemetry.record import SwapRecord
+from enginehouse.telemetry.trace_context import MOST_CAPTURED, Trace
+
+
+def traced_request(job: Job, trace: Trace, record: RequestRecord) -> TracedRequest:
+    """The request of ``job``, which has ended, with its ``trace``."""
+    parent, link, captured = trace.parent, trace.link, trace.captured
+    return TracedRequest(
+        trace.trace_id,
+        trace.root,
+        parent.span_id if parent is not None else b"",
+        (link.trace_id, link.span_id) if link is not None else (b"", b""),
+        trace.state,
+        record,
+        tuple([_address(job, attempt.backend) for attempt in record.attempts]),
+        _swaps(job, record),
+        job.body if captured is not None and len(job.body) <= MOST_CAPTURED else b"",
+        bytes(captured) if captured is not None else b"",
+    )
+
+
+def _address(job: Job, backend: str) -> str:
+    """Empty if a reload has removed the backend."""
+    upstream = job.context.upstreams.get(backend)
+    return upstream.pool.address if upstream is not None else ""
+
+
+def _swaps(job: Job, record: RequestRecord) -> tuple[SwapRecord, ...]:
+    """The last swaps of replicas that the request waited for."""
+    waited = [attempt.replica for attempt in record.attempts if attempt.queued]
+    return tuple([swap for swap in job.context.counters.last_swaps if swap.target in waited]) if waited else ()
