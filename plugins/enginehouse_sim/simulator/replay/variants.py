@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from itertools import product
 from multiprocessing.sharedctypes import SynchronizedArray
 from pathlib import Path
@@ -20,7 +21,6 @@ from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setti
 from enginehouse_sim.simulator.replay.traces.reader import Trace
 
 _REPORT_EVERY_S = 0.2
-_SILENCE = logging.NullHandler()
 
 
 class TraceFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,9 +133,20 @@ def _replay_apart(trace: TraceFile, variant: Variant, number: int) -> Outcome | 
 
 
 def _replay(trace: TraceFile, variant: Variant, on_progress: Callable[[float], None]) -> Outcome:
-    logging.getLogger("enginehouse").addHandler(_SILENCE)  # the report says what the gateway of a replay would log
     opened = trace.open()
-    record = GatewayReplay(opened.watched(on_progress), variant.setting).run()
+    with _no_log():
+        record = GatewayReplay(opened.watched(on_progress), variant.setting).run()
     figures = report(record, variant.name)
     assert isinstance(figures, VariantReport)
     return Outcome(figures, curves_of(record))
+
+
+@contextmanager
+def _no_log() -> Iterator[None]:
+    """Keep the warnings of a replay's gateway off standard error, unless logging is set up: the report counts them."""
+    log, handler = logging.getLogger("enginehouse"), logging.NullHandler()
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
