@@ -27,9 +27,12 @@ class RelayContext:
     """The parts of the gateway that live requests use and report to: counters, decisions and observers.
 
     A reload of the configuration replaces ``router``, ``filters``, ``upstreams``, ``max_retries``, ``hedging``,
-    ``gather``, ``continuation``, ``engine_facts`` and the share of ``budget``. ``hedging`` is ``None`` where slow
-    streams are not asked of a second replica. ``gather``: requests without a stream are relayed as streams.
-    ``upstreams`` has every backend by name; ``queues`` has those that the gateway launches, and those with a limit.
+    ``gather``, ``continuation``, ``engine_facts`` and the share of ``budget``.
+
+    - ``hedging``: ``None`` where slow streams are not asked of a second replica.
+    - ``gather``: requests without a stream are relayed as streams.
+    - ``upstreams``: every backend, by name.
+    - ``queues``: those of the backends that the gateway launches, and of those with a limit.
     """
 
     def __init__(

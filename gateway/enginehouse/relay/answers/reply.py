@@ -25,9 +25,13 @@ class Reply:
     """An engine's answer as it comes, or an error in the form that can still be sent.
 
     A stream passes in whole events, so that it can be continued or ended with an error event at any time. Its head
-    waits for the first of them: until then another engine can take the answer over. ``begun``: the engine's answer has
-    begun. ``status``: of the head; 0 until the door has it. ``paused``: the client is slow. ``history``: keeps what
-    the client gets of a stream that can be continued. ``fast_path``: of the stream's events, if it has one.
+    waits for the first of them: until then another engine can take the answer over.
+
+    - ``begun``: the engine's answer has begun.
+    - ``status``: of the head; 0 until the door has it.
+    - ``paused``: the client is slow.
+    - ``history``: keeps what the client gets of a stream that can be continued.
+    - ``fast_path``: of the stream's events, if it has one.
     """
 
     __slots__ = (

@@ -25,11 +25,15 @@ NEVER: Final = float("inf")
 class Attempt:
     """One try of a request: its share of the backend's load, its queue slot, its connection and its current time limit.
 
-    ``body``: of the request, as the engine gets it. ``slot``: only where the backend has a queue. ``granted_at``,
-    ``sent_at`` and ``answered_at``, when the body of the answer began, are 0 until then. ``connection``: set while the
-    request is under way on it. ``since``: when the limit for all of the answer starts. ``client_deadline``: until when
-    a client that holds the answer up must read on. ``prompt``: has another engine read the prompt meanwhile. Times are
-    in seconds of the gateway's clock. Call ``release`` once, at the end.
+    Times are in seconds of the gateway's clock. Call ``release`` once, at the end.
+
+    - ``body``: of the request, as the engine gets it.
+    - ``slot``: only where the backend has a queue.
+    - ``granted_at``, ``sent_at`` and ``answered_at``, when the body of the answer began, are 0 until then.
+    - ``connection``: set while the request is under way on it.
+    - ``since``: when the limit for all of the answer starts.
+    - ``client_deadline``: until when a client that holds the answer up must read on.
+    - ``prompt``: has another engine read the prompt meanwhile.
     """
 
     __slots__ = (

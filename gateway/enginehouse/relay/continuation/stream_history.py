@@ -33,11 +33,14 @@ _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 class StreamHistory:
     """Keeps the events of a stream by reference, and reads them when they are many or when they are needed.
 
-    ``body``: the client's request. ``why``: why the stream can neither be continued nor asked anew; empty if it can.
-    ``finish``: the finish reason, once it has passed. ``ended``: ``[DONE]`` has passed. ``traits``: of the engine that
-    answers now. ``pieces``: those that have passed and are not read yet; at ``most`` bytes should wait for ``read``.
-    ``cut``: makes the client's events of the engine's, if they differ. ``meter`` counts what has passed, when it is
-    read.
+    - ``body``: the client's request.
+    - ``why``: why the stream can neither be continued nor asked anew; empty if it can.
+    - ``finish``: the finish reason, once it has passed.
+    - ``ended``: ``[DONE]`` has passed.
+    - ``traits``: of the engine that answers now.
+    - ``pieces``: those that have passed and are not read yet; at ``most`` bytes should wait for ``read``.
+    - ``cut``: makes the client's events of the engine's, if they differ.
+    - ``meter`` counts what has passed, when it is read.
     """
 
     __slots__ = (

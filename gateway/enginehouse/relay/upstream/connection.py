@@ -45,9 +45,11 @@ class Receiver(Protocol):
 class Connection:
     """Sends one request at a time, as part of ``writes``, and hands the answer to its receiver, as it arrives.
 
-    ``keep`` is called when the connection can serve again, ``remove`` when it is closed. ``kept_at``: since when it is
-    idle, on the loop's clock. ``pieces``: how many pieces of the current answer's body have come. ``fast_path``: the
-    short way of its events, if its receiver has opened one. ``now``: a clock in seconds.
+    - ``keep`` is called when the connection can serve again, ``remove`` when it is closed.
+    - ``kept_at``: since when it is idle, on the loop's clock.
+    - ``pieces``: how many pieces of the current answer's body have come.
+    - ``fast_path``: of its events, if its receiver has opened one.
+    - ``now``: a clock in seconds.
     """
 
     _transport: BatchedTransport
