@@ -1,4 +1,4 @@
-"""The scenarios: 500 requests in all."""
+"""The scenarios: more than 500 requests in all."""
 
 from __future__ import annotations
 
