@@ -1,4 +1,4 @@
-"""What is told of a stream that was moved."""
+"""A stream that was moved."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from enginehouse.relay.live.live_request import LiveRequest
 
 _LOOK_EVERY_S = 0.2
 _VACATING_S = 1.0
-"""Schedulers repeat a wish four times a second."""
+"""Schedulers ask for a replica to be vacated four times a second, as long as they want that."""
 
 _Live = Callable[[], Sequence[LiveRequest]]
 
