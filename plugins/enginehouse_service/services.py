@@ -1,0 +1,92 @@
+"""A service of the gateway, as systemd's unit or launchd's property list."""
+
+from __future__ import annotations
+
+import plistlib
+from dataclasses import dataclass
+from pathlib import Path
+
+LABEL = "dev.enginehouse.gateway"
+"""launchd's name of the service."""
+
+UNIT = """\
+[Unit]
+Description=Enginehouse, a gateway for inference engines
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+ExecStart={command}
+ExecReload=/bin/kill -HUP $MAINPID
+# SIGTERM goes to the gateway alone: it lets live requests finish, then stops its engines.
+KillMode=mixed
+# Longer than server.drain_timeout and the longest models.*.stop_timeout together.
+TimeoutStopSec=90
+Restart=on-failure
+{account}
+[Install]
+WantedBy={target}
+"""
+SYSTEM_ACCOUNT = """\
+User=enginehouse
+StateDirectory=enginehouse
+Environment=ENGINEHOUSE_STATE_DIR=/var/lib/enginehouse
+# The variables that the configuration names as "env:NAME".
+EnvironmentFile=-/etc/enginehouse/secrets.env
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome=read-only
+PrivateTmp=yes
+"""
+USER_ACCOUNT = """\
+EnvironmentFile=-%h/.config/enginehouse/secrets.env
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """How the gateway runs when nobody starts it by hand."""
+
+    program: Path
+    """The ``enginehouse`` command."""
+
+    config: Path | None
+    """Its configuration; without one, the gateway looks it up as ``enginehouse serve`` does."""
+
+    system: bool
+    """Whether it starts with the machine; else with the user's session."""
+
+    def command(self) -> list[str]:
+        """The words of the command line."""
+        return [str(self.program), "serve", *(("--config", str(self.config)) if self.config else ())]
+
+
+def systemd_unit(service: Service) -> str:
+    """The unit's text."""
+    return UNIT.format(
+        command=" ".join(map(_unit_word, service.command())),
+        account=SYSTEM_ACCOUNT if service.system else USER_ACCOUNT,
+        target="multi-user.target" if service.system else "default.target",
+    )
+
+
+def _unit_word(word: str) -> str:
+    """``word`` as ``ExecStart=`` takes it: ``%`` and ``$`` are special, quotes keep spaces (systemd.syntax(7))."""
+    plain = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{plain}"' if plain != word or " " in word else word
+
+
+def launchd_list(service: Service, log: Path) -> bytes:
+    """The property list's bytes. The gateway's lines are appended to ``log``."""
+    return plistlib.dumps(
+        {
+            "Label": LABEL,
+            "ProgramArguments": service.command(),
+            "RunAtLoad": True,
+            "KeepAlive": {"SuccessfulExit": False},
+            "ExitTimeOut": 90,  # seconds for live requests and engines to end
+            "ProcessType": "Interactive",  # else macOS slows it down in the background
+            "StandardOutPath": str(log),
+            "StandardErrorPath": str(log),
+        }
+    )
