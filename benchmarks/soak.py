@@ -1,9 +1,10 @@
 """Measures whether the gateway's memory grows with requests, a third of them refused, with streams, and with reloads.
 
-``python benchmarks/soak.py [--requests 200000] [--streams 10000] [--reloads 2000] [--traced [away]]`` runs a gateway
-process before an engine that costs almost nothing. Each of the three parts first runs a tenth of its work unmeasured,
-because tables, rings and the allocator fill up. Then the program reads the resident memory after each of 40 parts of
-the work. Requests leave no cycles, so nothing waits for the garbage collector, which runs seldom
+``python benchmarks/soak.py [--requests 200000] [--streams 10000] [--reloads 2000] [--failed-probes 10000]
+[--failed-moves 10000] [--failed-reloads 2000] [--traced [away]]`` runs a gateway process before an engine that costs
+almost nothing; in the last three parts, engines and configurations fail. Each part first runs a tenth of its work
+unmeasured, because tables, rings and the allocator fill up. Then the program reads the resident memory after each of 40
+parts of the work. Requests leave no cycles, so nothing waits for the garbage collector, which runs seldom
 (``tests/gateway/relay/test_cycles.py``). Slopes are least-squares fits of each half: memory that levels off has a
 smaller slope in the second half, a leak the same in both.
 
@@ -25,6 +26,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import httpx
 import psutil
 from contenders import free_port
+from failing_engine import FailingEngine
 from rich.console import Console
 from rich.table import Table
 
@@ -51,6 +53,26 @@ endpoint = "http://127.0.0.1:COLLECTOR"
 sample_ratio = 1.0
 """
 """The engine is the collector too: it answers whatever is posted."""
+FAILING = """
+[checks]
+interval = "20ms"
+[backends.source]
+url = "http://127.0.0.1:{port}/source"
+driver = "vllm"
+models = ["moving"]
+[backends.broken]
+url = "http://127.0.0.1:{port}/broken"
+driver = "vllm"
+models = ["moving"]
+""" + "".join(
+    f"""
+[backends.unwell-{number}]
+url = "http://127.0.0.1:{{port}}/unwell"
+driver = "vllm"
+models = ["unwell"]
+"""
+    for number in range(10)
+)
 AWAY = "9"
 """A port that nothing listens on."""
 TRACE_COUNTERS = ("enginehouse_spans_total", "enginehouse_traces_dropped_total", "enginehouse_exporter_restarts_total")
@@ -86,7 +108,14 @@ class Soak:
         self._config = config
         self._engine_port = engine_port
         self._number = 0
+        self._failing: FailingEngine | None = None
+        self._stream_of_moves: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._http = httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=60)
+
+    def close(self) -> None:
+        """Leave the stream that never ends, for which the gateway would wait."""
+        if self._stream_of_moves is not None:
+            self._stream_of_moves[1].close()
 
     async def requests(self, count: int) -> None:
         """Send ``count`` requests over a few connections."""
@@ -116,6 +145,43 @@ class Soak:
         if b"data: [DONE]" not in await reader.read():
             raise SystemExit("a stream was broken off")
         writer.close()
+
+    async def _failing_engine(self) -> FailingEngine:
+        """The engine that fails, behind the gateway, with a stream that never ends."""
+        if self._failing is None:
+            self._failing = failing = FailingEngine()
+            await failing.start()
+            self._gateway.write_config(
+                self._config.format(port=self._engine_port, retries=2, priority=1) + FAILING.format(port=failing.port)
+            )
+            (await self._http.post("/api/reload")).raise_for_status()
+            await failing.until_probed(20)
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+            writer.write(post(chat("moving", stream=True), "x-request-id: moving"))
+            await reader.readuntil(b"data: ")
+            self._stream_of_moves = reader, writer  # or it would be closed
+        return self._failing
+
+    async def failed_probes(self, count: int) -> None:
+        """Have engines break off the answers to ``count`` probes."""
+        failing = await self._failing_engine()
+        await failing.until_probed(failing.probed + count)
+
+    async def failed_moves(self, count: int) -> None:
+        """Try to move a stream ``count`` times to an engine that breaks its answers off."""
+        await self._failing_engine()
+        for _ in range(count):
+            answer = await self._http.post("/api/requests/moving/move", json={"to": "broken"})
+            if answer.status_code not in (409, 502):
+                raise SystemExit(f"a move was answered {answer.text}")
+
+    async def failed_reloads(self, count: int) -> None:
+        """Reload an unusable configuration ``count`` times."""
+        self._gateway.write_config('[server]\nport = "none"\n')
+        for _ in range(count):
+            answer = await self._http.post("/api/reload")
+            if answer.status_code != 400:
+                raise SystemExit(f"a reload was answered {answer.text}")
 
     async def reloads(self, count: int) -> None:
         """Change the configuration ``count`` times, with a request after each change."""
@@ -161,6 +227,7 @@ async def soak(clients: Soak, processes: dict[str, psutil.Process], counts: dict
             slopes = [f"{statistics.linear_regression(*half).slope:+.2f}" for half in halves]
             sizes = [f"{kib / 1024:.1f}" for kib in (seen[0], seen[-1], max(seen))]
             table.add_row(part, str(count), name, *sizes, *slopes, f"{seconds:.0f}")
+    clients.close()
     return table
 
 
@@ -179,6 +246,9 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=200_000)
     parser.add_argument("--streams", type=int, default=10_000)
     parser.add_argument("--reloads", type=int, default=2_000)
+    parser.add_argument("--failed-probes", type=int, default=10_000)
+    parser.add_argument("--failed-moves", type=int, default=10_000)
+    parser.add_argument("--failed-reloads", type=int, default=2_000)
     parser.add_argument("--traced", nargs="?", const="here", choices=("here", "away"), help="trace every request")
     counts = vars(parser.parse_args())
     collector = {"here": "{port}", "away": AWAY}.get(counts.pop("traced"))

@@ -16,6 +16,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from enginehouse import Capabilities, Health, Requirements, WeightedScorer
 from enginehouse.app.plugin_instances import identity
+from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import CheckSettings, PluginSettings
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
@@ -47,7 +48,7 @@ def build_router(strategy: str) -> Router:
         ],
         [(identity(registry, "filter", name), registry.create("filter", name)) for name in registry.types("filter")],
         (identity(registry, "strategy", strategy), made),
-        {},
+        Aliases({}),
         {},
     )
 
@@ -92,7 +93,7 @@ def test_decision_with_100_backends_and_1000_models(
     router, snapshot = build_router(strategy), build_fleet(100, 1000, backends_per_model).snapshot
     assert len(snapshot.candidates("model-7")) == backends_per_model
     note = f"{strategy}{', traced' * traced}, 100 backends x 1000 models, {backends_per_model} candidates"
-    measure(benchmark, lambda: router.route(DEMANDING, snapshot, detailed=traced), note)
+    measure(benchmark, lambda: router.route(DEMANDING, snapshot, traced_at=0.0 if traced else None), note)
 
 
 @pytest.mark.parametrize(("strategy", "traced"), STRATEGIES)
@@ -100,7 +101,7 @@ def test_decision_among_1000_candidates(benchmark: BenchmarkFixture, strategy: s
     router, snapshot = build_router(strategy), build_fleet(1000, 10, 1000).snapshot
     assert len(snapshot.candidates("model-7")) == 1000
     note = f"{strategy}{', traced' * traced}, 1000 candidates"
-    measure(benchmark, lambda: router.route(DEMANDING, snapshot, detailed=traced), note, 3000)
+    measure(benchmark, lambda: router.route(DEMANDING, snapshot, traced_at=0.0 if traced else None), note, 3000)
 
 
 def test_from_bytes_to_route_with_3_candidates(benchmark: BenchmarkFixture) -> None:
