@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: run test slow chaos compiled pure lint fix bench soak docs engines protocols clean
+.PHONY: run test slow chaos compiled pure lint fix bench soak docs site engines protocols clean
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -51,6 +51,10 @@ soak: $(STAMP)  ## watch the memory of a gateway under load: 200,000 requests, 1
 
 docs: $(STAMP)  ## write the generated pages of docs/
 	$(BIN)/python docs/generate.py
+
+site: $(STAMP)  ## make the documentation's site in build/site
+	$(BIN)/python -m pip install --quiet --group site
+	$(BIN)/mkdocs build --strict
 
 engines: ENGINES ?= llama-server
 engines: $(STAMP)  ## install real engines into the user's cache, once: make engines ENGINES="llama-server vllm"

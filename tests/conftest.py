@@ -87,9 +87,9 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture
 def run_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RunPython:
-    def run(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(site: Path, *arguments: str, cwd: Path = tmp_path) -> subprocess.CompletedProcess[str]:
         monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
-        return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=tmp_path)
+        return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=cwd)
 
     return run
 

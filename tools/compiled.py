@@ -36,12 +36,12 @@ MODULES = {
         "turns",
     ),
     "gateway/enginehouse/domain": ("backend_load",),
-    "gateway/enginehouse/fleet": ("fleet", "health", "snapshot"),
-    "gateway/enginehouse/relay": ("context", "opener", "queue_slot"),
-    "gateway/enginehouse/relay/answers": ("captured_door", "fast_path", "joined_reply", "reply"),
+    "gateway/enginehouse/fleet": ("fleet", "health", "snapshot", "stale_averages"),
+    "gateway/enginehouse/relay": ("context", "engine_memory", "opener", "queue_slot"),
+    "gateway/enginehouse/relay/answers": ("captured_door", "fast_path", "held_answer", "joined_reply", "reply"),
     "gateway/enginehouse/relay/attempts": ("attempt", "dispatch", "hedge"),
     "gateway/enginehouse/relay/continuation": ("stream_history",),
-    "gateway/enginehouse/relay/events": ("chunk", "sse", "stream_check"),
+    "gateway/enginehouse/relay/events": ("chunk", "plain_event", "sse", "stream_check"),
     "gateway/enginehouse/relay/exchanges": ("exchange", "movable_exchange"),
     "gateway/enginehouse/relay/heads": ("answer_head", "headers", "known_head", "request_id"),
     "gateway/enginehouse/relay/jobs": (
@@ -70,7 +70,7 @@ MODULES = {
         "trace_context",
         "tracer",
     ),
-    "plugins/enginehouse_routing": ("extractors", "filters", "smart_choice"),
+    "plugins/enginehouse_routing": ("engine_costs", "extractors", "filters", "smart_choice"),
 }
 
 

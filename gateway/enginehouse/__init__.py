@@ -17,6 +17,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.filters import Filter as Filter
     from enginehouse.interfaces.scorers import Scorer as Scorer
     from enginehouse.interfaces.strategies import Strategy as Strategy
+    from enginehouse.interfaces.strategies import Placement as Placement
     from enginehouse.interfaces.schedulers import Scheduler as Scheduler
     from enginehouse.interfaces.swappers import Swapper as Swapper
     from enginehouse.interfaces.drivers import Driver as Driver
@@ -25,6 +26,10 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy as ReschedulingPolicy
     from enginehouse.interfaces.migrators import Migrator as Migrator
     from enginehouse.interfaces.observers import Observer as Observer
+    from enginehouse.interfaces.protocols import Protocol as Protocol
+    from enginehouse.interfaces.protocols import ProtocolRequest as ProtocolRequest
+    from enginehouse.interfaces.protocols import Translation as Translation
+    from enginehouse.interfaces.protocols import Envelope as Envelope
     from enginehouse.domain.request_record import RequestRecord as RequestRecord
     from enginehouse.domain.request_record import AttemptRecord as AttemptRecord
 
@@ -55,6 +60,11 @@ if _typing.TYPE_CHECKING:
     # --- Prompts and prefixes
     from enginehouse.routing.prefixes.chunks import ChunkExtractor as ChunkExtractor
     from enginehouse.routing.prefixes.chunks import chunks_of as chunks_of
+    from enginehouse.routing.prefixes.prompt import PromptExtractor as PromptExtractor
+    from enginehouse.routing.prefixes.prompt import Prompt as Prompt
+    from enginehouse.routing.prefixes.prompt import prompt_of as prompt_of
+    from enginehouse.routing.prefixes.prompt import drop_prompt as drop_prompt
+    from enginehouse.routing.prefixes.shared_index import SharedPrefixIndex as SharedPrefixIndex
     from enginehouse.routing.prefixes.prefix_index import PrefixIndex as PrefixIndex
 
     # --- Candidates
@@ -92,9 +102,9 @@ if _typing.TYPE_CHECKING:
     from enginehouse.scheduling.kit.ticket_queue import TicketQueue as TicketQueue
     from enginehouse.scheduling.kit.ticket_queue import WaitingTicket as WaitingTicket
     from enginehouse.scheduling.kit.starvation import StarvationClaims as StarvationClaims
-    from enginehouse.scheduling.kit.swaps import SwapInFlight as SwapInFlight
-    from enginehouse.scheduling.kit.swaps import SwapsInFlight as SwapsInFlight
-    from enginehouse.scheduling.kit.usage import ReplicaUsage as ReplicaUsage
+    from enginehouse.scheduling.kit.state import SwapInFlight as SwapInFlight
+    from enginehouse.scheduling.kit.state import SwapsInFlight as SwapsInFlight
+    from enginehouse.scheduling.kit.state import ReplicaUsage as ReplicaUsage
 
     # --- Engines
     from enginehouse.interfaces.drivers import EngineClient as EngineClient

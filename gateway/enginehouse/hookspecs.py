@@ -8,8 +8,9 @@ runs during a request.
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import pluggy
 
@@ -20,6 +21,7 @@ from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.migrators import Migrator
 from enginehouse.interfaces.observers import Observer
+from enginehouse.interfaces.protocols import Protocol
 from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy
 from enginehouse.interfaces.schedulers import Scheduler
 from enginehouse.interfaces.scorers import Scorer
@@ -33,7 +35,7 @@ hookimpl = pluggy.HookimplMarker("enginehouse")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
-class Register(Protocol[T_contra]):
+class Register(typing.Protocol[T_contra]):
     """The callable that a hook receives."""
 
     def __call__(self, type: str, factory: Callable[..., T_contra]) -> None:
@@ -95,6 +97,11 @@ def register_discoverers(register: Register[Discoverer]) -> None:
 
     Experimental: the gateway does not use discoverers yet.
     """
+
+
+@hookspec
+def register_protocols(register: Register[Protocol]) -> None:
+    """Register clients' protocols. The gateway serves the paths of all of them."""
 
 
 # --- rescheduling

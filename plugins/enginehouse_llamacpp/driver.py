@@ -33,6 +33,7 @@ class LlamaCppDriver(OpenAICompatibleDriver, SupportsLaunch, LlamaServerStreams)
     Options = LlamaCppOptions
     how_to_install = "`brew install llama.cpp`, or a build of https://github.com/ggml-org/llama.cpp/releases"
     health_path = "/health"
+    endpoints = ("/v1/messages", "/v1/messages/count_tokens", "/v1/responses")
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:
         if not spec.path:

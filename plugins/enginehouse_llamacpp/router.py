@@ -33,8 +33,10 @@ class LlamaCppRouterDriver(LoadingDriver, LlamaServerStreams):
     """
 
     server = "The router"
+    answers_when_loaded = True
     health_path = "/health"
     metrics_path = "/metrics?model={model}"
+    endpoints = ("/v1/messages", "/v1/messages/count_tokens", "/v1/responses")
 
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
         """All models of the folder, with the router's report on each; it has more facts about loaded ones."""

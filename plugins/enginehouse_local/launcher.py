@@ -20,9 +20,12 @@ import msgspec
 from enginehouse import EngineOutput, EngineProcess, Launcher, LaunchLine, LoadFailed
 from enginehouse_local.log_file import LogFile
 from enginehouse_local.processes import (
+    PortWatch,
+    bytes_moved_by,
     died_in_this_era,
     ended,
     group_with,
+    groups_with,
     identity,
     kill_group,
     members,
@@ -84,6 +87,9 @@ class LocalLauncher(Launcher):
         _log.warning("The output of %s goes to %s: %s", name, fallback, reason)
         return log
 
+    async def marks(self, variable: str) -> Mapping[int, str]:
+        return await asyncio.to_thread(groups_with, variable)
+
     async def adopt(
         self, name: str, line: LaunchLine, handle: Mapping[str, Any], output: EngineOutput
     ) -> LocalProcess | None:
@@ -134,6 +140,15 @@ class LocalProcess(EngineProcess):
         self._following = asyncio.create_task(log.follow())
         self._end = asyncio.create_task(self._wait_and_clean_up())
 
+    async def listening(self) -> None:
+        """Wait until the engine takes connections."""
+        watch = PortWatch(_LOOPBACK, self._line.port)
+        self._log.on_print = watch.look_now  # the line may tell that the engine is ready
+        try:
+            await watch.found()
+        finally:
+            self._log.on_print = None
+
     async def exited(self) -> int | None:
         """Wait until the whole process group has ended. Returns the exit status, ``None`` for an adopted engine."""
         return await asyncio.shield(self._end)
@@ -141,6 +156,10 @@ class LocalProcess(EngineProcess):
     async def memory(self) -> int | None:
         """The bytes of main memory that the group takes now."""
         return await asyncio.to_thread(memory_of, self.pid)
+
+    async def bytes_moved(self) -> int | None:
+        """What the group has read and written so far, and holds in memory: a mapped file is read without a call."""
+        return await asyncio.to_thread(bytes_moved_by, self.pid)
 
     async def processes(self) -> Sequence[int]:
         return await asyncio.to_thread(members, self.pid)

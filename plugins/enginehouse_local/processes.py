@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +17,10 @@ import psutil
 _log = logging.getLogger(__name__)
 
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.1
+_CONNECT_S = 0.001
+"""A process of this machine takes a connection in some millionths of a second, unless its queue is full."""
+_FIRST_TRY_S, _LONGEST_TRY_S, _TRY_GROWTH = 0.004, 0.05, 1.3
+"""The pauses between two looks whether an engine listens, which prints nothing meanwhile."""
 _DEATH_S = 30.0
 """How long a killed process may take to end. One that hangs in a device driver needs long."""
 
@@ -64,6 +70,16 @@ def group_with(variable: str, value: str) -> int | None:
     return None
 
 
+def groups_with(variable: str) -> dict[int, str]:
+    """The values of ``variable`` in the environments of processes, by the groups of these."""
+    found = {}
+    for process in psutil.process_iter(["environ"]):
+        value = (process.info["environ"] or {}).get(variable)
+        if value is not None and (group := _group_of(process.pid)) is not None:
+            found[group] = value
+    return found
+
+
 def memory_of(group: int) -> int:
     """The bytes of main memory that a group takes. On Linux, memory that its members share counts once."""
     pids = members(group)
@@ -76,10 +92,71 @@ def memory_of(group: int) -> int:
     return total
 
 
+def bytes_moved_by(group: int) -> int:
+    """The bytes that the running members of a group have read and written so far, and those that they hold."""
+    total = 0
+    for pid in members(group):
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            process = psutil.Process(pid)
+            total += process.memory_info().rss
+            if hasattr(process, "io_counters"):  # not on macOS
+                moved = process.io_counters()
+                total += moved.read_bytes + moved.write_bytes
+                total += getattr(moved, "read_chars", 0) + getattr(moved, "write_chars", 0)
+    return total
+
+
 def signal_group(group: int, number: signal.Signals) -> None:
     """Send a signal to every running member of a group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS raises the second if only zombies are left
         os.killpg(group, number)
+
+
+def takes_connections(host: str, port: int) -> bool:
+    """Whether a process of this machine listens on ``port``. One with a full queue does, although it takes no more."""
+    with socket.socket() as connection:
+        connection.settimeout(_CONNECT_S)
+        return connection.connect_ex((host, port)) != errno.ECONNREFUSED
+
+
+class PortWatch:
+    """Waits until a process of this machine listens on a port: looks at growing intervals, and whenever it is told to.
+
+    Between two looks nothing runs, and a look costs far less than a request that is refused.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = (host, port)
+        self._loop = asyncio.get_running_loop()
+        self._found: asyncio.Future[None] = self._loop.create_future()
+        self._pause = _FIRST_TRY_S
+        self._next = self._loop.call_soon(self._look)
+
+    async def found(self) -> None:
+        """Return when the port is taken."""
+        try:
+            await self._found
+        finally:
+            self._next.cancel()
+
+    def look_now(self) -> None:
+        """Look now, because something has happened, and soon again."""
+        self._pause = _FIRST_TRY_S
+        self._look()
+
+    def _look(self) -> None:
+        self._next.cancel()
+        if self._found.done():
+            return
+        try:
+            listens = takes_connections(*self._address)
+        except OSError:  # the gateway has no socket left, as the engine's health check will say
+            listens = True
+        if listens:
+            self._found.set_result(None)
+            return
+        self._next = self._loop.call_later(self._pause, self._look)
+        self._pause = min(self._pause * _TRY_GROWTH, _LONGEST_TRY_S)
 
 
 async def kill_group(group: int) -> None:

@@ -5,8 +5,16 @@ from __future__ import annotations
 from enginehouse import Extractor, Filter, Register, Scorer, Strategy, hookimpl
 from enginehouse_routing.cache_aware import CacheAware
 from enginehouse_routing.extractors import JsonModeExtractor, TokensExtractor, ToolsExtractor, VisionExtractor
-from enginehouse_routing.filters import CapabilitiesFilter, ContextLengthFilter, HealthFilter
+from enginehouse_routing.filters import (
+    CapabilitiesFilter,
+    ContextLengthFilter,
+    ErrorShareFilter,
+    HealthFilter,
+    PausedFilter,
+)
+from enginehouse_routing.pending import LeastPending, PowerOfTwo
 from enginehouse_routing.scorers import LatencyScorer, LoadScorer, PriorityScorer
+from enginehouse_routing.sessions import Session
 from enginehouse_routing.strategies import PriorityOnly, Random, RoundRobin, Smart, Weighted
 
 
@@ -21,10 +29,12 @@ def register_extractors(register: Register[Extractor]) -> None:
 
 @hookimpl
 def register_filters(register: Register[Filter]) -> None:
-    """Register the filters: each drops candidates that cannot serve a request."""
+    """Register the filters: each drops candidates that cannot serve a request, or had better not."""
     register("health", HealthFilter)
     register("capabilities", CapabilitiesFilter)
     register("context_length", ContextLengthFilter)
+    register("paused", PausedFilter)
+    register("error_share", ErrorShareFilter)
 
 
 @hookimpl
@@ -44,3 +54,6 @@ def register_strategies(register: Register[Strategy]) -> None:
     register("priority_only", PriorityOnly)
     register("random", Random)
     register("cache_aware", CacheAware)
+    register("least_pending", LeastPending)
+    register("p2c", PowerOfTwo)
+    register("session", Session)

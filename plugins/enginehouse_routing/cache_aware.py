@@ -1,86 +1,160 @@
-"""The strategy ``cache_aware``: prefers the engine that has the beginning of a prompt in its prefix cache."""
+"""The strategy ``cache_aware``, the default: picks the engine from which the first token is expected soonest."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, ClassVar
 
 import msgspec
 
 from enginehouse import (
     Candidate,
-    ChunkExtractor,
     Extractor,
-    PrefixIndex,
+    Placement,
+    PromptExtractor,
     ReplicaState,
     Requirements,
+    SharedPrefixIndex,
     Strategy,
     Verdict,
-    chunks_of,
+    drop_prompt,
+    prompt_of,
 )
+from enginehouse_routing.engine_costs import EngineCosts
 
-_CHUNK_TOKENS = 64
-"""Blocks of engines have 16 to 64."""
-_MOST_COUNTED = 100
 _WITHOUT_CACHE = (ReplicaState.STOPPED, ReplicaState.STARTING, ReplicaState.FAILED)
+_NOTHING: Mapping[str, int] = {}
 
 
 class CacheAwareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``cache_tokens``: the size of one engine's prefix cache; vLLM prints it as *GPU KV cache size*.
 
-    ``load_weight``: the weight of a pending request, in prompts of average length. A higher weight spreads requests
-    more evenly; a lower one gives more cache hits.
+    ``priority_s``: the seconds that a worse priority costs. A backend with a worse one is picked when those with a
+    better one would answer that much later.
     """
 
     cache_tokens: Annotated[int, msgspec.Meta(ge=1)] = 500_000
-    load_weight: Annotated[float, msgspec.Meta(ge=0)] = 0.25
+    priority_s: Annotated[float, msgspec.Meta(ge=0)] = 1.0
 
 
 class CacheAware(Strategy):
-    """Picks the candidate with the fewest tokens to compute, for this prompt without its cached part and for its queue.
+    """Picks the candidate with the lowest cost: the seconds to the first token, and what the prompt costs the others.
 
-    An engine is assumed to have the beginnings of the prompts that it was sent last, ``cache_tokens`` of them. A
-    pending request counts as ``load_weight`` prompts of average length, so requests with a popular beginning do not
-    queue at one engine while others idle. A better priority comes first, then a ready replica.
+    The seconds are those until a slot is free or the replica is loaded, those for prompts that were sent there before,
+    and those for the part of this prompt that is not in the engine's prefix cache. An engine is assumed to have the
+    beginnings of the prompts that it was sent last, ``cache_tokens`` of them. How long a token takes, and how long
+    a request holds its slot, is learned from each engine's answers. Of candidates that cost about the same, the one
+    that was used least recently is picked.
     """
 
     Config: ClassVar[type[CacheAwareConfig]] = CacheAwareConfig
 
     def __init__(self, config: CacheAwareConfig) -> None:
-        self._load_weight = config.load_weight
-        self._most_chunks = max(1, config.cache_tokens // _CHUNK_TOKENS)
-        self._prefixes = PrefixIndex()
-        self._average_tokens = 0.0
-        self._counted = 0
+        self._cache_tokens = config.cache_tokens
+        self._prefixes = SharedPrefixIndex()
+        self._costs = EngineCosts(config.priority_s)
+        self._only: Candidate | None = None
+        self._now: Callable[[], float] = lambda: 0.0
+
+    def __deepcopy__(self, memo: object) -> CacheAware:
+        """Return the strategy itself: a pick changes nothing that another pick reads."""
+        return self
+
+    def start(self, clock: Callable[[], float]) -> None:
+        self._now = clock
 
     def extractors(self) -> Sequence[Extractor]:
-        return [ChunkExtractor(_CHUNK_TOKENS)]
+        return [PromptExtractor()]
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
-        ranks = [(each.priority, each.wake_s > 0, sum(self._tokens(requirements, each))) for each in candidates]
-        chosen = candidates[ranks.index(min(ranks))]
-        self._note(requirements, chosen)
-        return chosen
+        if len(candidates) == 1:  # there is nothing to decide, and so nothing to learn
+            drop_prompt(requirements)
+            self._only = candidates[0]
+            return candidates[0]
+        self._only = None
+        return self._costs.pick(candidates, self._cached(requirements), requirements.estimated_tokens)
 
-    def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
-        """Return the tokens that each candidate lacks, and those of its queue; the score is less their sum."""
-        verdicts: list[Verdict] = []
-        for each in candidates:
-            missing, queued = (round(tokens) for tokens in self._tokens(requirements, each))
-            verdicts.append(Verdict(-(missing + queued), {"missing_tokens": missing, "queued_tokens": queued}))
-        return verdicts
-
-    def _tokens(self, requirements: Requirements, candidate: Candidate) -> tuple[float, float]:
-        """The tokens of the prompt that the candidate has to compute, and those that its pending requests stand for."""
-        chunks, missing = chunks_of(requirements), float(requirements.estimated_tokens)
-        if chunks and candidate.state not in _WITHOUT_CACHE:
-            missing *= 1 - self._prefixes.leading(candidate.replica, chunks) / len(chunks)
-        average = max(1, self._average_tokens or requirements.estimated_tokens)
-        return missing, self._load_weight * candidate.load.pending * average
-
-    def _note(self, requirements: Requirements, chosen: Candidate) -> None:
+    def placed(self, requirements: Requirements, chosen: Candidate) -> Placement | None:
+        if chosen is self._only and chosen.state is ReplicaState.READY:
+            return None
+        prompt, cached = prompt_of(requirements), 0
+        self._costs.used(chosen.backend)
         if chosen.state in _WITHOUT_CACHE:
             self._prefixes.forget(chosen.replica)
-        self._prefixes.note(chosen.replica, chunks_of(requirements), self._most_chunks)
-        self._counted = min(self._counted + 1, _MOST_COUNTED)
-        self._average_tokens += (requirements.estimated_tokens - self._average_tokens) / self._counted
+        if prompt is not None:
+            cached = self._prefixes.leading(prompt).get(chosen.replica, 0)
+            self._prefixes.note(chosen.replica, prompt, self._cache_tokens)
+            prompt.drop_content()  # the request may live long
+        return _Learning(self._costs, self._now, chosen, max(0, requirements.estimated_tokens - cached))
+
+    def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
+        """Return what each candidate costs, in milliseconds; the score is less their sum and that of its priority."""
+        cached, tokens = self._cached(requirements), requirements.estimated_tokens
+        costs = self._costs.costs(candidates, cached, tokens)
+        return [self._verdict(*each, cached, tokens) for each in zip(candidates, costs, strict=True)]
+
+    def _cached(self, requirements: Requirements) -> Mapping[str, int]:
+        prompt = prompt_of(requirements)
+        return self._prefixes.leading(prompt) if prompt is not None else _NOTHING
+
+    def _verdict(self, candidate: Candidate, cost: float, cached: Mapping[str, int], tokens: int) -> Verdict:
+        there = min(tokens, cached.get(candidate.replica, 0)) if candidate.state not in _WITHOUT_CACHE else 0
+        parts = self._costs.parts(candidate, there, tokens)
+        figures = {
+            "cached_tokens": there,
+            "backlog_s": round(parts.wait, 6),
+            "own_ms": round(1e3 * parts.own, 3),
+            "harm_ms": round(1e3 * parts.harm, 3),
+        }
+        return Verdict(_score(cost), figures)
+
+
+class _Learning(Placement):
+    """A request at one engine: part of its backlog until the answer begins, then an example to learn from."""
+
+    __slots__ = ("_ahead", "_at", "_costs", "_engine", "_granted", "_host", "_now", "_replica", "_tokens", "_waits")
+
+    def __init__(self, costs: EngineCosts, now: Callable[[], float], chosen: Candidate, tokens: int) -> None:
+        self._costs = costs
+        self._now = now
+        self._engine = costs.engine(chosen.backend)
+        self._tokens = tokens
+        self._granted = self._ahead = 0.0
+        self._at = self._waits = False
+        self._host, self._replica = chosen.host, chosen.replica
+        if chosen.state is not ReplicaState.READY:
+            costs.loading.setdefault(chosen.host, {})[chosen.replica] = chosen.wake_s
+
+    def queued(self) -> None:
+        self._engine.backlog += self._tokens
+        self._waits = True
+
+    def granted(self) -> None:
+        self._granted, self._at = self._now(), True
+        self._ahead = max(0.0, self._engine.backlog - self._tokens)
+        self._loaded()
+
+    def first_byte(self) -> None:
+        if self._at:
+            self._costs.answered(self._engine, self._now() - self._granted, self._tokens + self._ahead)
+        self._answered()
+
+    def ended(self) -> None:
+        if self._at and not self._waits:
+            self._costs.ended(self._engine, self._now() - self._granted)
+        self._answered()
+        self._loaded()
+
+    def _answered(self) -> None:
+        if self._waits:
+            self._waits = False
+            self._engine.backlog -= self._tokens
+
+    def _loaded(self) -> None:
+        loading = self._costs.loading.get(self._host)
+        if loading is not None:
+            loading.pop(self._replica, None)
+
+
+def _score(cost: float) -> float:
+    return round(-1e3 * cost, 3)

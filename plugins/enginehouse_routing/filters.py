@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Annotated, ClassVar, Final
+
+import msgspec
 
 from enginehouse import Candidate, Filter, Health, Requirements
 from enginehouse_routing.extractors import LONGEST_TOKENS
@@ -25,8 +27,10 @@ class HealthFilter(Filter):
         return f"backend '{candidate.backend}' is being drained"
 
     def joined(self, following: Sequence[Filter]) -> Filter | None:
-        both = [type(each) for each in following] == [CapabilitiesFilter, ContextLengthFilter]
-        return AllFilters((self, *following)) if both else None
+        types = [type(each) for each in following]
+        return (
+            AllFilters((self, *following)) if types == [CapabilitiesFilter, ContextLengthFilter, PausedFilter] else None
+        )
 
 
 class CapabilitiesFilter(Filter):
@@ -66,8 +70,42 @@ class ContextLengthFilter(Filter):
         return () if self.keep(requirements, [candidate]) else ("context_length",)
 
 
+class PausedFilter(Filter):
+    """Prefers replicas that are not paused: of engines that asked for it, or that refused what others serve."""
+
+    prefers: ClassVar[bool] = True
+
+    def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        return [candidate for candidate in candidates if not candidate.paused]
+
+    def why(self, requirements: Requirements, candidate: Candidate) -> str:
+        return candidate.paused
+
+
+class ErrorShareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``most``: the largest share of bad answers with which an engine still gets requests; ``routing.error_share``."""
+
+    most: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+
+
+class ErrorShareFilter(Filter):
+    """Prefers replicas of engines with few bad answers in the last two minutes. Others get only probes meanwhile."""
+
+    Config: ClassVar[type[ErrorShareConfig]] = ErrorShareConfig
+    prefers: ClassVar[bool] = True
+
+    def __init__(self, config: ErrorShareConfig) -> None:
+        self._most = config.most
+
+    def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        return [candidate for candidate in candidates if candidate.load.error_share <= self._most]
+
+    def why(self, requirements: Requirements, candidate: Candidate) -> str:
+        return f"{candidate.load.error_share:.0%} of its last answers were bad, more than {self._most:.0%}"
+
+
 class AllFilters(Filter):
-    """Keeps what the three filters of this plugin keep, in one pass if the request needs no capability.
+    """Keeps what the first four filters of this plugin keep, in one pass if the request needs no capability.
 
     It runs for every request. Candidates never change but for their load, so it remembers of each model's last ones, if
     all of them may serve, the shortest context among them.
@@ -91,6 +129,7 @@ class AllFilters(Filter):
             for candidate in candidates
             if candidate.health is _HEALTHY
             and not candidate.draining
+            and not candidate.paused
             and ((length := candidate.capabilities.context_length) is None or length >= tokens)
         ]
         if kept and len(kept) == len(candidates) and isinstance(candidates, tuple):

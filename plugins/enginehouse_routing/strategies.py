@@ -60,7 +60,7 @@ class Weighted(Strategy):
 
 
 class Smart(Weighted):
-    """Picks as ``weighted`` does with the scorers priority, load and latency; the default."""
+    """Picks as ``weighted`` does with the scorers priority, load and latency."""
 
     def use(self, scorers: Sequence[WeightedScorer]) -> None:
         """Receive the three scorers. The gateway makes them from ``routing.weights``."""

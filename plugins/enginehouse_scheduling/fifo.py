@@ -99,7 +99,7 @@ class Fifo(Scheduler):
             return
         now = self._effects.now()
         had_claim = waiting.age[0] <= self._state.overdue(now)
-        if self._cancel_unwanted_load(ticket.replica) or had_claim:
+        if self._leave_load(ticket.replica) or had_claim:
             self._drain(now)
 
     def on_unload(self, targets: Sequence[str], timeout: float) -> None:
@@ -109,7 +109,7 @@ class Fifo(Scheduler):
             if line := self._queue.line(replica):
                 model = self._state.hosted(replica).model
                 self._refuse_all(line, LoadFailed(f"Model '{model}' was unloaded while the request waited for it"))
-            self._cancel_unwanted_load(replica)
+            self._cancel_load(replica)
         if known:
             self._effects.stop(known, timeout)
             self._drain(self._effects.now())
@@ -157,12 +157,12 @@ class Fifo(Scheduler):
         for line in self._queue.lines():
             if self._unknown(line.replica):
                 self._refuse_all(line, ReplicaLost(line.replica))
-                self._cancel_unwanted_load(line.replica)
+                self._cancel_load(line.replica)
             elif self._state.can_serve(line.replica):
                 self._serve(line, claims.barrier(line.replica), now)
         running = self._state.running()
         for line in self._queue.lines_in_turn(self._state.overdue(now)):
-            if self._state.is_loading_enough():
+            if self._state.is_loading_enough() and not self._unwanted_loads():
                 return
             if self._start(line, running, claims, now):
                 running = self._state.running()
@@ -192,7 +192,10 @@ class Fifo(Scheduler):
             return False
         try:
             evict = state.evictions(target, running, line.cramped)
-            if (obstacle := state.obstacle(target, evict, now)) is not None:
+            obstacle = state.obstacle(target, evict, now)
+            if obstacle in (SwapObstacle.SWAP, SwapObstacle.LOADS) and self._make_way(target, evict):
+                obstacle = state.obstacle(target, evict, now)
+            if obstacle is not None:
                 if obstacle is SwapObstacle.BUSY:
                     self._effects.vacate(evict)
                 return False
@@ -204,14 +207,38 @@ class Fifo(Scheduler):
             return False
         return True
 
-    def _cancel_unwanted_load(self, replica: str) -> bool:
-        """Cancel the load of ``replica`` if no ticket waits for it. Returns whether it did."""
-        swap = self._state.swaps.loading(replica)
-        if swap is None or self._queue.line(replica) is not None:
+    def _leave_load(self, replica: str) -> bool:
+        """Note that a ticket for ``replica`` left. Returns whether the load may be cancelled for another one.
+
+        A client that gives up often comes back, so by default the load goes on until another one needs its place.
+        """
+        if self._state.swaps.loading(replica) is None or self._queue.line(replica) is not None:
             return False
-        swap.cancelled = True
-        self._effects.cancel_swap(swap.id)
-        return True
+        if self._limits.cancel_loads == "always":
+            self._cancel_load(replica)
+        return self._limits.cancel_loads != "never"
+
+    def _make_way(self, target: str, evict: Sequence[str]) -> bool:
+        """Cancel the loads that nobody waits for and that keep ``target`` from being loaded. Whether there were any."""
+        unwanted = self._unwanted_loads()
+        in_the_way = [swap for swap in unwanted if swap.collides_with(target, evict)]
+        if not in_the_way and self._state.is_loading_enough():
+            in_the_way = unwanted[:1]
+        for swap in in_the_way:
+            self._cancel_load(swap.target)
+        return bool(in_the_way)
+
+    def _unwanted_loads(self) -> list[SwapInFlight]:
+        """The loads that nobody waits for any more and that may be cancelled."""
+        if self._limits.cancel_loads == "never":
+            return []
+        return [swap for swap in self._state.swaps.loads() if self._queue.line(swap.target) is None]
+
+    def _cancel_load(self, replica: str) -> None:
+        """Cancel the load of ``replica``, if it is being loaded."""
+        if (swap := self._state.swaps.loading(replica)) is not None:
+            swap.cancelled = True
+            self._effects.cancel_swap(swap.id)
 
     def _failed(self, line: ReplicaLine, swap: SwapInFlight, error: Exception) -> None:
         """Refuse the line, unless another load with more memory may succeed."""
@@ -241,7 +268,7 @@ class Fifo(Scheduler):
         waited = f"within scheduling.queue_timeout ({self._limits.queue_timeout:g} s)"
         while len(line) and line.oldest.age[0] <= deadline:
             self._refuse(line.oldest.ticket, QueueTimeout(f"'{line.replica}' could not take the request {waited}"))
-        self._cancel_unwanted_load(line.replica)
+        self._leave_load(line.replica)
 
     def _unknown(self, replica: str) -> ModelNotFound | None:
         return ModelNotFound(replica) if self._effects.replica_state(replica) is None else None

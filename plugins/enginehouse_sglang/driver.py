@@ -62,6 +62,7 @@ class SglangDriver(OpenAICompatibleDriver, SupportsLaunch, SupportsSleep, Suppor
     Options = SglangOptions
     how_to_install = "`pip install sglang`, or set command to the python that has it"
     health_path = "/health"
+    endpoints = ("/v1/messages", "/v1/messages/count_tokens", "/v1/responses")
     streams = StreamTraits(added=("token_ids",), default_max_tokens=16, caches_prefixes=True)
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:

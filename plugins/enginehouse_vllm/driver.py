@@ -40,6 +40,7 @@ class VllmDriver(OpenAICompatibleDriver, SupportsLaunch, SupportsSleep, Supports
     Options = VllmOptions
     how_to_install = "`pip install vllm`"
     health_path = "/health"
+    endpoints = ("/v1/messages", "/v1/messages/count_tokens", "/v1/responses")
     streams = StreamTraits(added=("token_ids",), withholds_stop=True, default_max_tokens=16, caches_prefixes=True)
 
     def command(self, spec: LaunchSpec) -> Sequence[str] | None:

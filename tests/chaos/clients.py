@@ -20,6 +20,8 @@ Leaves = Literal["", "reset", "close", "half-close"]
 _PATIENCE_S = 60.0
 """Longer than anything may take under the bench's configurations."""
 _UNREAD_S = 15.0
+_SLOW_S = 20.0
+"""A slow reader no longer pauses after so many seconds of pauses: some answers have megabytes."""
 _READS: tuple[Reads, ...] = (*("at once",) * 8, "slowly", "never")
 
 
@@ -69,6 +71,7 @@ class Client:
         self._address = address
         self._rng = rng
         self._received = 0
+        self._slowed = 0.0
         self._stream = Stream()
 
     async def run(self) -> None:
@@ -213,9 +216,12 @@ class Client:
 
     async def _read(self) -> bytes:
         manner = self.plan.manner
-        if manner.reads == "slowly" and self._rng.random() < 0.3 and not self._stream.transport.is_closing():
+        slow = manner.reads == "slowly" and self._slowed < _SLOW_S
+        if slow and self._rng.random() < 0.3 and not self._stream.transport.is_closing():
             self._stream.transport.pause_reading()
-            await asyncio.sleep(self._rng.uniform(0, 1.5))
+            pause = self._rng.uniform(0, 1.5)
+            self._slowed += pause
+            await asyncio.sleep(pause)
             self._stream.transport.resume_reading()
         data = await self._stream.read()
         self._received += len(data)

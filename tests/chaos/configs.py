@@ -9,6 +9,8 @@ from typing import Any
 Table = dict[str, Any]
 REMOTE_MODELS = ["r", "s"]
 MANAGED_MODELS = ["a", "b", "c"]
+ROUTER, ROUTER_MODELS = "e3", ["x", "y"]
+"""The server that loads models itself."""
 ADMIN_KEY = "SECRET-key-admin"
 CLIENT_KEYS = ["SECRET-key-alice", "SECRET-key-bob"]
 
@@ -22,6 +24,7 @@ def make_config(rng: random.Random) -> Table:
             "drain_timeout": rng.choice(("1s", "4s")),
             "max_body": "512KiB",
             "max_body_memory": rng.choice(("1GiB", "512KiB")),
+            "max_engine_memory": rng.choice(("1GiB", "1GiB", "256KiB")),
         },
         "checks": {
             "interval": rng.choice(("1s", "3s")),
@@ -62,6 +65,9 @@ def make_config(rng: random.Random) -> Table:
         config["auth"] = {"keys": _keys(rng)}
     for number in range(rng.randint(1, 3)):
         config["backends"][f"e{number}"] = _backend(rng, number)
+    if rng.random() < 0.3:
+        config["hosts"][ROUTER] = {}
+        config["backends"][ROUTER] = _router()
     for name in MANAGED_MODELS[: rng.randint(0, 3)]:
         config["models"][name] = _model(rng)
         if name == "a":  # two that stop each other are refused
@@ -143,7 +149,7 @@ def _backend(rng: random.Random, number: int) -> Table:
     models = REMOTE_MODELS if number == 0 or rng.random() < 0.7 else [rng.choice(REMOTE_MODELS)]
     return {
         "url": f"http://e{number}:8000{rng.choice(('', '', '/prefix'))}",
-        "driver": rng.choice(("openai", "openai", "moody")),
+        "driver": rng.choice(("fluent", "fluent", "moody")),
         "models": list(models),
         "api_key": f"SECRET-backend-e{number}",
         "priority": rng.choice((0, 10)),
@@ -151,9 +157,19 @@ def _backend(rng: random.Random, number: int) -> Table:
     }
 
 
+def _router() -> Table:
+    return {
+        "url": f"http://{ROUTER}:8000",
+        "driver": "llamacpp_router",
+        "host": ROUTER,
+        "models": list(ROUTER_MODELS),
+        "api_key": f"SECRET-backend-{ROUTER}",
+    }
+
+
 def _model(rng: random.Random) -> Table:
     return {
-        "driver": rng.choice(("openai", "vllm", "llamacpp", "moody")),
+        "driver": rng.choice(("fluent", "vllm", "llamacpp", "moody")),
         "idle": rng.choice(("stop", "sleep")),
         "command": "engine --port ${port}",
         "replicas": rng.choice((1, 1, 2)),

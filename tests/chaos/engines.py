@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from tests.chaos.answers import Answer, make_answer, whole
 from tests.chaos.faults import FAULTS
+from tests.chaos.floods import make_flood
 from tests.chaos.requests import Head, NotHttp, RequestReader
 from tests.chaos.sockets import SocketServing, make_serving, serve_socket
 from tests.chaos.streams import Stream
@@ -85,6 +86,9 @@ class Engine:
 
     async def _serve_requests(self, stream: Stream) -> None:
         while _PROBE.fullmatch(data := await stream.read()):  # most requests are probes, and h11 takes its time
+            if self._floods():
+                await self._flood(stream, b"")
+                return
             if not await self._send(stream, self._probe()):
                 return
         reader = RequestReader(stream, data)
@@ -92,7 +96,10 @@ class Engine:
             if request[0].headers.get(b"upgrade") == b"websocket":
                 await self._serve_socket(stream, request[0])
                 return
-            answer, serving = self._answer(*request)
+            if self._floods() and self._nonce(*request) is None:
+                await self._flood(stream, request[1])
+                return
+            answer, serving = self._respond(*request)
             if not await self._send(stream, answer):
                 return
             if serving is not None:
@@ -132,6 +139,20 @@ class Engine:
             and self._rng.random() < 0.5
         )
 
+    async def _flood(self, stream: Stream, question: bytes) -> None:
+        """Answer a question of the gateway with far too much."""
+        pieces, most = make_flood(self._rng, question)
+        sent = 0
+        for piece in pieces:
+            if stream.closed:
+                return
+            await stream.write(piece)
+            sent += len(piece)
+            if sent > most:
+                self._bench.violated(f"{self.name}: the gateway reads {sent} bytes of an answer to {question[:100]!r}")
+                break
+        await asyncio.wait_for(stream.wait_ended(), _STALL_S)
+
     async def _send(self, stream: Stream, answer: Answer) -> bool:
         for pause, piece in answer.pieces:
             if pause:
@@ -148,10 +169,12 @@ class Engine:
 
     # --- one answer
 
-    def _answer(self, head: Head, body: bytes) -> tuple[Answer, Serving | None]:
-        nonce = (
-            _NONCE.search(body) or _NONCE.search(head.target) or _NONCE.search(head.headers.get(b"x-request-id", b""))
-        )
+    def _nonce(self, head: Head, body: bytes) -> re.Match[bytes] | None:
+        in_id = head.headers.get(b"x-request-id", b"")
+        return _NONCE.search(body) or _NONCE.search(head.target) or _NONCE.search(in_id)
+
+    def _respond(self, head: Head, body: bytes) -> tuple[Answer, Serving | None]:
+        nonce = self._nonce(head, body)
         if nonce is None:
             return self._probe(), None
         self._served += 1
@@ -169,10 +192,17 @@ class Engine:
         self._bench.served(serving)
         return answer, serving
 
+    def _floods(self) -> bool:
+        return self.health == "flood" and not self._bench.calm
+
+    def _list(self) -> Answer:
+        """The models that it serves."""
+        return self._listed
+
     def _probe(self) -> Answer:
         health = "ok" if self._bench.calm else self.health
         if health == "ok":
-            return self._listed
+            return self._list()
         if health == "slow":
-            return self._listed._replace(pieces=((30.0, self._listed.wire),))
+            return self._list()._replace(pieces=((30.0, self._list().wire),))
         return Answer(200, (), (), "reset") if health == "broken" else whole(503, b"{}")

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 
 from tests.chaos.answers import Answer, Ending, chunked, refusal, whole
+from tests.chaos.floods import large, large_failure
 
 Fault = Callable[[random.Random, Answer, str], Answer]
 LONG_S = 30.0
@@ -174,6 +175,8 @@ FAULTS: dict[str, Fault] = {
     "busy": _status(429, 503),
     "failure": _status(500, 502, 504),
     "refusal": _status(400, 404, 422),
+    "large": large,
+    "large failure": large_failure,
     "no content": _no_content,
     "empty": _empty,
 }

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from enginehouse.app.gateway import Gateway
 
+_LOG = (256 + 8) * 1024
+
 
 def leftovers(gateway: Gateway) -> Iterator[str]:
     """Whatever is still counted, waiting or held although every request has ended."""
@@ -24,6 +26,11 @@ def leftovers(gateway: Gateway) -> Iterator[str]:
                 yield f"{count} in flight at {replica}"
     if held_bytes := gateway.admission.body_memory.held:
         yield f"{held_bytes} bytes of bodies held"
+    if held_bytes := gateway.relay.context.engine_memory.held:
+        yield f"{held_bytes} bytes of engines' answers held"
+    for name, log in gateway.engines.logs().items():
+        if (size := log._bytes + len(log._unfinished)) > _LOG:
+            yield f"{size} bytes of the log of {name}"
     for holder in gateway.admission.keyring._holders.values():
         if holder._running:
             yield f"{holder._running} requests of key {holder.name}"

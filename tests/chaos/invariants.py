@@ -27,7 +27,7 @@ _CODES = {
     429: {"queue_full", "rate_limited"},
     499: {"cancelled"},
     500: {"plugin_failed"},
-    502: {"upstream_error"},
+    502: {"upstream_error", "upstream_invalid"},
     503: {"no_healthy_backend", "overloaded", "fallback_exhausted", "load_failed", "shutting_down", "cancelled"},
     504: {"queue_timeout", "upstream_timeout"},
 }

@@ -9,9 +9,10 @@ from typing import Any, Protocol
 
 from enginehouse import EngineOutput, EngineProcess, Launcher, LaunchLine, LoadFailed
 from tests.chaos.engines import Bench, Engine
+from tests.chaos.floods import WORDS
 from tests.chaos.network import Network
 
-STARTS = ("ready", "ready", "ready", "ready", "slow", "exits", "hangs", "no memory", "cannot launch", "exits soon")
+STARTS = (*("ready",) * 4, "slow", "exits", "hangs", "no memory", "cannot launch", "exits soon", "floods")
 
 
 class LaunchBench(Bench, Protocol):
@@ -40,6 +41,8 @@ class VirtualProcess(EngineProcess):
     def begin(self, how: str) -> None:
         """Start in one of the ways of ``STARTS``."""
         self._output.write(f"{self.name} starts\nhalf a line".encode())
+        if how == "floods":
+            self._output.write(self._rng.choice(WORDS))
         loop = asyncio.get_running_loop()
         soon = self._rng.uniform(0.01, 0.5)
         if how == "exits":

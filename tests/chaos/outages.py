@@ -28,6 +28,8 @@ class Outages:
             for engine in self._world.engines.values():
                 if engine.name == whom:
                     engine.health = how
+        elif action.what == "meddle":
+            self._world.router.meddle(whom, how)
         elif action.what == "connect":
             self._connect_faults[whom] = how
         elif action.what == "descriptors":

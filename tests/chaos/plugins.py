@@ -17,6 +17,7 @@ from enginehouse import (
     ServedModel,
     SupportsSleep,
 )
+from enginehouse.api.doors.admission import INFERENCE_PATHS
 from enginehouse.plugin_manager.registry import Registered
 from tests.support.unspeakable import Unspeakable, UnspeakableError
 
@@ -69,7 +70,13 @@ class _MoodyObserver(_Moody, Observer):
         self._answer(None)
 
 
-class _MoodyDriver(_Moody, OpenAICompatibleDriver, SupportsSleep):
+class _FluentDriver(OpenAICompatibleDriver):
+    """Its engines answer every protocol themselves, as those of the bench do."""
+
+    endpoints = INFERENCE_PATHS
+
+
+class _MoodyDriver(_Moody, _FluentDriver, SupportsSleep):
     async def healthy(self, engine: EngineClient) -> bool:
         return cast(bool, self._answer(await super().healthy(engine)))
 
@@ -89,11 +96,12 @@ class _MoodyDriver(_Moody, OpenAICompatibleDriver, SupportsSleep):
 def plugins(launcher: Callable[[], object], bench: Callable[[], PluginBench]) -> list[Registered]:
     """What the bench registers, as a plugin would."""
     _Moody.bench = bench
-    made = {
-        "launcher": ("virtual", launcher),
-        "filter": ("moody", _MoodyFilter),
-        "observer": ("moody", _MoodyObserver),
-        "driver": ("moody", _MoodyDriver),
-    }
+    made = [
+        ("launcher", "virtual", launcher),
+        ("filter", "moody", _MoodyFilter),
+        ("observer", "moody", _MoodyObserver),
+        ("driver", "moody", _MoodyDriver),
+        ("driver", "fluent", _FluentDriver),
+    ]
     origin = {"entry_point": "chaos", "module": "tests.chaos", "distribution": "chaos", "version": "0"}
-    return [Registered(kind=kind, type=type, factory=factory, **origin) for kind, (type, factory) in made.items()]
+    return [Registered(kind=kind, type=type, factory=factory, **origin) for kind, type, factory in made]

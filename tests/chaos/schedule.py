@@ -27,7 +27,21 @@ _PAGES = (
 )
 
 
-_KINDS = ("health", "connect", "descriptors", "crash", "crash", "drain", "load", "page", "delete", "reload")
+_HEALTHS = ("ok", "busy", "slow", "broken", "flood", "flood")
+_KINDS = (
+    "health",
+    "health",
+    "meddle",
+    "connect",
+    "descriptors",
+    "crash",
+    "crash",
+    "drain",
+    "load",
+    "page",
+    "delete",
+    "reload",
+)
 
 
 class Action(NamedTuple):
@@ -128,7 +142,10 @@ def _actions(rng: random.Random, config: Table, length: float) -> list[Action]:
         at = rng.uniform(0, length)
         what = rng.choice(_KINDS)
         if what == "health":
-            actions.append(Action(at, what, rng.choice(everyone), rng.choice(("ok", "busy", "slow", "broken"))))
+            actions.append(Action(at, what, rng.choice(everyone), rng.choice(_HEALTHS)))
+        elif what == "meddle":
+            if configs.ROUTER in backends:
+                actions.append(Action(at, what, rng.choice(configs.ROUTER_MODELS), rng.choice(("load", "unload"))))
         elif what == "connect":
             how = rng.choice(("hang", *CONNECT_FAULTS))
             whom = rng.choice(everyone)

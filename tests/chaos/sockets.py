@@ -151,7 +151,7 @@ async def serve_socket(stream: Stream, head: bytes, serving: SocketServing, rng:
         return
     if serving.opens in ("refuses", "answers plainly"):
         serving.status = 200 if serving.opens == "answers plainly" else rng.choice((400, 403, 404, 429, 500, 503))
-        body = b'{"error": {"message": "no"}}'
+        body = b'{"error": {"message": "no%s"}}' % (b"z" * rng.choice((0, 0, 100_000, 2_000_000)))
         await stream.write(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%s" % (serving.status, len(body), body))
         return
     protocol = ServerProtocol()

@@ -30,6 +30,7 @@ from tests.chaos.launcher import VirtualProcess
 from tests.chaos.network import Factory, ListeningAddress, Network
 from tests.chaos.operators import Operators
 from tests.chaos.outages import Outages
+from tests.chaos.router import Router
 from tests.chaos.schedule import Action, Schedule
 from tests.chaos.sockets import SocketClient, SocketServing
 from tests.chaos.taps import Taps
@@ -81,6 +82,7 @@ class World:
         )
         self.network.accepts_at = self._outages.accepts_at
         self.engines: dict[str, Engine] = {}
+        self.router: Router
         self.clients: list[Client] = []
         self.sockets: list[SocketClient] = []
         self._actions: list[Timer] = []
@@ -129,9 +131,15 @@ class World:
     def engine(self, name: str) -> Engine:
         """A server of that name; a managed one serves only its model."""
         rng = random.Random(f"{self.schedule.seed}/engine/{name}/{self.rng.random()}")
-        model = name.partition("#")[0]
-        models = configs.REMOTE_MODELS if name.startswith("e") and name[1:].isdigit() else [model]
-        self.engines[name] = engine = Engine(self, name, models, rng, self.schedule.fault_rate)
+        fault_rate = self.schedule.fault_rate
+        if name == configs.ROUTER:
+            self.router = Router(self, name, configs.ROUTER_MODELS, rng, fault_rate)
+            engine: Engine = self.router
+        else:
+            model = name.partition("#")[0]
+            models = configs.REMOTE_MODELS if name.startswith("e") and name[1:].isdigit() else [model]
+            engine = Engine(self, name, models, rng, fault_rate)
+        self.engines[name] = engine
         return engine
 
     def _defect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -175,7 +183,7 @@ class World:
 
     def _begin(self) -> asyncio.Task[Any]:
         """Start the engines and the gateway, and make the clients. Returns the gateway's task."""
-        for number in range(3):
+        for number in range(4):
             name = f"e{number}"
             self.network.listen(name, (name, 8000), self.engine(name).accept)
         serving = self.loop.create_task(self.server._serve([cast(Any, ListeningAddress(self.network, GATEWAY))]))

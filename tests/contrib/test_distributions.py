@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
-from tests.support.plugins import PipInstall, RunPython, RunTests
+from tests.support.plugins import PipInstall, RunPython
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -37,6 +37,9 @@ def test_it_is_found_when_it_is_installed(distribution: Path, site: Path, run_py
 
 
 @pytest.mark.timeout(180)
-def test_it_passes_its_own_tests(distribution: Path, site: Path, run_tests: RunTests) -> None:
-    tests = run_tests(site, distribution)
+def test_it_passes_its_own_tests_by_the_command_of_its_readme(
+    distribution: Path, site: Path, run_python: RunPython
+) -> None:
+    assert "\npytest\n" in (distribution / "README.md").read_text()
+    tests = run_python(site, "-m", "pytest", "-p", "no:cacheprovider", cwd=distribution)
     assert tests.returncode == 0, tests.stdout

@@ -20,6 +20,7 @@ class FakeRouter:
     """Serves ``models``. Use it as a context manager.
 
     ``open``: loads end once it is set. ``room``: how many models fit; one more is killed, as the kernel does.
+    ``forgetful``: it refuses loaded models as not loaded.
     ``loads``: the models loaded so far. ``served``: those that answered a request, in order.
     """
 
@@ -28,6 +29,7 @@ class FakeRouter:
         self.open = threading.Event()
         self.open.set()
         self.room = 100
+        self.forgetful = False
         self.loads: list[str] = []
         self.served: list[str] = []
         self.states: dict[str, Mapping[str, Any]] = {}
@@ -109,7 +111,7 @@ def _handler(router: FakeRouter) -> type[BaseHTTPRequestHandler]:
                 self._answer(*router.load(model))
             elif self.path == "/models/unload":
                 self._answer(*router.unload(model))
-            elif not router.is_loaded(model):
+            elif router.forgetful or not router.is_loaded(model):
                 self._answer(400, {"error": {"code": 400, "message": "model is not loaded"}})
             else:
                 router.served.append(model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from enginehouse import HostedReplica, LoadFailed, Swapper, Ticket
 from enginehouse.testing import FakeEffects
@@ -30,7 +31,7 @@ def fifo_host(
     rule: Mapping[str, str | None] | None = None,
     ready: Iterable[str] = (),
     swapper: Swapper | None = None,
-    **limits: float,
+    **limits: Any,
 ) -> FakeEffects:
     """A host with a ``Fifo``. Without ``rule`` and ``swapper`` one replica runs at a time. No limits by default."""
     limits = {"max_loads": 0, "max_wait": 0.0, "queue_timeout": 0.0, **limits}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -36,3 +38,12 @@ def unreachable() -> list[object]:
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
+
+
+def left_behind() -> Counter[str]:
+    """Count, by class, the gateway's own objects, the failures and the futures that only the collector can free."""
+    return Counter(
+        type(each).__qualname__
+        for each in unreachable()
+        if type(each).__module__.startswith("enginehouse") or isinstance(each, (BaseException, asyncio.Future))
+    )

@@ -64,9 +64,10 @@ class FakeHolder(TicketHolder):
 
 
 class RecordingListener(QueueListener):
-    """Keeps the ends of swaps."""
+    """Keeps the ends of swaps, and the replicas whose requests were cut off."""
 
     def __init__(self) -> None:
+        self.cut: list[str] = []
         self.ends: asyncio.Queue[SwapDone] = asyncio.Queue()
 
     def swap_started(self, target: str, evict: tuple[str, ...]) -> None: ...
@@ -78,18 +79,23 @@ class RecordingListener(QueueListener):
 
     def queue_changed(self) -> None: ...
 
+    def stopping(self, replica: str) -> None:
+        self.cut.append(replica)
+
+    def unloaded(self, replica: str) -> None: ...
+
     def vacate(self, replica: str) -> None: ...
 
 
 class QueueStage:
     """A ``HostQueue`` and the fakes around it. ``ready``: replicas that are ready; the others are stopped."""
 
-    def __init__(self, replicas: Iterable[str], ready: str = "") -> None:
+    def __init__(self, replicas: Iterable[str], ready: str = "", limits: SchedulingLimits | None = None) -> None:
         states = {each: ReplicaState.READY if each in ready else ReplicaState.STOPPED for each in replicas}
         self.engines, self.listener, scheduler = FakeEngines(states), RecordingListener(), Fifo()
         self.queue = HostQueue("local", scheduler, self.engines, self.listener)
         facts = HostFacts(name="local", replicas={each: HostedReplica(replica=each, model=each) for each in states})
-        scheduler.prepare(self.queue, OneAtATime(), facts, SchedulingLimits())
+        scheduler.prepare(self.queue, OneAtATime(), facts, limits or SchedulingLimits())
         self._tickets = 0
 
     def ticket(self, replica: str) -> Ticket:

@@ -26,7 +26,8 @@ class LaunchedEngine:
         self.queue = HostQueue("local", scheduler, self, self)
         hosted = HostedReplica(replica=self.replica, model=MODEL, concurrency=concurrency)
         facts = HostFacts(name="local", replicas={self.replica: hosted})
-        scheduler.prepare(self.queue, OneAtATime(), facts, SchedulingLimits())
+        limits = SchedulingLimits(cancel_loads=gateway.gateway.config.scheduling.cancel_loads)
+        scheduler.prepare(self.queue, OneAtATime(), facts, limits)
         queues = cast("dict[str, HostQueue]", gateway.relay.context.queues)
         queues[backend] = self.queue
 
@@ -83,6 +84,10 @@ class LaunchedEngine:
     def swap_done(self, done: SwapDone) -> None: ...
     def served(self, replica: str) -> None: ...
     def queue_changed(self) -> None: ...
+    def stopping(self, replica: str) -> None: ...
+
+    def unloaded(self, replica: str) -> None: ...
+
     def vacate(self, replica: str) -> None: ...
 
 

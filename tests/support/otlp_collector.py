@@ -41,6 +41,7 @@ class CollectedSpan(NamedTuple):
     began: int
     ended: int
     resource: Mapping[str, Any]
+    events: tuple[tuple[str, int], ...] = ()
 
 
 class SpanCollector:
@@ -82,7 +83,14 @@ class SpanCollector:
 
 
 class HttpCollector(SpanCollector):
-    """A collector that speaks OTLP/HTTP at ``url``. Use it as a context manager; ``stop`` makes it unreachable."""
+    """A collector that speaks OTLP/HTTP at ``url``. Use it as a context manager; ``stop`` makes it unreachable.
+
+    ``port``: any free one by default.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__()
+        self._port = port
 
     def __enter__(self) -> HttpCollector:
         collector = self
@@ -103,7 +111,7 @@ class HttpCollector(SpanCollector):
 
             def log_message(self, format: str, *args: object) -> None: ...
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
@@ -155,6 +163,7 @@ def _span(span: ProtoSpan, resource: Mapping[str, Any]) -> CollectedSpan:
         began=span.start_time_unix_nano,
         ended=span.end_time_unix_nano,
         resource=resource,
+        events=tuple((event.name, event.time_unix_nano) for event in span.events),
     )
 
 

@@ -26,8 +26,8 @@ class PipInstall(Protocol):
 
 
 class RunPython(Protocol):
-    def __call__(self, site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run Python with ``site`` on its import path."""
+    def __call__(self, site: Path, *arguments: str, cwd: Path = ...) -> subprocess.CompletedProcess[str]:
+        """Run Python with ``site`` on its import path, by default in a folder of the test."""
 
 
 class RunTests(Protocol):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from enginehouse import Candidate, Extractor, Filter, Strategy, WeightedScorer
+from enginehouse.aio.clock import SYSTEM_CLOCK
+from enginehouse.config.aliases import Aliases, AliasSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.routing.router import Router
 from tests.support.installed_plugins import installed_plugins
 
 EXTRACTORS = ("tokens", "vision", "tools", "json_mode")
-FILTERS = ("health", "capabilities", "context_length")
+FILTERS = ("health", "capabilities", "context_length", "paused")
 SCORERS = ("priority", "load", "latency")
 BUNDLED = installed_plugins()
 
@@ -35,11 +37,12 @@ def make_strategy(type: str, weights: Sequence[int] = (50, 30, 20), **parameters
 def make_router(
     strategy: str | tuple[str, Strategy] = "smart",
     *,
-    aliases: Mapping[str, str] | None = None,
+    aliases: Mapping[str, AliasSettings] | None = None,
     fallbacks: Mapping[str, Sequence[str]] | None = None,
     filters: Sequence[tuple[str, Filter]] = (),
     extractors: Sequence[tuple[str, Extractor]] = (),
     bundled_filters: Sequence[str] = FILTERS,
+    now: Callable[[], float] = SYSTEM_CLOCK.now,
 ) -> Router:
     """A router of the bundled plugins, and of those given: plugins of another distribution, `acme`."""
     chosen = (strategy, make_strategy(strategy)) if isinstance(strategy, str) else strategy
@@ -54,8 +57,9 @@ def make_router(
             *((PluginId("filter", name, "acme"), filter) for name, filter in filters),
         ],
         (PluginId("strategy", chosen[0], "routing" if trusted else "acme", trusted=trusted), chosen[1]),
-        aliases or {},
+        Aliases(aliases or {}),
         fallbacks or {},
+        now=now,
     )
 
 

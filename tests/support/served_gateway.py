@@ -13,6 +13,7 @@ from uvicorn import Config as UvicornConfig
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from enginehouse.api.doors.admission import INFERENCE_PATHS
 from enginehouse.api.doors.fast import FastDoor, WebSocketProtocol, fast_door
 from enginehouse.api.keys import Keyring
 from enginehouse.app import Gateway
@@ -177,12 +178,14 @@ def configure(
     backends: Mapping[str, object] | None,
     sections: Mapping[str, object],
 ) -> Config:
-    """The configuration of a gateway with ``engines`` as its backends ``a``, ``b``, ``c`` ..."""
+    """The configuration of a gateway whose backends ``a``, ``b`` ... are ``engines``, which take every path."""
     named = {
         name: {"url": each.url, "models": [MODEL], **(backend or {})}
         for name, each in zip("abcdefgh", engines, strict=False)
     }
-    return msgspec.convert({"backends": {**named, **(backends or {})}, **sections}, Config)
+    models = cast("Mapping[str, Mapping[str, object]]", sections.get("models", {}))
+    speaking = {**models, MODEL: {"endpoints": [*INFERENCE_PATHS], **models.get(MODEL, {})}}
+    return msgspec.convert({"backends": {**named, **(backends or {})}, **sections, "models": speaking}, Config)
 
 
 def prepare(config: Config, registry: Registry, clock: Callable[[], float] | None) -> Gateway:

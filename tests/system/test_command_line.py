@@ -58,7 +58,7 @@ def test_status_shows_the_gateway_and_its_backends(run: Callable[..., Result]) -
 
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in printed.splitlines()]
     assert printed.startswith("Enginehouse 0.")
-    assert "strategy smart, live requests: 0" in printed
+    assert "strategy cache_aware, live requests: 0" in printed
     backends = {row[0]: row for row in rows if row}
     assert backends["rack/gpu:1"][1:4] == ["sim", "healthy", "0"]
     assert re.fullmatch(r"\d+ ms", backends["rack/gpu:1"][4])

@@ -28,10 +28,11 @@ def serving(model: str) -> Callable[[Status], bool]:
 def test_an_engine_that_starts_later_is_taken_in(serve: Serve, free_port: int) -> None:
     config = CHECKS + backend("late", f"http://127.0.0.1:{free_port}")
     gateway = serve(config)
-    assert gateway.ask("m").status_code == 404
+    assert gateway.ask("m").status_code == 503  # it may be the late engine's
     with SimEngine("m", port=free_port):
         gateway.until_health(late="healthy")
         assert gateway.ask("m").status_code == 200
+        assert gateway.ask("nobody-has-this").status_code == 404
 
 
 def test_an_engine_that_is_known_and_away_is_unavailable_until_it_is_here(serve: Serve, free_port: int) -> None:
@@ -110,18 +111,39 @@ def test_live_requests_tell_of_a_failing_engine_before_the_next_probe(serve: Ser
         assert len(engine.requests()) == 3
 
 
+def test_an_engine_that_answers_500_is_out_until_it_serves_again(serve: Serve) -> None:
+    """Its health page says that all is well, all the time: as on a host whose GPU is gone."""
+    with SimEngine("m") as engine:
+        gateway = serve('[checks]\ninterval = "50ms"\n' + backend("a", engine.url))
+        gateway.until_health(a="healthy")
+        engine.fault("error", status=500)
+        assert [gateway.ask("m").status_code for _ in range(4)] == [500, 500, 500, 503]
+        asked = len(engine.requests())
+        gateway.until(lambda _: len(engine.requests()) > asked + 3)
+        gateway.until_health(a="unhealthy")
+        assert gateway.ask("m").status_code == 503
+        engine.clear()
+        gateway.until_health(a="healthy")
+        assert gateway.ask("m").status_code == 200
+
+
 class ModelList(ThreadingHTTPServer):
     """An engine that only lists its models."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _ModelListHandler)
         self.models = ["old"]
+        self.asked, self.may_list = threading.Event(), threading.Event()
+        self.may_list.set()
 
 
 class _ModelListHandler(BaseHTTPRequestHandler):
     server: ModelList
 
     def do_GET(self) -> None:
+        if self.path == "/v1/models":
+            self.server.asked.set()
+            self.server.may_list.wait()
         body = json.dumps({"object": "list", "data": [{"id": name} for name in self.server.models]}).encode()
         self.send_response(200)
         self.send_header("content-length", str(len(body)))
@@ -140,6 +162,30 @@ def model_list() -> Iterator[ModelList]:
         yield server
         server.shutdown()
         thread.join()
+
+
+def test_a_backend_is_healthy_only_when_its_models_are_known(serve: Serve, model_list: ModelList) -> None:
+    listed = model_list.may_list
+    listed.clear()
+    config = (
+        '[checks]\ntimeout = "1h"\n'
+        + f'[backends.a]\ndriver = "vllm"\nurl = "http://127.0.0.1:{model_list.server_port}"\n'
+    )
+    with SimEngine("m") as other:
+        gateway = serve(config + backend("b", other.url))
+        gateway.until_health(b="healthy")
+        assert model_list.asked.wait(30)
+        gateway.until_health(a="unknown")
+        unknown = gateway.ask("old")
+        assert (unknown.status_code, unknown.json()["error"]["code"]) == (503, "no_healthy_backend")
+        assert "models of a" in unknown.json()["error"]["message"]
+        assert int(unknown.headers["retry-after"]) > 0
+        assert gateway.http.get("/ready").status_code == 503
+        assert gateway.ask("m").status_code == 200
+        listed.set()
+        gateway.until_health(a="healthy")
+        assert gateway.http.get("/ready").status_code == 200
+        assert gateway.ask("unknown").status_code == 404
 
 
 def test_models_that_an_engine_adds_or_drops_show_up(serve: Serve, model_list: ModelList) -> None:

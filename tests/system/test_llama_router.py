@@ -123,3 +123,10 @@ def test_what_its_owner_loads_by_hand_is_ready(gateway: RunningGateway, router: 
 
 def test_its_driver_passes_the_check_on_it(router: str) -> None:
     check_driver(LlamaCppRouterDriver, router, "a")
+
+
+@pytest.mark.parametrize("path", LlamaCppRouterDriver.endpoints)
+def test_it_answers_other_protocols_itself(gateway: RunningGateway, path: str) -> None:
+    body = {"model": "a", "messages": [{"role": "user", "content": "hi"}], "input": "hi", "max_tokens": 16}
+    answer = post(f"{gateway.url}{path}", json=body, timeout=60)
+    assert (answer.status_code, answer.headers["x-enginehouse-protocol"]) == (200, "native")

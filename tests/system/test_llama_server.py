@@ -154,3 +154,18 @@ def test_a_model_made_for_it_embeds(gateway: RunningGateway) -> None:
 def test_a_killed_engine_is_launched_again(gateway: RunningGateway) -> None:
     embeds(gateway, "vectors")
     embeds_again_after_a_kill(gateway, "vectors")
+
+
+@pytest.mark.parametrize("how", ["?force=true", ""])
+def test_an_unload_during_a_stream_ends_the_stream_and_then_the_engine(how: str) -> None:
+    """A llama-server does not exit while it streams."""
+    engine = llama_server()
+    table = llama_table("tiny", engine, context_length="8192", stop_timeout='"10m"', preload="true")
+    with ready_gateway(engine, f'[server]\ndrain_timeout = "100ms"\n{table}', "tiny") as gateway:
+        with openai_client(gateway.url) as client:
+            stream = client.chat.completions.create(model="tiny", messages=HELLO, max_tokens=8000, stream=True)
+            assert next(iter(stream)).choices
+            assert post(f"{gateway.url}/api/models/tiny/unload{how}", timeout=30).status_code == 200
+            with pytest.raises(openai.APIError, match="an operator unloaded its model"):
+                list(stream)
+        assert get(f"{gateway.url}/running").json()["running"] == []

@@ -16,7 +16,7 @@ from tests.support.seen_stream import SeenStream
 from tests.support.stream_reader import Reader, percentile
 
 MOVES = 5
-TOKENS = 240
+TOKENS = 900
 CONFIGURATION = """
 [routing]
 strategy = "priority_only"

@@ -96,8 +96,9 @@ async def burst(gateway: OperatedGateway, count: int) -> Counter[str]:
 def smart(three_engines: Engines, pool: ThreadPoolExecutor) -> Iterator[OperatedGateway]:
     aliases = '[routing.aliases]\n"gpt-4" = "only-b"\n"gpt-5" = "gone"\n'
     fallbacks = '[routing.fallbacks]\n"claude" = ["gone", "only-c"]\n"lost" = ["gone", "away"]\n'
+    strategy = '[routing]\nstrategy = "smart"\n'
     with (
-        RunningGateway(in_front_of(three_engines, aliases + fallbacks)) as process,
+        RunningGateway(in_front_of(three_engines, strategy + aliases + fallbacks)) as process,
         OperatedGateway(process, pool) as gateway,
     ):
         gateway.until(all_are_known)
@@ -150,7 +151,7 @@ def test_ac09_a_circle_of_aliases_is_refused_at_start(tmp_path: Path) -> None:
     [
         ("gone", {}, 404, "model_not_found", {"model": "gone"}),
         ("gpt-5", {}, 404, "model_not_found", {"model": "gone"}),
-        ("lost", {}, 404, "model_not_found", {"attempted": ["lost", "gone", "away"]}),
+        ("lost", {}, 503, "fallback_exhausted", {"attempted": ["lost", "gone", "away"]}),
         (
             "only-c",
             SEEING | CALLING,
@@ -158,7 +159,7 @@ def test_ac09_a_circle_of_aliases_is_refused_at_start(tmp_path: Path) -> None:
             "capability_mismatch",
             {"model": "only-c", "missing": ["vision", "tools"]},
         ),
-        ("only-a", LONG, 400, "capability_mismatch", {"model": "only-a", "missing": ["context_length"]}),
+        ("only-a", LONG, 400, "context_length_exceeded", {"model": "only-a", "missing": ["context_length"]}),
     ],
 )
 def test_ac10_errors_say_what_is_wrong(
@@ -179,7 +180,7 @@ def test_ac10_errors_say_what_is_wrong(
 
 
 def test_ac06_the_less_busy_backend_is_preferred(routing: Routing, engines: Engines) -> None:
-    gateway = routing("[routing.weights]\npriority = 0\nload = 100\nlatency = 0\n")
+    gateway = routing('[routing]\nstrategy = "smart"\n[routing.weights]\npriority = 0\nload = 100\nlatency = 0\n')
     with held(engines["a"], gateway, "only-a", 1):
         assert [gateway.went_to("shared") for _ in range(3)] == ["b"] * 3
         with held(engines["b"], gateway, "only-b", 2):

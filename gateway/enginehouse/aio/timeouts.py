@@ -17,12 +17,25 @@ async def run_within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
     task = asyncio.ensure_future(work)
     task.add_done_callback(_retrieve)
     try:
-        done, _ = await asyncio.wait({task}, timeout=seconds)
+        await asyncio.wait({task}, timeout=seconds)
+        if not task.done():
+            raise TimeoutError
+        return task.result()
     finally:
         task.cancel()
-    if not done:
-        raise TimeoutError
-    return task.result()
+        del task  # a failure refers to this frame, and would be kept by its own task until the collector runs
+
+
+async def run_unless(stop: asyncio.Future[Any], work: Coroutine[Any, Any, T]) -> T | None:
+    """Run ``work`` and return its result. Once ``stop`` is done, the work is cancelled and ``None`` returned."""
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(_retrieve)
+    try:
+        await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
+        return None if stop.done() else task.result()
+    finally:
+        task.cancel()
+        del task  # as above
 
 
 async def wait_within(seconds: float, event: asyncio.Event) -> None:

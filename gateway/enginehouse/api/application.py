@@ -12,7 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from enginehouse.api.doors.admission import FORM_PATHS, INFERENCE_PATHS, Admission
+from enginehouse.api.doors.admission import FORM_PATHS, Admission
 from enginehouse.api.doors.asgi import AsgiDoor, headers_of
 from enginehouse.api.doors.form import FormDoor
 from enginehouse.api.doors.framing import check_host
@@ -28,7 +28,7 @@ def build_application(
 ) -> Starlette:
     """The application with the inference endpoints and ``routes``. Pages of the origins in ``cors`` may call it."""
     doors: Mapping[str, ASGIApp] = {
-        **dict.fromkeys(INFERENCE_PATHS, AsgiDoor(admission)),
+        **dict.fromkeys(admission.hot_paths.values(), AsgiDoor(admission)),
         **dict.fromkeys(FORM_PATHS, FormDoor(admission)),
     }
     inference = [Route(path, door, methods=["POST"]) for path, door in doors.items()]

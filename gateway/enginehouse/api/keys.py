@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from typing import Final
 
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import Forbidden, RateLimited, Unauthorized
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
+
+_NEWEST: Final = 0.2
+"""The weight of the newest request in the running average of a key's answers."""
 
 
 class _PerMinute:
@@ -51,6 +55,7 @@ class KeyHolder:
         self._running = 0
         self._requests = _PerMinute(key.requests_per_minute, clock)
         self._tokens = _PerMinute(key.tokens_per_minute, clock)
+        self._usual_answer = 0.0
         self.configure(key)
 
     def configure(self, key: KeySettings) -> None:
@@ -68,19 +73,25 @@ class KeyHolder:
         """Whether the key's ``models`` include ``model``."""
         return any(pattern == "*" or fnmatchcase(model, pattern) for pattern in self._models)
 
-    def admit(self, requirements: Requirements) -> None:
-        """Count a request in, or raise ``Forbidden`` or ``RateLimited``."""
+    def admit(self, requirements: Requirements, answer_limit: int | None) -> int:
+        """Count a request in, or raise ``Forbidden`` or ``RateLimited``. Returns the tokens reserved for it.
+
+        ``answer_limit``: the most tokens of its answer; without one, the key's usual answer is reserved.
+        """
         if not self.may_use(requirements.model):
             raise Forbidden(f"Key '{self.name}' may not use model '{requirements.model}'", param="model")
         if self._most and self._running >= self._most:
             raise RateLimited(f"Key '{self.name}' already has {self._most} requests running (max_concurrent)")
         tokens = requirements.estimated_tokens
+        if self._tokens.limit:
+            tokens += answer_limit if answer_limit is not None else int(self._usual_answer)
         wait = max(self._requests.seconds_short(1), self._tokens.seconds_short(tokens))
         if wait > 0:
             raise RateLimited(f"Key '{self.name}' is over its rate limit", retry_after=int(wait) + 1)
         self._requests.take(1)
         self._tokens.take(tokens)
         self._running += 1
+        return tokens
 
     def check_uncounted(self) -> None:
         """Raise ``Forbidden`` for a key with a token limit: this request's tokens cannot be counted."""
@@ -90,9 +101,12 @@ class KeyHolder:
                 "use a path under /v1, or a key without that limit"
             )
 
-    def release(self) -> None:
-        """Count a request out."""
+    def release(self, prompt: int, reserved: int, used: int | None) -> None:
+        """Count a request out, and what it really used instead of what was reserved."""
         self._running -= 1
+        if used is not None and self._tokens.limit:
+            self._tokens.take(used - reserved)
+            self._usual_answer += (max(0, used - prompt) - self._usual_answer) * _NEWEST
 
 
 class Keyring:

@@ -10,12 +10,12 @@ from pathlib import Path
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.api.cross_origin import CrossOriginProtection
-from enginehouse.api.doors.admission import Admission
+from enginehouse.api.doors.admission import INFERENCE_PATHS, Admission
 from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.keys import Keyring
 from enginehouse.app.plugin_instances import create, identity, prepare
 from enginehouse.app.role_warnings import warn_of_roles
-from enginehouse.config.managed import driver_of, managed_backends
+from enginehouse.config.managed import driver_of, hosts_of_model, managed_backends
 from enginehouse.config.plugin_tables import plugin_table
 from enginehouse.config.schema import (
     BackendSettings,
@@ -29,8 +29,7 @@ from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.replica import Health, ReplicaState, replica_name
-from enginehouse.engines.guarded_driver import guarded_driver, unguarded
-from enginehouse.engines.guarded_launcher import GuardedLauncher
+from enginehouse.engines.guards import guarded_driver, guarded_launcher, unguarded
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.launch_line import launch_line, launch_rules, why_not
 from enginehouse.fleet.backend_info import BackendInfo
@@ -75,9 +74,11 @@ def build_fleet(
             fleet.declare(name, _capabilities(model))
     for name, backend in config.backends.items():
         fleet.add(_remote(name, backend, backend.driver in loaders))
+        fleet.load(name).slots = 0 if backend.driver in loaders else backend.concurrency
     for name, model in config.models.items():
-        for managed in managed_backends(name, model):
-            fleet.add(_managed(managed, name, model))
+        for managed, host in managed_backends(name, model).items():
+            fleet.add(_managed(managed, name, model, host))
+            fleet.load(managed).slots = model.concurrency
             fleet.set_state(replica_name(name, managed), ReplicaState.STOPPED)
     return fleet
 
@@ -182,6 +183,7 @@ def build_admission(config: Config, relay: Relay) -> Admission:
         CrossOriginProtection(config.server),
         max_body=config.server.max_body,
         body_memory=BodyMemory(config.server.max_body_memory),
+        paths=(*INFERENCE_PATHS, *relay.context.protocols),
         writes=WriteBatch(),
         client_timeout=config.timeouts.client,
     )
@@ -208,7 +210,8 @@ def check_launch_lines(config: Config, drivers: Mapping[str, DriverSupport], reg
         type = driver_of(model)
         try:
             line = launch_line(name, model, unguarded(drivers[type]).launch, port=0)
-            if config.hosts.get(model.host, HostSettings()).launcher == HostSettings().launcher:
+            launchers = [config.hosts.get(host, HostSettings()).launcher for host in hosts_of_model(model)]
+            if HostSettings().launcher in launchers:
                 for problem in why_not(name, model, unguarded(drivers[type]).launch, line):
                     _log.warning("%s", problem)
         except EnginehouseError:
@@ -232,10 +235,10 @@ def _reached(config: Config) -> Iterator[tuple[str, str, BackendSettings]]:
     for name, backend in config.backends.items():
         yield name, "", backend
     for name, model in config.models.items():
-        for managed in managed_backends(name, model):
+        for managed, host in managed_backends(name, model).items():
             yield (
                 managed,
-                f"{name}@{model.host}",
+                f"{name}@{host}",
                 BackendSettings(url="", driver=driver_of(model), timeouts=model.timeouts),
             )
 
@@ -248,7 +251,7 @@ def _driver(config: Config, registry: Registry, type: str, key: str) -> DriverSu
 def _launcher(config: Config, registry: Registry, type: str, host: str, logs: Path) -> Launcher:
     launcher: Launcher = create(config, registry, "launcher", type, f"hosts.{host}.launcher")
     prepare(registry, "launcher", type, partial(launcher.prepare, logs))
-    return GuardedLauncher(identity(registry, "launcher", type), launcher)
+    return guarded_launcher(identity(registry, "launcher", type), launcher)
 
 
 def _report_health(callbacks: Callbacks, name: str, health: Health) -> None:
@@ -272,14 +275,14 @@ def _remote(name: str, backend: BackendSettings, loads_models: bool) -> BackendI
     )
 
 
-def _managed(name: str, model_name: str, model: ModelSettings) -> BackendInfo:
+def _managed(name: str, model_name: str, model: ModelSettings, host: str) -> BackendInfo:
     return BackendInfo(
         name=name,
         url="",
         driver=driver_of(model),
         priority=model.priority,
         role=model.role,
-        host=model.host,
+        host=host,
         models={model_name: _capabilities(model)},
         health=Health.HEALTHY,
     )

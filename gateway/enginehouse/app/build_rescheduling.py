@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 from enginehouse.app.plugin_instances import create, identity, prepare
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.config.schema import Config
+from enginehouse.domain.errors import NotFound
 from enginehouse.domain.migration import Migrated, Migration
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.probing.status_puller import EngineToAsk, StatusPuller
+from enginehouse.engines.probing.status_puller import EngineToAsk, InstanceReport, StatusPuller
 from enginehouse.interfaces.migrators import MigrationMeans
 from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy
 from enginehouse.plugin_manager.registry import Registry
@@ -39,7 +41,8 @@ def build_rescheduler(
     Raises ``ConfigError``, and ``PluginError`` if a plugin fails. ``migrated``: observers' methods for that event.
     """
     settings, clock, outside = config.rescheduling, relay.context.clock, context().outside
-    puller, live = StatusPuller(partial(_running_engines, context), clock), PlacedRequests(relay)
+    note = partial(_note_figures, context)
+    puller, live = StatusPuller(partial(_running_engines, context), clock, note), PlacedRequests(relay)
     means = GatewayMeans(context, relay, live, puller.reports)
     recent = RecentMoves(settings.cool_down)
 
@@ -76,6 +79,14 @@ def _running_engines(context: Callable[[], HostContext]) -> Iterator[EngineToAsk
         if backend.state is ReplicaState.READY:
             client = Client(now.upstreams[backend.name], _TIMEOUT_S)
             yield EngineToAsk(backend.name, now.drivers[backend.driver].figures, client)
+
+
+def _note_figures(context: Callable[[], HostContext], name: str, report: InstanceReport) -> None:
+    """Show routing what the engine of the backend ``name`` reported."""
+    status = report.status
+    with suppress(NotFound):  # a reload has just removed it
+        usage = status.num_used_gpu_tokens / status.num_total_gpu_tokens if status.num_total_gpu_tokens else 0.0
+        context().fleet.load(name).report(status.num_waiting_requests, usage, report.asked_at)
 
 
 def _policy_types(settings: ReschedulingSettings) -> Iterator[str]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
+from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.app.config_diff import differences
-from enginehouse.app.plugin_instances import create, create_installed, identity
+from enginehouse.app.plugin_instances import create, create_installed, identity, prepare
+from enginehouse.config.aliases import Aliases
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.config.routing import ScorerSettings
 from enginehouse.config.schema import Config, ModelSettings
@@ -22,28 +26,56 @@ from enginehouse.interfaces.scorers import Scorer, WeightedScorer
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.routing.guarded_scorer import GuardedScorer
+from enginehouse.routing.prefixes.prompt import PromptExtractor
 from enginehouse.routing.router import Router
+from enginehouse.routing.session import SessionExtractor
 
 _LAUNCH_KEYS = ("options", "args", "env", "stop_command", "health_path")
 """The keys of a model that only concern the launch of its engine."""
+_ERROR_SHARE = "error_share"
+"""The filter that ``routing.error_share`` switches on."""
 
 
-def build_router(config: Config, registry: Registry) -> Router:
+class _MadeStrategy(NamedTuple):
+    """A strategy with its scorers, which it has, and its extractors."""
+
+    plugin: PluginId
+    strategy: Strategy
+    scorers: Sequence[WeightedScorer]
+    extractors: Sequence[Extractor]
+
+
+def build_router(config: Config, registry: Registry, clock: Clock = SYSTEM_CLOCK) -> Router:
     """The router that ``[routing]`` describes."""
     routing = config.routing
-    strategy, scorers, own = _strategy(config, registry)
-    plugin = identity(registry, "strategy", routing.strategy)
+    types = dict.fromkeys([routing.strategy, *routing.strategies.values()])
+    made = {type: _strategy(config, registry, type) for type in types}
+    for type, each in made.items():
+        prepare(registry, "strategy", type, partial(each.strategy.start, clock.now))
+    by_type = {type: (each.plugin, each.strategy) for type, each in made.items()}
+    scorers = [scorer.scorer for each in made.values() for scorer in each.scorers]
     return Router(
-        extractors=[
-            *create_installed(config, registry, "extractor"),
-            *((plugin._replace(kind="extractor"), each) for each in own),
-        ],
+        extractors=[*create_installed(config, registry, "extractor"), *_own_extractors(config, list(made.values()))],
         filters=list(_filters(config, registry)),
-        strategy=(plugin, strategy),
-        scorers=[each.scorer for each in scorers if isinstance(each.scorer, GuardedScorer)],
-        aliases=routing.aliases,
+        strategy=by_type[routing.strategy],
+        strategies={model: by_type[type] for model, type in routing.strategies.items()},
+        scorers=[each for each in scorers if isinstance(each, GuardedScorer)],
+        aliases=Aliases(routing.aliases),
         fallbacks=routing.fallbacks,
+        now=clock.now,
     )
+
+
+def _own_extractors(config: Config, made: Sequence[_MadeStrategy]) -> Iterator[tuple[PluginId, Extractor]]:
+    """The extractors of strategies, and that of the session if one reads it. Equal bundled ones run once."""
+    seen: set[type] = set()
+    for each in made:
+        for extractor in each.extractors:
+            if not (each.plugin.trusted and type(extractor) in seen and type(extractor) is PromptExtractor):
+                yield each.plugin._replace(kind="extractor"), extractor
+            seen.add(type(extractor))
+    if any(each.strategy.reads_session for each in made):
+        yield PluginId("extractor", "session", trusted=True), SessionExtractor(config.routing.session)
 
 
 def settle(config: Config, registry: Registry) -> tuple[Config, Sequence[str]]:
@@ -53,24 +85,30 @@ def settle(config: Config, registry: Registry) -> tuple[Config, Sequence[str]]:
     parts that are not built yet have no effect.
     """
     warnings = list(_without_effect(config))
-    if problem := _unusable_strategy(config, registry):
+    routing = config.routing
+    if problem := _unusable_strategy(config, registry, "routing.strategy", routing.strategy):
         warnings.append(problem)
-        routing = msgspec.structs.replace(config.routing, strategy="smart")
+        routing = msgspec.structs.replace(routing, strategy="smart")
+    for model, type in routing.strategies.items():
+        if problem := _unusable_strategy(config, registry, dotted(("routing", "strategies", model)), type):
+            warnings.append(problem)
+            routing = msgspec.structs.replace(routing, strategies={**routing.strategies, model: "smart"})
+    if routing is not config.routing:
         config = msgspec.structs.replace(config, routing=routing)
     return config, warnings
 
 
-def _unusable_strategy(config: Config, registry: Registry) -> str:
-    """Why ``smart`` replaces the configured strategy; empty if it does not."""
-    strategy, known = config.routing.strategy, list(registry.types("strategy"))
-    if strategy not in known:
-        hint = did_you_mean(strategy, known) or f"known: {', '.join(known)}"
-        return f"routing.strategy: there is no strategy '{strategy}', so 'smart' is used ({hint})"
+def _unusable_strategy(config: Config, registry: Registry, key: str, type: str) -> str:
+    """Why ``smart`` replaces the strategy of ``type``, configured as ``key``; empty if it does not."""
+    known = list(registry.types("strategy"))
+    if type not in known:
+        hint = did_you_mean(type, known) or f"known: {', '.join(known)}"
+        return f"{key}: there is no strategy '{type}', so 'smart' is used ({hint})"
     if config.plugins.on_error == "skip":
         try:
-            _strategy(config, registry)
+            _strategy(config, registry, type, key)
         except PluginError as error:
-            return f"routing.strategy: {error}; 'smart' is used (plugins.on_error = \"skip\")"
+            return f"{key}: {error}; 'smart' is used (plugins.on_error = \"skip\")"
     return ""
 
 
@@ -88,19 +126,16 @@ def _without_effect(config: Config) -> Iterator[str]:
                 yield f"{dotted(('models', name, key))} has no effect: {reason}"
 
 
-def _strategy(config: Config, registry: Registry) -> tuple[Strategy, Sequence[WeightedScorer], Sequence[Extractor]]:
-    """The configured strategy, its scorers, which it has, and its extractors.
-
-    Raises ``ConfigError`` or ``PluginError``.
-    """
-    routing, type = config.routing, config.routing.strategy
+def _strategy(config: Config, registry: Registry, type: str, key: str = "routing.strategy") -> _MadeStrategy:
+    """A strategy of ``type``, configured as ``key``. Raises ``ConfigError`` or ``PluginError``."""
+    routing = config.routing
     scorers = routing.scorers
     if type == "smart" or not scorers:
         weights = routing.weights
         scorers = [
             ScorerSettings(type=name, weight=w) for name in weights.__struct_fields__ if (w := getattr(weights, name))
         ]
-    strategy: Strategy = create(config, registry, "strategy", type, "routing.strategy")
+    strategy: Strategy = create(config, registry, "strategy", type, key)
     made = [_scorer(config, registry, ref, f"routing.scorers[{n}]") for n, ref in enumerate(scorers)]
     try:
         strategy.use(made)
@@ -110,16 +145,22 @@ def _strategy(config: Config, registry: Registry) -> tuple[Strategy, Sequence[We
     except (Exception, SystemExit) as error:
         problem = f"the strategy '{type}' does not take its scorers, or has no extractors: {describe(error)}"
         raise registry.get("strategy", type).error(problem) from error
-    return strategy, made, own
+    return _MadeStrategy(identity(registry, "strategy", type), strategy, made, own)
 
 
 def _filters(config: Config, registry: Registry) -> Iterator[tuple[PluginId, Filter]]:
-    if config.routing.filters is None:
-        yield from create_installed(config, registry, "filter")
-        return
-    for type in config.routing.filters:
-        made: Filter = create(config, registry, "filter", type, "routing.filters")
-        yield identity(registry, "filter", type), made
+    share, chosen = config.routing.error_share, config.routing.filters
+    if chosen is None:
+        installed = create_installed(config, registry, "filter")
+        yield from (pair for pair in installed if pair[0].type != _ERROR_SHARE)
+    for type in chosen or ():
+        made: Filter
+        if type != _ERROR_SHARE:
+            made = create(config, registry, "filter", type, "routing.filters")
+            yield identity(registry, "filter", type), made
+    if share is not None:
+        made = create(config, registry, "filter", _ERROR_SHARE, "routing.error_share", {"most": share})
+        yield identity(registry, "filter", _ERROR_SHARE), made
 
 
 def _scorer(config: Config, registry: Registry, ref: ScorerSettings, key: str) -> WeightedScorer:

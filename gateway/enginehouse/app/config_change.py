@@ -20,10 +20,11 @@ from enginehouse.app.build import (
 )
 from enginehouse.app.build_router import build_router, settle
 from enginehouse.app.config_diff import diff_configs, differences
-from enginehouse.app.continuations import continuation_rules, engine_facts, hedge_delay
+from enginehouse.app.continuations import continuation_rules, endpoints, engine_facts, hedge_delay, unlisted_models
 from enginehouse.app.plugin_instances import check_parameters
 from enginehouse.app.role_warnings import warn_of_roles
-from enginehouse.config.managed import driver_of
+from enginehouse.config.aliases import Aliases
+from enginehouse.config.managed import driver_of, hosts_of_model
 from enginehouse.config.plugin_tables import plugin_table
 from enginehouse.config.schema import Config, ModelSettings
 from enginehouse.config.secret_variables import secret_values
@@ -43,7 +44,17 @@ from enginehouse.telemetry.logs import GatewayLog, configure_logs
 
 _log = logging.getLogger(__name__)
 
-_KEPT_KINDS = ("observer", "launcher", "scheduler", "driver", "routes", "discoverer", "migrator", "rescheduling_policy")
+_KEPT_KINDS = (
+    "observer",
+    "launcher",
+    "scheduler",
+    "driver",
+    "routes",
+    "discoverer",
+    "protocol",
+    "migrator",
+    "rescheduling_policy",
+)
 """Kinds of plugins whose instances live as long as the gateway."""
 _OF_THE_RELAY = frozenset(
     {"max_retries", "retry_budget", "hedge_after", "gather", "broken_stream", "max_continuations"}
@@ -75,6 +86,11 @@ class CurrentConfig:
     @property
     def config(self) -> Config:
         return self.context.config
+
+    @property
+    def aliases(self) -> Aliases:
+        """The aliases of the configuration in force."""
+        return self._parts.relay.context.filters.aliases
 
     def prepare(self, new: Config) -> ConfigChange:
         """Make everything that ``new`` needs. Nothing changes yet.
@@ -114,7 +130,8 @@ class ConfigChange:
         self._parts = parts
         self._old = context
         self._fleet = build_fleet(config, drivers=drivers)
-        self._router = build_router(config, registry) if _needs_new_router(old, config, registry) else relay.router
+        renewed = _needs_new_router(old, config, registry)
+        self._router = build_router(config, registry, relay.clock) if renewed else relay.router
         self.context = build_host_context(
             config,
             registry,
@@ -134,18 +151,24 @@ class ConfigChange:
         parts.admission.cross_origin = CrossOriginProtection(config.server)
         parts.admission.max_body = config.server.max_body
         parts.admission.body_memory.most = config.server.max_body_memory
+        parts.relay.context.engine_memory.most = config.server.max_engine_memory
         parts.admission.client_timeout = config.timeouts.client
         if self._router is not relay.router:
             self._router.filter_drops.update(relay.router.filter_drops)
         relay.router = self._router
-        relay.filters = FiltersByName(config.models, config.routing.aliases)
+        relay.filters = FiltersByName(config.models, Aliases(config.routing.aliases))
         parts.relay.progress_reports.configure(config.models, config.scheduling)
         relay.max_retries = config.routing.max_retries
         relay.budget.share = config.routing.retry_budget
         relay.gather = config.routing.gather
+        relay.hold_answers = config.server.hold_answers
+        relay.hash_users = config.auth.hash_users
+        relay.key_names = config.auth.key_names
         relay.hedging = hedge_delay(config, relay.hedging)
         relay.continuation = continuation_rules(config, self.context.drivers)
         relay.engine_facts = engine_facts(config, self.context.drivers, relay.clock)
+        relay.endpoints = endpoints(config, self.context.drivers)
+        relay.unlisted_models = unlisted_models(config)
         before, relay.upstreams = relay.upstreams, self.context.upstreams
         for name, limits in time_limits(config).items():
             self.context.upstreams[name].timeouts = limits
@@ -182,7 +205,7 @@ def _log_settings(config: Config) -> tuple[object, ...]:
 def _launched(drivers: Mapping[str, DriverSupport], name: str, model: ModelSettings) -> str:
     """A text that is the same for the same launch of a model's engine, on any port. Raises ``ConfigError``."""
     line = launch_line(name, model, drivers[driver_of(model)].launch, port=0)
-    return f"{model.host} {model.gpus} {fingerprint(line)}"
+    return f"{hosts_of_model(model)} {model.gpus} {fingerprint(line)}"
 
 
 def _needs_new_router(old: Config, new: Config, registry: Registry) -> bool:

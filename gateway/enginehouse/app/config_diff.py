@@ -20,6 +20,7 @@ _AT_ONCE: Collection[Path] = (
     ("server", "allowed_hosts"),
     ("server", "max_body"),
     ("server", "max_body_memory"),
+    ("server", "max_engine_memory"),
     ("server", "drain_timeout"),
     ("server", "drain_delay"),
     ("server", "watch"),

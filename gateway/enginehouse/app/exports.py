@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -12,8 +13,15 @@ from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.errors import ConfigError
 from enginehouse.telemetry.exporter.messages import ExportSettings
 from enginehouse.telemetry.exporter_process import ExporterProcess
+from enginehouse.telemetry.genai_metrics import GenaiMetrics
+from enginehouse.telemetry.observers import Observers
+from enginehouse.telemetry.otel_environment import told, trace_choice
 from enginehouse.telemetry.tracer import Tracer
 
+_log = logging.getLogger(__name__)
+
+_USUAL_INTERVAL_S = 60.0
+"""OpenTelemetry's own."""
 _GRPC = "opentelemetry.exporter.otlp.proto.grpc"
 
 
@@ -22,12 +30,17 @@ def build_exporter(telemetry: TelemetrySettings) -> ExporterProcess | None:
     if telemetry.protocol == "grpc" and not _installed(_GRPC):
         remedy = 'pip install "enginehouse[otlp-grpc]"'
         raise ConfigError("the exporter for gRPC is not installed", key="telemetry.protocol", remedy=remedy)
-    wanted = telemetry.traces != "off" or telemetry.push_metrics > 0
+    choice = trace_choice(telemetry, os.environ)
+    for warning in choice.warnings:
+        _log.warning("%s", warning)
+    if choice.traces != "off":
+        _log.info("%s", told(choice, telemetry, os.environ))
+    wanted = choice.traces != "off" or _push_interval(telemetry) > 0
     if not wanted or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
     return ExporterProcess(
         ExportSettings(
-            traces=telemetry.traces,
+            traces=choice.traces,
             endpoint=telemetry.endpoint,
             protocol=telemetry.protocol or "",
             headers={name: str(value) for name, value in telemetry.headers.items()},
@@ -40,18 +53,32 @@ def build_exporter(telemetry: TelemetrySettings) -> ExporterProcess | None:
 
 def build_tracer(telemetry: TelemetrySettings, exporter: ExporterProcess | None) -> Tracer | None:
     """The tracer, which decides which requests are traced; ``None`` if none are."""
-    if exporter is None or telemetry.traces == "off":
+    choice = trace_choice(telemetry, os.environ)
+    if exporter is None or choice.traces == "off":
         return None
-    return Tracer(telemetry, exporter.admits, exporter.add)
+    ratio, follows_parent = choice.ratio, choice.follows_parent
+    return Tracer(telemetry, exporter.admits, exporter.add, ratio=ratio, follows_parent=follows_parent)
 
 
 def build_metric_push(
-    telemetry: TelemetrySettings, exporter: ExporterProcess | None, metrics: Metrics
+    telemetry: TelemetrySettings, exporter: ExporterProcess | None, metrics: Metrics, observers: Observers
 ) -> MetricPush | None:
-    """The part that sends ``metrics`` to the collector; ``None`` if they are not sent."""
-    if exporter is None or not telemetry.push_metrics:
+    """The part that sends ``metrics`` to the collector; ``None`` if they are not sent.
+
+    With ``telemetry.genai_metrics``, one of ``observers`` counts for OpenTelemetry's conventions.
+    """
+    interval = _push_interval(telemetry)
+    if exporter is None or not interval:
         return None
-    return MetricPush(metrics.registry.collect, exporter.send_metrics, telemetry.push_metrics)
+    if not telemetry.genai_metrics:
+        return MetricPush(metrics.registry.collect, exporter.send_metrics, interval)
+    observers.add(genai := GenaiMetrics(telemetry.max_series))
+    return MetricPush(metrics.registry.collect, exporter.send_metrics, interval, genai.collect)
+
+
+def _push_interval(telemetry: TelemetrySettings) -> float:
+    """The seconds between two exports of metrics; 0 for none."""
+    return telemetry.push_metrics or (_USUAL_INTERVAL_S if telemetry.genai_metrics else 0.0)
 
 
 def _installed(module: str) -> bool:

@@ -27,16 +27,18 @@ from enginehouse.api.pages.metrics.page import Metrics
 from enginehouse.api.pages.model_list import ModelList
 from enginehouse.api.pages.operations import Operations
 from enginehouse.api.pages.operators import OperatorPages
+from enginehouse.api.pages.protocols import ProtocolPages
 from enginehouse.api.pages.reload import Reload
 from enginehouse.api.pages.upstream import UpstreamRoute
 from enginehouse.app.build import build_admission, build_drivers, build_fleet, first_host_context
 from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import build_router, settle
 from enginehouse.app.config_change import CurrentConfig, GatewayParts
-from enginehouse.app.continuations import continuation_rules, engine_facts, hedge_delay
+from enginehouse.app.continuations import continuation_rules, endpoints, engine_facts, hedge_delay, unlisted_models
 from enginehouse.app.exports import build_exporter, build_metric_push, build_tracer
 from enginehouse.app.plugin_instances import check_parameters, create_installed, skip_or_raise
 from enginehouse.app.reload import ConfigSource, Reloader
+from enginehouse.config.aliases import Aliases
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import PluginError, ShuttingDown
@@ -45,6 +47,7 @@ from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
+from enginehouse.interfaces.protocols import Protocol
 from enginehouse.interfaces.routes import GuardedRoutes
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
@@ -65,6 +68,8 @@ from enginehouse.telemetry.record_delivery import RecordDelivery
 from enginehouse.telemetry.swap_reports import SwapReports
 
 _log = logging.getLogger(__name__)
+_SILENCE_S = 0.3
+"""The longest pause between the first probes of two backends for which the start waits."""
 _version = cache(version)
 
 
@@ -84,6 +89,7 @@ class Gateway:
         outside: Outside | None = None,
     ) -> None:
         outside = outside or Outside()
+        outside.engine_memory.most = config.server.max_engine_memory
         check_parameters(config, registry)
         config, warnings = settle(config, registry)
         for warning in warnings:
@@ -92,6 +98,7 @@ class Gateway:
         self.log = log or GatewayLog()
         self.streams = EndlessStreams()
         self.observers = Observers(observer for _, observer in create_installed(config, registry, "observer"))
+        self.protocols: list[Protocol] = [each for _, each in create_installed(config, registry, "protocol")]
         drivers = build_drivers(config, registry, {}, outside)
         self.fleet = build_fleet(config, self.observers, outside.clock.epoch, drivers)
         context = first_host_context(
@@ -116,11 +123,12 @@ class Gateway:
             config, registry, lambda: self.current.context, self.relay, self.observers.callbacks("migrated")
         )
         self._state_file: StateFile | None = None
+        self._settling: asyncio.Future[None] | None = None
         self.plugin_times = PluginTimes()
         self.loop_monitor = LoopMonitor(self._sample_plugins)
         self.health = HealthPages(self.relay)
         self.metrics = self._metrics()
-        self._metric_push = build_metric_push(config.telemetry, self.exporter, self.metrics)
+        self._metric_push = build_metric_push(config.telemetry, self.exporter, self.metrics, self.observers)
         self.application = self._application()
 
     @property
@@ -143,10 +151,7 @@ class Gateway:
             raise scheduler.error(error.problem) from error
 
     async def start(self) -> None:
-        """Start to probe backends, and take over engines that still run.
-
-        Returns after every remote backend was probed once, or after ``checks.timeout``.
-        """
+        """Start to probe backends, and take over engines that still run. ``settled`` waits for the first probes."""
         self.log.open()
         if self.config.telemetry.access_log:
             self.relay.endings.log_access = self._access_log.add
@@ -160,12 +165,23 @@ class Gateway:
             report = partial(self.engines.remote.report, name)
             models = partial(self.engines.discover, name)
             prober.add(name, context.drivers[backend.driver], client, on_concurrency=report, on_models=models)
-        first_round = asyncio.ensure_future(prober.first_round())
+        first_round = asyncio.ensure_future(prober.first_round(_SILENCE_S))
         if self._state_file is None:
             self.build_hosts()
         await self.engines.open()
-        await asyncio.wait([first_round], timeout=checks.timeout)
         self.reloader.open()
+        self._settling = asyncio.ensure_future(self._settle(first_round))
+
+    async def settled(self) -> None:
+        """Wait until every remote backend was probed once. One that does not answer delays this by a moment only.
+
+        Requests that come before get 503 for models of a backend that was not probed yet.
+        """
+        if self._settling is not None:
+            await asyncio.wait([self._settling])
+
+    async def _settle(self, first_round: asyncio.Future[None]) -> None:
+        await asyncio.wait([first_round], timeout=self.config.checks.timeout)
         self.rescheduler.start()
 
     def refuse_new(self) -> None:
@@ -185,6 +201,8 @@ class Gateway:
     async def stop(self) -> None:
         """Stop requests, probes and engines."""
         self.refuse_new()
+        if self._settling is not None:
+            self._settling.cancel()
         self.reloader.close()
         self.rescheduler.stop()
         self.relay.close()
@@ -202,21 +220,28 @@ class Gateway:
     def _relay_context(self, context: HostContext) -> RelayContext:
         config, clock = context.config, context.outside.clock
         return RelayContext(
-            build_router(config, self.registry),
+            build_router(config, self.registry, clock),
             self.fleet,
             context.upstreams,
             max_retries=config.routing.max_retries,
             budget=RetryBudget(config.routing.retry_budget),
             hedging=hedge_delay(config),
             gather=config.routing.gather,
+            hold_answers=config.server.hold_answers,
+            hash_users=config.auth.hash_users,
+            key_names=config.auth.key_names,
             continuation=continuation_rules(config, context.drivers),
             engine_facts=engine_facts(config, context.drivers, clock),
-            filters=FiltersByName(config.models, config.routing.aliases),
+            filters=FiltersByName(config.models, Aliases(config.routing.aliases)),
             queues=self.engines.queues,
             observers=self.observers,
             clock=clock,
             tracer=build_tracer(config.telemetry, self.exporter),
             max_series=config.telemetry.max_series,
+            endpoints=endpoints(config, context.drivers),
+            unlisted_models=unlisted_models(config),
+            protocols={path: each for each in self.protocols for path in each.paths},
+            engine_memory=context.outside.engine_memory,
         )
 
     def _metrics(self) -> Metrics:
@@ -227,14 +252,12 @@ class Gateway:
     def _application(self) -> Starlette:
         config, admission, clock = self.config, self.admission, self.relay.context.clock
         live = LiveView(self.relay, self.engines)
+        models = ModelList(
+            admission, lambda: self.config.models, self._aliases, self.engines.quantizations, int(clock.epoch())
+        )
         routes: list[BaseRoute] = [
-            *ModelList(
-                admission,
-                lambda: self.config.models,
-                self._aliases,
-                self.engines.quantizations,
-                int(clock.epoch()),
-            ).routes,
+            *models.routes,
+            *ProtocolPages(self.protocols, models).routes,
             *EnginePages(admission).routes,
             *self.health.routes,
             UpstreamRoute(admission, self._aliases),
@@ -282,8 +305,8 @@ class Gateway:
                     guarded = isinstance(route, GuardedRoutes)
                     yield OperatorPages(self.admission, route.routes) if guarded else route
 
-    def _aliases(self) -> Mapping[str, str]:
-        return self.config.routing.aliases
+    def _aliases(self) -> Aliases:
+        return self.current.aliases
 
     def _about(self) -> Mapping[str, str]:
         return {"version": _version("enginehouse"), "strategy": self.config.routing.strategy}

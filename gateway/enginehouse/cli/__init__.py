@@ -48,7 +48,7 @@ def enginehouse() -> None:
 
 def main() -> None:
     """Run the command line. An ``EnginehouseError`` becomes a message on standard error and exit status 1."""
-    gc.set_threshold(50_000, 20, 50)  # by default, collections while modules are imported take an eighth of the start
+    gc.set_threshold(200_000, 20, 50)  # by default, collections while modules are imported take an eighth of the start
     try:
         enginehouse(prog_name="enginehouse")
     except EnginehouseError as error:

@@ -74,6 +74,7 @@ def variable_of(path: Path) -> str:
 
 def _scalars(type_: Type, value: Any, path: Path) -> Iterator[tuple[Path, Type]]:
     """The paths and types of all scalars and lists of strings that a variable may override in ``value``."""
+    whole = False
     for kind in shape_of(type_).kinds:
         if isinstance(kind, StructType):
             for field_ in kind.fields:
@@ -87,9 +88,11 @@ def _scalars(type_: Type, value: Any, path: Path) -> Iterator[tuple[Path, Type]]
             for index, item in enumerate(value if isinstance(value, list) else ()):
                 yield from _scalars(kind.item_type, item, (*path, index))
         elif not isinstance(kind, AnyType):
-            yield path, type_
+            whole = True
         elif isinstance(value, bool | int | float | str):
             yield path, type_info(type(value))
+    if whole:  # once, though it may be a text or a list
+        yield path, type_
 
 
 def _parse(type_: Type, text: str) -> Any:

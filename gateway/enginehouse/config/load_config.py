@@ -102,8 +102,10 @@ def _syntax_error(message: str, text: str, file: Path) -> ConfigError:
 
 def _refuse(problems: Iterable[Problem], file: Path | None, overrides: Overrides) -> None:
     errors = [_located(problem, file, overrides) for problem in problems]
+    if len(errors) == 1:
+        raise errors.pop()  # not errors[0]: an error refers to this frame, and the list would refer to the error
     if errors:
-        raise errors[0] if len(errors) == 1 else ConfigErrors(errors)
+        raise ConfigErrors(errors)
 
 
 def _located(problem: Problem, file: Path | None, overrides: Overrides) -> ConfigError:

@@ -17,6 +17,7 @@ PLUGIN_KINDS = (
     "driver",
     "launcher",
     "discoverer",
+    "protocol",
     "rescheduling_policy",
     "migrator",
     "observer",

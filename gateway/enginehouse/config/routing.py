@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from msgspec import Meta
+from msgspec import Meta, field
 
+from enginehouse.config.aliases import AliasSettings
 from enginehouse.config.hedge_after import OFF
 from enginehouse.config.section import BrokenStreamRule, Count, Positive, Section, Share, Weight
 
@@ -31,8 +32,17 @@ class RoutingSettings(Section, frozen=True):
     """How the gateway chooses the replica for a request."""
 
     strategy: Annotated[
-        str, Meta(description="`smart`, `round_robin`, `priority_only`, `random`, `weighted` or a plugin's")
-    ] = "smart"
+        str,
+        Meta(
+            description="`cache_aware`, `least_pending`, `p2c`, `session`, `smart`, `round_robin`, `priority_only`, "
+            "`random`, `weighted` or a plugin's"
+        ),
+    ] = "cache_aware"
+    strategies: Annotated[dict[str, str], Meta(description="other strategies for single models")] = {}
+    session: Annotated[
+        list[Annotated[str, Meta(pattern="^(header|body):.")]],
+        Meta(description="where to look for the session of a request: `header:NAME` or `body:FIELD`, in this order"),
+    ] = field(default_factory=lambda: ["header:x-session-id", "body:prompt_cache_key", "body:user"])
     max_retries: Annotated[Count, Meta(description="most retries of a request, before the first byte of an answer")] = 2
     retry_budget: Annotated[
         Share,
@@ -67,9 +77,20 @@ class RoutingSettings(Section, frozen=True):
     filters: Annotated[
         list[str] | None, Meta(description="filters to run, in order; all installed ones by default")
     ] = None
+    error_share: Annotated[
+        Share | None,
+        Meta(
+            description="largest share of bad answers in the last two minutes, from 0 to 1, with which a backend still "
+            "gets requests where another one is left; off by default"
+        ),
+    ] = None
     scorers: Annotated[list[ScorerSettings], Meta(description="scorers of `weighted` and of plugins' strategies")] = []
     aliases: Annotated[
-        dict[str, str], Meta(description="other names of models; an alias of an alias is not resolved")
+        dict[str, AliasSettings],
+        Meta(
+            description="other names of models, or patterns such as `claude-*`: a model, several in order, tables with "
+            "`to` and `weight`, or `to` and `prefer`; an alias of an alias is not resolved"
+        ),
     ] = {}
     fallbacks: Annotated[
         dict[str, list[str]], Meta(description="models to try, in order, if a model cannot serve")

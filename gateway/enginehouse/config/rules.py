@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import urlsplit
 
+from enginehouse.config.aliases import Aliases, read_alias
 from enginehouse.config.decode import Problem
 from enginehouse.config.hedge_after import parse_hedge_after
-from enginehouse.config.managed import ANY_ANSWER
+from enginehouse.config.managed import ANY_ANSWER, hosts_of_model
 from enginehouse.config.masks import has_mask
 from enginehouse.config.schema import Config, KeySettings
 from enginehouse.config.secrets import MASK
@@ -51,8 +52,9 @@ def _models_named(config: Config) -> Iterator[Problem]:
             if not name or name.isspace():
                 path = ("routing", table, name)
                 yield Problem(path, "the name is empty, so no request can ask for it", "name a model, or remove it")
-    for name, target in config.routing.aliases.items():
-        if not target or target.isspace():
+    for name, settings in config.routing.aliases.items():
+        targets = read_alias(settings).targets
+        if not targets or any(not target or target.isspace() for target in targets):
             yield Problem(("routing", "aliases", name), "names no model", "name one, or remove the alias")
     for name, chain in config.routing.fallbacks.items():
         for index, model in enumerate(chain):
@@ -82,19 +84,25 @@ def _weights(config: Config) -> Iterator[Problem]:
 
 
 def _alias_cycles(config: Config) -> Iterator[Problem]:
-    aliases = config.routing.aliases
+    """Circles of aliases without patterns: a pattern may well match its own target."""
+    aliases = Aliases(config.routing.aliases)
     done: set[str] = set()
-    for start in aliases:
-        chain: list[str] = []
-        name = start
-        while name in aliases and name not in done:
-            done.add(name)
-            chain.append(name)
-            name = aliases[name]
-        if name in chain:
-            circle = " -> ".join(f'"{link}"' for link in [*chain[chain.index(name) :], name])
-            path = ("routing", "aliases", name)
-            yield Problem(path, f"circular alias {circle}", "point one of them to a model", AliasCycle)
+    for start in aliases.named:
+        if circle := _circle(start, aliases, (), done):
+            path = ("routing", "aliases", circle[0])
+            shown = " -> ".join(f'"{link}"' for link in circle)
+            yield Problem(path, f"circular alias {shown}", "point one of them to a model", AliasCycle)
+
+
+def _circle(name: str, aliases: Aliases, chain: tuple[str, ...], done: set[str]) -> tuple[str, ...]:
+    """The circle that ``chain`` closes at ``name`` or behind it, if there is one that is not ``done``."""
+    if name in chain:
+        return (*chain[chain.index(name) :], name)
+    if name in done or name not in aliases.named:
+        return ()
+    done.add(name)
+    found = (_circle(target, aliases, (*chain, name), done) for target in aliases.named[name].targets)
+    return next(filter(None, found), ())
 
 
 def _urls(config: Config) -> Iterator[Problem]:
@@ -147,7 +155,13 @@ def _same(
 def _hosts(config: Config) -> Iterator[Problem]:
     known = sorted({LOCAL_HOST, *config.hosts})
     placed = [(("backends", name, "host"), backend.host) for name, backend in config.backends.items()]
-    placed += [(("models", name, "host"), model.host) for name, model in config.models.items()]
+    for name, model in config.models.items():
+        hosts = hosts_of_model(model)
+        placed += [(("models", name, "host"), host) for host in hosts]
+        if len(set(hosts)) < len(hosts):
+            yield Problem(
+                ("models", name, "host"), "names a host twice", "set replicas for several engines on each host"
+            )
     for path, host in placed:
         if host not in known:
             remedy = did_you_mean(host, known) or f"add [{dotted(('hosts', host))}], or name one of {', '.join(known)}"
@@ -194,17 +208,21 @@ def _clashes(config: Config) -> Iterator[Problem]:
 
 def _aliases_of_aliases(config: Config) -> Iterator[str]:
     aliases = config.routing.aliases
-    for name, target in aliases.items():
-        if target in aliases:
-            place = dotted(("routing", "aliases", name))
-            yield f'{place}: "{target}" is an alias too, which is not resolved (name a model instead)'
+    for name, settings in aliases.items():
+        for target in read_alias(settings).targets:
+            if target in aliases:
+                place = dotted(("routing", "aliases", name))
+                yield f'{place}: "{target}" is an alias too, which is not resolved (name a model instead)'
 
 
 def _unknown_models(config: Config) -> Iterator[str]:
     known = {*config.models, *(name for backend in config.backends.values() for name in backend.models or ())}
     routing = config.routing
     named: dict[Path, set[str]] = {
-        ("routing", "aliases"): set(routing.aliases.values()) - routing.aliases.keys(),
+        ("routing", "aliases"): {
+            target for settings in routing.aliases.values() for target in read_alias(settings).targets
+        }
+        - routing.aliases.keys(),
         ("routing", "fallbacks"): {
             *routing.fallbacks,
             *(name for chain in routing.fallbacks.values() for name in chain),

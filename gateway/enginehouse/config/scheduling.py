@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -38,6 +38,10 @@ class SchedulingSettings(Section, frozen=True):
         Duration,
         Meta(description="after this time, a waiting request holds back newer requests for the models that block it"),
     ] = 60
+    cancel_loads: Annotated[
+        Literal["wanted", "always", "never"],
+        Meta(description="when a load that no request waits for any more is cancelled: if its place is wanted"),
+    ] = "wanted"
     progress: Annotated[ProgressForm, Meta(description="form of the progress that waiting streams get")] = "off"
     progress_patience: Annotated[
         Duration, Meta(description="wait before the first report; an error before that keeps its HTTP status")

@@ -37,6 +37,20 @@ class ServerSettings(Section, frozen=True):
         ByteSize,
         Meta(description="most bytes of request bodies of all connections together; above it, 503; 0 for no limit"),
     ] = 1024**3
+    hold_answers: Annotated[
+        ByteSize,
+        Meta(
+            description="answers without a stream, up to this size, are delivered when they are whole: until then "
+            "another engine can take over; 0 passes each on as it comes"
+        ),
+    ] = 1024**2
+    max_engine_memory: Annotated[
+        ByteSize,
+        Meta(
+            description="most bytes held of engines' answers: those to the gateway's own questions, held and gathered "
+            "ones, and what continues streams; what has no room is dropped; 0 for no limit"
+        ),
+    ] = 1024**3
     drain_timeout: Annotated[Duration, Meta(description="time for live requests to finish when the gateway stops")] = 30
     drain_delay: Annotated[
         Duration,
@@ -66,7 +80,7 @@ class KeySettings(Section, frozen=True):
     )
     admin: Annotated[bool, Meta(description="whether the key may use operators' pages, such as `/api`")] = False
     requests_per_minute: Annotated[Count, Meta(description="limit of requests per minute")] = 0
-    tokens_per_minute: Annotated[Count, Meta(description="limit of estimated prompt tokens per minute")] = 0
+    tokens_per_minute: Annotated[Count, Meta(description="limit of tokens of prompts and answers per minute")] = 0
     max_concurrent: Annotated[Count, Meta(description="limit of concurrent requests")] = 0
     priority: Annotated[
         int,
@@ -78,6 +92,18 @@ class AuthSettings(Section, frozen=True):
     """The keys of clients. Without keys, every client that can reach the gateway may use it."""
 
     keys: Annotated[list[KeySettings], Meta(description="one table for each key")] = []
+    hash_users: Annotated[
+        bool,
+        Meta(
+            description="show a hash instead of the end user that a body names (`user`, `safety_identifier`, "
+            "`metadata.user_id`)"
+        ),
+    ] = False
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The names of the keys, or an empty one if none are set."""
+        return tuple(key.name for key in self.keys) or ("",)
 
 
 class CheckSettings(Section, frozen=True):
@@ -178,8 +204,11 @@ class ModelSettings(CapabilitySettings, frozen=True):
     options: Annotated[dict[str, Any], Meta(description="options of the driver, for its own launch line")] = {}
     args: Annotated[list[str], Meta(description="arguments to add to the launch line")] = []
     env: Annotated[dict[str, HiddenText], Meta(description="environment variables of the engine")] = {}
-    host: Annotated[str, Meta(description="host that it runs on")] = "local"
-    replicas: Annotated[Positive, Meta(description="number of engines to launch")] = 1
+    host: Annotated[
+        str | Annotated[list[str], Meta(min_length=1)],
+        Meta(description="host that it runs on, or a list of hosts, each with its own engines"),
+    ] = "local"
+    replicas: Annotated[Positive, Meta(description="number of engines to launch, on each host")] = 1
     priority: Annotated[Count, Meta(description="lower is better")] = 0
     role: Annotated[Role, Meta(description="role when prefill and decode are disaggregated")] = Role.NEUTRAL
     ttl: Annotated[Duration, Meta(description="unload after this idle time, even if pinned; 0 for never")] = 0
@@ -204,12 +233,28 @@ class ModelSettings(CapabilitySettings, frozen=True):
             "default, those of its host"
         ),
     ] = None
+    endpoints: Annotated[
+        list[str] | None,
+        Meta(
+            description="paths that its engines serve besides `/v1/chat/completions`, `/v1/completions` and "
+            "`/v1/embeddings`, such as `/v1/messages`; by default, the driver's"
+        ),
+    ] = None
     stop_command: Annotated[str, Meta(description="command that replaces SIGTERM")] = ""
     health_path: Annotated[
         str,
         Meta(description="path that answers 200 when it is ready; by default the driver's; `none` accepts any answer"),
     ] = ""
-    start_timeout: Annotated[Duration, Meta(description="time limit for starting")] = 120
+    start_timeout: Annotated[
+        Duration | None, Meta(description="time limit for starting; by default 2m, or 24h with `start_silence`")
+    ] = None
+    start_silence: Annotated[
+        Duration | None,
+        Meta(
+            description="longest time of a start without a sign of progress, such as output or bytes read; by default "
+            "as `start_timeout`"
+        ),
+    ] = None
     stop_timeout: Annotated[Duration, Meta(description="time to stop before the gateway kills it")] = 10
     name: Annotated[str, Meta(description="`name` in `GET /v1/models`, for people")] = ""
     description: Annotated[str, Meta(description="`description` in `GET /v1/models`, for people")] = ""

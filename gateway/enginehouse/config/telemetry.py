@@ -13,9 +13,12 @@ class TelemetrySettings(Section, frozen=True):
     """Traces, metrics and logs."""
 
     traces: Annotated[
-        Literal["off", "otlp", "console"],
-        Meta(description="where to send spans; `console` prints them to standard error"),
-    ] = "off"
+        Literal["off", "otlp", "console"] | None,
+        Meta(
+            description="where to send spans; `console` prints them to standard error; by default "
+            "`OTEL_TRACES_EXPORTER`, else `off`"
+        ),
+    ] = None
     endpoint: Annotated[
         str,
         Meta(
@@ -35,8 +38,12 @@ class TelemetrySettings(Section, frozen=True):
         str, Meta(description="`service.name` of spans and metrics; by default `OTEL_SERVICE_NAME`, else `enginehouse`")
     ] = ""
     sample_ratio: Annotated[
-        Share, Meta(description="share of the requests without `traceparent` to trace; with one, its flag decides")
-    ] = 0.01
+        Share | None,
+        Meta(
+            description="share of the requests without `traceparent` to trace; with one, its flag decides; by default "
+            "`OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG`, else 0.01"
+        ),
+    ] = None
     keep_slow: Annotated[
         Duration, Meta(description="trace requests that take longer, even if they were not sampled; 0 for none")
     ] = 10
@@ -55,6 +62,13 @@ class TelemetrySettings(Section, frozen=True):
     push_metrics: Annotated[
         Duration, Meta(description="interval at which to send the metrics to the collector at `endpoint`; 0 for never")
     ] = 0
+    genai_metrics: Annotated[
+        bool,
+        Meta(
+            description="also send the histograms of OpenTelemetry's conventions for generative AI, "
+            "`gen_ai.client.*` and `gen_ai.server.*`; every 60 s if `push_metrics` is 0"
+        ),
+    ] = False
     max_series: Annotated[
         Positive,
         Meta(description="most pairs of backend and model for which a metric has series; others count as `other`"),

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 _LEAST_WEIGHT = 0.01
 """The weight of a new latency after many answers. It is small, because prompts differ far more than backends do."""
+_OVERTAKEN_WEIGHT = 0.1
+"""The least weight of a request that another engine began first: too many of them are the engine's fault."""
 
 
 @dataclass
@@ -18,9 +20,36 @@ class Load:
     pending: int = 0
     """Requests that were sent to the backend and have not ended."""
     avg_latency_ms: float = 0.0
-    """The average time to the first byte: of all answers up to 100, then exponential (weight 0.01); at first 0."""
+    """The average time to the first byte: of all answers up to 100, then exponential (weight 0.01); at first 0.
+
+    While the backend gets no requests, it moves towards the averages of others with the same model."""
     latency_weight: float = 1.0
     """The weight of the next answer in this average."""
+    error_share: float = 0.0
+    """The share of bad answers in the last two minutes, from 0 to 1; 0 for fewer than ten answers."""
+    answers: int = 0
+    """The answers in this average since stale averages were last aged."""
+    slots: int = 0
+    """The most requests that it serves at once; the gateway queues others. 0: no limit is known."""
+    engine_waiting: int = 0
+    """Requests that wait inside the engine, as it last reported."""
+    kv_usage: float = 0.0
+    """The share of the engine's KV cache that is in use, from 0 to 1, as it last reported."""
+    figures_at: float | None = None
+    """When the engine was last asked for these two, in seconds of the gateway's clock; ``None``: it never reported."""
+
+    @property
+    def free(self) -> int | None:
+        """Free slots; ``None`` if no limit is known."""
+        return max(0, self.slots - self.pending) if self.slots else None
+
+    def report(self, waiting: int, kv_usage: float, at: float) -> None:
+        """Take the figures that the engine was asked for ``at`` a time."""
+        self.engine_waiting, self.kv_usage, self.figures_at = waiting, kv_usage, at
+
+    def forget_latencies(self) -> None:
+        """Begin the average anew, because another engine process may answer now."""
+        self.avg_latency_ms, self.latency_weight = 0.0, 1.0
 
     def begin(self) -> None:
         """Count a request that was sent."""
@@ -33,6 +62,18 @@ class Load:
     def answered(self, latency_ms: float) -> None:
         """Add the latency of an answer to the average."""
         weight = self.latency_weight
+        self.answers += 1
         self.avg_latency_ms += weight * (latency_ms - self.avg_latency_ms)
         if weight > _LEAST_WEIGHT:
             self.latency_weight = weight / (1 + weight)
+
+    def overtaken(self, waited_ms: float) -> None:
+        """Count a request that another engine began first, after this one had ``waited_ms`` for it."""
+        if waited_ms > self.avg_latency_ms:
+            self.latency_weight = max(self.latency_weight, _OVERTAKEN_WEIGHT)
+            self.answered(waited_ms)
+
+    def age(self, others_ms: float, share: float) -> None:
+        """Move the average towards that of others by ``share``, from 0 to 1. The next answer weighs the more."""
+        self.avg_latency_ms += share * (others_ms - self.avg_latency_ms)
+        self.latency_weight += share * (1 - self.latency_weight)

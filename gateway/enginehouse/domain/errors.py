@@ -13,6 +13,7 @@
         │   ├── BodyTooLarge       413  invalid_request
         │   └── EncodedBody        415  invalid_request
         ├── CapabilityMismatch     400  capability_mismatch
+        │   └── ContextLengthExceeded  400  context_length_exceeded
         ├── Unauthorized           401  unauthorized
         ├── Forbidden              403  forbidden
         ├── ModelNotFound          404  model_not_found
@@ -23,6 +24,7 @@
         ├── Cancelled              499  cancelled
         ├── PluginFailed           500  plugin_failed
         ├── UpstreamError          502  upstream_error
+        │   └── UpstreamInvalid        502  upstream_invalid
         ├── Overloaded             503  overloaded
         ├── NoHealthyBackend       503  no_healthy_backend
         ├── FallbackExhausted      503  fallback_exhausted
@@ -41,7 +43,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from enginehouse.domain.close_names import did_you_mean
+
 _LONGEST_NAME = 256
+_MOST_LISTED = 5
+"""The most models that an error lists."""
 
 
 def shortened(name: str) -> str:
@@ -184,6 +190,23 @@ class CapabilityMismatch(RequestError):
         self.missing = tuple(missing)
 
 
+class ContextLengthExceeded(CapabilityMismatch):
+    """The prompt and the answer need more ``tokens``, as estimated, than ``limit``, the model's longest context."""
+
+    code = "context_length_exceeded"
+
+    def __init__(self, model: str, tokens: int, limit: int) -> None:
+        details = {"model": shortened(model), "missing": ["context_length"], "tokens": tokens, "limit": limit}
+        RequestError.__init__(
+            self,
+            f"This model's maximum context length is {limit} tokens (context_length). However, your request has about "
+            f"{tokens} tokens. Please reduce the length of the messages.",
+            param="messages",
+            details=details,
+        )
+        self.missing = ("context_length",)
+
+
 class Unauthorized(RequestError):
     """The request has no API key, or an unknown one."""
 
@@ -213,6 +236,15 @@ class ModelNotFound(RequestError):
         if alias_of is not None:
             text = f"Model '{alias_of}' not found: it is an alias of '{model}', which no backend has"
         super().__init__(text, param="model", details={"model": model})
+
+    def suggest(self, models: Sequence[str]) -> None:
+        """Name the ``models`` that may have been meant, and up to five that there are."""
+        if models:
+            near = did_you_mean(self.details["model"], list(models))
+            listed = ", ".join(f"'{model}'" for model in models[:_MOST_LISTED])
+            rest = " and others" if len(models) > _MOST_LISTED else ""
+            self.message += f" ({near + ' ' if near else ''}there are {listed}{rest})"
+            self.details = {**self.details, "models": list(models[:_MOST_LISTED])}
 
 
 class NotFound(RequestError):
@@ -270,6 +302,12 @@ class UpstreamError(RequestError):
     code = "upstream_error"
 
 
+class UpstreamInvalid(UpstreamError):
+    """The engine's answer is not what its content type says, and no retry is left."""
+
+    code = "upstream_invalid"
+
+
 class Overloaded(RequestError):
     """The gateway lacks memory for bodies, or file descriptors. No engine is at fault."""
 
@@ -279,14 +317,17 @@ class Overloaded(RequestError):
 
 
 class NoHealthyBackend(RequestError):
-    """The model is known, but no backend can serve it now."""
+    """No backend can serve the model now. ``unlisted``: backends that may have it, if no other one does."""
 
     status = 503
     code = "no_healthy_backend"
     retry_after = 5
 
-    def __init__(self, model: str, details: Mapping[str, Any] | None = None) -> None:
-        super().__init__(f"No healthy backend available for model '{shortened(model)}'", details=details)
+    def __init__(self, model: str, details: Mapping[str, Any] | None = None, *, unlisted: Sequence[str] = ()) -> None:
+        message = f"No healthy backend available for model '{shortened(model)}'"
+        if unlisted:
+            message += f"; not known yet are the models of {', '.join(unlisted)}"
+        super().__init__(message, details=details)
 
 
 class FallbackExhausted(RequestError):
@@ -310,6 +351,10 @@ class LoadFailed(RequestError):
     status = 503
     code = "load_failed"
     retry_after = 5
+
+
+class LoadCancelled(LoadFailed):
+    """The load was given up: an operator unloaded the model, or no request waits for it any more."""
 
 
 class NotEnoughMemory(LoadFailed):
@@ -346,6 +391,11 @@ class UpstreamTimeout(RequestError):
 
     status = 504
     code = "upstream_timeout"
+
+
+def all_codes() -> tuple[str, ...]:
+    """Every code that an error object may have."""
+    return tuple(dict.fromkeys(each.code for each in _kinds(RequestError)))
 
 
 def status_of(code: str) -> int:

@@ -47,3 +47,5 @@ class Migrated(msgspec.Struct, frozen=True, kw_only=True):
     """The ids of the requests that moved."""
     refused: Mapping[str, str] = {}
     """The ids of the requests that stay, with the reasons."""
+    found_none: bool = False
+    """Whether the source has no request that the migration selects."""

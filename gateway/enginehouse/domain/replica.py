@@ -57,6 +57,10 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     health: Health = Health.HEALTHY
     draining: bool = False
     """Whether the backend accepts no new requests because an operator drains it."""
+    paused: str = ""
+    """Why requests go to other replicas for a while, as long as there are any; empty if they need not."""
+    suspect: bool = False
+    """Whether the engine refused the model with 401, 403 or 404 when it was last asked, and another one serves it."""
     state: ReplicaState = ReplicaState.READY
     wake_s: float = 0.0
     """The expected seconds until a replica that is not ready can serve."""

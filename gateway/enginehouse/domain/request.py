@@ -56,6 +56,11 @@ class Body(msgspec.Struct):
     text: Any = None
     stream: bool | None = None
     user: Any = None
+    safety_identifier: Any = None
+    metadata: Any = None
+    max_tokens: Any = None
+    max_completion_tokens: Any = None
+    max_output_tokens: Any = None
 
 
 class InferenceRequest:

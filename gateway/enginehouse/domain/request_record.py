@@ -7,6 +7,26 @@ import msgspec
 from enginehouse.domain.route import Reason, RouteDetails
 
 
+class StreamGap(msgspec.Struct, frozen=True, gc=False):
+    """How an attempt took over a stream that another engine had begun. Its times are on the clock of the request."""
+
+    cause: str
+    """``broken``; or who moved it: an ``operator``, ``rescheduling`` or a ``drain``."""
+    began: float
+    """When the other engine broke it off, or when the move was decided."""
+    seconds: float
+    """How long the client waited for the next event."""
+    ended: float
+    """When it came."""
+    tokens: int = 0
+    """The tokens that the engine had to read again: of the prompt, if known, and of the answer so far."""
+
+    @property
+    def planned(self) -> bool:
+        """Whether the stream was moved on purpose."""
+        return self.cause != "broken"
+
+
 class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
     """One try of a request at one replica. Its times are on the clock of the request's.
 
@@ -43,6 +63,8 @@ class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
     ended: float
     details: RouteDetails | None = None
     """The figures of the routing decision. Only of traced requests."""
+    gap: StreamGap | None = None
+    """Only of an attempt that continued a stream."""
 
 
 class RequestRecord(msgspec.Struct, frozen=True, gc=False):
@@ -66,7 +88,7 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False):
     caller: str | None = None
     """The name of the caller's key."""
     user: str | None = None
-    """The ``user`` of the request body."""
+    """The end user that the request body names, or a hash of the name (``auth.hash_users``)."""
     asked: str | None = None
     """The model that the client asked for."""
     model: str | None = None
@@ -104,6 +126,6 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False):
     bytes_out: int = 0
     """Of the body of the engine's answer, as far as it was sent to the client."""
     events: int = 0
-    """Of a stream that the client got."""
+    """Of a stream that the client got, without those that have no token: comments, the role, the end, the usage."""
     trace_id: str | None = None
     """Of a traced request."""

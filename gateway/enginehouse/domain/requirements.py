@@ -20,5 +20,11 @@ class Requirements(msgspec.Struct, kw_only=True):
     needs_vision: bool = False
     needs_tools: bool = False
     needs_json_mode: bool = False
+    caller: str | None = None
+    """The name of the caller's key. The gateway sets it when the extractors have run."""
+    user: str | None = None
+    """The end user that the body names, or a hash of the name (``auth.hash_users``). Set at the same time."""
+    session: str = ""
+    """The session that it belongs to, as ``routing.session`` says; found only if a strategy has ``reads_session``."""
     extra: dict[str, Any] = {}
     """Values of plugins. Begin each key with the name of your plugin."""

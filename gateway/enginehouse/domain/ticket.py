@@ -34,6 +34,8 @@ class Ticket(msgspec.Struct, eq=False, kw_only=True):
     """Higher first."""
     arrived: float = 0.0
     """The time of arrival, in seconds on the scheduler's clock."""
+    caller: str | None = None
+    """The name of the caller's key."""
 
 
 class SwapDone(msgspec.Struct, frozen=True, kw_only=True):

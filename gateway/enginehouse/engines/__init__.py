@@ -17,6 +17,7 @@
     idle                which engines have been idle for their ttl
     ports               the loopback ports of engines
     state_file          what the next gateway must know of the engines
-    recording_launcher  a launcher that keeps the state file up to date
+    engine_records      launches engines and keeps the state file up to date
+    guards              drivers and launchers whose answers need no check
     probing             the health and the models of every backend
 """

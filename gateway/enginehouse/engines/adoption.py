@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from enginehouse.domain.errors import ConfigError
+from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.launch_line import fingerprint
-from enginehouse.engines.recording_launcher import RecordingLauncher
 from enginehouse.engines.state_file import EngineRecord
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.launchers import EngineProcess, LaunchLine
@@ -18,7 +18,7 @@ _STRAY_STOP_S = 10.0
 
 
 async def adopt(
-    name: str, record: EngineRecord, supervisor: Supervisor | None, launcher: RecordingLauncher
+    name: str, record: EngineRecord, supervisor: Supervisor | None, records: EngineRecords
 ) -> EngineProcess | None:
     """Return the process of a recorded engine; ``None`` if it no longer runs.
 
@@ -30,11 +30,12 @@ async def adopt(
     fits = line is not None and fingerprint(line) == record.fingerprint
     line = line or LaunchLine(command=(), port=record.port)
     log = supervisor.log if supervisor is not None and fits else LogRing()
-    process = await launcher.adopt(name, line, record.handle, log)
+    process = await records.adopt(name, line, log)
     if process is None or fits:
         return process
     _log.warning("%s still runs and is stopped: its configuration has changed", name)
     await process.stop(_STRAY_STOP_S)
+    records.ended(process)
     return None
 
 

@@ -12,11 +12,12 @@ from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed,
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines.adoption import adopt
 from enginehouse.engines.back_off import Pauses
+from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.gpus.host_gpus import HostGpus
-from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.memory_meter import MemoryMeter
 from enginehouse.engines.ports import Ports
-from enginehouse.engines.recording_launcher import RecordingLauncher
+from enginehouse.engines.second_tries import SecondTries
 from enginehouse.engines.state_file import EngineRecord, Footprints, StateFile
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.drivers import EngineClient
@@ -63,7 +64,7 @@ class EnginePool(EngineControl):
         self.measured = self._meter.measured
         self.asleep = self._meter.asleep
         self.reported: dict[str, int] = {}
-        self._launcher = RecordingLauncher(name, launcher, state_file)
+        self._records = EngineRecords(name, launcher, state_file)
         self._state_file = state_file
         self._ports = ports
         self._connect = connect
@@ -72,6 +73,7 @@ class EnginePool(EngineControl):
         self._on_exited = on_exited
         self._states: dict[str, ReplicaState] = {}
         self._pauses = Pauses(self._running, lambda replica: self.supervisors[replica].problem)
+        self._second_tries = SecondTries(self.gpus)
         self._versions: dict[str, int] = {}
         self._retired: set[str] = set()
         self.supervisors: dict[str, Supervisor] = {}
@@ -91,6 +93,8 @@ class EnginePool(EngineControl):
         Engines that are no longer configured, or configured differently, have stopped when this returns.
         """
         self.begin()
+        if self._state_file.is_lost:
+            await self._records.recover()
         records = [(name, record) for name, record in self._state_file.records.items() if record.host == self.name]
         await asyncio.gather(*(self._take_over(name, record) for name, record in records))
         if self._before:
@@ -100,8 +104,9 @@ class EnginePool(EngineControl):
         """Stop every engine. Servers elsewhere keep what they have loaded."""
         self._tasks.cancel()
         self.gpus.close()
-        launched = [supervisor for supervisor in self.supervisors.values() if not supervisor.elsewhere]
-        await asyncio.gather(*(supervisor.stop() for supervisor in launched), return_exceptions=True)
+        supervisors = self.supervisors.values()
+        ends = (each.leave() if each.elsewhere else each.stop() for each in supervisors)
+        await asyncio.gather(*ends, return_exceptions=True)
 
     def put(
         self, replica: str, managed: ManagedReplica, *, relaunch: bool, after: asyncio.Task[None] | None = None
@@ -119,10 +124,11 @@ class EnginePool(EngineControl):
                 managed.model_name,
                 managed.model,
                 driver=managed.driver,
-                launcher=managed.launcher(self._launcher),
+                launcher=managed.remote_launcher or self._records,
                 ports=self._ports,
                 connect=partial(self._connect, managed.backend),
                 on_state=partial(self._note_state, replica),
+                on_ended=self._records.ended,
                 rules=managed.rules,
                 elsewhere=managed.server is not None,
             )
@@ -131,6 +137,7 @@ class EnginePool(EngineControl):
         if is_new or relaunch:
             self._pauses.reset(replica)
             self._versions[replica] = self._versions.get(replica, 0) + 1
+            self.reported.pop(replica, None)
             self._meter.reset(replica)
             self._meter.recall(replica, self.supervisors[replica])
         if after is not None:
@@ -186,13 +193,15 @@ class EnginePool(EngineControl):
         self._pauses.note_start(replica)
         try:
             await self._prepare_gpus(replica, supervisor)
-            await supervisor.start()
+            await supervisor.start(self._second_tries.begin(replica, self.measured.get(replica)))
         except NotEnoughMemory:
             self._pauses.note_crowded(replica)
             raise
         except ConfigError as error:
             raise LoadFailed(f"'{replica}' cannot be launched: {error}") from error
-        await self._examine(replica, supervisor)
+        examination = self._tasks.start(self._examine(replica, supervisor))
+        if replica not in self.measured:  # else it was as large, and took as many requests, the last time
+            await examination
         if self._states.get(replica) is not ReplicaState.READY:
             raise LoadFailed(f"'{replica}' exited as soon as it was ready: {supervisor.problem}")
 
@@ -206,14 +215,15 @@ class EnginePool(EngineControl):
 
     async def _examine(self, replica: str, supervisor: Supervisor) -> None:
         """Measure the memory of an engine that has just become ready, and ask for its limit."""
-        self.reported.pop(replica, None)
         try:
             limit, _ = await asyncio.gather(supervisor.concurrency(), self._meter.measure(replica, supervisor))
+            if limit:
+                self.reported[replica] = limit
+            else:
+                self.reported.pop(replica, None)
         finally:  # an engine stays ready even if nobody waits for it any more
             if self._states.get(replica) is ReplicaState.READY:
                 self._on_examined(replica)
-        if limit:
-            self.reported[replica] = limit
 
     async def stop(self, replica: str, timeout: float | None) -> None:
         """Stop an engine in any state within ``timeout`` seconds, by default the model's ``stop_timeout``.
@@ -269,6 +279,8 @@ class EnginePool(EngineControl):
         self._states[replica] = state
         self._on_state(replica, state)
         was_up = before in (ReplicaState.READY, ReplicaState.SLEEPING)
+        if state in (*AT_REST, ReplicaState.SLEEPING) and (was_up or before is ReplicaState.STOPPING):
+            self._second_tries.note_end()
         if (state in AT_REST and was_up) or (state is ReplicaState.FAILED and was_retired):
             self._on_exited(replica)
 
@@ -293,7 +305,7 @@ class EnginePool(EngineControl):
     async def _take_over(self, name: str, record: EngineRecord) -> None:
         named = ((replica, supervisor) for replica, supervisor in self.supervisors.items() if supervisor.name == name)
         replica, supervisor = next(named, (None, None))
-        process = await adopt(name, record, supervisor, self._launcher)
+        process = await adopt(name, record, supervisor, self._records)
         if process is not None and replica is not None:
             _log.info("%s still runs and is taken over", name)
             self.gpus.adopt(replica, record.gpus)

@@ -12,11 +12,10 @@ from enginehouse.domain.ticket import SwapDone
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.gpus.host_gpus import host_gpus
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.host_replicas import HostReplicas
+from enginehouse.engines.host_replicas import HostReplicas, RunningEngine
 from enginehouse.engines.host_rules import HostChange, HostRules
 from enginehouse.engines.idle import IdleKeeper
 from enginehouse.engines.load_request import load
-from enginehouse.engines.managed_replica import RunningEngine
 from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
@@ -257,6 +256,14 @@ class Host(QueueListener):
     def queue_changed(self) -> None:
         self._publisher.queue_changed()
 
+    def stopping(self, replica: str) -> None:
+        self._drains.cut_off(replica)
+
+    def unloaded(self, replica: str) -> None:
+        managed = self.replicas[replica]
+        if managed.server is not None:
+            managed.server.note_unloaded(managed.model_name)
+
     def vacate(self, replica: str) -> None:
         self._drains.vacate(replica)
 
@@ -273,7 +280,11 @@ class Host(QueueListener):
 
     def _note_examined(self, replica: str) -> None:
         if replica not in self.replicas.retiring:
-            self._publisher.probe(self.replicas[replica], is_healthy=True)
+            managed = self.replicas[replica]
+            if managed.server is None:
+                limit = managed.model.concurrency or self.pool.reported.get(replica, 0)
+                self._context.fleet.load(managed.backend).slots = limit
+            self._publisher.probe(managed, is_healthy=True)
 
     def _read_files(self) -> None:
         self._files.follow(self.replicas.kept(), self._servers.estimates())

@@ -10,8 +10,8 @@ from enginehouse.config.managed import driver_of, managed_backends
 from enginehouse.config.schema import BackendSettings, Config, HostSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import replica_name
+from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.launch_line import LaunchRules
-from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.launchers import Launcher
@@ -62,7 +62,7 @@ class HostContext(NamedTuple):
         return {
             replica_name(name, backend): ManagedReplica(backend, name, model, driver, self.rules)
             for name, model in self.config.models.items()
-            if model.host == host
-            for backend in managed_backends(name, model)
+            for backend, place in managed_backends(name, model).items()
+            if place == host
             for driver in [self.drivers[driver_of(model)]]
         }

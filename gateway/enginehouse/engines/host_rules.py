@@ -11,8 +11,7 @@ import msgspec
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.host_replicas import HostReplicas
-from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.engines.host_replicas import HostReplicas, ManagedReplica
 from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.remote.remote_servers import RemoteServers
 from enginehouse.interfaces.schedulers import SchedulingLimits

@@ -39,6 +39,7 @@ async def _load(queue: HostQueue, replica: str) -> None:
             queue.served(replica)
         else:
             queue.cancel(ticket)
+        del request  # a failure refers to this frame, and the request to the failure
 
 
 async def preload(queue: HostQueue, replica: str) -> None:

@@ -8,6 +8,8 @@ from functools import partial
 from typing import NamedTuple
 
 from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.config.aliases import Aliases
+from enginehouse.config.managed import hosts_of_model
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import InvalidRequest, ModelNotFound, RequestError, ShuttingDown
 from enginehouse.domain.gpu import GpuStatus
@@ -15,9 +17,9 @@ from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Ticket
 from enginehouse.engines.host import Host
 from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.host_replicas import RunningEngine
 from enginehouse.engines.host_rules import HostChange
 from enginehouse.engines.load_request import preload
-from enginehouse.engines.managed_replica import RunningEngine
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.remote_queues import RemoteQueues
@@ -26,6 +28,8 @@ from enginehouse.interfaces.drivers import ServedModel
 from enginehouse.interfaces.schedulers import Waiting
 from enginehouse.interfaces.swappers import SwapPlan
 from enginehouse.relay.moves.drains import Drains
+from enginehouse.routing.refusals import unknown_model
+from enginehouse.scheduling.facts import host_names
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.plugin_times import SampledCall
@@ -61,6 +65,8 @@ class ManagedEngines:
         """Make the hosts. Raises ``ConfigError`` or ``PluginError``. Nothing is started."""
         self._make_host = partial(Host, ports=Ports(), state_file=state_file, prober=prober, drains=drains)
         names = [*self._hosts_of(self._context), *(record.host for record in state_file.records.values())]
+        if state_file.is_lost:  # engines of an earlier gateway may run on any of them
+            names += host_names(self._context.config)
         self._hosts = {name: self._make_host(name, self._context) for name in dict.fromkeys(names)}
         self.remote.open()
         self._list_queues()
@@ -203,19 +209,19 @@ class ManagedEngines:
 
     def _known(self, name: str) -> str:
         """The model called ``name`` that the gateway launches or loads, else the one that ``name`` is an alias of."""
-        target = self._context.config.routing.aliases.get(name, name)
+        names = (name, *Aliases(self._context.config.routing.aliases).targets(name))
         known = self.models
-        for model in (name, target):
+        for model in names:
             if model in known:
                 return model
-        if target in self._context.fleet.snapshot.models:
+        if any(model in self._context.fleet.snapshot.models for model in names):
             raise InvalidRequest(f"Model '{name}' is served by an engine that the gateway neither launches nor loads")
-        raise ModelNotFound(name)
+        raise unknown_model(name, self._context.fleet.snapshot.unlisted)
 
     def _of(self, model: str) -> Host:
         settings = self._context.config.models.get(model)
         if settings is not None and settings.launches:
-            return self._hosts[settings.host]
+            return self._hosts[hosts_of_model(settings)[0]]
         return next(host for host in self._hosts.values() if host.replicas.of_model(model))
 
     @staticmethod
@@ -242,8 +248,9 @@ class ManagedEngines:
     def _preload(self, models: Sequence[str]) -> None:
         for model in models:
             if (settings := self._context.config.models.get(model)) is not None and settings.preload:
-                for replica in self._of(model).replicas.of_model(model):
-                    self._tasks.start(preload(self._of(model).queue, replica))
+                for host in self._hosts.values():
+                    for replica in host.replicas.of_model(model):
+                        self._tasks.start(preload(host.queue, replica))
 
     async def _keep_sweeping(self) -> None:
         while True:
@@ -253,5 +260,5 @@ class ManagedEngines:
 
 
 def hosts_of(config: Config) -> Sequence[str]:
-    """The host of each launched model."""
-    return [model.host for model in config.models.values() if model.launches]
+    """The hosts of each launched model."""
+    return [host for model in config.models.values() if model.launches for host in hosts_of_model(model)]

@@ -12,10 +12,12 @@ from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.launch_line import LaunchRules, ModelLaunch
 from enginehouse.engines.probing.health_check import HealthCheck
 from enginehouse.engines.start_errors import StartErrors
+from enginehouse.engines.start_limits import longest_silence
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launch_spec import LaunchSpec
 from enginehouse.interfaces.launchers import EngineProcess
+from enginehouse.telemetry.log_ring import LogRing
 
 _log = logging.getLogger(__name__)
 
@@ -47,26 +49,31 @@ class ModelDriver:
         self._driver = driver
 
     async def until_healthy(
-        self, run: EngineRun, errors: StartErrors, deadline: float, note: Callable[[str], None]
+        self, run: EngineRun, log: LogRing, errors: StartErrors, note: Callable[[str], None]
     ) -> None:
-        """Wait until the engine is healthy; ``note`` gets each problem meanwhile. ``deadline``: on the loop's clock.
+        """Wait until the engine is healthy; ``note`` gets each problem meanwhile.
 
-        Raises ``LoadFailed`` if the engine exits first, and ``TimeoutError`` at the deadline.
+        Raises ``LoadFailed`` if the engine exits first.
         """
-        check = HealthCheck(self._driver.driver, self._model.health_path)
-        healthy = asyncio.ensure_future(check.wait_until_healthy(run.client, note))
+        printed = asyncio.Event()
+        log.follow(printed)
+        healthy = asyncio.ensure_future(self._is_healthy(run, printed, note))
         exited = asyncio.ensure_future(run.process.exited())
         try:
-            left = max(0.0, deadline - asyncio.get_running_loop().time())
-            await asyncio.wait({healthy, exited}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({healthy, exited}, return_when=asyncio.FIRST_COMPLETED)
             if exited.done():
                 raise errors.exited_early(exited.result(), run.first_line)
-            if not healthy.done():
-                raise TimeoutError
             healthy.result()
         finally:
+            log.unfollow(printed)
             healthy.cancel()
             exited.cancel()
+            del healthy, exited  # a failure refers to this frame, and its task to the failure
+
+    async def _is_healthy(self, run: EngineRun, printed: asyncio.Event, note: Callable[[str], None]) -> None:
+        await run.process.listening()
+        check = HealthCheck(self._driver.driver, self._model.health_path)
+        await check.wait_until_healthy(run.client, printed, note)
 
     async def concurrency(self, run: EngineRun) -> int | None:
         """The number of requests that the ready engine reports to serve at once; ``None`` if it reports none."""
@@ -83,8 +90,8 @@ class ModelDriver:
         return await self._agrees(self._driver.sleep.sleep_as_launched, run, self._model.stop_timeout)
 
     async def wake(self, run: EngineRun) -> bool:
-        """Wake the engine; whether it agreed within ``start_timeout``."""
-        return await self._agrees(self._driver.sleep.wake_as_launched, run, self._model.start_timeout)
+        """Wake the engine; whether it agreed within ``start_timeout`` and ``start_silence``."""
+        return await self._agrees(self._driver.sleep.wake_as_launched, run, longest_silence(self._model))
 
     async def _agrees(
         self, ask: Callable[[EngineClient, LaunchSpec], Coroutine[Any, Any, bool]], run: EngineRun, timeout: float

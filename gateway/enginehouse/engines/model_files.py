@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 
 from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.launch_line import launch_spec
-from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.interfaces.launch_spec import ModelFacts
 
 _log = logging.getLogger(__name__)

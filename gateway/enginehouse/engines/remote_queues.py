@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from enginehouse.config.schema import BackendSettings, Config
-from enginehouse.domain.errors import LoadFailed, ReplicaLost
+from enginehouse.domain.errors import LoadFailed, QueueFull, ReplicaLost
 from enginehouse.domain.replica import Health, ReplicaState
-from enginehouse.domain.ticket import SwapDone
+from enginehouse.domain.ticket import SwapDone, Ticket
 from enginehouse.engines.host_context import HostContext
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper
-from enginehouse.scheduling.collaborators import EngineControl, QueueListener
+from enginehouse.scheduling.collaborators import EngineControl, QueueListener, TicketHolder
 from enginehouse.scheduling.facts import scheduling_rules
 from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.scheduling.open_tickets import Backlog
 from enginehouse.telemetry.observers import notify
 
 _log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ class RemoteQueues(Observer):
         self._on_change = on_change
         self._reported: dict[str, int] = {}
         self._removed: list[RemoteQueue] = []
+        self._backlogs: dict[str, Backlog] = {}
         self._listener = _Listener(context)
         context.observers.add(self)
 
@@ -84,27 +86,42 @@ class RemoteQueues(Observer):
             return  # its models wait in the queue of their host
         limit = config.backends[name].concurrency or self._reported.get(name, 0)
         queue = self.queues.get(name)
+        self._context.fleet.load(name).slots = limit
         if queue is not None:
             queue.configure(config, limit)
             if not limit:  # everything that waited was granted
                 del self.queues[name]
         elif limit:
             try:
-                self.queues[name] = RemoteQueue(name, self._context, limit, self._listener)
+                backlog = self._backlogs.setdefault(config.backends[name].host, Backlog())
+                self.queues[name] = RemoteQueue(name, self._context, limit, self._listener, backlog)
             except Exception:
                 _log.exception("Backend '%s' has no queue: its scheduler could not be made", name)
 
 
 class RemoteQueue(HostQueue):
-    """The queue of one remote backend. All its models share one line, because they share the engine's limit."""
+    """The queue of one remote backend. All its models share one line, because they share the engine's limit.
+
+    ``backlog``: of all such queues of its host, because ``scheduling.max_queue`` is one for each host.
+    """
 
     launches: ClassVar[bool] = False
 
-    def __init__(self, name: str, context: HostContext, limit: int, listener: QueueListener) -> None:
-        super().__init__(name, context.make_scheduler(), _RunningElsewhere(), listener, context.scheduler)
+    def __init__(self, name: str, context: HostContext, limit: int, listener: QueueListener, backlog: Backlog) -> None:
+        super().__init__(name, context.make_scheduler(), _RunningElsewhere(), listener, context.scheduler, backlog)
+        self._limit = limit
         self._priorities: Mapping[str, int] = context.config.scheduling.priorities
         limits = scheduling_rules(context.config, context.config.backends[name].host).limits
+        self._most_waiting = limits.max_queue
         self.prepare(_NoSwaps(), _facts(name, limit), limits)
+
+    def submit(self, ticket: Ticket, holder: TicketHolder) -> None:
+        if 0 < self._most_waiting <= self.backlog.waiting and self._granted.of(self.name) >= self._limit:
+            error = QueueFull(f"{self.backlog.waiting} requests wait already (scheduling.max_queue): try again later")
+            error.retry_after = self.backlog.retry_after()
+            holder.refused(error)
+            return
+        super().submit(ticket, holder)
 
     def place(self, replica: str) -> tuple[str, int]:
         return self.name, self._priorities.get(replica.removesuffix(f"@{self.name}"), 0)
@@ -113,6 +130,7 @@ class RemoteQueue(HostQueue):
         """Use another configuration and another ``limit``, 0 for none."""
         self._priorities = config.scheduling.priorities
         limits = scheduling_rules(config, config.backends[self.name].host).limits
+        self._limit, self._most_waiting = limit, limits.max_queue
         self.reconfigure(_NoSwaps(), _facts(self.name, limit), limits)
 
 
@@ -177,6 +195,12 @@ class _Listener(QueueListener):
     def queue_changed(self) -> None:
         if self._on_queue_changed:
             notify(self._on_queue_changed)
+
+    def stopping(self, replica: str) -> None:
+        pass
+
+    def unloaded(self, replica: str) -> None:
+        pass
 
     def vacate(self, replica: str) -> None:
         pass

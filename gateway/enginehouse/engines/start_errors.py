@@ -21,9 +21,9 @@ class StartErrors:
         self._model = model
         self._log = log
 
-    def late(self, limit: float, why: str, first_line: int) -> LoadFailed:
-        """The engine was not ready within ``limit`` seconds."""
-        return self._did_not_start(f"it was not ready within {limit:g} s ({why})", first_line, LoadFailed)
+    def late(self, missed: str, why: str, first_line: int) -> LoadFailed:
+        """The start has missed a limit: ``missed`` says which one, and ``why`` what was wrong at last."""
+        return self._did_not_start(f"it {missed} ({why})", first_line, LoadFailed)
 
     def exited_early(self, status: int | None, first_line: int) -> LoadFailed:
         """The engine exited while it started; ``NotEnoughMemory`` if its output shows that reason."""

@@ -26,17 +26,23 @@ _MOST_FOOTPRINTS = 1000
 
 
 class _KeptFile(Generic[T]):
-    """A JSON file with one value of ``type``. ``lost``: what follows if it cannot be read or written."""
+    """A JSON file with one value of ``type``. ``lost``: what follows if it cannot be read or written.
+
+    ``was_read``: whether there was a value.
+    """
 
     def __init__(self, path: Path, type: type[T], lost: str) -> None:
         self._path = path
         self._type = type
         self._lost = lost
+        self.was_read = False
 
     def read(self, otherwise: T) -> T:
         """The value; ``otherwise`` if there is none that can be read."""
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=self._type)
+            value = msgspec.json.decode(self._path.read_bytes(), type=self._type)
+            self.was_read = True
+            return value
         except FileNotFoundError:
             return otherwise
         except (OSError, msgspec.DecodeError) as error:
@@ -149,7 +155,7 @@ class StateFile:
         self.folder = folder if self._lock is not None else Path(tempfile.mkdtemp(prefix="enginehouse-"))
         self.logs = self.folder / "logs"
         self.logs.mkdir(exist_ok=True)
-        lost = "running engines are not adopted"
+        lost = "running engines are found by their marks"
         self._file = _KeptFile(self.folder / "engines.json", dict[str, EngineRecord], lost)
         self._records = self._file.read({})
         self.footprints = Footprints(self.folder)
@@ -159,6 +165,11 @@ class StateFile:
     def records(self) -> Mapping[str, EngineRecord]:
         """The engines that run, or ran when the last gateway ended."""
         return self._records
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether there were no records, so that engines may run which have none."""
+        return not self._file.was_read
 
     def put(self, name: str, record: EngineRecord) -> None:
         """Record the engine ``name``."""

@@ -10,7 +10,7 @@ from enginehouse.domain.errors import NotFound
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import SwapDone
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.relay.upstream.client import Client

@@ -7,14 +7,16 @@ import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
-from enginehouse.aio.timeouts import run_within
 from enginehouse.config.schema import ModelSettings
-from enginehouse.domain.errors import EnginehouseError, LoadFailed, PluginFailed
+from enginehouse.domain.errors import EnginehouseError, LoadCancelled, NotEnoughMemory, PluginFailed
 from enginehouse.domain.replica import ReplicaState
+from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.launch_line import NO_RULES, LaunchRules
 from enginehouse.engines.model_driver import EngineRun, ModelDriver
 from enginehouse.engines.ports import Ports
+from enginehouse.engines.second_tries import TryAgain, never_again
 from enginehouse.engines.start_errors import StartErrors, how_it_ended
+from enginehouse.engines.start_limits import StartLimits
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
@@ -26,8 +28,10 @@ _log = logging.getLogger(__name__)
 class Supervisor:
     """Starts, watches and stops the engine of one managed backend, on the orders of its pool.
 
-    ``on_state`` gets every new state. ``problem`` describes the current problem for people, empty if there is none.
+    ``on_state`` gets every new state, ``on_ended`` each process that has ended. ``problem`` describes the current
+    problem for people, empty if there is none.
     ``log`` outlives the engine: a restarted one continues it.
+    ``may_sleep``: the engine is put to sleep when it is idle or evicted.
     ``elsewhere``: the launcher loads the model on a server that runs already.
     """
 
@@ -38,10 +42,11 @@ class Supervisor:
         model: ModelSettings,
         *,
         driver: DriverSupport,
-        launcher: Launcher,
+        launcher: Launcher | EngineRecords,
         ports: Ports,
         connect: Callable[[str], EngineClient],
         on_state: Callable[[ReplicaState], None],
+        on_ended: Callable[[EngineProcess], None] = lambda process: None,
         rules: LaunchRules = NO_RULES,
         elsewhere: bool = False,
     ) -> None:
@@ -58,6 +63,7 @@ class Supervisor:
         self._launcher = launcher
         self._ports = ports
         self._on_state = on_state
+        self._on_ended = on_ended
         self._starting: asyncio.Task[None] | None = None
         self._engine: EngineRun | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -66,6 +72,7 @@ class Supervisor:
     def reconfigure(self, model: ModelSettings, driver: DriverSupport, rules: LaunchRules = NO_RULES) -> None:
         """Use these settings for the next start. A running engine continues as it was launched."""
         self._model = model
+        self.may_sleep = model.sleeps
         self._driver = ModelDriver(self.name, self._model_name, model, driver, rules)
 
     @property
@@ -73,18 +80,19 @@ class Supervisor:
         """The address at which the engine listens; ``None`` unless it is ready."""
         return self._engine.process.address if self._engine and self.state is ReplicaState.READY else None
 
-    async def start(self) -> None:
+    async def start(self, again: TryAgain = never_again) -> None:
         """Wake the engine if it sleeps, else launch it, and wait until it can take requests.
 
-        Takes at most ``start_timeout``, not counting the end of an earlier engine. Must not be called for an engine
-        that is starting or ready. Raises ``LoadFailed`` with the engine's last lines, ``NotEnoughMemory`` if they show
-        that reason, and ``ConfigError`` if the configuration has no valid launch line. After any exception, also a
-        cancellation, no process is left.
+        A launch that finds too little memory is repeated as long as ``again`` says so; the state does not show it.
+        Takes at most ``start_timeout``, and ``start_silence`` without a sign of progress, not counting the end of an
+        earlier engine. Must not be called for an engine that is starting or ready. Raises ``LoadFailed`` with the
+        engine's last lines, ``NotEnoughMemory`` if they show that reason, and ``ConfigError`` if the configuration has
+        no valid launch line. After any exception, also a cancellation, no process is left.
         """
         while self._endings:
             await asyncio.wait(self._endings)
         sleeper = self._engine if self.state is ReplicaState.SLEEPING else None
-        await self._bring_up(self._wake(sleeper) if sleeper else self._launch())
+        await self._bring_up(self._wake(sleeper, again) if sleeper else self._launch(again))
 
     async def adopt(self, process: EngineProcess, port: int, *, asleep: bool = False) -> None:
         """Take over an engine of an earlier gateway, instead of ``start``. Wake it if it may be ``asleep``."""
@@ -107,6 +115,12 @@ class Supervisor:
         elif self._starting is None:
             self._become(ReplicaState.STOPPED)
 
+    async def leave(self) -> None:
+        """Stop watching an engine that runs on."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait({self._watching})
+
     def sleep_or_stop(self, *, evicted: bool = False) -> asyncio.Future[None]:
         """Put a ready engine to sleep or, where model or driver do not allow it, stop it: because it is idle or, if it
         is ``evicted``, because another needs its memory.
@@ -125,11 +139,6 @@ class Supervisor:
     async def processes(self) -> Collection[int]:
         """The ids of the engine's processes; empty if it does not run on this machine, or does not run."""
         return await self._engine.process.processes() if self._engine else ()
-
-    @property
-    def may_sleep(self) -> bool:
-        """Whether the engine is put to sleep when it is idle or evicted."""
-        return self._model.sleeps
 
     @property
     def is_asleep(self) -> bool:
@@ -180,25 +189,36 @@ class Supervisor:
             raise
         finally:
             self._starting = None
+            del starting  # a failure refers to this frame, and its task to the failure
         if self.state is not ReplicaState.READY:
-            raise LoadFailed(f"Model '{self._model_name}' was stopped while it started")
+            raise LoadCancelled(f"Model '{self._model_name}' was stopped while it started")
 
-    async def _launch(self) -> None:
-        deadline = self._deadline()
+    async def _launch(self, again: TryAgain) -> None:
+        try:
+            await self._launch_once()
+        except NotEnoughMemory:
+            if not await again():
+                raise
+        else:
+            return
+        await self._launch(again)
+
+    async def _launch_once(self) -> None:
+        limits = StartLimits(self._model, self.log)
         port = 0 if self.elsewhere else self._ports.take()
         first_line = self.log.written
         try:
             line = self.launch_line(port)
-            engine = await run_within(self._model.start_timeout, self._launched(line, first_line))
+            engine = await limits.run(self._launched(line, first_line))
         except BaseException as error:
             if self._engine is not None:
                 await self._ending(self._end(self._engine))
             else:
                 self._ports.give_back(port)
             if isinstance(error, TimeoutError):
-                raise self._late("it could not be launched in that time", first_line) from None
+                raise self._errors.late(limits.missed, "it could not be launched in that time", first_line) from None
             raise
-        await self._until_ready(engine, deadline)
+        await self._until_ready(engine, limits)
 
     async def _launched(self, line: LaunchLine, first_line: int) -> EngineRun:
         """Launch and set ``_engine`` in one step, so that a cancelled start finds the engine and ends it."""
@@ -207,6 +227,7 @@ class Supervisor:
         engine = EngineRun(process, self._connect(process.address), line.port, first_line)
         if self._starting is not attempt:  # the start was cancelled, and the launcher resisted that
             await process.stop(self._model.stop_timeout)
+            self._on_ended(process)
         else:
             self._engine = engine
         return engine
@@ -214,36 +235,40 @@ class Supervisor:
     async def _take_over(self, engine: EngineRun, asleep: bool) -> None:
         if asleep:
             await self._driver.wake(engine)
-        await self._until_ready(engine, self._deadline())
+        await self._until_ready(engine, StartLimits(self._model, self.log))
 
-    async def _wake(self, engine: EngineRun) -> None:
-        deadline = self._deadline()
+    async def _wake(self, engine: EngineRun, again: TryAgain) -> None:
+        limits = StartLimits(self._model, self.log)
         if await self._driver.wake(engine):
-            await self._until_ready(engine, deadline)
+            await self._until_ready(engine, limits)
         else:
             await self._ending(self._end(engine))
-            await self._launch()
+            await self._launch(again)
 
-    async def _until_ready(self, engine: EngineRun, deadline: float) -> None:
+    async def _until_ready(self, engine: EngineRun, limits: StartLimits) -> None:
+        def note(problem: str) -> None:
+            if problem != self.problem:
+                limits.note_progress()
+            self.problem = problem
+
         try:
-            await self._driver.until_healthy(engine, self._errors, deadline, self._note)
+            healthy = self._driver.until_healthy(engine, self.log, self._errors, note)
+            await limits.run(healthy, engine.process)
         except BaseException as error:
             await self._ending(self._end(engine))
             if isinstance(error, TimeoutError):
-                raise self._late(self.problem or "no answer yet", engine.first_line) from None
+                raise self._errors.late(limits.missed, self.problem or "no answer yet", engine.first_line) from None
             raise
         if self._watching is not None:
             self._watching.cancel()
         self._watching = asyncio.create_task(self._watch(engine))
         self._become(ReplicaState.READY)
 
-    def _note(self, problem: str) -> None:
-        self.problem = problem
-
     # --- end
 
     async def _watch(self, engine: EngineRun) -> None:
         status = await engine.process.exited()
+        self._on_ended(engine.process)
         if self._engine is engine and self.state in (ReplicaState.READY, ReplicaState.SLEEPING):
             self._clear(engine)
             if engine.process.ends_at_will:
@@ -262,6 +287,7 @@ class Supervisor:
     async def _end(self, engine: EngineRun, timeout: float | None = None) -> None:
         try:
             await engine.process.stop(self._model.stop_timeout if timeout is None else timeout)
+            self._on_ended(engine.process)
         except PluginFailed as error:
             _log.error("%s may still run: %s", self.name, error)
         finally:
@@ -293,9 +319,3 @@ class Supervisor:
         else:
             _log.info("%s is %s", self.name, state.value)
         self._on_state(state)
-
-    def _deadline(self) -> float:
-        return asyncio.get_running_loop().time() + self._model.start_timeout
-
-    def _late(self, why: str, first_line: int) -> LoadFailed:
-        return self._errors.late(self._model.start_timeout, why, first_line)

@@ -34,7 +34,8 @@ class BackendStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     ``state``: of its engine, ``READY`` for a remote backend. ``health``: whether requests may be sent to it; a stopped
     engine is healthy, because a request starts it. ``last_error_at``: seconds on the fleet's clock, which is the epoch
-    in a gateway. ``avg_latency_ms``: the average time until a response begins.
+    in a gateway. ``leave_alone_s``: for so long its requests go to other backends, because its engine asked for that.
+    ``avg_latency_ms``: the average time until a response begins. ``error_share``: of its last answers, from 0 to 1.
     """
 
     name: str
@@ -48,6 +49,8 @@ class BackendStatus(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None
     last_error_at: float | None
     draining: bool
+    leave_alone_s: float | None = None
     models: tuple[str, ...]
     pending: int
     avg_latency_ms: float
+    error_share: float = 0.0

@@ -13,7 +13,9 @@ from enginehouse.domain.errors import ConfigError, NotFound
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.fleet.backend_info import BackendInfo, BackendStatus
 from enginehouse.fleet.live_backend import LiveBackend
+from enginehouse.fleet.pauses import NEVER
 from enginehouse.fleet.snapshot import Snapshot
+from enginehouse.fleet.stale_averages import StaleAverages
 
 
 class Fleet:
@@ -23,8 +25,10 @@ class Fleet:
     health changed, ``on_draining`` with one that is drained or no longer is, ``on_state`` with a replica whose state
     changed, and ``on_replicas`` after additions and removals.
 
-    Methods that take a name raise ``NotFound`` for an unknown one. Only ``succeeded``, ``failed`` and
-    ``mark_unhealthy`` ignore it, because the backend may have been removed since.
+    Methods that take a name raise ``NotFound`` for an unknown one. Only reports of probes and requests ignore it,
+    because the backend may have been removed since.
+
+    ``has_suspects``: some backend refuses a model, so ``served`` has to be told of answers.
     """
 
     def __init__(
@@ -37,7 +41,10 @@ class Fleet:
         on_state: Callable[[str, ReplicaState], None] | None = None,
         on_replicas: Callable[[], None] | None = None,
     ) -> None:
-        self.snapshot = Snapshot()
+        self._snapshot = Snapshot()
+        self._averages = StaleAverages(clock())
+        self._pause_ends = NEVER
+        self.has_suspects = False
         self._checks = checks
         self._clock = clock
         self._on_health = on_health
@@ -48,6 +55,13 @@ class Fleet:
         self._declared: dict[str, Capabilities] = {}
         self._places: dict[str, int] = {}
         self._next_place = count()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The candidates of every model now."""
+        if self._pause_ends < NEVER:
+            self._resume()
+        return self._snapshot
 
     def add(self, backend: BackendInfo) -> None:
         """Add a backend. Raises ``ConfigError`` if its name is taken."""
@@ -60,8 +74,9 @@ class Fleet:
     def remove(self, name: str) -> None:
         """Remove a backend. Its requests in flight continue."""
         live = self._backend(name)
+        del self._backends[name]
         self._offer(live, {})
-        del self._backends[name], self._places[name]
+        del self._places[name]
 
     def become(self, other: Fleet) -> None:
         """Take over the backends of ``other``, their order and its checks.
@@ -69,16 +84,18 @@ class Fleet:
         A backend whose engine server is the same keeps its health, load, discovered models, states and draining.
         Backends that ``other`` does not have are removed; their requests in flight continue.
         """
-        before = {each.replica for row in self.snapshot.models.values() for each in row}
+        before = {each.replica for row in self._snapshot.models.values() for each in row}
         backends = {name: self._continued(live) for name, live in other._backends.items()}
         for live in backends.values():
             live.health.reconfigure(other._checks)
-            live.offers = live.candidates(other._declared)
+            live.pauses.first_s = other._checks.interval
+            live.offers = live.candidates(other._declared, self._clock())
         self._checks, self._declared, self._backends = other._checks, dict(other._declared), backends
         self._places = {name: place for place, name in enumerate(backends)}
         self._next_place = count(len(backends))
-        self.snapshot = Snapshot.of(live.offers for live in backends.values())
-        after = {each.replica for row in self.snapshot.models.values() for each in row}
+        self._snapshot = Snapshot.of((live.offers for live in backends.values()), self._unlisted())
+        after = {each.replica for row in self._snapshot.models.values() for each in row}
+        self._note_pauses(self._clock())
         if self._on_replicas is not None and before != after:
             self._on_replicas()
 
@@ -87,6 +104,7 @@ class Fleet:
         if known is None or not known.is_same_server(new.info):
             return new
         known.info = new.info
+        known.load.slots = new.load.slots or known.load.slots
         return known
 
     def set_models(self, name: str, models: Mapping[str, Capabilities]) -> None:
@@ -95,20 +113,34 @@ class Fleet:
         For a backend that declares its models, this only fills in unknown capabilities.
         """
         live = self._backend(name)
-        if models != live.discovered:
-            live.discovered = dict(models)
+        if not live.listed or models != live.discovered:
+            live.discovered, live.has_listed = dict(models), True
+            live.pauses.clear_all()
             self._publish(live)
+
+    def list_failed(self, name: str, why: str) -> None:
+        """Report that the backend did not list its models. A failed probe, unless its models are known."""
+        live = self._backends.get(name)
+        if live is not None and not live.listed:
+            self.probe_failed(name, f"its models could not be listed: {why}")
 
     def declare(self, model: str, capabilities: Capabilities) -> None:
         """Set the capabilities of ``model``. They win over reported ones; a backend's own settings win over them."""
         self._declared[model] = capabilities
-        for candidate in self.snapshot.candidates(model):
+        for candidate in self._snapshot.candidates(model):
             self._publish(self._backends[candidate.backend])
 
     def probe_succeeded(self, name: str) -> None:
-        """Report that a probe of the backend succeeded."""
+        """Report that a probe of the backend succeeded. Ignored while its models are unknown."""
         live = self._backends.get(name)
-        if live is not None and not live.health.steady and live.health.probe_succeeded(self._clock()):
+        if live is None:
+            return
+        if live.load.error_share:
+            live.load.error_share = live.errors.share(self._clock())
+        if live.health.steady or not live.listed:
+            return
+        if live.health.probe_succeeded(self._clock()):
+            live.pauses.clear_all()
             self._health_changed(live)
 
     def probe_failed(self, name: str, why: str) -> None:
@@ -118,16 +150,70 @@ class Fleet:
             self._health_changed(live)
 
     def succeeded(self, name: str) -> None:
-        """Report that a request of the backend was answered."""
+        """Report that a request of the backend was answered. Ignored while its models are unknown."""
         live = self._backends.get(name)
-        if live is not None and not live.health.steady and live.health.succeeded():
+        if live is None:
+            return
+        live.errors.good += 1
+        if not live.health.steady and live.listed and live.health.succeeded():
             self._health_changed(live)
 
     def failed(self, name: str, why: str) -> None:
         """Report that a request of the backend failed. Ignored unless its engine is meant to run."""
         live = self._backends.get(name)
-        if live is not None and live.runs and live.health.failed(why, self._clock()):
+        if live is None or not live.runs:
+            return
+        now = self._clock()
+        live.load.error_share = live.errors.failed(now)
+        if live.health.failed(why, now):
             self._health_changed(live)
+
+    def doubted(self, name: str, why: str) -> None:
+        """Report a failed request that may be at fault itself. Ignored unless the engine is meant to run."""
+        live = self._backends.get(name)
+        if live is None or not live.runs:
+            return
+        now = self._clock()
+        live.load.error_share = live.errors.failed(now)
+        if live.health.doubted(why, now):
+            self._health_changed(live)
+
+    def model_to_test(self, name: str) -> str | None:
+        """A ready model of a backend that failed requests, and that a probe may make healthy again now."""
+        live = self._backends.get(name)
+        if live is None or not live.health.is_doubtful(self._clock()):
+            return None
+        return next((model for model, each in live.offers.items() if each.state is ReplicaState.READY), None)
+
+    def answered(self, load: Load, latency_ms: float) -> None:
+        """Report the time to the first byte of an answer of the backend with this ``load``."""
+        load.answered(latency_ms)
+        if self._averages.count():
+            rows = [[each.load for each in row] for row in self._snapshot.models.values()]
+            self._averages.age(rows, len(self._backends), self._clock())
+
+    def served(self, name: str, model: str) -> None:
+        """Report that the backend did not refuse ``model``: it is not suspect any more."""
+        live = self._backends.get(name)
+        if live is not None and live.pauses.clear(model):
+            self._publish(live)
+
+    def refused(self, name: str, model: str, status: int) -> None:
+        """Report that the backend refused ``model`` with ``status`` though another backend serves it."""
+        live = self._backends.get(name)
+        if live is not None:
+            now = self._clock()
+            live.health.note(f"answered {status} to a request for '{model}' that another backend could serve", now)
+            live.pauses.suspect(model, status, now)
+            live.load.error_share = live.errors.failed(now)
+            self._publish(live)
+
+    def leave_alone(self, name: str, seconds: float) -> None:
+        """Send requests to other backends for so long: the engine asked for that."""
+        live = self._backends.get(name)
+        if live is not None:
+            live.pauses.leave_alone(self._clock() + seconds)
+            self._publish(live)
 
     def mark_unhealthy(self, name: str, why: str) -> None:
         """Make the backend unhealthy at once, without waiting for ``checks.failures``."""
@@ -155,6 +241,8 @@ class Fleet:
         if problem:
             live.health.note(problem, self._clock())
         live.states[model] = (state, wake_s)
+        if state is not ReplicaState.READY:
+            live.pauses.clear(model)
         self._publish(live)
         if forgiven and self._on_health is not None:
             self._on_health(live.info.name, live.health.health)
@@ -171,18 +259,38 @@ class Fleet:
 
     def backends(self) -> tuple[BackendStatus, ...]:
         """The status of every backend, in the order of their addition."""
-        return tuple(live.status() for live in self._backends.values())
+        now = self._clock()
+        return tuple(live.status(now) for live in self._backends.values())
 
     def _publish(self, live: LiveBackend) -> None:
-        self._offer(live, live.candidates(self._declared))
+        now = self._clock()
+        self._offer(live, live.candidates(self._declared, now))
+        if live.pauses.any or self.has_suspects or self._pause_ends < NEVER:
+            self._note_pauses(now)
+
+    def _note_pauses(self, now: float) -> None:
+        pauses = [live.pauses for live in self._backends.values()]
+        self._pause_ends = min((each.next_end(now) for each in pauses), default=NEVER)
+        self.has_suspects = any(each.suspects for each in pauses)
+
+    def _resume(self) -> None:
+        """Publish what has changed because a pause has ended."""
+        if self._clock() >= self._pause_ends:
+            for live in self._backends.values():
+                self._publish(live)
 
     def _offer(self, live: LiveBackend, offers: dict[str, Candidate]) -> None:
         before, live.offers = live.offers, offers
-        self.snapshot = self.snapshot.replacing(before, offers, self._places)
+        self._snapshot = self._snapshot.replacing(before, offers, self._places, self._unlisted())
         if self._on_replicas is not None and before.keys() != offers.keys():
             self._on_replicas()
 
+    def _unlisted(self) -> tuple[str, ...]:
+        return tuple([name for name, live in self._backends.items() if not live.listed])
+
     def _health_changed(self, live: LiveBackend) -> None:
+        if live.health.health is Health.HEALTHY:
+            live.load.forget_latencies()
         self._publish(live)
         if self._on_health is not None:
             self._on_health(live.info.name, live.health.health)

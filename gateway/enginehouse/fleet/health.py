@@ -18,14 +18,17 @@ class HealthTracker:
     ``checks.successes`` successes in a row make it healthy again. ``last_error`` and ``last_error_at`` describe the
     last failure, even after the backend has recovered.
 
-    An engine may pass its health check and still fail requests. So a backend that failed requests is on trial when
-    probes have made it healthy: the next request that fails makes it unhealthy at once, and then probes count only
-    after a pause, which doubles each time. ``checks.successes`` answered requests in a row end the trial.
+    An engine may pass its health check and still fail requests. So only an answered request starts the count of failed
+    ones anew, and a backend that failed requests is on trial when probes have made it healthy: the next request that
+    fails makes it unhealthy at once, and then probes count only after a pause, which doubles each time.
+    ``checks.successes`` answered requests in a row end the trial.
     """
 
     __slots__ = (
         "_answered",
         "_checks",
+        "_doubts",
+        "_failed_requests",
         "_streak",
         "_trips",
         "_trusts_probes_at",
@@ -39,6 +42,8 @@ class HealthTracker:
         self._checks = checks
         self._streak = 0
         self._trips = 0
+        self._doubts = 0
+        self._failed_requests = False
         self._answered = 0
         self._trusts_probes_at = 0.0
         self.health = health
@@ -58,7 +63,8 @@ class HealthTracker:
             if changed:
                 self._trips, self.steady = 0, True
             return changed
-        self._streak = 0
+        self._streak = self._doubts = 0
+        self._failed_requests = False
         self._answered += 1
         if self._answered >= self._checks.successes:
             self._trips = 0
@@ -69,13 +75,32 @@ class HealthTracker:
         """Count a probe that succeeded at ``now``. Returns whether it changed the health."""
         if self.health is not Health.HEALTHY:
             return now >= self._trusts_probes_at and self._against(Health.HEALTHY, self._checks.successes)
-        self._streak = 0
-        self.steady = not self._trips
+        if not self._failed_requests:
+            self._streak = 0
+            self.steady = not self._trips and not self._doubts
         return False
+
+    def is_doubtful(self, now: float) -> bool:
+        """Whether it failed requests although it passed probes, and a probe at ``now`` may make it healthy again."""
+        return self.health is Health.UNHEALTHY and self._trips > 0 and now >= self._trusts_probes_at
+
+    def doubted(self, why: str, now: float) -> bool:
+        """Count a request that the engine failed perhaps by the request's own fault. Returns as the others.
+
+        As many in a row as failures make the backend unhealthy.
+        """
+        self.steady = False
+        self._doubts += 1
+        if self.health is Health.UNHEALTHY or self._doubts < (1 if self._trips else self._checks.failures):
+            return False
+        return self._trip(why, now, 1)
 
     def failed(self, why: str, now: float) -> bool:
         """Count a request that failed at ``now``, in seconds of the caller's clock. Returns as the others."""
-        needed = 1 if self._trips else self._checks.failures
+        self._failed_requests = True
+        return self._trip(why, now, 1 if self._trips else self._checks.failures)
+
+    def _trip(self, why: str, now: float, needed: int) -> bool:
         changed = self._failed(why, now, needed)
         if changed:
             self._trips += 1
@@ -113,7 +138,8 @@ class HealthTracker:
         changed = self.health is not Health.HEALTHY
         self.health = Health.HEALTHY
         self.steady = True
-        self._streak = self._trips = 0
+        self._streak = self._trips = self._doubts = 0
+        self._failed_requests = False
         self._trusts_probes_at = 0.0
         return changed
 
@@ -123,6 +149,7 @@ class HealthTracker:
         if self.health is not Health.UNKNOWN and self._streak < needed:
             return False
         self.health = other
-        self._streak = 0
+        self._streak = self._doubts = 0
+        self._failed_requests = False
         self.steady = other is Health.HEALTHY and not self._trips
         return True

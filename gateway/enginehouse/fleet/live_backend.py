@@ -9,7 +9,9 @@ from enginehouse.domain.backend_load import Load
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
 from enginehouse.domain.replica import Candidate, ReplicaState, replica_name
 from enginehouse.fleet.backend_info import BackendInfo, BackendStatus
+from enginehouse.fleet.error_window import ErrorWindow
 from enginehouse.fleet.health import HealthTracker
+from enginehouse.fleet.pauses import RoutingPauses
 
 _READY = (ReplicaState.READY, 0.0)
 _STOPPED = (ReplicaState.STOPPED, 5.0)
@@ -17,15 +19,32 @@ _STOPPED = (ReplicaState.STOPPED, 5.0)
 
 
 class LiveBackend:
-    """A backend's live state, and the candidates last made from it (``offers``, by model)."""
+    """A backend's live state, and the candidates last made from it (``offers``, by model).
 
-    __slots__ = ("discovered", "draining", "health", "info", "load", "offers", "states")
+    ``has_listed``: whether its engine has ever listed its models, which are ``discovered``.
+    """
+
+    __slots__ = (
+        "discovered",
+        "draining",
+        "errors",
+        "has_listed",
+        "health",
+        "info",
+        "load",
+        "offers",
+        "pauses",
+        "states",
+    )
 
     def __init__(self, backend: BackendInfo, checks: CheckSettings) -> None:
         self.info = backend
         self.health = HealthTracker(checks, backend.health)
         self.load = Load()
+        self.errors = ErrorWindow()
+        self.pauses = RoutingPauses(checks.interval)
         self.draining = False
+        self.has_listed = False
         self.discovered: dict[str, Capabilities] = {}
         self.states: dict[str, tuple[ReplicaState, float]] = {}
         self.offers: dict[str, Candidate] = {}
@@ -35,6 +54,11 @@ class LiveBackend:
         if self.info.url or backend.url:
             return (self.info.url, self.info.driver) == (backend.url, backend.driver)
         return self.info.host == backend.host and (self.info.models or {}).keys() == (backend.models or {}).keys()
+
+    @property
+    def listed(self) -> bool:
+        """Whether its models are known: they are configured, or its engine has listed them."""
+        return self.has_listed or self.info.models is not None
 
     @property
     def state(self) -> ReplicaState:
@@ -48,15 +72,17 @@ class LiveBackend:
         """Whether its engine runs, so that failures count against it."""
         return self.state is ReplicaState.READY
 
-    def candidates(self, declared: Mapping[str, Capabilities]) -> dict[str, Candidate]:
-        """The candidates of the backend, by model. ``declared``: the capabilities of models on every backend.
+    def candidates(self, declared: Mapping[str, Capabilities], now: float) -> dict[str, Candidate]:
+        """The candidates of the backend at ``now``, by model. ``declared``: capabilities of models on every backend.
 
         An unchanged candidate is the same object as in ``offers``.
         """
         own = self.info.models
         served = self.discovered if own is None else own
         return {
-            model: self._candidate(model, self._capabilities(model, card if own is not None else UNKNOWN, declared))
+            model: self._candidate(
+                model, self._capabilities(model, card if own is not None else UNKNOWN, declared), now
+            )
             for model, card in served.items()
         }
 
@@ -73,7 +99,7 @@ class LiveBackend:
             return next(iter(self.discovered.values()))
         return self.discovered.get(model)
 
-    def _candidate(self, model: str, capabilities: Capabilities) -> Candidate:
+    def _candidate(self, model: str, capabilities: Capabilities, now: float) -> Candidate:
         backend, offered = self.info, self.offers.get(model)
         state, wake_s = self.states.get(model, _STOPPED if backend.loads_models else _READY)
         candidate = Candidate(
@@ -83,6 +109,8 @@ class LiveBackend:
             host=backend.host,
             health=self.health.health,
             draining=self.draining,
+            paused=self.pauses.why(model, now),
+            suspect=self.pauses.is_suspect(model),
             state=state,
             wake_s=wake_s,
             priority=backend.priority,
@@ -92,7 +120,7 @@ class LiveBackend:
         )
         return offered if offered is not None and offered == candidate else candidate
 
-    def status(self) -> BackendStatus:
+    def status(self, now: float) -> BackendStatus:
         backend, health, load = self.info, self.health, self.load
         return BackendStatus(
             name=backend.name,
@@ -106,7 +134,9 @@ class LiveBackend:
             last_error=health.last_error,
             last_error_at=health.last_error_at,
             draining=self.draining,
+            leave_alone_s=round(self.pauses.left_alone_s(now), 3) or None,
             models=tuple(self.offers),
             pending=load.pending,
             avg_latency_ms=load.avg_latency_ms,
+            error_share=round(load.error_share, 4),
         )

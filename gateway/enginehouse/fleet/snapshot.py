@@ -15,29 +15,36 @@ _NONE: Final[Mapping[str, tuple[Candidate, ...]]] = MappingProxyType({})
 class Snapshot:
     """The fleet at one moment. ``models``: every served model with its candidates, at least one each.
 
+    ``unlisted``: the backends of which no models are known, because their engines have not listed any yet.
+
     A snapshot never changes, except for the load figures that its candidates share with the fleet.
     """
 
-    __slots__ = ("_models",)
+    __slots__ = ("_models", "_unlisted")
 
-    def __init__(self, models: Mapping[str, tuple[Candidate, ...]] = _NONE) -> None:
+    def __init__(self, models: Mapping[str, tuple[Candidate, ...]] = _NONE, unlisted: tuple[str, ...] = ()) -> None:
         self._models = models
+        self._unlisted = unlisted
 
     @property
     def models(self) -> Mapping[str, tuple[Candidate, ...]]:
         return self._models
 
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        return self._unlisted
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Snapshot) and self._models == other._models
+        return isinstance(other, Snapshot) and self._models == other._models and self._unlisted == other._unlisted
 
     @staticmethod
-    def of(offers: Iterable[Mapping[str, Candidate]]) -> Snapshot:
+    def of(offers: Iterable[Mapping[str, Candidate]], unlisted: tuple[str, ...] = ()) -> Snapshot:
         """Make a snapshot from the candidates of each backend, in the order of the backends."""
         models: dict[str, tuple[Candidate, ...]] = {}
         for offered in offers:
             for model, candidate in offered.items():
                 models[model] = (*models.get(model, ()), candidate)
-        return Snapshot(MappingProxyType(models))
+        return Snapshot(MappingProxyType(models), unlisted)
 
     def candidates(self, model: str) -> tuple[Candidate, ...]:
         """The replicas that serve ``model``, healthy or not. Empty for an unknown model."""
@@ -50,7 +57,11 @@ class Snapshot:
                 yield model
 
     def replacing(
-        self, before: Mapping[str, Candidate], after: Mapping[str, Candidate], places: Mapping[str, int]
+        self,
+        before: Mapping[str, Candidate],
+        after: Mapping[str, Candidate],
+        places: Mapping[str, int],
+        unlisted: tuple[str, ...] = (),
     ) -> Snapshot:
         """Replace the candidates ``before`` of one backend by those ``after``, both by model.
 
@@ -66,7 +77,7 @@ class Snapshot:
                 models[model] = row
             else:
                 del models[model]
-        return Snapshot(MappingProxyType(models))
+        return Snapshot(MappingProxyType(models), unlisted)
 
 
 def _replaced(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -60,6 +60,12 @@ class Driver(ABC):
     ``SupportsBootstrap``.
     """
 
+    endpoints: Collection[str] = ()
+    """The paths that its engines serve besides OpenAI's chats, completions and embeddings, such as ``/v1/messages``.
+
+    The gateway translates requests for others, if there is a protocol for them.
+    """
+
     @abstractmethod
     async def healthy(self, engine: EngineClient) -> bool:
         """Return whether the engine can serve requests now. Any exception counts as ``False``."""
@@ -67,6 +73,14 @@ class Driver(ABC):
     @abstractmethod
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
         """Return the models that the engine serves now. Raise ``UpstreamError`` if it does not list them."""
+
+    async def serves(self, engine: EngineClient, model: str) -> bool | None:
+        """Return whether the engine serves a small request for ``model``; ``None`` if that cannot be said.
+
+        Called for an engine that failed requests although it passed its health check, before it gets requests again.
+        Any exception counts as ``False``, and no answer within ``checks.timeout`` as ``None``.
+        """
+        return None
 
 
 class SupportsLaunch(ABC):
@@ -108,6 +122,9 @@ class SupportsLaunch(ABC):
 class SupportsLoading(ABC):
     """A driver of servers that load and unload models on demand."""
 
+    answers_when_loaded: bool = False
+    """Whether ``load`` returns only when the model is loaded, so that ``loaded`` must list it soon after."""
+
     @abstractmethod
     async def load(self, engine: EngineClient, model: str) -> None:
         """Make the server load ``model``. May return before it is loaded: the gateway then calls ``loaded``.
@@ -122,6 +139,13 @@ class SupportsLoading(ABC):
     @abstractmethod
     async def loaded(self, engine: EngineClient) -> Sequence[LoadedModel]:
         """Return the models that the server has loaded and that can take requests now."""
+
+    def is_not_loaded(self, status: int, body: bytes) -> bool:
+        """Return whether this answer refuses a request because its model is not loaded.
+
+        Then somebody else has unloaded it: the gateway loads it again, and sends the request once more.
+        """
+        return False
 
     def full_name(self, model: str) -> str:
         """Return the name under which a server lists ``model``, if it knows several names of one model."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
@@ -15,6 +16,10 @@ class Filter(ABC):
     It gets all candidates of a model at once. It keeps their order, adds none and changes none. Raise a
     ``RequestError`` to refuse the request; any other exception becomes ``plugin_failed`` (500).
     """
+
+    prefers: ClassVar[bool] = False
+    """Whether it only prefers some candidates: it runs after the filters that do not, and if it would drop all of the
+    candidates, the gateway keeps them."""
 
     @abstractmethod
     def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:

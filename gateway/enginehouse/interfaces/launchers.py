@@ -51,6 +51,12 @@ class EngineProcess(ABC):
     handle: Mapping[str, Any]
     """The facts by which ``Launcher.adopt`` finds the engine again. JSON-compatible and without secrets."""
 
+    async def listening(self) -> None:
+        """Return when the engine takes connections at ``address``, or at once if only a request could tell.
+
+        From then on, the gateway asks for the engine's health.
+        """
+
     @abstractmethod
     async def exited(self) -> int | None:
         """Wait until the engine has exited, for any reason, and return its exit status.
@@ -62,6 +68,13 @@ class EngineProcess(ABC):
     @abstractmethod
     async def memory(self) -> int | None:
         """Return the bytes of main memory that the engine and its child processes use now; ``None`` if unknown."""
+
+    async def bytes_moved(self) -> int | None:
+        """Return the bytes that the engine has read and written so far, and those it holds; ``None`` if unknown.
+
+        A change of a mebibyte shows that a starting engine makes progress.
+        """
+        return None
 
     async def processes(self) -> Collection[int]:
         """Return the ids of the engine's processes on this machine. The gateway finds their memory on GPUs by them."""
@@ -83,8 +96,16 @@ class Launcher(ABC):
         """Start the engine of the backend ``name``, and write its output to ``output``.
 
         Return once the process runs; the gateway waits until it is healthy. Raise ``LoadFailed`` if it cannot start.
-        The gateway cancels this call after the model's ``start_timeout``.
+        The gateway cancels this call after the model's ``start_timeout``, or after ``start_silence`` without output.
         """
+
+    async def marks(self, variable: str) -> Mapping[int, str]:
+        """Return the values of the environment variable in processes here that have it, by process id.
+
+        The gateway asks only if its records are lost. It then calls ``adopt`` for its own engines, without a handle. By
+        default, there are none.
+        """
+        return {}
 
     @abstractmethod
     async def adopt(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import re
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -11,6 +12,8 @@ from enginehouse.domain.instance import InstanceStatus
 from enginehouse.interfaces.drivers import EngineClient, EngineResponse, SupportsLoading
 from enginehouse.interfaces.openai_driver import OpenAICompatibleDriver
 from enginehouse.interfaces.too_little_memory import tells_of_too_little_memory
+
+_NOT_LOADED: Final = re.compile(r"\b(not loaded|unloaded|no models? loaded)\b", re.IGNORECASE)
 
 
 class LoadingDriver(OpenAICompatibleDriver, SupportsLoading):
@@ -33,6 +36,10 @@ class LoadingDriver(OpenAICompatibleDriver, SupportsLoading):
         """``None``: such a server reports no load of all its models together."""
         return None
 
+    def is_not_loaded(self, status: int, body: bytes) -> bool:
+        """By the words of the error."""
+        return 400 <= status < 600 and _NOT_LOADED.search(_reason(body)) is not None
+
     async def ask(self, engine: EngineClient, path: str, body: Any) -> str:
         """Post ``body`` as JSON. Return the server's reason for a refusal; empty if it answers 200."""
         return _refusal(await engine.request("POST", path, msgspec.json.encode(body)))
@@ -52,12 +59,14 @@ class _Refusal(msgspec.Struct):
 
 
 def _refusal(response: EngineResponse) -> str:
-    """The ``error`` of an answer, which is a text, or an object with a ``message``."""
-    if response.status == 200:
-        return ""
+    """The ``error`` of an answer, which is a text, or an object with a ``message``; empty for an answer with 200."""
+    return "" if response.status == 200 else _reason(response.body) or f"status {response.status}"
+
+
+def _reason(body: bytes) -> str:
     try:
-        error = msgspec.json.decode(response.body, type=_Refusal).error
+        error = msgspec.json.decode(body, type=_Refusal).error
     except msgspec.DecodeError:
-        error = None
+        return ""
     text = error.get("message") if isinstance(error, dict) else error
-    return str(text) if text else f"status {response.status}"
+    return str(text) if text else ""

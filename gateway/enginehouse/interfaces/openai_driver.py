@@ -29,6 +29,12 @@ class OpenAICompatibleDriver(Driver, SupportsFigures):
         """The models that ``GET /v1/models`` lists. Raises ``UpstreamError`` for any other answer."""
         return read_model_list(await engine.request("GET", "/v1/models"))
 
+    async def serves(self, engine: EngineClient, model: str) -> bool | None:
+        """Ask for one token of a chat. An answer below 500 says nothing: the model may not be one for chats."""
+        body = {"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+        status = (await engine.request("POST", "/v1/chat/completions", msgspec.json.encode(body))).status
+        return True if status == 200 else False if status >= 500 and status != 501 else None
+
     async def status(self, engine: EngineClient) -> InstanceStatus | None:
         """``GET /instance_status``, which has Llumnix's names. ``None`` for an engine without that page."""
         response = await engine.request("GET", "/instance_status")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -61,6 +61,8 @@ class SchedulingLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How long other requests may overtake a waiting one."""
     max_loads: int = 1
     """How many replicas may load at once: ``hosts.*.max_loads``."""
+    cancel_loads: Literal["wanted", "always", "never"] = "wanted"
+    """When to cancel a load that no request waits for any more: only if another load needs its place, always, never."""
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):

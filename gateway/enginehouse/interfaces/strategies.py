@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.domain.instance import ClusterView
@@ -14,14 +15,40 @@ from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.scorers import WeightedScorer
 
 
+class Placement:
+    """One request at the replica that was picked for it, as a strategy that learns follows it.
+
+    The gateway calls the methods in this order, each at most once; after ``queued`` always ``ended``. A request that is
+    sent elsewhere or refused after all is never queued. A request that is sent again has a new placement.
+    """
+
+    def queued(self) -> None:
+        """The request begins to wait for the replica. It may be granted at once."""
+
+    def granted(self) -> None:
+        """The replica has a place for the request, which is sent now."""
+
+    def first_byte(self) -> None:
+        """The body of the answer begins."""
+
+    def ended(self) -> None:
+        """The request has left the replica: it is answered, failed, withdrawn or moved."""
+
+
 class Strategy(ABC):
     """Picks one candidate. May keep state, such as a rotation or a random source.
 
     Raise a ``RequestError`` to refuse the request; any other exception becomes ``plugin_failed`` (500).
     """
 
+    reads_session: ClassVar[bool] = False
+    """Whether it reads ``Requirements.session``, which is not looked for otherwise."""
+
     def use(self, scorers: Sequence[WeightedScorer]) -> None:
         """Receive the configured scorers, once, at start. The gateway checks the figures that they return."""
+
+    def start(self, clock: Callable[[], float]) -> None:
+        """Receive the gateway's clock, once, at start. It returns seconds; in a replay they are virtual."""
 
     def extractors(self) -> Sequence[Extractor]:
         """Return extractors for this strategy, which run after all installed ones. Called once, at start."""
@@ -33,6 +60,14 @@ class Strategy(ABC):
     @abstractmethod
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         """Return one of ``candidates``, which are never empty."""
+
+    def placed(self, requirements: Requirements, chosen: Candidate) -> Placement | None:
+        """Note that a request goes to ``chosen``; return what follows it there, or ``None``.
+
+        The gateway calls this after every pick that it carries out, and never to explain. So a strategy that keeps its
+        state here explains its picks without a copy. The gateway calls it only if it is overridden.
+        """
+        return None
 
     def pick_decode(
         self, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate

@@ -19,6 +19,7 @@ from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.migrators import Migrator
 from enginehouse.interfaces.observers import Observer
+from enginehouse.interfaces.protocols import Protocol
 from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy
 from enginehouse.interfaces.schedulers import Scheduler
 from enginehouse.interfaces.scorers import Scorer
@@ -49,6 +50,7 @@ KINDS = (
     Kind("register_drivers", "driver", Driver),
     Kind("register_launchers", "launcher", Launcher),
     Kind("register_discoverers", "discoverer", Discoverer, experimental=True),
+    Kind("register_protocols", "protocol", Protocol),
     Kind("register_rescheduling_policies", "rescheduling_policy", ReschedulingPolicy),
     Kind("register_migrators", "migrator", Migrator),
     Kind("register_observers", "observer", Observer),

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
+from enginehouse.config.aliases import Aliases
 from enginehouse.domain.errors import RequestError, Unauthorized
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.fleet.fleet import Fleet
+from enginehouse.interfaces.protocols import Protocol
+from enginehouse.relay.continuation.reading_ahead import ReadingAhead
 from enginehouse.relay.continuation.rules import ContinuationRules
+from enginehouse.relay.endpoints import Endpoints
 from enginehouse.relay.engine_facts import EngineFacts
+from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.retrying.hedge_delay import HedgeDelay
+from enginehouse.relay.retrying.retry_after import retry_after
 from enginehouse.relay.retrying.retry_budget import RetryBudget
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.body_filters import FiltersByName
+from enginehouse.routing.models_to_try import ModelsToTry
 from enginehouse.routing.router import Router
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.counters import Counters
@@ -27,11 +34,19 @@ class RelayContext:
     """The parts of the gateway that live requests use and report to: counters, decisions and observers.
 
     A reload of the configuration replaces ``router``, ``filters``, ``upstreams``, ``max_retries``, ``hedging``,
-    ``gather``, ``continuation``, ``engine_facts`` and the share of ``budget``.
+    ``gather``, ``hold_answers``, ``hash_users``, ``key_names``, ``continuation``, ``engine_facts``, ``endpoints`` and
+    the share of ``budget``.
 
+    - ``endpoints``: the paths that engines serve themselves. ``protocols`` translate others, by path.
     - ``hedging``: ``None`` where slow streams are not asked of a second replica.
     - ``gather``: requests without a stream are relayed as streams.
+    - ``hold_answers``: answers without a stream, up to so many bytes, are delivered when they are whole.
+    - ``hash_users``: end users are known by hashes of their names.
+    - ``key_names``: those of the keys, or an empty one if none are set.
+    - ``unlisted_models``: those that no list and no error names.
     - ``upstreams``: every backend, by name.
+    - ``reading_ahead``: the texts that backends read for moves, by name.
+    - ``engine_memory``: what is held of engines' answers.
     - ``queues``: those of the backends that the gateway launches, and of those with a limit.
     """
 
@@ -45,6 +60,9 @@ class RelayContext:
         budget: RetryBudget,
         hedging: HedgeDelay | None = None,
         gather: bool = False,
+        hold_answers: int = 0,
+        hash_users: bool = False,
+        key_names: Sequence[str] = ("",),
         continuation: ContinuationRules,
         engine_facts: EngineFacts,
         filters: FiltersByName,
@@ -53,7 +71,12 @@ class RelayContext:
         clock: Clock = SYSTEM_CLOCK,
         tracer: Tracer | None = None,
         max_series: int = 1000,
+        endpoints: Endpoints | None = None,
+        protocols: Mapping[str, Protocol] | None = None,
+        unlisted_models: Collection[str] = (),
+        engine_memory: EngineMemory,
     ) -> None:
+        self.engine_memory = engine_memory
         self.clock = clock
         self.router = router
         self.filters = filters
@@ -64,9 +87,16 @@ class RelayContext:
         self.budget = budget
         self.hedging = hedging
         self.gather = gather
+        self.hold_answers = hold_answers
+        self.hash_users = hash_users
+        self.key_names = key_names
         self.tracer = tracer
         self.continuation = continuation
         self.engine_facts = engine_facts
+        self.endpoints = endpoints or Endpoints({}, {}, ModelsToTry(Aliases({}), {}))
+        self.protocols = protocols or {}
+        self.unlisted_models = unlisted_models
+        self.reading_ahead: dict[str, ReadingAhead] = {}
         self.counters = Counters(max_series)
         self.decisions = Decisions(clock.epoch)
         self._on_routed = observers.callbacks("routed")
@@ -74,9 +104,25 @@ class RelayContext:
 
     def routed(self, request_id: bytes, requirements: Requirements, route: Route) -> None:
         """Record where a request is sent."""
-        self.decisions.routed(request_id, route)
+        self.decisions.routed(request_id, requirements.caller, route)
         if self._on_routed:
             notify(self._on_routed, request_id.decode(), requirements, route)
+
+    def is_not_loaded(self, backend: str, status: int, answer: bytes) -> bool:
+        """Whether the driver reads in an answer of ``backend`` that the model is not loaded."""
+        driver = self.continuation.drivers.get(backend)
+        if driver is None or driver.loading is None:
+            return False
+        try:
+            return driver.loading.is_not_loaded(status, answer)
+        except RequestError:  # the plugin's, which the log has
+            return False
+
+    def asked_for_pause(self, backend: str, lines: bytes) -> None:
+        """Send requests elsewhere for as long as ``backend`` asks for in the ``lines`` of its 429 or 503."""
+        seconds = retry_after(lines, self.clock.epoch())
+        if seconds:
+            self.fleet.leave_alone(backend, seconds)
 
     def retried(self, backend: str) -> None:
         """Count a request that is sent again because ``backend`` failed it."""
@@ -88,11 +134,15 @@ class RelayContext:
         if self._on_moved:
             notify(self._on_moved, request_id.decode(), source, destination, gap * 1000)
 
-    def refused(self, request_id: bytes, requirements: Requirements | None, error: RequestError) -> None:
+    def refused(
+        self, request_id: bytes, caller: str | None, requirements: Requirements | None, error: RequestError
+    ) -> None:
         """Record a request that the gateway itself answers with ``error``.
 
         Clients without a valid key are only counted. Otherwise they could push all other decisions out.
         """
-        self.counters.refused[error.code] += 1
+        model = requirements.model if requirements is not None else ""
+        known = self.router.knows(model) or self.fleet.snapshot.candidates(model)
+        self.counters.refuse(error.code, model if known else "")
         if not isinstance(error, Unauthorized):
-            self.decisions.refused(request_id, requirements.model if requirements else "", error)
+            self.decisions.refused(request_id, caller, model, error)

@@ -120,11 +120,18 @@ class Caller(Protocol):
     def scoped(self) -> bool:
         """Whether the caller may use only some models."""
 
-    def admit(self, requirements: Requirements) -> None:
-        """Count a request in. Raises ``Forbidden`` or ``RateLimited`` if the caller may not make it now."""
+    def admit(self, requirements: Requirements, answer_limit: int | None) -> int:
+        """Count a request in. Raises ``Forbidden`` or ``RateLimited`` if the caller may not make it now.
+
+        ``answer_limit``: the most tokens of its answer, if it says so. Returns the tokens that are reserved for both.
+        """
 
     def may_use(self, model: str) -> bool:
         """Whether the caller may use ``model``."""
 
-    def release(self) -> None:
-        """Count an admitted request out."""
+    def release(self, prompt: int, reserved: int, used: int | None) -> None:
+        """Count an admitted request out.
+
+        ``prompt``: its estimated tokens. ``reserved``: those that ``admit`` returned. ``used``: those of it and its
+        answer, if they were counted.
+        """

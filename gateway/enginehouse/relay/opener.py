@@ -21,6 +21,7 @@ from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.progress_reports import ProgressReports
 from enginehouse.relay.live.watchdog import Watchdog
+from enginehouse.relay.protocols.translated_exchange import TranslatedExchange
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.web_sockets.web_socket import WebSocket
 from enginehouse.routing.body.form import FormReader
@@ -51,8 +52,14 @@ class Opener:
 
         ``decoded``: the request, if the door has read its body already.
         """
+        protocol = self._context.protocols.get(path)
+        if protocol is not None and decoded is None:
+            return TranslatedExchange(self._context, door, path, headers, protocol, self._open)
+        return self._open(door, path, headers, decoded)
+
+    def _open(self, door: Door, path: str, headers: Headers, decoded: InferenceRequest | None = None) -> OpenExchange:
         request_id, context = self._request_id(headers), self._context
-        gathering = GatheringDoor(door) if context.gather else None
+        gathering = GatheringDoor(door, context.engine_memory) if context.gather else None
         job: InferenceJob
         if context.router.hands_over:
             job = HandOverJob(context, path, headers, request_id, gathering)
@@ -61,7 +68,11 @@ class Opener:
         else:
             job = InferenceJob(context, path, headers, request_id)
         job.decoded = decoded
+        if path in context.protocols:
+            job.protocol_line = b"x-enginehouse-protocol: native\r\n"
         exchange = Exchange(job, gathering or door, self._endings)
+        if gathering is not None:
+            gathering.cancel = exchange.cancel
         self._begun(exchange)
         return exchange
 

@@ -25,9 +25,9 @@ class SlotHolder(Protocol):
 class QueueSlot:
     """Waits for a replica that the gateway launches or that has a limit, then occupies it until ``release``.
 
-    ``arrived``: since when the request waits, in seconds on the queue's clock; by default since now. ``is_granted``: it
-    waits no longer. ``in_doubt``: the engine broke the request off and may have exited. ``joined_load``: it was refused
-    because a load failed that had begun before it came.
+    ``arrived``: since when the request waits, in seconds on the queue's clock; by default since now. ``caller``: the
+    name of its key. ``is_granted``: it waits no longer. ``in_doubt``: the engine broke the request off and may have
+    exited. ``joined_load``: it was refused because a load failed that had begun before it came.
     """
 
     __slots__ = (
@@ -50,6 +50,7 @@ class QueueSlot:
         replica: str,
         priority: int,
         arrived: float | None = None,
+        caller: str | None = None,
     ) -> None:
         self._holder = holder
         self._queue = queue
@@ -65,6 +66,7 @@ class QueueSlot:
             replica=line,
             priority=priority + extra,
             arrived=queue.now() if arrived is None else arrived,
+            caller=caller,
         )
 
     @property
@@ -96,6 +98,10 @@ class QueueSlot:
         exited = await self._queue.has_exited(self.ticket.replica, self._generation)
         self.in_doubt = False
         return exited
+
+    def report_unloaded(self) -> None:
+        """Report that the server refused the request because its model is not loaded."""
+        self._queue.found_unloaded(self.ticket.replica, self._generation)
 
     def release(self) -> None:
         """Give the slot back, or leave the queue. Later calls do nothing."""

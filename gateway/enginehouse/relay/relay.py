@@ -63,19 +63,19 @@ class Relay:
         wanted = request_id.encode()
         return [request for request in self.live if request.request_id == wanted]
 
-    async def move(self, request_id: str, destination: str) -> MovedStream:
-        """Continue a live stream at the backend ``destination``.
+    async def move(self, request_id: str, destination: str, cause: str = "operator") -> MovedStream:
+        """Continue a live stream at the backend ``destination``; ``cause``: who wants that, for its trace.
 
         Raises ``NotFound`` for an unknown request or backend, and ``CannotContinue`` if the stream stays where it is.
         """
-        return await self._found(request_id).move(destination)
+        return await self._found(request_id).move(destination, cause=cause)
 
     async def join(self, request_id: str, destination: str, engine_request: str) -> MovedStream:
         """Continue a live stream at ``destination``, to which engines have moved it as ``engine_request``.
 
         Raises as ``move`` does.
         """
-        return await self._found(request_id).move(destination, engine_request)
+        return await self._found(request_id).move(destination, engine_request, "rescheduling")
 
     def _found(self, request_id: str) -> LiveRequest:
         found = self.find(request_id)

@@ -84,6 +84,7 @@ class MigrationDispatcher:
         finally:
             for each in begun:
                 each.cancel()
+            begun.clear()  # a failure refers to this frame, and its task to the failure
 
     async def _carry_out(self, migration: Migration, view: ClusterView) -> None:
         began_at, began = self._clock.epoch(), self._clock.now()
@@ -95,15 +96,18 @@ class MigrationDispatcher:
             error = f"not done within {self._timeout:g} s (rescheduling.migrate_timeout)"
         except EnginehouseError as problem:
             error = str(problem)
-        self._count(migration, failed=error is not None or (bool(migrated.refused) and not migrated.moved))
+        self._count(migration, migrated, failed=error is not None)
         migrator, seconds = chosen.plugin.type if chosen else None, self._clock.now() - began
         self.records.append(_record(migration, migrated, migrator, error, began_at, seconds))
         self._on_end(migration, migrated)
 
-    def _count(self, migration: Migration, *, failed: bool) -> None:
-        self._counters.migrations[migration.rule, migration.order] += 1
-        if failed:
-            self._counters.failed_migrations[migration.rule, migration.order] += 1
+    def _count(self, migration: Migration, migrated: Migrated, *, failed: bool) -> None:
+        counters, selection = self._counters, (migration.rule, migration.order)
+        counters.migrations[selection] += 1
+        if failed or (migrated.refused and not migrated.moved):
+            counters.failed_migrations[selection] += 1
+        elif migrated.found_none:
+            counters.empty_migrations[selection] += 1
 
     def _choose(self, migration: Migration, view: ClusterView) -> PreparedMigrator:
         """The first migrator that can. Raises ``NoMigrator`` with the reasons of all."""

@@ -12,6 +12,7 @@ from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
 from enginehouse.rescheduling.live_figures import PlacedRequests
+from enginehouse.rescheduling.move_limit import MoveLimit
 
 _TIMEOUT_S = 30.0
 
@@ -26,17 +27,21 @@ class GatewayMeans:
         self._relay = relay
         self._live = live
         self._reports = reports
+        self._limit = MoveLimit(relay.context.clock.now)
 
     def live(self, instance: str) -> Sequence[RequestView]:
-        return self._live.at(instance)
+        return [self._limit.seen(request) for request in self._live.at(instance)]
 
     async def move(self, request: str, destination: str) -> None:
-        await self._relay.move(request, destination)
+        await self._relay.move(request, destination, "rescheduling")
+        self._limit.note(request)
 
     async def join(self, request: str, destination: str, engine_request: str) -> None:
         await self._relay.join(request, destination, engine_request)
+        self._limit.note(request)
 
     def moved_by_engine(self, request: str, destination: str) -> None:
+        self._limit.note(request)
         self._live.note_move(request, destination)
 
     def engine(self, instance: str) -> EngineClient:

@@ -17,6 +17,8 @@ from enginehouse.rescheduling.dispatcher import MigrationDispatcher, MigrationRe
 from enginehouse.rescheduling.planner import Planner
 from enginehouse.rescheduling.recent_moves import RecentMoves
 
+_FIGURES_EVERY_S = 1.0
+"""How often engines are asked for figures that only routing reads: it counts its own requests at once."""
 _log = logging.getLogger(__name__)
 
 
@@ -34,7 +36,7 @@ class FiguresSource(Protocol):
 
 
 class Rescheduler:
-    """The rounds of ``[rescheduling]``. Without ``enabled`` there are none, and engines are asked only for ``view``.
+    """The rounds of ``[rescheduling]``. Without ``enabled`` there are none; routing reads the engines' figures anyway.
 
     ``on_view`` gets the view of each round first. Plans are made in a thread, so that the event loop is free.
     """
@@ -62,9 +64,8 @@ class Rescheduler:
         self._tasks = BackgroundTasks()
 
     def start(self) -> None:
-        """Begin with the rounds, if they are configured."""
-        if self._settings.enabled:
-            self._puller.start(self._settings.interval)
+        """Ask engines for their figures, and begin with the rounds if they are configured."""
+        self._puller.start(self._settings.interval if self._settings.enabled else _FIGURES_EVERY_S)
         if self._settings.enabled and self._settings.mode == "colocated":
             self._tasks.start(self._run())
 

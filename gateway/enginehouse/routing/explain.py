@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import ExplainedCandidate, Explanation, Reason, Verdict
+from enginehouse.domain.route import ExplainedCandidate, Explanation, Reason, RouteDetails, Verdict
 from enginehouse.routing.filter_chain import Drop, FilterChain
 from enginehouse.routing.models_to_try import ModelToTry
 from enginehouse.routing.refusals import refusal, unpaired
 from enginehouse.routing.snapshot import RoutingSnapshot
 from enginehouse.routing.strategy_runner import StrategyRunner
+
+_MOST_TRACED: Final = 10
+"""The most candidates that a trace names."""
 
 
 class HandOverRules(NamedTuple):
@@ -45,14 +49,16 @@ def explain(
     snapshot: RoutingSnapshot,
     others: Sequence[ModelToTry],
     filter_chain: FilterChain,
-    strategy_runner: StrategyRunner,
+    runner_of: Callable[[str], StrategyRunner],
     hand_over_rules: HandOverRules,
+    now: float,
 ) -> Explanation:
-    """Decide as the router would, with reasons. The strategy's state does not change."""
+    """Decide as the router would at ``now``, with reasons. No strategy's state changes."""
     steps, error = _Steps(), None
     try:
         for model, reason in (ModelToTry(requirements.model, Reason.MATCH), *others):
-            kept = _explain_model(steps, model, requirements, snapshot, filter_chain, strategy_runner)
+            strategy_runner = runner_of(model)
+            kept = _explain_model(steps, model, requirements, snapshot, filter_chain, strategy_runner, now)
             if _choose(steps, kept, requirements, strategy_runner, hand_over_rules):
                 steps.reason = reason
                 break
@@ -90,6 +96,7 @@ def _explain_model(
     snapshot: RoutingSnapshot,
     filter_chain: FilterChain,
     strategy_runner: StrategyRunner,
+    now: float,
 ) -> Sequence[Candidate]:
     """Explain the candidates of ``model``; returns those that no filter drops."""
     steps.attempted.append(model)
@@ -98,7 +105,7 @@ def _explain_model(
     kept = [candidate for candidate in candidates if candidate.replica not in drops]
     verdicts = strategy_runner.verdicts(requirements, kept) if kept else {}
     steps.candidates += (
-        _explained(each, drops.get(each.replica), verdicts.get(each.replica, Verdict())) for each in candidates
+        _explained(each, drops.get(each.replica), verdicts.get(each.replica, Verdict()), now) for each in candidates
     )
     return kept
 
@@ -124,6 +131,14 @@ def _passed_over(candidate: ExplainedCandidate) -> ExplainedCandidate:
     return msgspec.structs.replace(candidate, dropped_by="role", why=why)
 
 
+def refused_details(explanation: Explanation, strategy: str, began: float) -> RouteDetails:
+    """The figures of a decision that began at ``began`` and found no replica."""
+    dropped = [each for each in explanation.candidates if each.dropped_by is not None]
+    counts = Counter(each.dropped_by or "" for each in dropped)
+    reasons = tuple(f"{each.replica}: {each.dropped_by}: {each.why}" for each in dropped[:_MOST_TRACED])
+    return RouteDetails(strategy, len(explanation.candidates), dict(counts), began=began, reasons=reasons)
+
+
 def explain_unread(error: RequestError) -> Explanation:
     """The explanation of a request that was refused before routing began."""
     return Explanation(
@@ -138,7 +153,9 @@ def explain_unread(error: RequestError) -> Explanation:
     )
 
 
-def _explained(candidate: Candidate, drop: Drop | None, verdict: Verdict) -> ExplainedCandidate:
+def _explained(candidate: Candidate, drop: Drop | None, verdict: Verdict, now: float) -> ExplainedCandidate:
+    load, cached, backlog = candidate.load, verdict.parts.get("cached_tokens"), verdict.parts.get("backlog_s")
+    reports = load.figures_at is not None
     return ExplainedCandidate(
         replica=candidate.replica,
         backend=candidate.backend,
@@ -147,4 +164,11 @@ def _explained(candidate: Candidate, drop: Drop | None, verdict: Verdict) -> Exp
         parts=verdict.parts,
         dropped_by=drop.filter if drop else None,
         why=drop.why if drop else None,
+        slots=load.slots or None,
+        free=load.free,
+        engine_waiting=load.engine_waiting if reports else None,
+        kv_usage=load.kv_usage if reports else None,
+        figures_age_ms=None if load.figures_at is None else 1e3 * max(0.0, now - load.figures_at),
+        cached_tokens=None if cached is None else int(cached),
+        backlog_s=backlog,
     )

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from enginehouse.domain.errors import CapabilityMismatch, NoHealthyBackend, RequestError
+from enginehouse.domain.errors import CapabilityMismatch, ContextLengthExceeded, NoHealthyBackend, RequestError
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
@@ -26,16 +26,20 @@ class Drop(NamedTuple):
 
 
 class FilterChain:
-    """The filters in order. An exception of a filter becomes ``PluginFailed``, except for a ``RequestError``.
+    """The filters in order, those that only prefer some candidates last: they never drop all that are left.
+
+    An exception of a filter becomes ``PluginFailed``, except for a ``RequestError``.
 
     ``dropped`` counts the candidates that each filter dropped, and ``noted`` does so since it was last replaced.
     """
 
     def __init__(self, filters: Sequence[tuple[PluginId, Filter]]) -> None:
+        ordered = sorted(filters, key=lambda pair: pair[1].prefers)
         self._filters = tuple(
-            (plugin, filter if plugin.trusted else GuardedFilter(plugin, filter)) for plugin, filter in filters
+            (plugin, filter if plugin.trusted else GuardedFilter(plugin, filter)) for plugin, filter in ordered
         )
-        self.dropped: Counter[str] = Counter()
+        self._required = sum(not filter.prefers for _, filter in filters)
+        self.dropped: Counter[str] = Counter({plugin.type: 0 for plugin, _ in self._filters})
         self.noted: dict[str, int] = {}
         self.steps = tuple(SampledCall(plugin, filter.keep) for plugin, filter in self._filters)
         self._joined = self._join()
@@ -49,16 +53,18 @@ class FilterChain:
                     return candidates
             except Exception:
                 pass  # the filter at fault raises again below, under its name
-        for step in self.steps:
+        for position, step in enumerate(self.steps):
             before = len(candidates)
             if not before:
                 break
             try:
-                candidates = step.call(requirements, candidates)
+                kept = step.call(requirements, candidates)
             except RequestError:
                 raise
             except BaseException as error:
                 raise plugin_failed(step.plugin, error) from error
+            if kept or position < self._required:
+                candidates = kept
             if len(candidates) < before:
                 self._note(step.plugin.type, before - len(candidates))
         return candidates
@@ -94,7 +100,7 @@ class FilterChain:
         for position, before, kept in self._stages(requirements, candidates):
             if not kept:
                 missing = self._missing(position, requirements, before)
-                return CapabilityMismatch(model, missing) if missing else NoHealthyBackend(model)
+                return _lacking(model, missing, requirements, before) if missing else NoHealthyBackend(model)
         return NoHealthyBackend(model)
 
     def _stages(
@@ -106,6 +112,8 @@ class FilterChain:
                 return
             with plugin_errors(plugin):
                 kept = filter.keep(requirements, candidates)
+            if not kept and position >= self._required:
+                kept = candidates
             yield position, candidates, kept
             candidates = kept
 
@@ -120,3 +128,13 @@ class FilterChain:
                 return []
         known_first = (name for name in _LISTED_FIRST if name in found)
         return list(dict.fromkeys((*known_first, *found)))
+
+
+def _lacking(
+    model: str, missing: Sequence[str], requirements: Requirements, candidates: Sequence[Candidate]
+) -> CapabilityMismatch:
+    """The error for what all ``candidates`` lack. A prompt that is only too long has one that clients recognise."""
+    if list(missing) == ["context_length"]:
+        limit = max((candidate.capabilities.context_length or 0 for candidate in candidates), default=0)
+        return ContextLengthExceeded(model, requirements.estimated_tokens, limit)
+    return CapabilityMismatch(model, missing)

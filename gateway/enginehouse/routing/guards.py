@@ -14,7 +14,7 @@ from enginehouse.domain.route import Verdict
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.scorers import WeightedScorer
-from enginehouse.interfaces.strategies import Strategy
+from enginehouse.interfaces.strategies import Placement, Strategy
 from enginehouse.telemetry.plugin_failures import wrong_result
 
 _FLAGS = ("stream", "needs_vision", "needs_tools", "needs_json_mode")
@@ -88,6 +88,12 @@ class GuardedStrategy(Strategy):
 
     def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
         self._strategy.on_view(view, settings)
+
+    def placed(self, requirements: Requirements, chosen: Candidate) -> Placement | None:
+        placement = self._strategy.placed(requirements, chosen)
+        if placement is not None and not isinstance(placement, Placement):
+            raise wrong_result(self._plugin, f"returned {_of_type(placement)} from placed instead of a Placement")
+        return placement
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         chosen = self._strategy.pick(requirements, candidates)

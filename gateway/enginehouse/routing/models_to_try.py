@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from enginehouse.config.aliases import Alias, Aliases
+from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.domain.route import Reason
+from enginehouse.routing.snapshot import RoutingSnapshot
 
 
 class ModelToTry(NamedTuple):
@@ -15,24 +18,71 @@ class ModelToTry(NamedTuple):
     reason: Reason
 
 
-def models_to_try(
-    aliases: Mapping[str, str], fallbacks: Mapping[str, Sequence[str]]
-) -> dict[str, tuple[ModelToTry, ...]]:
+class ModelsToTry:
     """For each name with an alias or fallbacks: the other models to try, each once.
 
-    The alias's target comes first, then the target's fallbacks, then those of the name. Aliases and fallbacks of the
-    models found are not followed.
+    The alias's targets come first, then their fallbacks, then those of the name. Aliases and fallbacks of the models
+    found are not followed.
     """
-    return {name: _others(name, aliases.get(name), fallbacks) for name in aliases.keys() | fallbacks.keys()}
+
+    def __init__(self, aliases: Aliases, fallbacks: Mapping[str, Sequence[str]]) -> None:
+        self._aliases = aliases
+        self._fallbacks = fallbacks
+        self._fixed = {name: self._others(name, aliases.targets(name)) for name in aliases.named.keys() | fallbacks}
+        for name, alias in aliases.named.items():
+            if alias.weights or alias.prefer != "order":
+                del self._fixed[name]
+        self._turns: dict[Alias, list[float]] = {}
+
+    def of(self, name: str, snapshot: RoutingSnapshot, *, rehearsal: bool = False) -> Sequence[ModelToTry]:
+        """The models to try for ``name``. A ``rehearsal`` is no turn of a target with a weight."""
+        fixed = self._fixed.get(name)
+        if fixed is not None:
+            return fixed
+        alias = self._aliases.find(name)
+        if alias is None:
+            return self._others(name, ()) if name in self._fallbacks else ()
+        return self._others(name, self._in_order(alias, snapshot, rehearsal))
+
+    def knows(self, name: str) -> bool:
+        """Whether ``name`` has an alias or fallbacks."""
+        return name in self._fallbacks or self._aliases.find(name) is not None
+
+    def _in_order(self, alias: Alias, snapshot: RoutingSnapshot, rehearsal: bool) -> Sequence[str]:
+        """The targets of ``alias``, the one to be tried first in front."""
+        if alias.prefer != "order":
+            has = _loaded if alias.prefer == "loaded" else _free
+            return sorted(alias.targets, key=lambda name: not any(map(has, snapshot.candidates(name))))
+        if alias.weights:
+            first = alias.targets[self._turn(alias, rehearsal)]
+            return (first, *(name for name in alias.targets if name != first))
+        return alias.targets
+
+    def _turn(self, alias: Alias, rehearsal: bool) -> int:
+        """The target whose turn it is: the one most behind its share, so that shares hold in every short while."""
+        credits = self._turns.get(alias) or [0.0] * len(alias.weights)
+        credits = [credit + weight for credit, weight in zip(credits, alias.weights, strict=True)]
+        chosen = credits.index(max(credits))
+        if not rehearsal:
+            credits[chosen] -= sum(alias.weights)
+            self._turns[alias] = credits
+        return chosen
+
+    def _others(self, name: str, targets: Sequence[str]) -> tuple[ModelToTry, ...]:
+        reasons = {name: Reason.MATCH}
+        for target in targets:
+            reasons.setdefault(target, Reason.ALIAS)
+        for source in (*targets, name):
+            for model in self._fallbacks.get(source, ()):
+                reasons.setdefault(model, Reason.FALLBACK)
+        del reasons[name]
+        return tuple(ModelToTry(model, reason) for model, reason in reasons.items())
 
 
-def _others(name: str, target: str | None, fallbacks: Mapping[str, Sequence[str]]) -> tuple[ModelToTry, ...]:
-    reasons = {name: Reason.MATCH}
-    if target is not None:
-        reasons.setdefault(target, Reason.ALIAS)
-        for model in fallbacks.get(target, ()):
-            reasons.setdefault(model, Reason.FALLBACK)
-    for model in fallbacks.get(name, ()):
-        reasons.setdefault(model, Reason.FALLBACK)
-    del reasons[name]
-    return tuple(ModelToTry(model, reason) for model, reason in reasons.items())
+def _loaded(candidate: Candidate) -> bool:
+    return candidate.state is ReplicaState.READY and candidate.health is Health.HEALTHY
+
+
+def _free(candidate: Candidate) -> bool:
+    """Whether it is loaded and, as far as its slots are known, has a free one."""
+    return _loaded(candidate) and candidate.load.free != 0

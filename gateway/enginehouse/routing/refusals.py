@@ -33,11 +33,16 @@ def refusal(
         for model in (requested, *(other.model for other in others))
     }
     if any(other.reason is Reason.FALLBACK for other in others):
-        return _spent(requested, errors)
+        return _spent(errors)
     for error in reversed(errors.values()):  # prefer that of a known model, and of these the alias's target
         if not isinstance(error, ModelNotFound):
             return error
     return ModelNotFound(others[0].model, alias_of=requested) if others else errors[requested]
+
+
+def unknown_model(model: str, unlisted: Sequence[str]) -> RequestError:
+    """The error for a model that no backend lists: 404, or 503 while one of the backends ``unlisted`` may have it."""
+    return NoHealthyBackend(model, unlisted=unlisted) if unlisted else ModelNotFound(model)
 
 
 def unpaired(requirements: Requirements) -> RequestError:
@@ -48,13 +53,13 @@ def unpaired(requirements: Requirements) -> RequestError:
     )
 
 
-def _spent(requested: str, errors: Mapping[str, RequestError]) -> RequestError:
-    """The error for a chain of fallbacks: 503, or the 400 or 404 that fits if no model of it could ever serve."""
+def _spent(errors: Mapping[str, RequestError]) -> RequestError:
+    """The error for a chain of fallbacks: 503, or 400 if its engines lack what the request needs."""
     attempted, reasons = list(errors), {model: error.code for model, error in errors.items()}
-    if not all(isinstance(error, (CapabilityMismatch, ModelNotFound)) for error in errors.values()):
-        return FallbackExhausted(attempted, reasons)
     mismatches = [error for error in errors.values() if isinstance(error, CapabilityMismatch)]
-    error = mismatches[0] if mismatches else errors[requested]
+    if not mismatches or not all(isinstance(error, (CapabilityMismatch, ModelNotFound)) for error in errors.values()):
+        return FallbackExhausted(attempted, reasons)
+    error = mismatches[0]
     error.details = {**error.details, "attempted": attempted, "reasons": reasons}
     return error
 
@@ -68,6 +73,6 @@ def _refusal_of(
 ) -> RequestError:
     known = snapshot.candidates(model)
     if not known:
-        return ModelNotFound(model)
+        return unknown_model(model, snapshot.unlisted)
     left = [candidate for candidate in known if candidate.replica not in exclude]
     return filter_chain.refusal(model, requirements, left) if left else NoHealthyBackend(model)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 import msgspec
 
+from enginehouse.aio.clock import SYSTEM_CLOCK
+from enginehouse.config.aliases import Aliases
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.instance import ClusterView
@@ -17,16 +21,18 @@ from enginehouse.domain.route import Explanation, Reason, Route, RouteDetails
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.strategies import Strategy
-from enginehouse.routing.explain import NO_HAND_OVER, HandOverRules, explain
+from enginehouse.routing.explain import NO_HAND_OVER, HandOverRules, explain, refused_details
 from enginehouse.routing.filter_chain import FilterChain
 from enginehouse.routing.guarded_scorer import GuardedScorer
 from enginehouse.routing.guards import GuardedExtractor
-from enginehouse.routing.models_to_try import ModelToTry, models_to_try
+from enginehouse.routing.models_to_try import ModelsToTry, ModelToTry
 from enginehouse.routing.refusals import refusal
 from enginehouse.routing.snapshot import RoutingSnapshot
 from enginehouse.routing.strategy_runner import StrategyRunner
 from enginehouse.telemetry.plugin_failures import plugin_failed
 from enginehouse.telemetry.plugin_times import SampledCall
+
+_NO_STRATEGIES: Final[Mapping[str, tuple[PluginId, Strategy]]] = MappingProxyType({})
 
 
 class Router:
@@ -34,7 +40,8 @@ class Router:
 
     If no candidate is left, the alias's target and then the fallbacks are tried. Decisions read only the given snapshot
     and never wait. Plugins are given as pairs of identity and instance; ``scorers`` are those of other distributions,
-    which the strategy has. ``filter_drops`` counts the candidates that each filter dropped.
+    which the strategies have. ``strategies``: those for single models; ``now``: the clock. ``filter_drops`` counts the
+    candidates that each filter dropped.
     """
 
     def __init__(
@@ -42,10 +49,13 @@ class Router:
         extractors: Sequence[tuple[PluginId, Extractor]],
         filters: Sequence[tuple[PluginId, Filter]],
         strategy: tuple[PluginId, Strategy],
-        aliases: Mapping[str, str],
+        aliases: Aliases,
         fallbacks: Mapping[str, Sequence[str]],
         scorers: Sequence[GuardedScorer] = (),
+        strategies: Mapping[str, tuple[PluginId, Strategy]] = _NO_STRATEGIES,
+        now: Callable[[], float] = SYSTEM_CLOCK.now,
     ) -> None:
+        self._now = now
         self._extractors = tuple(
             SampledCall(plugin, (extractor if plugin.trusted else GuardedExtractor(plugin, extractor)).extract)
             for plugin, extractor in extractors
@@ -53,15 +63,19 @@ class Router:
         self._extract = self._join([extractor for plugin, extractor in extractors if plugin.trusted])
         self._filter_chain = FilterChain(filters)
         self.filter_drops = self._filter_chain.dropped
-        self._strategy_runner = StrategyRunner(*strategy)
-        self.hands_over = self._strategy_runner.hands_over
+        self._default_runner = StrategyRunner(*strategy)
+        runners = {id(strategy[1]): self._default_runner}
+        for each in strategies.values():  # one strategy may serve several models
+            runners.setdefault(id(each[1]), StrategyRunner(*each))
+        self._runners = {model: runners[id(each[1])] for model, each in strategies.items()}
+        self.hands_over = any(runner.hands_over for runner in runners.values())
         """Whether the strategy may pick one replica for the prompt and another one for the answer."""
-        self._others = models_to_try(aliases, fallbacks)
+        self._others = ModelsToTry(aliases, fallbacks)
         self._kept: Sequence[Candidate] = ()
         self.sampled = (
             *self._extractors,
             *self._filter_chain.steps,
-            self._strategy_runner.sampled,
+            *(runner.sampled for runner in runners.values()),
             *(scorer.sampled for scorer in scorers),
         )
         """The calls of plugins whose times can be sampled."""
@@ -89,28 +103,30 @@ class Router:
         exclude: Collection[str] = (),
         *,
         fallbacks: bool = True,
-        detailed: bool = False,
+        traced_at: float | None = None,
     ) -> Route:
         """Choose the replica for a request with these requirements.
 
         ``exclude`` names replicas that have just failed the request. Without ``fallbacks``, only the requested model
-        and its alias's target are tried. A ``detailed`` route has the figures of the decision.
+        and its alias's target are tried. With ``traced_at``, the time now, the route has the decision's figures.
 
         Raises ``ModelNotFound``, ``NoHealthyBackend``, ``CapabilityMismatch`` or ``FallbackExhausted`` if no replica
         can serve, and ``PluginFailed`` if a plugin fails.
         """
         model = requirements.model
-        if detailed:
-            return self._detailed(requirements, snapshot, exclude, fallbacks)
+        if traced_at is not None:
+            return self._detailed(requirements, snapshot, exclude, fallbacks, traced_at)
         candidates = self._candidates(model, requirements, snapshot, exclude)
         if not candidates:
-            others = self._others.get(model, ())
+            others = self._others.of(model, snapshot)
             if not fallbacks:
                 others = tuple(other for other in others if other.reason is not Reason.FALLBACK)
             return self._route_to_other(requirements, snapshot, exclude, others)
         self._kept = candidates
-        chosen = self._strategy_runner.pick(requirements, candidates)
-        return Route(model, chosen, Reason.RETRY if exclude else Reason.MATCH, (model,))
+        runner = self._runner_of(model)
+        chosen = runner.pick(requirements, candidates)
+        reason = Reason.RETRY if exclude else Reason.MATCH
+        return Route(model, chosen, reason, (model,), placement=runner.placed(requirements, chosen))
 
     def _join(self, extractors: Sequence[Extractor]) -> Callable[[InferenceRequest, Requirements], None] | None:
         """One call for all extractors, if all are trusted and can do that."""
@@ -126,14 +142,17 @@ class Router:
         model = route.chosen.model
         served = msgspec.structs.replace(requirements, model=model)
         candidates = self._candidates(model, served, snapshot, exclude)
-        decode = self._strategy_runner.pick_decode(served, candidates, route.chosen)
+        runner = self._runner_of(model)
+        decode = runner.pick_decode(served, candidates, route.chosen)
         if decode is None or decode.replica == route.chosen.replica:
             return route
-        return msgspec.structs.replace(route, chosen=decode, prefill=route.chosen)
+        placement = runner.placed(served, decode)
+        return msgspec.structs.replace(route, chosen=decode, prefill=route.chosen, placement=placement)
 
     def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
-        """Hand the figures of all engines to the strategy."""
-        self._strategy_runner.on_view(view, settings)
+        """Hand the figures of all engines to the strategies."""
+        for runner in dict.fromkeys([self._default_runner, *self._runners.values()]):
+            runner.on_view(view, settings)
 
     def explain(
         self,
@@ -145,18 +164,38 @@ class Router:
 
         An error is part of the explanation. ``hand_over_rules``: those of its endpoint.
         """
-        others = self._others.get(requirements.model, ())
-        return explain(requirements, snapshot, others, self._filter_chain, self._strategy_runner, hand_over_rules)
+        others = self._others.of(requirements.model, snapshot, rehearsal=True)
+        return explain(
+            requirements, snapshot, others, self._filter_chain, self._runner_of, hand_over_rules, self._now()
+        )
+
+    def _runner_of(self, model: str) -> StrategyRunner:
+        return self._runners.get(model, self._default_runner)
+
+    def knows(self, model: str) -> bool:
+        """Whether the configuration has an alias or fallbacks of that name."""
+        return self._others.knows(model)
+
+    def refused(self, requirements: Requirements, snapshot: RoutingSnapshot, traced_at: float) -> RouteDetails:
+        """The figures of a decision, begun at ``traced_at``, that found no replica."""
+        runner = self._runner_of(requirements.model)
+        return refused_details(self.explain(requirements, snapshot), runner.type, traced_at)
 
     def _detailed(
-        self, requirements: Requirements, snapshot: RoutingSnapshot, exclude: Collection[str], fallbacks: bool
+        self,
+        requirements: Requirements,
+        snapshot: RoutingSnapshot,
+        exclude: Collection[str],
+        fallbacks: bool,
+        began: float,
     ) -> Route:
-        runner = self._strategy_runner
         self._filter_chain.noted = dropped = dict[str, int]()
         route = self.route(requirements, snapshot, exclude, fallbacks=fallbacks)
-        score = runner.score(requirements, self._kept, route.chosen)
-        details = RouteDetails(runner.type, len(snapshot.candidates(route.attempted[-1])), dropped, score)
-        return Route(route.requested, route.chosen, route.reason, route.attempted, details)
+        runner = self._runner_of(route.chosen.model)
+        score, losers = runner.scores(requirements, self._kept, route.chosen)
+        candidates = len(snapshot.candidates(route.attempted[-1]))
+        details = RouteDetails(runner.type, candidates, dropped, score, began, losers)
+        return msgspec.structs.replace(route, details=details)
 
     def _candidates(
         self, model: str, requirements: Requirements, snapshot: RoutingSnapshot, exclude: Collection[str]
@@ -181,7 +220,9 @@ class Router:
             candidates = self._candidates(model, requirements, snapshot, exclude)
             if candidates:
                 self._kept = candidates
-                chosen = self._strategy_runner.pick(requirements, candidates)
-                retried = exclude and reason is not Reason.FALLBACK
-                return Route(requested, chosen, Reason.RETRY if retried else reason, tuple(attempted))
+                runner = self._runner_of(model)
+                chosen = runner.pick(requirements, candidates)
+                placement = runner.placed(requirements, chosen)
+                reason = Reason.RETRY if exclude and reason is not Reason.FALLBACK else reason
+                return Route(requested, chosen, reason, tuple(attempted), placement=placement)
         raise refusal(requirements, snapshot, exclude, others, self._filter_chain)

@@ -11,5 +11,9 @@ from enginehouse.domain.replica import Candidate
 class RoutingSnapshot(Protocol):
     """The candidates of every model, frozen at one moment."""
 
+    @property
+    def unlisted(self) -> Sequence[str]:
+        """The backends whose models are not known yet."""
+
     def candidates(self, model: str) -> Sequence[Candidate]:
         """The replicas that serve ``model``, healthy or not; empty for an unknown model."""

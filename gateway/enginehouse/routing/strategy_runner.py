@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
+from typing import Final
 
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.domain.errors import PluginFailed, RequestError
@@ -13,10 +14,14 @@ from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Verdict
-from enginehouse.interfaces.strategies import Strategy
+from enginehouse.interfaces.strategies import Placement, Strategy
+from enginehouse.routing.guarded_placement import GuardedPlacement
 from enginehouse.routing.guards import GuardedStrategy
 from enginehouse.telemetry.plugin_failures import plugin_errors, plugin_failed
 from enginehouse.telemetry.plugin_times import SampledCall
+
+_MOST_LOSERS: Final = 10
+"""The most losers that a trace names."""
 
 
 class StrategyRunner:
@@ -29,6 +34,8 @@ class StrategyRunner:
         self._plugin = plugin
         self._strategy = strategy if plugin.trusted else GuardedStrategy(plugin, strategy)
         self.hands_over = type(strategy).pick_decode is not Strategy.pick_decode
+        self._follows = type(strategy).placed is not Strategy.placed
+        self._scores_alone = type(strategy).score is not Strategy.score
         self.sampled = SampledCall(plugin, self._strategy.pick)
 
     @property
@@ -55,6 +62,16 @@ class StrategyRunner:
         with plugin_errors(self._plugin):
             return self._strategy.pick_decode(requirements, candidates, prefill)
 
+    def placed(self, requirements: Requirements, chosen: Candidate) -> Placement | None:
+        """Tell the strategy that a request goes to ``chosen``; what follows it there, if anything does."""
+        if not self._follows:
+            return None
+        with plugin_errors(self._plugin):
+            placement = self._strategy.placed(requirements, chosen)
+        if placement is None or self._plugin.trusted:
+            return placement
+        return GuardedPlacement(self._plugin, placement)
+
     def verdicts(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Mapping[str, Verdict]:
         """The strategy's verdict on each candidate, by replica."""
         with plugin_errors(self._plugin):
@@ -76,12 +93,20 @@ class StrategyRunner:
             decode = copy.pick_decode(requirements, candidates, first)
             return first, decode if decode is not None and decode is not first and can_hand_over(decode) else None
 
-    def score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> float | None:
-        """The strategy's score of ``chosen`` among ``candidates``; ``None`` if it has none."""
+    def scores(
+        self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate
+    ) -> tuple[float | None, tuple[tuple[str, float | None], ...]]:
+        """The score of ``chosen``, and those of the first losers among ``candidates``; ``None`` where it has none."""
+        losers = [each for each in candidates[: _MOST_LOSERS + 1] if each is not chosen][:_MOST_LOSERS]
+        some, strategy = [chosen, *losers], self._strategy
         try:
-            return self._strategy.score(requirements, candidates, chosen)
+            if self._scores_alone:
+                found = [strategy.score(requirements, some, each) for each in some]
+            else:
+                found = [verdict.score for verdict in strategy.explain(requirements, some)]
         except Exception:
-            return None  # a trace is no reason to fail a request
+            return None, ()  # a trace is no reason to fail a request
+        return found[0], tuple([(each.replica, score) for each, score in zip(losers, found[1:])])  # noqa: B905
 
     def _copy(self) -> Strategy:
         try:

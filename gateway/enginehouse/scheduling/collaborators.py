@@ -53,5 +53,11 @@ class QueueListener(Protocol):
     def queue_changed(self) -> None:
         """The waiting requests, or their order, may have changed."""
 
+    def stopping(self, replica: str) -> None:
+        """An engine is about to be stopped, although it serves requests: end them, or they hold its end up."""
+
+    def unloaded(self, replica: str) -> None:
+        """A server says that it has no longer loaded the model of a ready replica."""
+
     def vacate(self, replica: str) -> None:
         """A swap that waits would evict the replica, which has requests in flight."""

@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
 from enginehouse.scheduling.collaborators import EngineControl
 from enginehouse.scheduling.granted_requests import GrantedRequests
 
+_NOTICES_WITHIN_S: Final = 0.1
+"""An engine finds out at its next token that its clients are gone. A llama-server that gets the stop signal while it
+computes may wait for a lock that the interrupted thread holds, for ever."""
+
 
 class EngineStops:
-    """Stops engines, and retires them: drains, then stops. ``on_stopped`` gets the replica of each stopped engine."""
+    """Stops engines, and retires them: drains, then stops.
 
-    def __init__(self, engines: EngineControl, granted: GrantedRequests, on_stopped: Callable[[str], None]) -> None:
+    ``on_busy`` gets a replica that still serves requests, just before it is stopped; ``on_stopped`` gets each one that
+    has stopped.
+    """
+
+    def __init__(
+        self,
+        engines: EngineControl,
+        granted: GrantedRequests,
+        on_busy: Callable[[str], None],
+        on_stopped: Callable[[str], None],
+    ) -> None:
         self._engines = engines
         self._granted = granted
+        self._on_busy = on_busy
         self._on_stopped = on_stopped
         self._stops: dict[str, asyncio.Task[None]] = {}
         self._retirements: dict[str, asyncio.Task[None]] = {}
@@ -47,6 +63,9 @@ class EngineStops:
         return [*retirements, *self._stops.values()]
 
     async def _stop(self, replica: str, timeout: float | None) -> None:
+        if self._granted.of(replica):
+            self._on_busy(replica)
+            await asyncio.sleep(_NOTICES_WITHIN_S)
         try:
             await self._engines.stop(replica, timeout)
         finally:
@@ -58,5 +77,5 @@ class EngineStops:
         await self._granted.drain(replica, within)
         if replica in self._retirements:  # else it was stopped already, and another engine may run in its place
             self.stop([replica], None)
-        if (stopping := self._stops.get(replica)) is not None:
-            await asyncio.shield(stopping)
+        if replica in self._stops:
+            await asyncio.shield(self._stops[replica])  # no variable: a failure would refer to the task that raised it

@@ -73,13 +73,15 @@ def hosted_replica(config: Config, name: str, backend: str, model: ModelSettings
 
 def _models_elsewhere(config: Config, host: str) -> Iterator[str]:
     """The models that ``host`` does not launch. Those of a server that loads models itself may be on any host."""
-    yield from (name for name, model in config.models.items() if not model.launches or model.host != host)
+    for name, model in config.models.items():
+        if host not in managed_backends(name, model).values():
+            yield name
     for backend in config.backends.values():
         yield from backend.models or ()
 
 
 def _replicas(config: Config, host: str) -> Iterator[HostedReplica]:
     for name, model in config.models.items():
-        if model.host == host:
-            for backend in managed_backends(name, model):
+        for backend, place in managed_backends(name, model).items():
+            if place == host:
                 yield hosted_replica(config, name, backend, model, model.concurrency)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
-from enginehouse.domain.errors import EnginehouseError, PluginError, QueueTimeout, RequestError
+from enginehouse.domain.errors import EnginehouseError, PluginError, QueueFull, QueueTimeout, RequestError
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import AT_REST, ReplicaState
@@ -19,7 +19,7 @@ from enginehouse.scheduling.collaborators import EngineControl, QueueListener, T
 from enginehouse.scheduling.engine_exits import EngineExits
 from enginehouse.scheduling.engine_stops import EngineStops
 from enginehouse.scheduling.granted_requests import GrantedRequests
-from enginehouse.scheduling.open_tickets import OpenTickets
+from enginehouse.scheduling.open_tickets import Backlog, OpenTickets
 from enginehouse.scheduling.swap_tasks import SwapTasks
 from enginehouse.telemetry.plugin_failures import log_plugin_failure, plugin_failed
 from enginehouse.telemetry.plugin_times import SampledCall
@@ -34,6 +34,7 @@ class HostQueue:
     """Runs one host's scheduler: brings events to it and carries out its decisions. Implements ``Effects``.
 
     The scheduler handles one event at a time. An event that its own decision causes is queued behind the current one.
+    ``backlog``: counts what waits, perhaps in other queues of the host too.
     ``launches``: the engines are launched by the gateway, so one that breaks off a request may have exited.
     """
 
@@ -46,7 +47,9 @@ class HostQueue:
         engines: EngineControl,
         listener: QueueListener,
         plugin: PluginId = _UNNAMED,
+        backlog: Backlog | None = None,
     ) -> None:
+        self.backlog = backlog or Backlog()
         self.name = name
         self._scheduler = scheduler
         self._plugin = plugin
@@ -54,13 +57,13 @@ class HostQueue:
         self._queue_timeout = 0.0
         self._engines = engines
         self._listener = listener
-        self._open = OpenTickets()
+        self._open = OpenTickets(self.backlog)
         self._granted = GrantedRequests()
         self._events: deque[Callable[[], None]] = deque()
         self._handling = False
         self._swaps = SwapTasks(engines, self._swap_ended)
         self._failing: SwapDone | None = None
-        self._stops = EngineStops(engines, self._granted, self._stopped)
+        self._stops = EngineStops(engines, self._granted, listener.stopping, self._stopped)
         self._exits = EngineExits()
         self._doubts: set[asyncio.Task[None]] = set()
         self._unloaded: set[str] = set()
@@ -116,6 +119,14 @@ class HostQueue:
         self._exits.note(replica)
         self._stops.note_exit(replica)
         self._stopped(replica)
+
+    def found_unloaded(self, replica: str, generation: int) -> None:
+        """Report that a server refused a granted request because its model is not loaded.
+
+        ``generation``: the engine's number when the request was granted. ``exited`` follows.
+        """
+        if generation == self.generation(replica) and self.replica_state(replica) is ReplicaState.READY:
+            self._listener.unloaded(replica)
 
     def generation(self, replica: str) -> int:
         """The number of times that the engine of ``replica`` has exited by itself."""
@@ -200,7 +211,9 @@ class HostQueue:
 
     def start_swap(self, target: str, evict: Sequence[str]) -> SwapId:
         self._unloaded.discard(target)
-        self._listener.swap_started(target, tuple(evict))
+        states = self._engines.states()  # an engine that is stopping already is not evicted by this swap
+        evicted = tuple(replica for replica in evict if states.get(replica) is not ReplicaState.STOPPING)
+        self._listener.swap_started(target, evicted)
         return self._swaps.start(target, tuple(evict))
 
     def cancel_swap(self, swap: SwapId) -> None:
@@ -210,6 +223,7 @@ class HostQueue:
         holder = self._open.take(ticket)
         if holder is None:
             return False
+        self.backlog.granted(self.now())
         self._granted.begin(ticket.replica)  # first, because the request may end within the call
         granted = holder.granted()
         if not granted:
@@ -217,6 +231,8 @@ class HostQueue:
         return granted
 
     def refuse(self, ticket: Ticket, error: Exception) -> None:
+        if isinstance(error, QueueFull):
+            error.retry_after = self.backlog.retry_after()
         if (holder := self._open.take(ticket)) is not None:
             holder.refused(error)
 

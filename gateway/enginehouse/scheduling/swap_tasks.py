@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from enginehouse.domain.errors import EnginehouseError, LoadFailed
+from enginehouse.domain.errors import EnginehouseError, LoadCancelled, LoadFailed
 from enginehouse.domain.ticket import SwapDone, SwapId
 from enginehouse.scheduling.collaborators import EngineControl
 
@@ -57,7 +57,7 @@ class SwapTasks:
 
 def _why_not(target: str, task: asyncio.Task[None]) -> Exception | None:
     if task.cancelled():
-        return LoadFailed(f"The load of '{target}' was cancelled")
+        return LoadCancelled(f"The load of '{target}' was cancelled")
     failure = task.exception()
     if failure is None or isinstance(failure, EnginehouseError):
         return failure

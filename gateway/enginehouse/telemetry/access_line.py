@@ -37,8 +37,8 @@ def text_line(at: float, record: RequestRecord) -> str:
         key = f" key={_plain(name)}"
     if (answer := record.tokens_out) is not None:
         tokens = f" input_tokens={record.tokens_in or 0} output_tokens={answer}"
-    elif (events := record.events) > 1:
-        tokens = f" output_tokens={events - 1}"
+    elif events := record.events:
+        tokens = f" output_tokens={events}"
     if (trace_id := record.trace_id) is not None:
         trace = f" trace_id={_plain(trace_id)}"
     took, own_id = _milliseconds(record.ended - arrived), _plain(record.id)
@@ -89,8 +89,8 @@ def _facts(record: RequestRecord) -> dict[str, str | int | float]:
         facts["first_byte_ms"] = round((record.first_byte - arrived) * 1000, 1)
     if record.tokens_out is not None:
         facts |= {"input_tokens": record.tokens_in or 0, "output_tokens": record.tokens_out}
-    elif record.events > 1:
-        facts["output_tokens"] = record.events - 1
+    elif record.events:
+        facts["output_tokens"] = record.events
     facts["bytes"] = record.bytes_out
     facts["request_id"] = record.id
     if record.trace_id is not None:

@@ -24,14 +24,22 @@ SHORT_BUCKETS = (25e-6, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.02
 
 
 class Histogram:
-    """The number of times observed in each bucket, by upper ``bounds``; the last bucket has none."""
+    """The number of times observed in each bucket, by upper ``bounds``; the last bucket has none.
 
-    __slots__ = ("bounds", "counts", "total")
+    ``exemplars``: the last traced request of each bucket, with its time.
+    """
+
+    __slots__ = ("bounds", "counts", "exemplars", "total")
 
     def __init__(self, bounds: tuple[float, ...] = BUCKETS) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
+        self.exemplars: dict[int, tuple[str, float]] = {}
+
+    def note(self, seconds: float, trace_id: str) -> None:
+        """Keep the trace of a request that took so long as the example of its bucket."""
+        self.exemplars[bisect_left(self.bounds, seconds)] = (trace_id, seconds)
 
     def observe(self, seconds: float) -> None:
         bounds = self.bounds
@@ -39,27 +47,49 @@ class Histogram:
         self.total += seconds
 
 
-class Series:
-    """Counters and histograms of one model on one backend.
+class KeyCounts:
+    """What one key has had of one model on one backend.
 
-    ``requests``: by status and reason. ``output_tokens``: by their source. ``metric_list`` describes each.
+    ``requests``: by status and reason. ``output_tokens``: by their source.
+    """
+
+    __slots__ = ("cached_tokens", "input_tokens", "output_tokens", "requests")
+
+    def __init__(self) -> None:
+        self.requests: defaultdict[tuple[int, str], int] = defaultdict(int)
+        self.input_tokens = self.cached_tokens = 0
+        self.output_tokens: defaultdict[str, int] = defaultdict(int)
+
+    def add(self, record: RequestRecord, reason: str, events: int) -> None:
+        """Count a request; ``events`` are the record's."""
+        self.requests[record.status, reason] += 1
+        if (tokens := record.tokens_out) is not None:
+            self.input_tokens += record.tokens_in or 0
+            self.cached_tokens += record.tokens_cached or 0
+            self.output_tokens["usage"] += tokens
+        elif events:
+            self.output_tokens["chunks"] += events
+
+
+class Series:
+    """Counters and histograms of one model on one backend. ``metric_list`` describes each.
+
+    ``keys``: what each key has had, by its name; empty without keys.
     """
 
     __slots__ = (
         "duration",
         "first_byte",
         "first_token",
-        "input_tokens",
         "inter_token",
-        "output_tokens",
+        "keys",
         "overhead",
         "queue_wait",
-        "requests",
         "routing",
     )
 
     def __init__(self) -> None:
-        self.requests: defaultdict[tuple[int, str], int] = defaultdict(int)
+        self.keys: dict[str, KeyCounts] = {}
         self.first_byte = Histogram()
         self.first_token = Histogram()
         self.duration = Histogram()
@@ -67,13 +97,10 @@ class Series:
         self.overhead = Histogram(SHORT_BUCKETS)
         self.routing = Histogram(SHORT_BUCKETS)
         self.queue_wait = Histogram()
-        self.input_tokens = 0
-        self.output_tokens: defaultdict[str, int] = defaultdict(int)
 
-    def add(self, record: RequestRecord, attempts: AttemptsSummary, arrived: float, events: int) -> None:
-        """Count a request that ended at this model of this backend. The last two are the record's."""
+    def add(self, attempts: AttemptsSummary, arrived: float) -> None:
+        """Count a request that ended at this model of this backend, and ``arrived`` then."""
         routed, granted, sent, wait = attempts.routed, attempts.first_granted, attempts.first_sent, attempts.queue_wait
-        self.requests[record.status, attempts.reason] += 1
         self.duration.observe(attempts.ended - arrived)
         self.routing.observe(routed - arrived)
         if sent is not None:
@@ -81,11 +108,6 @@ class Series:
             self.overhead.observe(sent - arrived - waited)
         if wait is not None:
             self.queue_wait.observe(wait)
-        if (tokens := record.tokens_out) is not None:
-            self.input_tokens += record.tokens_in or 0
-            self.output_tokens["usage"] += tokens
-        elif events > 1:
-            self.output_tokens["chunks"] += events - 1  # the last one has none
 
     def answered(self, since_sent: float, since_arrival: float, seconds: float, events: int) -> None:
         """Count an answer that began so long after its request, and took ``seconds``; ``events``: of a stream."""
@@ -99,15 +121,19 @@ class Series:
 class Counters:
     """Everything counted since the gateway started.
 
-    ``refused`` counts requests that reached no engine, by error code. ``retries`` counts retried requests, by the
-    backend that failed. ``stale`` counts requests sent anew because the backend had closed a kept connection.
-    ``max_series``: the most pairs of backend and model with series; all others are counted as ``other``.
+    ``refused`` counts requests that reached no engine, by error code and known model. ``retries`` counts retried
+    requests, by the backend that failed. ``stale`` counts requests sent anew because the backend had closed a kept
+    connection.
+    ``max_series``: the most pairs of backend and model with series, and the most counts of keys that share a pair with
+    others; all others are counted as ``other``.
     """
 
     def __init__(self, max_series: int = _MAX_SERIES) -> None:
         self.max_series = max_series
         self._series: dict[tuple[str, str], Series] = {}
-        self.refused: defaultdict[str, int] = defaultdict(int)
+        self._keyed = 0
+        """The number of ``KeyCounts`` of all series."""
+        self.refused: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.swaps: defaultdict[tuple[str, str], Histogram] = defaultdict(Histogram)
         """The durations of swaps, by target and outcome: ``ready`` or ``failed``."""
         self.last_swaps: deque[SwapRecord] = deque(maxlen=_LAST_SWAPS)
@@ -126,6 +152,14 @@ class Counters:
         """Migrations, by rule and order."""
         self.failed_migrations: defaultdict[tuple[str, str], int] = defaultdict(int)
         """Those of them that failed."""
+        self.empty_migrations: defaultdict[tuple[str, str], int] = defaultdict(int)
+        """Those of them that found no request to move."""
+
+    def refuse(self, code: str, model: str) -> None:
+        """Count a request for ``model``, empty if that is unknown, which got an error of the gateway."""
+        if (code, model) not in self.refused and len(self.refused) >= self.max_series:
+            model = OTHER
+        self.refused[code, shortened(model)] += 1
 
     def continued(self, backend: str, reason: str, outcome: str, gap: float) -> None:
         """Count a stream that ``backend`` continues after ``gap`` seconds."""
@@ -136,12 +170,20 @@ class Counters:
         """Count a request that had ``attempts``. A continued stream began at its first one."""
         arrived, events = record.arrived, record.events
         series = self.series(attempts.backend, attempts.model)
-        series.add(record, attempts, arrived, events)
+        series.add(attempts, arrived)
+        counts = series.keys.get(record.caller or "")
+        if counts is None:
+            counts = self._key_counts(series, record.caller or "")
+        counts.add(record, attempts.reason, events)
+        if record.trace_id is not None:
+            series.duration.note(attempts.ended - arrived, record.trace_id)
         answered, sent, first_byte = attempts.answered, attempts.answered_sent, attempts.first_byte
         if sent is not None and first_byte is not None:
             if answered is not attempts.last:
                 series = self.series(answered.backend, answered.model)
             series.answered(first_byte - sent, first_byte - arrived, attempts.ended - first_byte, events)
+            if record.trace_id is not None and events:
+                series.first_token.note(first_byte - arrived, record.trace_id)
 
     def series(self, backend: str, model: str) -> Series:
         """The series of ``model`` on ``backend``; a new one if there is none yet, and room for it."""
@@ -152,6 +194,15 @@ class Counters:
                 key = (OTHER, OTHER)
             found = self._series.setdefault(key, Series())
         return found
+
+    def _key_counts(self, series: Series, key: str) -> KeyCounts:
+        """New counts of ``key``, if there is room for them; else those of all such keys."""
+        if series.keys and self._keyed >= self.max_series:
+            key = OTHER
+        if key not in series.keys:
+            series.keys[key] = KeyCounts()
+            self._keyed += 1
+        return series.keys[key]
 
     def __iter__(self) -> Iterator[tuple[str, str, Series]]:
         """Yield ``(backend, model, series)``."""

@@ -21,15 +21,15 @@ class Decisions:
 
     def __init__(self, epoch: Callable[[], float], most: int = MOST) -> None:
         self._epoch = epoch
-        self._ring: deque[tuple[float, bytes, str, Route | dict[str, Any]]] = deque(maxlen=most)
+        self._ring: deque[tuple[float, bytes, str | None, str, Route | dict[str, Any]]] = deque(maxlen=most)
 
-    def routed(self, request_id: bytes, route: Route) -> None:
-        """Store the route of a request."""
-        self._ring.append((self._epoch(), request_id, route.requested, route))
+    def routed(self, request_id: bytes, caller: str | None, route: Route) -> None:
+        """Store the route of a request that came with the key ``caller``."""
+        self._ring.append((self._epoch(), request_id, caller, route.requested, route))
 
-    def refused(self, request_id: bytes, requested: str, error: RequestError) -> None:
+    def refused(self, request_id: bytes, caller: str | None, requested: str, error: RequestError) -> None:
         """Store the error that refused a request for the model ``requested``."""
-        self._ring.append((self._epoch(), request_id, shortened(requested), error.envelope()["error"]))
+        self._ring.append((self._epoch(), request_id, caller, shortened(requested), error.envelope()["error"]))
 
     def last(self, most: int) -> list[dict[str, Any]]:
         """At most ``most`` decisions, newest first, as ``GET /api/decisions`` shows them."""
@@ -37,8 +37,11 @@ class Decisions:
         return [_as_data(*entry) for entry in newest[::-1]]
 
 
-def _as_data(at: float, request_id: bytes, requested: str, decision: Route | dict[str, Any]) -> dict[str, Any]:
-    data: dict[str, Any] = {"time": at, "request_id": request_id.decode(), "requested": shortened(requested)}
+def _as_data(
+    at: float, request_id: bytes, caller: str | None, requested: str, decision: Route | dict[str, Any]
+) -> dict[str, Any]:
+    data: dict[str, Any] = {"time": at, "request_id": request_id.decode(), "caller": caller}
+    data["requested"] = shortened(requested)
     if isinstance(decision, Route):
         return data | {
             "resolved": decision.model,

@@ -25,7 +25,8 @@ class LogRing:
     """The last lines that an engine or the gateway printed: at most ``max_lines``, at most ``max_bytes``.
 
     Writing never waits. Each reader keeps its own place; one that falls behind loses the oldest lines and reads their
-    number. Lines are numbered from 0 over the ring's whole life.
+    number. Lines are numbered from 0 over the ring's whole life. ``received``: the
+    number of bytes written, also of a line that has not ended.
     """
 
     def __init__(self, max_lines: int = 2000, max_bytes: int = 256 * 1024) -> None:
@@ -35,6 +36,7 @@ class LogRing:
         self._bytes = 0
         self._written = 0
         self._unfinished = b""
+        self.received = 0
         self._followers: set[asyncio.Event] = set()
 
     @property
@@ -54,6 +56,7 @@ class LogRing:
 
     def write(self, data: bytes) -> None:
         """Add output, in pieces of any size. Carriage returns, as progress bars print them, end lines too."""
+        self.received += len(data)
         lines = (self._unfinished + data).splitlines(keepends=True)
         ended = lines and lines[-1].endswith(b"\n")
         self._unfinished = b"" if ended or not lines else lines.pop()

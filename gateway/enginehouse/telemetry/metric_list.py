@@ -24,14 +24,25 @@ _SELECTION = ("rescheduling_req_select_rule", "rescheduling_req_select_order")
 REQUESTS = _counter(
     "enginehouse_requests",
     "Finished requests that had a route, by their final status (499: the client left, or an operator cancelled it) and "
-    "the reason of the route.",
-    (*_SERVED, "status", "reason"),
+    "the reason of the route. `key`: the name of the caller's key, here and below, empty without keys, and `other` for "
+    "more keys than `telemetry.max_series` allows.",
+    (*_SERVED, "status", "reason", "key"),
 )
-REFUSED = _counter("enginehouse_refused", "Requests answered with an error of the gateway.", ("code",))
+REFUSED = _counter("enginehouse_refused", "Requests answered with an error of the gateway.", ("code", "model"))
 LIVE = _gauge("enginehouse_live_requests", "Requests in progress.")
 BODY_BYTES = _gauge(
     "enginehouse_request_body_bytes",
     "Bytes of request bodies that have arrived and are still needed (`server.max_body_memory`).",
+)
+ENGINE_BYTES = _gauge(
+    "enginehouse_engine_answer_bytes", "Bytes that are held of engines' answers (`server.max_engine_memory`)."
+)
+DROPPED = _counter(
+    "enginehouse_engine_answers_dropped",
+    "What was dropped because it was too large, or because `server.max_engine_memory` was spent: the answer to a "
+    "`question` of the gateway, a `gathered` answer, what was kept for a `continuation`, or an `answer` that was "
+    "held back.",
+    ("kind",),
 )
 DURATION = _histogram("enginehouse_request_duration_seconds", "From a whole request to the end of its answer.", _SERVED)
 FIRST_BYTE = _histogram(
@@ -56,11 +67,18 @@ OVERHEAD = _histogram(
 )
 ROUTING = _histogram("enginehouse_routing_seconds", "Reading a request and choosing its replica.", _SERVED)
 QUEUE_WAIT = _histogram("enginehouse_queue_wait_seconds", "The wait of a request in the queue of its backend.", _SERVED)
-INPUT_TOKENS = _counter("enginehouse_input_tokens", "Tokens of prompts, as the engines counted them.", _SERVED)
+INPUT_TOKENS = _counter(
+    "enginehouse_input_tokens", "Tokens of prompts, as the engines counted them.", (*_SERVED, "key")
+)
+CACHED_TOKENS = _counter(
+    "enginehouse_cached_tokens",
+    "Tokens of prompts that engines had in their caches, as far as they say so: a part of the input tokens.",
+    (*_SERVED, "key"),
+)
 OUTPUT_TOKENS = _counter(
     "enginehouse_output_tokens",
     "Tokens of answers: as the engine counted them (source `usage`), else the events of streams (`chunks`).",
-    (*_SERVED, "source"),
+    (*_SERVED, "source", "key"),
 )
 RETRIES = _counter("enginehouse_retries", "Requests sent once more because this backend failed them.", ("backend",))
 RETRIES_REFUSED = _counter(
@@ -93,17 +111,23 @@ MIGRATIONS = _counter(
     _SELECTION,
 )
 FAILED_MIGRATIONS = _counter(
-    "enginehouse_rescheduling_failed", "Those of them that failed or moved nothing.", _SELECTION
+    "enginehouse_rescheduling_failed", "Those of them that failed, or moved none of the selected requests.", _SELECTION
+)
+EMPTY_MIGRATIONS = _counter(
+    "enginehouse_rescheduling_empty", "Those of them that found no request to move.", _SELECTION
 )
 FILTER_DROPS = _counter("enginehouse_filter_drops", "Candidates that a filter dropped from decisions.", ("filter",))
 QUEUE_DEPTH = _gauge("enginehouse_queue_depth", "Requests that wait for a replica.", ("replica",))
 SWAPS = _histogram(
     "enginehouse_swap_duration_seconds",
-    "From the decision of a swap to its end, by the replica that it loads; `ready` or `failed`.",
+    "From the decision of a swap to its end, by the replica that it loads; `ready`, `failed`, or `cancelled` because "
+    "its model was unloaded or no longer wanted.",
     ("target", "outcome"),
 )
 EVICTIONS = _counter("enginehouse_evictions", "Replicas stopped to make room for another.", ("replica",))
-REPLICA_STATE = _gauge("enginehouse_replica_state", "1 for the current state of each replica.", ("replica", "state"))
+REPLICA_STATE = _gauge(
+    "enginehouse_replica_state", "1 for the current state of each replica, 0 for all others.", ("replica", "state")
+)
 GPU_MEMORY = _gauge(
     "enginehouse_gpu_memory_bytes",
     "Memory of each GPU of this machine, `used` and `free`, as NVIDIA's library reports it.",
@@ -112,6 +136,9 @@ GPU_MEMORY = _gauge(
 PENDING = _gauge("enginehouse_backend_pending", "Requests at a backend.", ("backend",))
 HEALTHY = _gauge("enginehouse_backend_healthy", "1 if a backend is healthy.", ("backend",))
 LATENCY = _gauge("enginehouse_backend_latency_seconds", "Average time until an answer begins.", ("backend",))
+ERROR_SHARE = _gauge(
+    "enginehouse_backend_error_share", "Share of bad answers in the last two minutes, from 0 to 1.", ("backend",)
+)
 LOOP_LAG = _histogram(
     "enginehouse_event_loop_lag_seconds",
     "Delay of the event loop, which delays all requests.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from enginehouse.domain.errors import LoadCancelled
 from enginehouse.domain.ticket import SwapDone
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.swappers import SwapPlan
@@ -12,6 +13,12 @@ from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.record import SwapRecord
 
 _log = logging.getLogger(__name__)
+
+
+def _outcome(error: Exception | None) -> str:
+    if error is None:
+        return "ready"
+    return "cancelled" if isinstance(error, LoadCancelled) else "failed"
 
 
 class SwapReports(Observer):
@@ -36,7 +43,7 @@ class SwapReports(Observer):
         ended = self._now()
         began, evict, rule = self._begun.pop(done.target, (ended, (), ""))
         duration = ended - began
-        outcome = "ready" if done.error is None else "failed"
+        outcome = _outcome(done.error)
         self._counters.last_swaps.append(SwapRecord(done.target, evict, began, ended, outcome))
         self._counters.swaps[done.target, outcome].observe(duration)
         for replica in evict:

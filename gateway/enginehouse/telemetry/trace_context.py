@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from os import urandom
 from random import getrandbits
 from typing import Final
 
 from enginehouse.domain.request import Headers
+from enginehouse.domain.route import RouteDetails
 
 _TRACEPARENT: Final = re.compile(
     rb"(?!ff)([0-9a-f]{2})-((?!0{32})[0-9a-f]{32})-((?!0{16})[0-9a-f]{16})-([0-9a-f]{2})(-.*)?"
@@ -19,6 +21,9 @@ _NO_SPAN: Final = b"0" * 16
 _OWN_BITS: Final = 46
 _ROOM_BITS: Final = 15
 """The ids of the spans below the root follow its own. All of them are small enough for a machine's integer."""
+_IDS: Final = 24
+"""The bytes of the ids of a trace and of a span."""
+_IDS_AT_ONCE: Final = 256
 _SAMPLED: Final = frozenset(b"13579bdf")
 """The last digit of the flags of a sampled trace."""
 SPANS_PER_ATTEMPT: Final = 8
@@ -68,10 +73,10 @@ class Trace:
 
     ``parent``: the client's span, if the trace continues it. ``link``: the client's span, if it does not. ``state``:
     the client's ``tracestate``. ``attempt``: the number of the current attempt. ``captured``: the answer so far, only
-    with ``telemetry.capture_content``.
+    with ``telemetry.capture_content``. ``refused``: the figures of a decision that found no replica.
     """
 
-    __slots__ = ("attempt", "captured", "link", "parent", "root", "state", "trace_id")
+    __slots__ = ("attempt", "captured", "link", "parent", "refused", "root", "state", "trace_id")
 
     def __init__(self, parent: Parent | None = None, link: Parent | None = None, state: bytes = b"") -> None:
         self.trace_id = parent.trace_id if parent is not None else b"%032x" % (getrandbits(128) or 1)
@@ -81,6 +86,7 @@ class Trace:
         self.state = state
         self.attempt = 0
         self.captured: bytearray | None = None
+        self.refused: RouteDetails | None = None
 
     def lines(self) -> bytes:
         """The header lines with the current attempt's span, for an engine."""
@@ -88,14 +94,36 @@ class Trace:
         number = span_number(self.root, self.attempt, UPSTREAM)
         return b"traceparent: 00-%s-%016x-01\r\n%s" % (self.trace_id, number, state)
 
-    def for_engine(self, headers: Headers) -> Headers:
-        """A client's headers with the current attempt's span instead of the client's."""
-        own = [line.partition(b": ") for line in self.lines().splitlines()]
-        kept = [pair for pair in headers if pair[0] not in TRACE_HEADERS]
-        return kept + [(name, value) for name, _, value in own]
-
 
 TRACE_HEADERS: Final = frozenset({b"traceparent", b"tracestate"})
 """The headers that name a span."""
+
+
+class UnsampledLines:
+    """Makes header lines by which an engine that follows its parent traces nothing. No span has their ids."""
+
+    __slots__ = ("_at", "_digits")
+
+    def __init__(self) -> None:
+        self._digits = b""
+        self._at = 0
+
+    def next(self) -> bytes:
+        """The line of another request. The random digits of many are made together, which takes a third of the time."""
+        at, digits = self._at, self._digits
+        if at >= len(digits):
+            at, self._digits = 0, urandom(_IDS * _IDS_AT_ONCE).hex().encode()
+            digits = self._digits
+        self._at = at + 2 * _IDS
+        return b"traceparent: 00-%b-%b-00\r\n" % (digits[at : at + 32], digits[at + 32 : at + 48])
+
+
+def with_trace(headers: Headers, lines: bytes) -> Headers:
+    """A client's headers with ``lines`` instead of its own trace."""
+    own = [line.partition(b": ") for line in lines.splitlines()]
+    kept = [pair for pair in headers if pair[0] not in TRACE_HEADERS]
+    return kept + [(name, value) for name, _, value in own]
+
+
 ROUTE, SCHEDULE, SWAP, UPSTREAM, BETWEEN = range(5)
 """The places of the spans of one attempt."""

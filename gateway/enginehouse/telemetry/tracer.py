@@ -9,41 +9,52 @@ from typing import Final
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.request import Headers
 from enginehouse.telemetry.exporter.messages import TracedRequest
-from enginehouse.telemetry.trace_context import Parent, Trace, read_traceparent
+from enginehouse.telemetry.trace_context import Parent, Trace, UnsampledLines, read_traceparent
 
 _FAILED: Final = 500
 _STATE: Final = b"tracestate"
 
 
 class Tracer:
-    """Samples requests at random; if a client sends ``traceparent``, its flag decides.
+    """Samples the share ``ratio`` of requests; with ``follows_parent``, the flag of a client's ``traceparent`` decides.
 
     A request that was slow or failed is traced all the same, from its end. ``admits``: whether a request that begins
-    now may be traced. If the exporter is behind, no part of a trace is recorded, and the engine has the client's
-    ``traceparent``. ``add`` takes a traced request.
+    now may be traced. If the exporter is behind, no part of a trace is recorded. ``add`` takes a traced request.
     """
 
     def __init__(
-        self, settings: TelemetrySettings, admits: Callable[[], bool], add: Callable[[TracedRequest], None]
+        self,
+        settings: TelemetrySettings,
+        admits: Callable[[], bool],
+        add: Callable[[TracedRequest], None],
+        *,
+        ratio: float,
+        follows_parent: bool = True,
     ) -> None:
         self.add = add
         self._admits = admits
         self._captures = settings.capture_content
         self.propagates = "tracecontext" in settings.propagators
-        self._ratio = settings.sample_ratio
+        self._ratio = ratio
+        self._follows_parent = follows_parent
+        self._unsampled = UnsampledLines()
         self._slow = settings.keep_slow or float("inf")
         self._failed = _FAILED if settings.keep_failed else float("inf")
 
-    def begin(self, headers: Headers) -> Trace | None:
-        """The trace of a request with these headers; ``None`` if it is not sampled."""
+    def begin(self, headers: Headers) -> tuple[Trace | None, bytes]:
+        """The trace of a request with these headers, or else the lines that tell its engine that there is none.
+
+        They are empty where the client's own ``traceparent`` passes, or nothing at all.
+        """
         parent = _parent(headers) if self.propagates else None
-        sampled = random() < self._ratio if parent is None else parent.sampled
+        sampled = parent.sampled if parent is not None and self._follows_parent else random() < self._ratio
         if not sampled or not self._admits():
-            return None
+            passes = not self.propagates or (parent is not None and self._follows_parent)
+            return None, b"" if passes else self._unsampled.next()
         trace = _trace(parent, headers)
         if self._captures:
             trace.captured = bytearray()
-        return trace
+        return trace, b""
 
     def keeps(self, seconds: float, status: int) -> bool:
         """Whether a request that is not traced yet is traced because of its duration or its ``status``."""

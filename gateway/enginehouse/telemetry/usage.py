@@ -37,11 +37,43 @@ class Usage(msgspec.Struct, gc=False):
         return self.prompt_tokens or self.input_tokens, details.cached_tokens if details is not None else None
 
 
+class Timings(msgspec.Struct, gc=False):
+    """llama-server's counts, which its streams tell whether or not the client asks for the usage."""
+
+    prompt_n: _Count
+    """Those of the prompt that were computed."""
+    predicted_n: _Count
+    cache_n: _Count | None = None
+
+
 class Counted(msgspec.Struct, gc=False):
     """An answer, or the end of one."""
 
     usage: Usage | None = None
+    timings: Timings | None = None
 
 
 decode_counted: Final = msgspec.json.Decoder(Counted).decode
 """Reads the counts in an answer, a JSON object. Raises ``ValueError`` or ``RecursionError`` if it is malformed."""
+
+
+class EndingChoice(msgspec.Struct, gc=False):
+    """A choice, of which only the reason of its end counts."""
+
+    finish_reason: str | None = None
+
+
+class EndingEvent(msgspec.Struct, gc=False):
+    """An event of a stream that may be one of its last."""
+
+    choices: list[EndingChoice] | None = None
+
+    @property
+    def ends(self) -> bool:
+        """Whether it ends a choice, or only tells what comes behind all of them, such as the usage."""
+        choices = self.choices
+        return choices is not None and (not choices or any(each.finish_reason is not None for each in choices))
+
+
+decode_ending: Final = msgspec.json.Decoder(EndingEvent).decode
+"""Reads an event of a stream. Raises ``ValueError`` or ``RecursionError`` if it is malformed."""

@@ -106,6 +106,7 @@ function showReplicas(status) {
       cell(replica.model), cell(replica.backend), cell(backend.driver, "faint"), cell(replica.host, "faint"),
       word(replica.state), health, number(backend.pending),
       number(backend.avg_latency_ms ? `${Math.round(backend.avg_latency_ms)} ms` : ""),
+      number(backend.error_share ? `${Math.round(backend.error_share * 100)} %` : ""),
       cell(replicaButtons(replica, backend), "acts"),
     ];
   }), "No models are known yet.");

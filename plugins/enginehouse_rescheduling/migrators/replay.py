@@ -44,6 +44,8 @@ class Replay(Migrator):
     async def migrate(self, migration: Migration) -> Migrated:
         """Move the chosen streams, many at once. A stream that cannot be moved stays at its source."""
         chosen = migration.requests or self._chosen(migration)
+        if not chosen:
+            return Migrated(found_none=True)
         turns = asyncio.Semaphore(self._config.at_once)
         problems = await asyncio.gather(*(self._move(request, migration.destination, turns) for request in chosen))
         refused = {request: why for request, why in zip(chosen, problems, strict=True) if why}

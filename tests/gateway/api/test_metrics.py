@@ -40,18 +40,18 @@ def test_a_stream_counts_its_times_and_tokens() -> None:
     counters = Counters()
     count(counters, ended({}, events=5))
     series = counters.series("a", "m")
-    assert series.requests == {(200, "match"): 1}
+    assert series.keys[""].requests == {(200, "match"): 1}
     assert (series.duration.total, series.routing.total, series.overhead.total) == (4.5, 0.25, 0.25)
     assert (series.queue_wait.total, series.first_byte.total, series.first_token.total) == (0.25, 2.0, 2.5)
     assert series.inter_token.total == 0.5
-    assert (series.input_tokens, series.output_tokens) == (0, {"chunks": 4})
+    assert (series.keys[""].input_tokens, series.keys[""].output_tokens) == (0, {"chunks": 5})
 
 
 def test_a_request_that_was_never_sent_has_no_times_of_its_engine() -> None:
     counters = Counters()
     count(counters, ended(dict.fromkeys(("granted", "sent", "first_byte")), status=503, outcome="load_failed"))
     series = counters.series("a", "m")
-    assert series.requests == {(503, "match"): 1}
+    assert series.keys[""].requests == {(503, "match"): 1}
     assert sum(series.queue_wait.counts) == 1
     assert [sum(each.counts) for each in (series.overhead, series.first_byte, series.first_token)] == [0, 0, 0]
 
@@ -59,12 +59,20 @@ def test_a_request_that_was_never_sent_has_no_times_of_its_engine() -> None:
 def test_models_beyond_the_most_series_count_as_other() -> None:
     counters = Counters(max_series=2)
     for model in ("m0", "m1", "m2", "m3", "m0"):
-        counters.series("a", model).input_tokens += 1
-    assert [(backend, model, series.input_tokens) for backend, model, series in counters] == [
-        ("a", "m0", 2),
-        ("a", "m1", 1),
-        ("other", "other", 2),
+        counters.series("a", model).duration.observe(1.0)
+    assert [(backend, model, series.duration.total) for backend, model, series in counters] == [
+        ("a", "m0", 2.0),
+        ("a", "m1", 1.0),
+        ("other", "other", 2.0),
     ]
+
+
+def test_keys_beyond_the_most_series_count_as_other() -> None:
+    counters = Counters(max_series=2)
+    for caller in ("alice", "bob", "carol", "dave", "alice"):
+        count(counters, ended({}, events=5, caller=caller))
+    keys = counters.series("a", "m").keys
+    assert {name: sum(counts.requests.values()) for name, counts in keys.items()} == {"alice": 2, "bob": 1, "other": 2}
 
 
 def test_engines_pages_become_one_with_a_label() -> None:

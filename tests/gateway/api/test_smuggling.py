@@ -49,10 +49,10 @@ class Engine(asyncio.Protocol):
             self._answers.add(asyncio.ensure_future(self._answer()))
 
     async def _answer(self) -> None:
-        self._transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nnot")
+        self._transport.write(b'HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n"not')
         await self.may_answer.wait()
         if not self._transport.is_closing():
-            self._transport.write(b"hidden")
+            self._transport.write(b'hidden"')
 
     @property
     def requests(self) -> list[bytes]:

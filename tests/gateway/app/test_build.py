@@ -7,6 +7,7 @@ import pytest
 
 from enginehouse import Candidate, PluginFailed, Requirements, Scorer
 from enginehouse.app import build_router
+from enginehouse.app.build_router import settle
 from enginehouse.config.routing import RoutingSettings, ScorerSettings
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
@@ -29,3 +30,24 @@ def test_scorers_of_other_distributions_are_guarded() -> None:
     with pytest.raises(PluginFailed, match="scorer 'near'") as caught:
         router.route(requirements("m"), make_snapshot(candidate("a", "m"), candidate("b", "m")))
     assert caught.value.details == {"kind": "scorer", "type": "distance", "plugin": "geo", "name": "near"}
+
+
+def test_a_model_may_have_a_strategy_of_its_own() -> None:
+    registry = load_plugins(PluginSettings()).registry
+    routing = RoutingSettings(strategy="priority_only", strategies={"own": "least_pending"})
+    router = build_router(Config(routing=routing), registry)
+    busy, idle = candidate("a", "own", pending=3), candidate("b", "own", priority=9)
+    other, worse = candidate("a", "m", pending=3), candidate("b", "m", priority=9)
+    snapshot = make_snapshot(busy, idle, other, worse)
+    assert router.route(requirements("own"), snapshot).chosen is idle
+    assert router.route(requirements("m"), snapshot).chosen is other
+    explained = router.explain(requirements("own"), snapshot)
+    assert (explained.chosen, list(explained.candidates[0].parts)) == ("own@b", ["pending", "wake_s"])
+
+
+def test_an_unknown_strategy_of_a_model_falls_back_to_smart() -> None:
+    registry = load_plugins(PluginSettings()).registry
+    routing = RoutingSettings(strategy="session", strategies={"m": "sesion"})
+    config, warnings = settle(Config(routing=routing), registry)
+    assert (config.routing.strategy, config.routing.strategies) == ("session", {"m": "smart"})
+    assert any("there is no strategy 'sesion'" in each and '"session"' in each for each in warnings)

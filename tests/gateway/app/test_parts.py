@@ -33,7 +33,7 @@ def admitted(holder: KeyHolder, times: int = 100) -> int:
     count = 0
     for _ in range(times):
         try:
-            holder.admit(Requirements(model="m"))
+            holder.admit(Requirements(model="m"), None)
         except RateLimited:
             break
         count += 1
@@ -63,7 +63,7 @@ def test_a_key_keeps_what_was_counted_even_with_another_secret() -> None:
     assert caller(ring, "two") is holder
     assert admitted(holder) == 1, "three of four run already"
     for _ in range(4):
-        holder.release()
+        holder.release(0, 0, None)
     assert admitted(holder) == 1, "four of five were let in in this minute"
     with pytest.raises(Unauthorized):
         caller(ring, "one")

@@ -122,6 +122,7 @@ def test_a_gateway_that_was_changed_is_like_one_that_was_started_so(
 
     async def facts_of(gateway: Gateway, changes: list[Config], awaited: Any = None) -> Any:
         await gateway.start()
+        await gateway.settled()
         try:
             for each in changes:
                 gateway.current.carry_out(gateway.current.prepare(each))

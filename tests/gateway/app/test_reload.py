@@ -16,12 +16,12 @@ from tests.support.reloaded_gateway import OpenAlone, OpenShared, ReloadedGatewa
 
 BROKEN = {
     "syntax": ("[models", "toml:4:8"),
-    "unknown key": ("[routing]\nstrategie = 'x'", "routing.strategie"),
+    "unknown key": ("[routing]\nstratgy = 'x'", "routing.stratgy"),
     "secret": ("[backends.b]\nurl = 'http://b'\napi_key = 'file:nowhere'", "backends.b.api_key"),
     "rule between keys": ("[backends.b]\nurl = 'nonsense'", "backends.b.url"),
     "driver": ("[models.b]\ndriver = 'nobodys'\npath = 'x'", "models.b.driver"),
     "launch line": ("[models.b]\ndriver = 'sim'\nargs = ['${env:NOT_SET}']", "models.b.args"),
-    "parameters of a plugin": ("[plugins.smart]\nx = 1", "plugins.smart.x"),
+    "parameters of a plugin": ("[plugins.cache_aware]\nx = 1", "plugins.cache_aware.x"),
     "parameters of nobody": ("[plugins.nobody]\nx = 1", "plugins.nobody"),
     "rules of swapping": ("[scheduling.groups.g]\nmembers = ['nobody']", "scheduling.groups.g.members"),
     "rules of swapping on a new host": (
@@ -65,7 +65,7 @@ def test_whatever_is_wrong_everything_stays_as_it_was(open_shared: OpenShared) -
 
 def test_a_rule_that_is_broken_names_the_file_the_key_and_the_remedy(open_shared: OpenShared) -> None:
     home = open_shared(table("a"))
-    answer = home.try_reload(table("a") + "[scheduling.groups.g]\nmembers = ['b']\n[routing]\nstrategie = 'x'")
+    answer = home.try_reload(table("a") + "[scheduling.groups.g]\nmembers = ['b']\n[routing]\nstratgy = 'x'")
     [first] = answer.json()["error"]["details"]["errors"]
     assert Path(first["file"]).name == "enginehouse.toml"
     assert first["remedy"] == 'did you mean "strategy"?'

@@ -56,6 +56,7 @@ async def gateway(text: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     source = ConfigSource(text.read, tmp_path / "file")
     gateway = Gateway(config(watch=True), load_plugins(PluginSettings(enabled=[])).registry, source=source)
     await gateway.start()
+    await gateway.settled()
     yield gateway
     text.may_be_read.set()
     await gateway.stop()

@@ -21,7 +21,7 @@ from enginehouse import (
     VirtualSettings,
 )
 from enginehouse_sim.simulator.replay.played_connection import HttpRequest, PlayedConnection
-from enginehouse_sim.simulator.replay.played_driver import MODELS, PlayedDriver, PlayedModels
+from enginehouse_sim.simulator.replay.played_driver import MODELS, STATUS, PlayedDriver, PlayedModels
 from tests.support.virtual_time import Run, in_virtual_time
 
 __all__ = ["in_virtual_time"]
@@ -48,6 +48,8 @@ class Engines(VirtualEngines):
             if request.path == MODELS:
                 model = backend if backend in "ab" else "m"
                 transport.answer(200, msgspec.json.encode(PlayedModels([model], 4096, self.limit)))
+            elif request.path == STATUS:
+                transport.answer(404, b"")
             else:
                 self.serving.append((backend, transport))
 

@@ -12,6 +12,8 @@ from enginehouse.cli import enginehouse
 from enginehouse.domain.errors import ConfigError, EnginehouseError
 
 CONFIG = """
+[routing]
+strategy = "smart"
 [backends.a]
 url = "http://127.0.0.1:1"
 models = ["llama3:8b"]
@@ -87,6 +89,14 @@ def test_the_explanation_has_the_shape_that_is_promised(explain: Explain) -> Non
         "model": "llama3:8b",
         "score": 100,
         "parts": PARTS,
+        "slots": None,
+        "free": None,
+        "engine_waiting": None,
+        "kv_usage": None,
+        "figures_age_ms": None,
+        "cached_tokens": None,
+        "backlog_s": None,
+        "evicts": [],
         "dropped_by": None,
         "why": None,
     }

@@ -56,6 +56,7 @@ def secret(names: str) -> st.SearchStrategy[Secret]:
 
 SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (RoutingSettings, "hedge_after"): st.sampled_from(("off", "p95", "2s")),
+    (RoutingSettings, "session"): st.lists(st.sampled_from(["header:x-chat", "body:user", "body:id"]), max_size=2),
     (AuthSettings, "keys"): st.deferred(
         lambda: st.lists(of(KeySettings), max_size=3, unique_by=(lambda key: key.name, lambda key: key.key))
     ),

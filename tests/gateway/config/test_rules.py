@@ -100,12 +100,18 @@ def test_keys_need_their_own_names_and_secrets(refuse: Refuse, second: str, key:
     [
         ('[backends.b]\nurl = "http://h"\nhost = "gpuu"', "backends.b.host"),
         ('[models.m]\nhost = "gpuu"', "models.m.host"),
+        ('[models.m]\nhost = ["gpu", "gpuu"]', "models.m.host"),
     ],
 )
 def test_an_unknown_host_is_refused_with_what_was_meant(refuse: Refuse, text: str, key: str) -> None:
     error = refuse(f"{text}\n[hosts.gpu]")
     assert (error.key, error.problem) == (key, 'there is no host "gpuu"')
     assert error.remedy == 'did you mean "gpu"?'
+
+
+def test_a_model_names_each_host_once(refuse: Refuse) -> None:
+    error = refuse('[models.m]\nhost = ["gpu", "gpu"]\n[hosts.gpu]')
+    assert (error.key, error.problem) == ("models.m.host", "names a host twice")
 
 
 def test_the_error_of_an_unknown_host_says_how_to_add_it(refuse: Refuse) -> None:

@@ -135,6 +135,26 @@ async def test_an_engine_that_is_not_configured_any_more_is_stopped(gateway: Sta
     await second.end(signal.SIGTERM)
 
 
+@pytest.mark.parametrize("lost", ['{"a": {"host": ', None])
+async def test_engines_are_found_by_their_marks_if_their_records_are_lost(
+    gateway: StartGateway, tmp_path: Path, lost: str | None
+) -> None:
+    first = await gateway("a", "b", a={"command": ENGINE}, b={"command": ENGINE})
+    before = await first.report("running")
+    await first.end(signal.SIGKILL)
+    records = tmp_path / "state" / "engines.json"
+    records.unlink() if lost is None else records.write_text(lost)
+
+    second = await gateway(a={"command": ENGINE})
+    after = await second.report("running")
+    assert after["running"] == {"a": before["running"]["a"]}
+    assert after["ports"] == {"a": before["ports"]["a"]}
+    assert after["ready"] == ["a@a"]
+    assert not runs(before["running"]["b"]), "it is not configured any more"
+    await second.end(signal.SIGTERM)
+    assert not runs(before["running"]["a"])
+
+
 async def test_the_death_of_an_adopted_engine_is_noticed(gateway: StartGateway) -> None:
     first = await gateway("a", a={"command": ENGINE})
     pid = (await first.report("running"))["running"]["a"]

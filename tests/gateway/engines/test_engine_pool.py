@@ -11,7 +11,7 @@ import pytest
 from enginehouse import EngineClient, LoadFailed, NotEnoughMemory, ReplicaState, UpstreamError
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.engine_pool import EnginePool
-from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import Sleepers, StateFile
 from enginehouse.interfaces.driver_support import support_of
@@ -118,7 +118,34 @@ def test_a_ready_engine_is_asked_for_its_limit_unless_the_configuration_has_one(
         await engines.stop("a@a", None)
         stage.driver.limit = UpstreamError("no such page")
         await engines.start("a@a")
+        await asyncio.sleep(0.1)
         assert engines.reported == {}
+        await engines.stop("a@a", None)
+
+    in_virtual_time(scenario())
+
+
+def test_an_engine_launched_again_takes_as_many_requests_as_before_until_it_says_otherwise(
+    in_virtual_time: Run, stage: Stage
+) -> None:
+    class Slow(type(stage.driver)):  # type: ignore[misc]
+        async def concurrency(self, engine: EngineClient) -> int | None:
+            await asyncio.sleep(3)
+            return self.limit  # type: ignore[no-any-return]
+
+    async def scenario() -> None:
+        stage.driver = Slow()
+        stage.driver.limit, begun = 4, now()
+        engines = stage.gateway()
+        await engines.start("a@a")
+        assert now() - begun == pytest.approx(3), "its first limit is waited for"
+        await engines.stop("a@a", None)
+        stage.driver.limit, again = 8, now()
+        await engines.start("a@a")
+        assert now() - again == pytest.approx(0)
+        assert engines.reported == {"a@a": 4}
+        await asyncio.sleep(3.1)
+        assert engines.reported == {"a@a": 8}
         await engines.stop("a@a", None)
 
     in_virtual_time(scenario())
@@ -243,8 +270,10 @@ def test_an_engine_that_lacked_memory_is_tried_again_once_some_was_given_back(
     async def fails_to_start(engines: EnginePool) -> None:
         stage.launcher.prints, stage.driver.verdict = b"out of memory\n", False
         starting = asyncio.ensure_future(engines.start("a@a"))
-        await asyncio.sleep(0.01)
-        stage.launcher.launched[-1].end.set_result(1)
+        while not starting.done():  # just after a stop there are more tries
+            await asyncio.sleep(0.01)
+            if not stage.launcher.launched[-1].end.done():
+                stage.launcher.launched[-1].end.set_result(1)
         with pytest.raises(NotEnoughMemory, match="out of memory"):
             await starting
 
@@ -269,10 +298,12 @@ def test_an_engine_that_ends_before_its_memory_is_known_did_not_start(in_virtual
     stage.launcher.delay = 1
 
     async def scenario() -> None:
+        stage.driver.verdict = False
         engines = stage.gateway()
         starting = asyncio.ensure_future(engines.start("a@a"))
         await asyncio.sleep(1.01)
         stage.launcher.launched[0].exits_when_measured = True
+        stage.driver.verdict = True
         with pytest.raises(LoadFailed, match="exited as soon as it was ready: The engine ended with status 1"):
             await starting
 

@@ -12,7 +12,7 @@ import pytest
 from enginehouse import LoadFailed, ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.engine_pool import EnginePool
-from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import support_of

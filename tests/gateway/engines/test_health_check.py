@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from enginehouse import UpstreamError
 from enginehouse.engines.probing.health_check import HealthCheck
 from tests.support.fake_engines import FakeClient, ScriptedDriver
+from tests.support.virtual_time import Run
 
 DOWN = UpstreamError("connection refused")
 
@@ -46,3 +48,58 @@ async def test_without_a_page_the_driver_decides(
 ) -> None:
     driver.verdict = verdict
     assert await HealthCheck(driver).problem(FakeClient({}), 1.0) == problem
+
+
+def test_an_engine_is_asked_soon_after_it_has_printed_something(in_virtual_time: Run, driver: ScriptedDriver) -> None:
+    async def scene() -> None:
+        printed, loop = asyncio.Event(), asyncio.get_running_loop()
+        ready_at = loop.time() + 7.06
+
+        def become_ready() -> None:
+            driver.verdict = True
+            printed.set()
+
+        driver.verdict = False
+        loop.call_at(ready_at, become_ready)
+        await HealthCheck(driver).wait_until_healthy(FakeClient({}), printed, lambda _: None)
+        assert loop.time() - ready_at <= 0.004
+
+    in_virtual_time(scene())
+    assert len(driver.health_checks) < 110, "an engine that takes long is asked ten times a second"
+
+
+def test_an_engine_that_prints_all_the_time_is_asked_less_and_less(
+    in_virtual_time: Run, driver: ScriptedDriver
+) -> None:
+    async def scene() -> None:
+        printed, loop = asyncio.Event(), asyncio.get_running_loop()
+        for millisecond in range(3000):
+            loop.call_later(millisecond / 1000, printed.set)
+        loop.call_later(3, setattr, driver, "verdict", True)
+        driver.verdict = False
+        await HealthCheck(driver).wait_until_healthy(FakeClient({}), printed, lambda _: None)
+
+    in_virtual_time(scene())
+    assert len(driver.health_checks) < 250
+
+
+def test_what_an_engine_prints_about_a_health_check_leads_to_no_other_one(
+    in_virtual_time: Run, driver: ScriptedDriver
+) -> None:
+    printed = asyncio.Event()
+
+    class Prints(FakeClient):
+        async def request(self, method: str, path: str, body: bytes = b"") -> Any:
+            asyncio.get_running_loop().call_later(0.001, printed.set)
+            return await super().request(method, path, body)
+
+    async def scene() -> None:
+        engine = Prints({"/ready": 503})
+        waiting = asyncio.ensure_future(
+            HealthCheck(driver, "/ready").wait_until_healthy(engine, printed, lambda _: None)
+        )
+        await asyncio.sleep(10)
+        waiting.cancel()
+        assert len(engine.asked) < 140
+
+    in_virtual_time(scene())

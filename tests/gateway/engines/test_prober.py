@@ -5,6 +5,7 @@ import contextlib
 import logging
 import random
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.support.fake_engines import FakeClient, ScriptedDriver
 from tests.support.virtual_time import Run
 
 CHECKS = CheckSettings(interval=10, timeout=4)
+DOWN = UpstreamError("connection refused")
 
 
 class Sink:
@@ -26,6 +28,7 @@ class Sink:
         self.verdicts: list[str] = []
         self.models: list[tuple[float, Mapping[str, Capabilities]]] = []
         self.thinks: Health | None = None
+        self.doubts: str | None = None
         self._last = Health.UNKNOWN
 
     def probe_succeeded(self, name: str) -> None:
@@ -38,6 +41,12 @@ class Sink:
 
     def set_models(self, name: str, models: Mapping[str, Capabilities]) -> None:
         self.models.append((asyncio.get_running_loop().time(), models))
+
+    def list_failed(self, name: str, why: str) -> None:
+        self.verdicts.append(f"no list: {why}")
+
+    def model_to_test(self, name: str) -> str | None:
+        return self.doubts
 
     def health(self, name: str) -> Health:
         return self.thinks or self._last
@@ -68,6 +77,25 @@ def test_the_first_round_ends_when_every_backend_was_probed_once(
     in_virtual_time(scenario())
     assert sink.verdicts == ["ok", "ok"]
     assert len(sink.models) == 2
+
+
+def test_a_first_round_does_not_wait_for_a_silent_backend(
+    in_virtual_time: Run, sink: Sink, driver: ScriptedDriver
+) -> None:
+    slow, silent = type(driver)(), type(driver)()
+    slow.delay, silent.delay = 0.2, 3.0
+
+    async def scenario() -> None:
+        prober = _prober(sink)
+        for name, each in {"quick": driver, "slow": slow, "silent": silent}.items():
+            prober.add(name, support_of(each), FakeClient({}))
+        await prober.first_round(0.3)
+        assert asyncio.get_running_loop().time() == pytest.approx(0.5)
+        assert sink.verdicts == ["ok", "ok"]
+        await prober.first_round()
+
+    in_virtual_time(scenario())
+    assert sink.verdicts == ["ok", "ok", "ok"]
 
 
 def test_a_backend_known_to_be_healthy_is_asked_for_its_models_first(
@@ -152,6 +180,45 @@ def test_a_no_is_explained_by_what_the_engine_answered(in_virtual_time: Run, sin
     assert sink.verdicts == ["GET /health answered 503"]
 
 
+def test_an_engine_that_failed_requests_is_tested_before_it_is_believed(in_virtual_time: Run, sink: Sink) -> None:
+    chat: dict[str, Any] = {"/health": {}, "/v1/models": {"data": [{"id": "m"}]}, "/v1/chat/completions": 500}
+    engine = FakeClient(chat)
+
+    async def scenario() -> None:
+        prober = _prober(sink)
+        prober.add("a", support_of(VllmDriver()), engine)
+        await asyncio.sleep(CHECKS.interval * 1.5)
+        answers: tuple[Any, ...] = (DOWN, {}, 404)
+        for answer in answers:
+            engine.pages["/v1/chat/completions"] = answer
+            await asyncio.sleep(CHECKS.interval)
+
+    sink.doubts, sink.thinks = "m", Health.UNHEALTHY
+    in_virtual_time(scenario())
+    failed = "it failed a test request"
+    assert sink.verdicts[:2] == [failed] * 2
+    assert f"{failed}: connection refused" in sink.verdicts
+    assert sink.verdicts[-1] == "ok", "an answer below 500 says nothing"
+    assert engine.bodies[0]["model"] == "m"
+    assert engine.bodies[0]["max_tokens"] == 1
+
+
+def test_a_test_that_takes_long_says_nothing(in_virtual_time: Run, sink: Sink, driver: ScriptedDriver) -> None:
+    class Slow(type(driver)):  # type: ignore[misc]
+        async def serves(self, engine: EngineClient, model: str) -> bool:
+            await asyncio.sleep(1e6)
+            return False
+
+    async def scenario() -> None:
+        prober = _prober(sink)
+        prober.add("a", support_of(Slow()), FakeClient({}))
+        await prober.first_round()
+
+    sink.doubts = "m"
+    in_virtual_time(scenario())
+    assert sink.verdicts == ["ok"]
+
+
 def test_a_model_added_to_an_engine_shows_after_six_probes(
     in_virtual_time: Run, sink: Sink, driver: ScriptedDriver
 ) -> None:
@@ -187,7 +254,7 @@ def test_models_are_asked_for_as_soon_as_a_backend_is_healthy_again(
     assert [when for when, _ in sink.models] == [0.0, 2 * CHECKS.interval]
 
 
-def test_a_failed_discovery_is_no_failure_of_health_and_is_tried_again_and_told_once(
+def test_a_failed_discovery_is_reported_apart_and_tried_again_and_logged_once(
     in_virtual_time: Run, sink: Sink, driver: ScriptedDriver, caplog: pytest.LogCaptureFixture
 ) -> None:
     driver.served = UpstreamError("the list is gone")
@@ -201,7 +268,7 @@ def test_a_failed_discovery_is_no_failure_of_health_and_is_tried_again_and_told_
 
     with caplog.at_level(logging.WARNING):
         in_virtual_time(scenario())
-    assert sink.verdicts == ["ok"] * 4
+    assert sink.verdicts == ["no list: the list is gone", "ok"] * 3 + ["ok"]
     assert sink.models == [(3 * CHECKS.interval, {"a": Capabilities()})]
     assert caplog.text.count("the list is gone") == 1
 

@@ -5,12 +5,21 @@ from collections.abc import Sequence
 
 import pytest
 
-from enginehouse import EngineClient, EngineProcess, LoadedModel, NotEnoughMemory, ServedModel, SupportsLoading
+from enginehouse import (
+    EngineClient,
+    EngineProcess,
+    LoadedModel,
+    LoadFailed,
+    NotEnoughMemory,
+    ServedModel,
+    SupportsLoading,
+)
 from enginehouse.engines.remote.remote_server import RemoteLauncher, RemoteServer
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.interfaces.launchers import LaunchLine
 from enginehouse.telemetry.log_ring import LogRing
 from tests.support.fake_engines import FakeClient, ScriptedDriver
+from tests.support.virtual_time import Run
 from tests.support.waiting import within
 
 LINE = LaunchLine(command=(), port=0)
@@ -25,6 +34,7 @@ class LoadingDriver(ScriptedDriver, SupportsLoading):
         self.error: Exception | None = None
         self.answer = asyncio.Event()
         self.answer.set()
+        self.lists = True
 
     async def load(self, engine: EngineClient, model: str) -> None:
         if self.error is not None:
@@ -37,7 +47,7 @@ class LoadingDriver(ScriptedDriver, SupportsLoading):
     async def loaded(self, engine: EngineClient) -> Sequence[LoadedModel]:
         held = dict(self.held)
         await self.answer.wait()
-        return [LoadedModel(name, memory) for name, memory in held.items()]
+        return [LoadedModel(name, memory) for name, memory in held.items() if self.lists]
 
 
 class RemoteSetting:
@@ -125,6 +135,19 @@ async def test_a_failed_load_passes_on_its_reason() -> None:
     scene.driver.error = NotEnoughMemory("no room")
     with pytest.raises(NotEnoughMemory, match="no room"):
         await scene.load("a")
+
+
+def test_a_load_that_the_server_calls_done_and_never_lists_fails(in_virtual_time: Run) -> None:
+    """A model that a server only passes on takes no memory there, so it is not listed."""
+
+    async def scenario() -> None:
+        scene = RemoteSetting()
+        scene.driver.answers_when_loaded, scene.driver.lists = True, False
+        with pytest.raises(LoadFailed, match="says that it has loaded 'a', but does not list it"):
+            await scene.load("a")
+        assert asyncio.get_running_loop().time() < 10
+
+    in_virtual_time(scenario())
 
 
 def test_only_changes_of_the_list_count() -> None:

@@ -48,6 +48,14 @@ async def test_the_figures_of_each_engine_are_kept_with_the_gateways_time() -> N
     assert report.metadata.block_size == 16
 
 
+async def test_each_report_is_told() -> None:
+    heard: list[str] = []
+    engines = [EngineToAsk("a", Reporting(), FakeClient({})), EngineToAsk("b", ScriptedDriver(), FakeClient({}))]
+    await StatusPuller(lambda: engines, on_report=lambda name, report: heard.append(name)).pull()
+
+    assert heard == ["a"]
+
+
 async def test_an_engine_without_figures_has_no_report() -> None:
     it = puller(a=ScriptedDriver())
     await it.pull()

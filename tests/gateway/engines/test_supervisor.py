@@ -69,6 +69,17 @@ def test_an_engine_is_ready_when_its_driver_says_so(in_virtual_time: Run, stage:
     assert stage.supervisor.problem == ""
 
 
+def test_nobody_watches_an_engine_that_runs_on(in_virtual_time: Run, stage: Stage) -> None:
+    async def scenario() -> None:
+        await stage.supervisor.start()
+        await stage.supervisor.leave()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert stage.launcher.launched[0].stops == []
+
+    in_virtual_time(scenario())
+    assert stage.states == [STARTING, READY]
+
+
 def test_readiness_is_probed_soon_and_then_less_and_less_often(in_virtual_time: Run, stage: Stage) -> None:
     stage.driver.verdict = False
 
@@ -81,10 +92,10 @@ def test_readiness_is_probed_soon_and_then_less_and_less_often(in_virtual_time: 
     in_virtual_time(scenario())
     times = stage.driver.health_checks
     pauses = [after - before for before, after in pairwise(times)]
-    assert times[0] == pytest.approx(0.05)
-    assert pauses == sorted(pauses)
-    assert len([time for time in times if time < 1]) >= 5
-    assert max(pauses) == pytest.approx(1.0)
+    assert times[0] == pytest.approx(0, abs=0.001)
+    assert pauses[:-1] == pytest.approx(sorted(pauses[:-1]))
+    assert len([time for time in times if time < 1]) >= 15
+    assert max(pauses) == pytest.approx(0.1)
 
 
 def test_a_readiness_probe_that_hangs_is_bounded_by_the_start_timeout(in_virtual_time: Run, stage: Stage) -> None:
@@ -190,9 +201,8 @@ def test_stopping_while_it_starts_fails_the_start(launch_s: float, in_virtual_ti
 def test_stopping_in_the_moment_it_becomes_ready_stops_it(in_virtual_time: Run, stage: Stage) -> None:
     async def scenario() -> None:
         starting = asyncio.ensure_future(stage.supervisor.start())
-        await asyncio.sleep(0.05)
-        task = stage.supervisor._starting
-        assert task is not None
+        while (task := stage.supervisor._starting) is None:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0)
         while not task.done():  # noqa: ASYNC110 - the moment before anybody hears of its end
             await asyncio.sleep(0)
         assert not starting.done()
@@ -203,7 +213,7 @@ def test_stopping_in_the_moment_it_becomes_ready_stops_it(in_virtual_time: Run, 
     assert stage.launcher.launched[0].end.done()
 
 
-@pytest.mark.parametrize(("seconds", "steps"), [*((0, n) for n in range(10)), *((0.05, n) for n in range(20))])
+@pytest.mark.parametrize(("seconds", "steps"), [*((0, n) for n in range(30)), (0.05, 0)])
 def test_a_start_that_is_cancelled_at_any_moment_leaves_nothing_behind(
     seconds: float, steps: int, in_virtual_time: Run, stage: Stage
 ) -> None:
@@ -314,3 +324,14 @@ async def test_a_real_child_that_exits_during_start_fails_at_once(driver: Script
     with pytest.raises(LoadFailed, match="it ended with status 1 while it started") as caught:
         await within(stage.supervisor.start())
     assert caught.value.details["log"] == ["reading the model", "error: model not found"]
+
+
+async def test_a_real_child_that_is_killed_during_its_start_tells_the_signal(
+    driver: ScriptedDriver, tmp_path: Path
+) -> None:
+    driver.verdict = False
+    fail = "import os, signal; print('reading the model'); os.kill(os.getpid(), signal.SIGTERM)"
+    model = ModelSettings(command=shlex.join([sys.executable, "-u", "-c", fail]), start_timeout=600)
+    stage = Stage(driver, FakeClient({}), model, FakeLauncher(), local_launcher(tmp_path))
+    with pytest.raises(LoadFailed, match=r"Model 'tiny' .* by SIGTERM while it started; .* reading the model"):
+        await within(stage.supervisor.start())

@@ -8,7 +8,9 @@ from enginehouse import UNKNOWN, Capabilities, ConfigError, Health, Load, NotFou
 from enginehouse.config.schema import CheckSettings
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
+from enginehouse.testing import requirements
 from tests.support.fake_clock import StoppedClock
+from tests.support.routing import make_router
 
 Make = Callable[..., BackendInfo]
 
@@ -69,6 +71,68 @@ def test_a_backend_that_declares_nothing_offers_what_is_discovered(fleet: Fleet,
     assert list(fleet.snapshot.models) == ["m", "n"]
     fleet.set_models("a", {"n": UNKNOWN})
     assert list(fleet.snapshot.models) == ["n"]
+
+
+def test_a_backend_is_healthy_only_when_its_models_are_known(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", health=Health.UNKNOWN))
+    fleet.add(backend("b", "m"))
+    fleet.probe_succeeded("a")
+    fleet.succeeded("a")
+    assert (fleet.health("a"), fleet.snapshot.unlisted) == (Health.UNKNOWN, ("a",))
+    fleet.set_models("a", {})
+    fleet.probe_succeeded("a")
+    assert (fleet.health("a"), fleet.snapshot.unlisted) == (Health.HEALTHY, ())
+
+
+def test_a_backend_that_does_not_list_its_models_is_unhealthy_until_it_does(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", health=Health.UNKNOWN))
+    fleet.list_failed("a", "status 404")
+    assert fleet.health("a") is Health.UNHEALTHY
+    assert fleet.backends()[0].last_error == "its models could not be listed: status 404"
+    fleet.set_models("a", {"m": UNKNOWN})
+    fleet.probe_succeeded("a")
+    fleet.probe_succeeded("a")
+    assert fleet.health("a") is Health.HEALTHY
+    for _ in range(9):
+        fleet.list_failed("a", "status 404")
+    assert fleet.health("a") is Health.HEALTHY
+
+
+def test_a_backend_that_failed_requests_is_tested_with_a_ready_model(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", "cold", "warm", loads_models=True))
+    fleet.set_state("warm@a", ReplicaState.READY)
+    assert fleet.model_to_test("a") is None
+    for _ in range(3):
+        fleet.doubted("a", "answered 500")
+    assert fleet.health("a") is Health.UNHEALTHY
+    assert fleet.model_to_test("a") == "warm"
+    assert fleet.model_to_test("gone") is None
+
+
+def test_an_engine_that_is_back_is_not_judged_by_the_latencies_before_its_end(fleet: Fleet, backend: Make) -> None:
+    """With them, ``smart`` did not use it: its average changes only when it gets requests."""
+    fleet.add(backend("a", "m"))
+    fleet.add(backend("b", "m"))
+    fleet.load("a").answered(900.0)
+    fleet.load("b").answered(20.0)
+    smart, busy = make_router(), fleet.load("b")
+    for _ in range(20):
+        busy.begin()
+    assert smart.route(requirements("m"), fleet.snapshot).chosen.backend == "b"
+    for _ in range(3):
+        fleet.failed("a", "killed")
+    for _ in range(2):
+        fleet.probe_succeeded("a")
+    assert fleet.load("a").avg_latency_ms == 0
+    assert smart.route(requirements("m"), fleet.snapshot).chosen.backend == "a"
+    fleet.load("a").answered(30.0)
+    assert fleet.load("a").avg_latency_ms == 30.0
+
+
+def test_a_backend_removed_before_it_listed_its_models_is_awaited_no_more(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a"))
+    fleet.remove("a")
+    assert fleet.snapshot.unlisted == ()
 
 
 def test_discovery_adds_no_model_to_a_backend_that_declares_its_models(fleet: Fleet, backend: Make) -> None:

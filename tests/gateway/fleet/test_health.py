@@ -127,3 +127,38 @@ def test_answered_requests_end_the_trial() -> None:
     assert tracker.steady
     tracker.failed("answered 503", 20)
     assert tracker.health is Health.HEALTHY, "one failure is no reason again"
+
+
+def test_requests_that_may_be_at_fault_themselves_count_if_nothing_else_is_answered() -> None:
+    tracker = HealthTracker(CHECKS, Health.HEALTHY)
+    assert [tracker.doubted("answered 500", 1.0) for _ in range(2)] == [False, False]
+    tracker.succeeded()
+    assert [tracker.doubted("answered 500", 1.0) for _ in range(3)] == [False, False, True]
+    assert (health(tracker), tracker.last_error) == (Health.UNHEALTHY, "answered 500")
+
+
+def test_probes_excuse_no_failed_request() -> None:
+    tracker = HealthTracker(CHECKS, Health.HEALTHY)
+    for _ in range(2):
+        tracker.failed("answered 503", 1.0)
+        tracker.probe_succeeded(2.0)
+    assert not tracker.steady
+    assert tracker.failed("answered 503", 3.0)
+    tracker = HealthTracker(CHECKS, Health.HEALTHY)
+    for _ in range(2):
+        tracker.doubted("answered 500", 1.0)
+        tracker.probe_succeeded(2.0)
+    assert tracker.doubted("answered 500", 3.0)
+
+
+def test_a_backend_that_failed_requests_is_doubtful_until_it_is_healthy_again() -> None:
+    tracker = HealthTracker(CheckSettings(interval=5, failures=1, successes=1), Health.HEALTHY)
+    tracker.probe_failed("refused", 1.0)
+    assert not tracker.is_doubtful(1.0)
+    tracker.probe_succeeded(2.0)
+    tracker.failed("answered 503", 3.0)
+    assert tracker.is_doubtful(3.0)
+    tracker.probe_succeeded(4.0)
+    assert not tracker.is_doubtful(4.0)
+    tracker.failed("answered 503", 5.0)
+    assert (tracker.is_doubtful(14.9), tracker.is_doubtful(15.0)) == (False, True)

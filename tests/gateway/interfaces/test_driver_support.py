@@ -16,7 +16,7 @@ from enginehouse import (
     SupportsHandOver,
 )
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.engines.guarded_driver import guarded_driver
+from enginehouse.engines.guards import guarded_driver
 from enginehouse.interfaces.driver_support import DriverSupport, support_of
 from enginehouse.plugin_manager.kinds import faults
 from enginehouse.testing import check_driver

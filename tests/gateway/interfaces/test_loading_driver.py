@@ -58,3 +58,20 @@ def test_a_lack_of_memory_is_recognised(why: str, kind: type[LoadFailed]) -> Non
     error = Loading().load_failed("m", why)
     assert type(error) is kind
     assert error.message == f"The server did not load 'm': {why}"
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "is_so"),
+    [
+        (400, "model is not loaded", True),
+        (404, "No models loaded. Please load a model in the developer page or use the 'lms load' command.", True),
+        (500, "Model is unloaded.", True),
+        (404, "model 'm' not found", False),
+        (400, "the request is too long", False),
+        (200, "model is not loaded", False),
+    ],
+)
+def test_an_answer_that_says_that_the_model_is_not_loaded_is_recognised(status: int, message: str, is_so: bool) -> None:
+    body = b'{"error": {"code": 400, "message": "%s"}}' % message.encode()
+    assert Loading().is_not_loaded(status, body) is is_so
+    assert not Loading().is_not_loaded(status, b"<html>not loaded</html>")

@@ -98,7 +98,7 @@ def only_fast(door: DoorName) -> None:
 
 @pytest.fixture
 async def house(door: DoorName, registry: Registry, engine: object) -> AsyncIterator[OpenGateway]:
-    """Opens gateways: ``await house(engine, other, routing={...}, clock=...)``.
+    """Opens gateways: ``await house(engine, other, routing={...}, clock=...)``. The first of equal engines is asked.
 
     Afterwards no request may be left, and the loop must not have seen an unhandled exception.
     """
@@ -114,7 +114,8 @@ async def house(door: DoorName, registry: Registry, engine: object) -> AsyncIter
         backends: Mapping[str, object] | None = None,
         **sections: object,
     ) -> ServedGateway:
-        config = configure(engines, backend, backends, sections)
+        routing = {"strategy": "smart", **sections.get("routing", {})}  # type: ignore[dict-item]
+        config = configure(engines, backend, backends, {**sections, "routing": routing})
         made, server = await serve(prepare(config, registry, clock), door)
         opened.append((made, server))
         return made

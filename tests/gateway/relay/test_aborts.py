@@ -29,7 +29,7 @@ async def test_leaving_before_the_answer_frees_the_engine(house: OpenGateway, en
     getattr(client, leave)()
     await call.closed.wait()
     await gateway.quiet()
-    assert gateway.relay.context.counters.series("a", "m").requests == {(499, "match"): 1}
+    assert gateway.relay.context.counters.series("a", "m").keys[""].requests == {(499, "match"): 1}
     assert gateway.fleet.backends()[0].last_error is None
 
 
@@ -44,7 +44,7 @@ async def test_leaving_in_mid_stream_frees_the_engine(house: OpenGateway, engine
     getattr(client, leave)()
     await served.calls[0].closed.wait()
     await gateway.quiet()
-    assert gateway.relay.context.counters.series("a", "m").requests == {(499, "match"): 1}
+    assert gateway.relay.context.counters.series("a", "m").keys[""].requests == {(499, "match"): 1}
 
 
 async def test_leaving_in_the_middle_of_an_answer_frees_the_engine(
@@ -59,7 +59,7 @@ async def test_leaving_in_the_middle_of_an_answer_frees_the_engine(
     getattr(client, leave)()
     await served.calls[0].closed.wait()
     await gateway.quiet()
-    assert gateway.relay.context.counters.series("a", "m").requests == {(499, "match"): 1}
+    assert gateway.relay.context.counters.series("a", "m").keys[""].requests == {(499, "match"): 1}
 
 
 async def test_leaving_while_the_gateway_connects_frees_the_engine(
@@ -203,7 +203,7 @@ async def test_nothing_is_left_when_engines_and_clients_break_at_random(
     gateway = await house(*engines, checks={"failures": 1_000_000}, routing={"strategy": "round_robin"})
     for each in engines[:2]:
         each.otherwise(
-            (each.answer(),), (each.answer(b"{}", 503),), (each.answer(b"{}", 500)[:-1],), (each.RESET,),
+            (each.answer(),), (each.answer(b"{}", 503),), (each.answer(b"{}", 500)[:-1], each.CLOSE), (each.RESET,),
             (STREAM, EVENT, LAST, each.END), (STREAM, EVENT, each.RESET), (STREAM, each.CLOSE),
             (b"nonsense\r\n\r\n",), (each.answer()[:-3], each.CLOSE), (each.answer(), each.CLOSE), dice=dice,
         )  # fmt: skip

@@ -30,7 +30,7 @@ async def test_a_body_for_which_there_is_no_room_is_refused_by_its_head(
     reply = await gateway.ask(gateway.post(BODY).partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
     assert (reply.status, reply.code, reply.header("retry-after")) == (503, "overloaded", "1")
     assert "server.max_body_memory" in reply.error["message"]
-    assert gateway.relay.context.counters.refused == {"overloaded": 1}
+    assert gateway.relay.context.counters.refused == {("overloaded", ""): 1}
     assert served.calls == []
     assert (await gateway.ask()).status == 200, "a small one has room"
     assert (await first.ask(b" " * 100)).status == 200

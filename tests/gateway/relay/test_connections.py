@@ -94,13 +94,13 @@ async def test_a_waiting_client_in_a_pipeline_is_told_when_its_turn_comes(
 ) -> None:
     served, gate = await engine(), asyncio.Event()
     gateway = await house(served)
-    served.plays(gate, served.answer(b"first"))
+    served.plays(gate, served.answer(b'"first"'))
     client = await gateway.client()
     head, _, body = gateway.post(None, b"expect: 100-continue").partition(b"\r\n\r\n")
     client.send(gateway.post() + head + b"\r\n\r\n")
     await served.call()
     gate.set()
-    assert (await client.reply()).body == b"first"
+    assert (await client.reply()).body == b'"first"'
     assert (await client.head()).status == 100
     client.send(body)
     assert (await client.reply()).status == 200
@@ -146,7 +146,7 @@ async def test_pipelined_requests_are_answered_in_order(
     gateway = await house(served)
     gates = [asyncio.Event() for _ in range(order.count("h"))]
     for n, gate in enumerate(gates):
-        served.plays(gate, served.answer(b"hot %d" % n))
+        served.plays(gate, served.answer(b'"hot %d"' % n))
     requests = b"".join(gateway.post() if kind == "h" else gateway.get(COLD) for kind in order)
     client = await gateway.client()
     size = -(-len(requests) // segments)
@@ -156,8 +156,8 @@ async def test_pipelined_requests_are_answered_in_order(
     for gate in gates:
         gate.set()
     bodies = [(await client.reply()).body for _ in order]
-    hot = iter([b"hot %d" % n for n in range(len(gates))])
-    assert [body if body.startswith(b"hot") else b"cold" for body in bodies] == [
+    hot = iter([b'"hot %d"' % n for n in range(len(gates))])
+    assert [body if body.startswith(b'"hot') else b"cold" for body in bodies] == [
         next(hot) if kind == "h" else b"cold" for kind in order
     ]
     assert (await client.ask(gateway.post())).status == 200

@@ -43,7 +43,7 @@ async def test_an_engines_own_endpoint_needs_a_model_too(path: str, house: OpenG
 
 async def test_errors_of_anthropics_token_count_have_anthropics_form(house: OpenGateway, engine: StartEngine) -> None:
     gateway = await house(await engine())
-    reply = await gateway.ask(gateway.post({"model": "gone"}, path="/v1/messages/count_tokens"))
+    reply = await gateway.ask(gateway.post({"model": "gone", "messages": []}, path="/v1/messages/count_tokens"))
     assert reply.status == 404
     assert msgspec.json.decode(reply.body)["type"] == "error"
 

@@ -75,6 +75,45 @@ async def test_tokens_in_a_minute_are_limited(house: OpenGateway, engine: StartE
     assert (await gateway.ask(ask)).status == 200
 
 
+def used(prompt: int, answer: int) -> bytes:
+    return b'{"usage": {"prompt_tokens": %d, "completion_tokens": %d}}' % (prompt, answer)
+
+
+async def test_the_tokens_of_answers_are_limited(house: OpenGateway, engine: StartEngine) -> None:
+    clock, served = StoppedClock(1000.0), await engine()
+    gateway = await house(served, auth={"keys": [key("a", tokens_per_minute=100)]}, clock=clock)
+    served.says(used(10, 5000))
+    ask = gateway.post(None, bearer("a"))
+    assert [(await gateway.ask(ask)).status for _ in range(2)] == [200, 429]
+    clock.now += 60  # 100 of the 5000 are back
+    assert (await gateway.ask(ask)).status == 429
+    clock.now += 50 * 60
+    assert (await gateway.ask(ask)).status == 200
+
+
+async def test_the_most_tokens_of_an_answer_are_reserved(house: OpenGateway, engine: StartEngine) -> None:
+    served, gate = await engine(), asyncio.Event()
+    gateway = await house(served, auth={"keys": [key("a", tokens_per_minute=100)]}, clock=StoppedClock(1000.0))
+    served.plays(gate, served.answer(used(10, 20)))
+    client = await gateway.client()
+    client.send(gateway.post({"max_tokens": 80}, bearer("a")))
+    await served.call()
+    ask = gateway.post({"max_completion_tokens": 60}, bearer("a"))
+    assert (await gateway.ask(ask)).status == 429
+    gate.set()
+    assert (await client.reply()).status == 200
+    assert (await gateway.ask(ask)).status == 200  # the first one needed 30 of the 80
+
+
+async def test_without_a_most_the_usual_answer_is_reserved(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, auth={"keys": [key("a", tokens_per_minute=1000)]}, clock=StoppedClock(1000.0))
+    served.says(used(0, 900))
+    ask = gateway.post(None, bearer("a"))
+    assert (await gateway.ask(ask)).status == 200
+    assert (await gateway.ask(ask)).status == 429  # a fifth of 900 is more than the 100 that are left
+
+
 async def test_a_connection_survives_a_limit(house: OpenGateway, engine: StartEngine) -> None:
     gateway = await house(await engine(), auth={"keys": [key("a", requests_per_minute=1)]}, clock=StoppedClock(1000.0))
     client = await gateway.client()

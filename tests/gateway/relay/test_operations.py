@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.support.raw_client import RawResponse
 from tests.support.scripted_engine import StartEngine
@@ -27,7 +29,8 @@ async def test_live_requests_are_listed(house: OpenGateway, engine: StartEngine)
     assert told.pop("age_ms") >= 0
     assert told == {
         "id": "mine", "path": "/v1/chat/completions", "model": "gpt-4", "phase": "serving",
-        "position": None, "replica": "m@a", "moves": 0, "output_tokens": None, "stays": "its answer has not begun",
+        "caller": None, "user": None, "position": None,
+        "replica": "m@a", "moves": 0, "output_tokens": None, "stays": "its answer has not begun",
     }  # fmt: skip
     assert read(await gateway.ask(gateway.get("/api/status")))["requests"] == 1
     gate.set()
@@ -42,7 +45,10 @@ async def test_a_waiting_request_can_be_cancelled(house: OpenGateway, engine: St
     client = await gateway.client()
     client.send(gateway.post(None, b"x-request-id: mine"))
     call = await served.call()
-    assert read(await gateway.ask(gateway.get("/api/requests/mine", method="DELETE"))) == {"cancelled": "mine"}
+    assert read(await gateway.ask(gateway.get("/api/requests/mine", method="DELETE"))) == {
+        "cancelled": "mine",
+        "requests": 1,
+    }
     reply = await client.reply()
     assert (reply.status, reply.code) == (499, "cancelled")
     await call.closed.wait()
@@ -158,3 +164,18 @@ async def test_a_request_that_is_cancelled_before_it_is_whole_reaches_no_engine(
     reply = await client.reply()
     assert (reply.status, reply.code) == (499, "cancelled")
     assert not served.calls
+
+
+async def test_an_operators_act_leaves_a_line(
+    house: OpenGateway, engine: StartEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "enginehouse.operators")
+    keys = [{"name": "ops", "key": "ops", "admin": True}]
+    gateway = await house(await engine(), auth={"keys": keys})
+    for path in ("/api/backends/a/drain", "/api/backends/none/drain"):
+        await gateway.ask(gateway.get(path, b"x-api-key: ops", b"content-length: 0", method="POST"))
+    await gateway.ask(gateway.get("/api/status", b"x-api-key: ops"))
+    assert [record.getMessage() for record in caplog.records if record.name == "enginehouse.operators"] == [
+        "Operator (key ops, from 127.0.0.1): POST /api/backends/a/drain: 200",
+        "Operator (key ops, from 127.0.0.1): POST /api/backends/none/drain: 404",
+    ]

@@ -490,4 +490,4 @@ async def test_it_is_seen_and_can_be_ended_like_any_request(house: OpenGateway, 
     assert (seen["id"], seen["path"], seen["model"], seen["phase"]) == ("mine", "/upstream/m/x", "m", "serving")
     assert (await gateway.ask(gateway.get("/api/requests/mine", method="DELETE"))).status == 200
     assert (await client.reply()).code == "cancelled"
-    assert gateway.relay.context.counters.series("a", "m").requests == {(499, "match"): 1}
+    assert gateway.relay.context.counters.series("a", "m").keys[""].requests == {(499, "match"): 1}

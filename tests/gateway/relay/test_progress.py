@@ -106,12 +106,12 @@ async def test_a_failure_after_that_is_an_error_event(waiting: WaitingStream) ->
     assert (reply.status, reply.whole) == (200, True)
     assert reply.body.startswith(b": loading, 6 s\n\nevent: error\n")
     assert (error_in(reply.body)["code"], error_in(reply.body)["message"]) == ("load_failed", "no memory")
-    assert gateway.relay.context.counters.refused == {"load_failed": 1}
+    assert gateway.relay.context.counters.refused == {("load_failed", "m"): 1}
 
 
 @pytest.mark.parametrize("how", ["operator", "end"])
 async def test_a_request_that_is_ended_after_that_ends_its_stream(waiting: WaitingStream, how: str) -> None:
-    gateway, _, managed, client = await waiting()
+    gateway, _, managed, client = await waiting(**REPORTED, cancel_loads="always")
     gateway.wait_for(6)
     if how == "operator":
         [exchange] = gateway.relay.live
@@ -269,7 +269,7 @@ async def test_an_answer_that_is_no_stream_becomes_an_error_event(
     assert error["details"] == {"status": status, "body": told}
     assert reply.body.startswith(b": loading, 6 s\n\nevent: error\n")
     [(_, _, series)] = list(gateway.relay.context.counters)
-    assert dict(series.requests) == {(status if status >= 400 else 502, "match"): 1}
+    assert dict(series.keys[""].requests) == {(status if status >= 400 else 502, "match"): 1}
 
 
 async def test_an_answer_that_is_no_stream_is_passed_on_up_to_a_limit(waiting: WaitingStream) -> None:
@@ -320,7 +320,7 @@ async def test_a_spliced_stream_that_breaks_ends_with_an_error_event(
 async def test_a_client_that_leaves_takes_its_ticket_along_and_the_load_for_it_alone(
     waiting: WaitingStream, reported: bool
 ) -> None:
-    gateway, served, managed, client = await waiting()
+    gateway, served, managed, client = await waiting(**REPORTED, cancel_loads="always")
     if reported:
         gateway.wait_for(6)
         await client.head()

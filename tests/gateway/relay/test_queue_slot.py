@@ -22,6 +22,7 @@ from enginehouse import (
     Ticket,
     Waiting,
 )
+from enginehouse.domain.errors import LoadCancelled
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.scheduling.host_queue import HostQueue
 
@@ -82,6 +83,10 @@ class Nobody:
     def swap_done(self, done: SwapDone) -> None: ...
     def served(self, replica: str) -> None: ...
     def queue_changed(self) -> None: ...
+
+    def stopping(self, replica: str) -> None: ...
+
+    def unloaded(self, replica: str) -> None: ...
 
     def vacate(self, replica: str) -> None: ...
 
@@ -230,7 +235,7 @@ async def test_a_swap_that_is_cancelled_before_its_first_step_still_ends(host: H
         await asyncio.sleep(0)
     [done] = scheduler.heard
     assert isinstance(done, SwapDone)
-    assert (done.swap, done.target, type(done.error)) == (swap, "a", LoadFailed)
+    assert (done.swap, done.target, type(done.error)) == (swap, "a", LoadCancelled)
 
 
 @pytest.mark.parametrize("error", [None, QueueFull("full"), KeyError(1)])

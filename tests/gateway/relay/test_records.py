@@ -50,6 +50,16 @@ async def test_a_request_that_was_served(house: OpenGateway, engine: StartEngine
     assert (attempt.outcome, attempt.why, attempt.attempted) == ("served", "", ("gpt", MODEL))
 
 
+async def test_an_error_of_the_engine_is_not_served(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served)
+    noted = NotedRecords(gateway)
+    served.says(b"{}", 404)
+    assert (await gateway.ask()).status == 404
+    record = await noted.only()
+    assert (record.status, record.outcome, record.code) == (404, "engine_error", None)
+
+
 async def test_a_record_is_data(house: OpenGateway, engine: StartEngine) -> None:
     gateway = await house(await engine())
     noted = NotedRecords(gateway)
@@ -64,7 +74,7 @@ async def test_a_stream_that_was_served(house: OpenGateway, engine: StartEngine)
     served.streams(EVENT, EVENT, COUNTED, DONE, b"")
     await gateway.ask(gateway.post(None, stream=True, user=7))
     record = await noted.only()
-    assert (record.stream, record.events, record.user) == (True, 4, None)
+    assert (record.stream, record.events, record.user) == (True, 2, None)
     assert (record.tokens_in, record.tokens_cached, record.tokens_out) == (3, None, 2)
     assert record.bytes_out == len(EVENT + EVENT + COUNTED + DONE)
     assert times_in_order(record)
@@ -76,7 +86,7 @@ async def test_tokens_that_no_engine_counted_are_unknown(house: OpenGateway, eng
     served.streams(EVENT, DONE, b"")
     await gateway.ask(gateway.post(None, stream=True))
     record = await noted.only()
-    assert (record.tokens_in, record.tokens_cached, record.tokens_out, record.events) == (None, None, None, 2)
+    assert (record.tokens_in, record.tokens_cached, record.tokens_out, record.events) == (None, None, None, 1)
 
 
 async def test_each_attempt_says_why_it_ended(house: OpenGateway, engine: StartEngine) -> None:

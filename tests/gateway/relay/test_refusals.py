@@ -58,7 +58,7 @@ async def test_requests_without_a_key_push_no_decision_out(house: OpenGateway, e
     for _ in range(3):
         assert (await gateway.ask(gateway.post())).status == 401
     assert [each["requested"] for each in await decisions(gateway, KEY)] == ["m"]
-    assert gateway.relay.context.counters.refused["unauthorized"] == 3
+    assert gateway.relay.context.counters.refused["unauthorized", ""] == 3
 
 
 async def test_a_refusal_is_shown_with_its_error(house: OpenGateway, engine: StartEngine) -> None:

@@ -99,6 +99,23 @@ async def test_a_full_queue_and_a_long_wait_are_refused(house: OpenGateway, engi
     assert (await first.reply()).status == 200
 
 
+async def test_the_backends_of_a_host_share_its_limit_of_waiting_requests(
+    house: OpenGateway, engine: StartEngine
+) -> None:
+    served, other = await engine(), await engine()
+    here = Limited(await house(served, other, scheduling={"max_queue": 2}), served)
+    here.gateway.gateway.engines.remote.report("b", 1)
+    other.plays(here.gate, other.answer())
+    other.plays(here.gate, other.answer())
+    clients = [await here.send() for _ in range(4)]
+    assert sorted(phase for phase, _ in await here.shown()) == ["queued", "queued", "serving", "serving"]
+    full = await here.gateway.ask(here.gateway.post())
+    assert (full.status, full.code) == (429, "queue_full")
+    here.gate.set()
+    assert [(await client.reply()).status for client in clients] == [200] * 4
+    await here.gateway.quiet()
+
+
 async def test_priorities_of_models_count(house: OpenGateway, engine: StartEngine) -> None:
     gateway = await house(
         served := await engine(), backend={"models": ["m", "urgent"]}, scheduling={"priorities": {"urgent": 5}}

@@ -73,7 +73,7 @@ async def test_a_replica_that_refuses_is_replaced(
     assert gateway.pending() == {"a": 0, "b": 0}
 
 
-@pytest.mark.parametrize("status", [400, 401, 404, 501])
+@pytest.mark.parametrize("status", [400, 413, 422, 501])
 async def test_an_answer_that_would_be_the_same_elsewhere_is_not_retried(
     house: OpenGateway, engine: StartEngine, status: int
 ) -> None:
@@ -204,9 +204,9 @@ async def test_a_kept_connection_that_has_gone_stale_is_replaced(
     gateway = await house(served)
     await gateway.ask()
     served.plays(served.RESET)
-    served.says(b"fresh")
+    served.says(b'"fresh"')
     reply = await gateway.ask(gateway.post(b'{"model": "m", "x": 2}'))
-    assert (reply.body, reply.header("x-enginehouse-reason")) == (b"fresh", "match")
+    assert (reply.body, reply.header("x-enginehouse-reason")) == (b'"fresh"', "match")
     assert [call.body for call in served.calls[1:]] == [b'{"model": "m", "x": 2}'] * 2
     assert gateway.fleet.backends()[0].last_error is None
 

@@ -33,6 +33,10 @@ def among(*replicas: str) -> FindRoute:
     return find_route
 
 
+_SENT_BACK = (Outcome.REPLICA_LOST, Outcome.JOINED_LOAD_FAILED, Outcome.NOT_LOADED)
+"""No engine worked on the request, so it may wait for the same one again."""
+
+
 def after(
     outcome: Outcome,
     state: RetryState = UNTRIED,
@@ -71,7 +75,7 @@ def test_without_another_route_a_request_is_not_sent_again_unless_its_engine_may
     outcome: Outcome, launched: bool
 ) -> None:
     decision = after(outcome, replicas=("m@a",), launched=launched)
-    if outcome in (Outcome.REPLICA_LOST, Outcome.JOINED_LOAD_FAILED) or (outcome is Outcome.EXITED and launched):
+    if outcome in _SENT_BACK or (outcome is Outcome.EXITED and launched):
         assert following(decision)[0] == "m@a"
     elif outcome is Outcome.BROKEN and launched:
         assert decision is Otherwise.FIND_OUT
@@ -86,9 +90,7 @@ def test_after_the_load_that_a_request_joined_it_has_one_of_its_own_if_nothing_e
     assert after(Outcome.JOINED_LOAD_FAILED, state, sent=False, max_retries=0) is Otherwise.FAIL
 
 
-@pytest.mark.parametrize(
-    "outcome", [each for each in Outcome if each not in (Outcome.REPLICA_LOST, Outcome.JOINED_LOAD_FAILED)]
-)
+@pytest.mark.parametrize("outcome", [each for each in Outcome if each not in _SENT_BACK])
 def test_no_more_retries_than_allowed(outcome: Outcome) -> None:
     for state in (RetryState(failed=("m@x", "m@y")), RetryState(("m@x",), ("m@y",)), RetryState(resent=("m@x", "m@y"))):
         assert state.retries == 2
@@ -172,3 +174,11 @@ def test_the_first_time_that_an_engine_is_lost_needs_no_budget(outcome: Outcome)
 @pytest.mark.parametrize("outcome", [Outcome.REPLICA_LOST, Outcome.REJECTED, Outcome.JOINED_LOAD_FAILED])
 def test_what_no_engine_had_needs_no_budget(outcome: Outcome) -> None:
     assert isinstance(after(outcome, sent=False, in_budget=False), SendAgain)
+
+
+def test_a_request_whose_model_was_not_loaded_goes_back_to_it_without_a_retry() -> None:
+    replica, state = following(
+        after(Outcome.NOT_LOADED, launched=True, max_retries=0, repeatable=False, in_budget=False)
+    )
+    assert (replica, state, state.retries) == ("m@a", RetryState(sent_back=1), 0)
+    assert after(Outcome.NOT_LOADED, RetryState(sent_back=10), launched=True) is Otherwise.FAIL

@@ -53,7 +53,7 @@ async def test_a_stream_with_its_last_event_is_whole(
     served.plays(*framed(EVENT + last, how))
     reply = await gateway.ask(gateway.post(path=path, stream=True))
     assert (reply.body, reply.whole) == (EVENT + last, True)
-    assert gateway.relay.context.counters.series("a", "m").requests == {(200, "match"): 1}
+    assert gateway.relay.context.counters.series("a", "m").keys[""].requests == {(200, "match"): 1}
 
 
 @pytest.mark.parametrize("how", ENDS)
@@ -67,7 +67,7 @@ async def test_a_stream_without_its_last_event_ends_with_an_error_event(
     served.plays(*framed(EVENT + half, how))
     said = error_of(await gateway.ask(gateway.post(path=path, stream=True)), EVENT)
     assert "before the last event" in said["error"]["message"]
-    assert gateway.relay.context.counters.series("a", "m").requests == {(502, "match"): 1}
+    assert gateway.relay.context.counters.series("a", "m").keys[""].requests == {(502, "match"): 1}
     assert "'a'" in str(gateway.fleet.backends()[0].last_error)
 
 
@@ -81,13 +81,13 @@ async def test_an_event_that_is_no_json_object_breaks_a_stream(
     served.streams(EVENT, b"data: " + data + b"\n\n", LAST[path][0], served.END)
     said = error_of(await gateway.ask(gateway.post(path=path, stream=True)), EVENT)
     assert "no JSON object" in said["error"]["message"]
-    assert gateway.relay.context.counters.series("a", "m").requests == {(502, "match"): 1}
+    assert gateway.relay.context.counters.series("a", "m").keys[""].requests == {(502, "match"): 1}
     assert "'a'" in str(gateway.fleet.backends()[0].last_error)
 
 
 async def test_the_error_event_has_the_form_of_its_endpoint(house: OpenGateway, engine: StartEngine) -> None:
     served = await engine()
-    gateway = await house(served)
+    gateway = await house(served, checks={"failures": 9})
     said = {}
     for path in LAST:
         served.plays(*framed(EVENT, "close"))
@@ -120,7 +120,7 @@ async def test_an_engines_own_error_event_is_a_failure(
     served.streams(EVENT, event, *LAST[path][:1], served.END)
     said = error_of(await gateway.ask(gateway.post(path=path, stream=True)), EVENT)
     assert "out of memory" in said["error"]["message"]
-    assert gateway.relay.context.counters.series("a", "m").requests == {(502, "match"): 1}
+    assert gateway.relay.context.counters.series("a", "m").keys[""].requests == {(502, "match"): 1}
     assert "out of memory" in str(gateway.fleet.backends()[0].last_error)
 
 
@@ -199,7 +199,7 @@ async def test_errors_of_messages_have_anthropics_shape(
     house: OpenGateway, engine: StartEngine, model: str, status: int, kind: str
 ) -> None:
     gateway = await house(await engine())
-    reply = await gateway.ask(gateway.post({"model": model}, path="/v1/messages"))
+    reply = await gateway.ask(gateway.post({"model": model, "messages": [], "max_tokens": 1}, path="/v1/messages"))
     said = msgspec.json.decode(reply.body)
     assert (reply.status, said["type"], said["error"]["type"]) == (status, "error", kind)
     assert said["error"]["message"]

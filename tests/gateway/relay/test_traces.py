@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 
 import pytest
 
@@ -11,7 +12,8 @@ from enginehouse.domain.errors import LoadFailed
 from enginehouse.telemetry.exporter.framing import frame, read_frame
 from enginehouse.telemetry.exporter.messages import RequestBatch, TracedRequest
 from enginehouse.telemetry.exporter.spans import Span, spans
-from enginehouse.telemetry.trace_context import MOST_CAPTURED
+from enginehouse.telemetry.trace_context import MOST_CAPTURED, read_traceparent
+from tests.support.keys import bearer, key
 from tests.support.launched_engine import Launch
 from tests.support.model_engine import StartModelEngine
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
@@ -75,6 +77,20 @@ async def test_an_unsampled_request_goes_on_as_it_came(house: OpenGateway, engin
     assert records.taken == []
 
 
+@pytest.mark.parametrize("client", [[], [b"traceparent: nonsense", b"tracestate: a=b"], [SAMPLED, SAMPLED]])
+async def test_an_engine_learns_that_a_request_is_not_sampled(
+    house: OpenGateway, engine: StartEngine, client: list[bytes]
+) -> None:
+    gateway = await house(served := await engine(), telemetry=telemetry(sample_ratio=0.0))
+    for _ in range(3):  # the third head is known
+        await gateway.ask(gateway.post(None, *client))
+    told = [call.header(b"traceparent") for call in served.calls]
+    parents = [read_traceparent(value) for (value,) in told]
+    assert [parent is not None and parent.sampled for parent in parents] == [False] * 3
+    assert len({parent.trace_id for parent in parents if parent is not None}) == 3
+    assert served.calls[0].header(b"tracestate") == []
+
+
 async def test_a_sampled_request_tells_its_engine_of_the_upstream_span(house: OpenGateway, engine: StartEngine) -> None:
     gateway = await house(served := await engine(), telemetry=telemetry())
     records = Records(gateway)
@@ -124,6 +140,13 @@ async def test_a_stream_whose_hedge_is_overtaken_continues_nothing(
     first.gate[1].set()
     await client.reply()
     assert await records.names() == [f"chat {MODEL}", "route", "upstream", "route", "upstream"]
+    root, *below = await records.spans()
+    won, lost = [span for span in below if span.name == "upstream"]
+    shown = ("enginehouse.outcome", "enginehouse.reason", "error.type")
+    assert [attribute(won, name) for name in shown] == ["served", "match", None]
+    assert [attribute(lost, name) for name in shown] == ["overtaken", "hedge", None]
+    assert (won.error, lost.error) == (None, None)
+    assert all(root.began <= span.began < span.ended <= root.ended for span in below)
 
 
 async def test_a_moved_stream_tells_of_its_migration(house: OpenGateway, model_engine: StartModelEngine) -> None:
@@ -135,10 +158,22 @@ async def test_a_moved_stream_tells_of_its_migration(house: OpenGateway, model_e
     client.send(gateway.post(STREAM, SAMPLED, b"x-request-id: mine"))
     await client.head()
     await client.chunk()
-    await gateway.relay.move("mine", "b")
+    moved = await gateway.relay.move("mine", "b")
     while not (piece := await client.chunk()).endswith(DONE):
         assert piece
-    assert await records.names() == [f"chat {MODEL}", "route", "upstream", "migrate", "route", "upstream"]
+    spans = await records.spans()
+    assert [span.name for span in spans] == [f"chat {MODEL}", "route", "upstream", "migrate", "upstream"]
+    migrate, (first, second) = spans[3], [span for span in spans if span.name == "upstream"]
+    assert migrate.began <= second.began < first.ended <= migrate.ended < second.ended
+    gap, again = attribute(migrate, "enginehouse.gap_ms"), attribute(migrate, "enginehouse.tokens_read_again")
+    assert isinstance(gap, float)
+    assert 0 <= gap <= moved.gap_ms
+    assert isinstance(again, int)
+    assert again >= 3
+    assert attribute(migrate, "enginehouse.cause") == "operator"
+    assert [(event.name, event.at) for event in spans[0].events] == [("moved", migrate.ended)]
+    assert [event.name for event in second.events] == ["first_chunk"]
+    assert (first.error, attribute(first, "error.type")) == (None, None)
 
 
 async def test_a_decision_tells_its_filters_and_its_score(house: OpenGateway, engine: StartEngine) -> None:
@@ -152,6 +187,78 @@ async def test_a_decision_tells_its_filters_and_its_score(house: OpenGateway, en
     assert attribute(route, "enginehouse.dropped.health") == 1
     assert attribute(route, "enginehouse.score") == 100
     assert attribute(route, "enginehouse.replica") == "m@b"
+
+
+async def test_a_refused_request_tells_who_was_dropped_and_why(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine(), await engine(), telemetry=telemetry())
+    records = Records(gateway)
+    for backend in ("a", "a", "a", "b", "b", "b"):
+        gateway.fleet.failed(backend, "gone")
+    await gateway.ask(gateway.post(None, SAMPLED))
+    root, route = await records.spans()
+    assert (root.name, attribute(root, "error.type")) == ("chat m", "no_healthy_backend")
+    assert route.parent == root.id
+    assert root.began <= route.began < route.ended <= root.ended
+    assert (attribute(route, "enginehouse.strategy"), attribute(route, "enginehouse.candidates")) == ("smart", 2)
+    assert attribute(route, "enginehouse.dropped.health") == 2
+    dropped = attribute(route, "enginehouse.dropped")
+    assert isinstance(dropped, tuple)
+    assert [each.split(": ")[:2] for each in dropped] == [["m@a", "health"], ["m@b", "health"]]
+
+
+async def test_a_decision_tells_the_scores_of_the_losers(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(*[await engine() for _ in range(3)], telemetry=telemetry())
+    records = Records(gateway)
+    await gateway.ask(gateway.post(None, SAMPLED))
+    losers = attribute((await records.by_name())["route"], "enginehouse.losers")
+    assert losers == ("m@b 100", "m@c 100")
+
+
+@pytest.mark.parametrize("status", [400, 500])
+async def test_an_engines_error_is_one_of_its_call(house: OpenGateway, engine: StartEngine, status: int) -> None:
+    gateway = await house(served := await engine(), telemetry=telemetry())
+    records = Records(gateway)
+    served.says(b"{}", status)
+    await gateway.ask(gateway.post(None, SAMPLED))
+    spans = await records.by_name()
+    upstream, root = spans["upstream"], spans["chat m"]
+    assert (upstream.error, attribute(upstream, "error.type")) == (f"answered {status}", str(status))
+    expected = (None, None) if status < 500 else (f"answered {status}", str(status))
+    assert (root.error, attribute(root, "error.type")) == expected
+
+
+async def test_a_span_says_what_the_engine_answered(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(served := await engine(), telemetry=telemetry())
+    records = Records(gateway)
+    details = {"prompt_tokens_details": {"cached_tokens": 4}, "completion_tokens_details": {"reasoning_tokens": 1}}
+    usage = {"prompt_tokens": 9, "completion_tokens": 2, **details}
+    choice = {"message": {"content": '{"model": "none"}'}, "finish_reason": "length"}
+    served.says(json.dumps({"id": "cmpl-1", "model": "m-0613", "choices": [choice], "usage": usage}).encode())
+    asked = {"max_tokens": 2, "temperature": 0, "top_p": 0.5, "seed": 7, "stop": "x", "top_k": "odd"}
+    await gateway.ask(gateway.post({**PROMPT, **asked}, SAMPLED))
+    spans = await records.by_name()
+    expected = {
+        "operation.name": "chat",
+        "request.max_tokens": 2,
+        "request.temperature": 0.0,
+        "request.top_p": 0.5,
+        "request.seed": 7,
+        "request.top_k": None,
+        "request.stop_sequences": ["x"],
+        "response.model": "m-0613",
+        "response.id": "cmpl-1",
+        "response.finish_reasons": ["length"],
+        "usage.input_tokens": 9,
+        "usage.cache_read.input_tokens": 4,
+        "usage.reasoning.output_tokens": 1,
+    }
+    for span in (spans["chat m"], spans["upstream"]):
+        assert {name: attribute(span, f"gen_ai.{name}") for name in expected} == expected
+    http = ("http.request.method", "url.full", "gen_ai.provider.name")
+    called = ["POST", f"{served.url}/v1/chat/completions", "openai"]
+    assert [attribute(spans["upstream"], name) for name in http] == called
+    came = [attribute(spans["chat m"], name) for name in ("http.request.method", "http.route", "url.scheme")]
+    assert came == ["POST", "/v1/chat/completions", "http"]
 
 
 async def test_a_failed_request_is_kept_and_linked_to_its_client(house: OpenGateway, engine: StartEngine) -> None:
@@ -183,8 +290,17 @@ async def test_a_refused_request_has_a_trace_without_attempts(house: OpenGateway
     gateway = await house(await engine(), telemetry=telemetry())
     records = Records(gateway)
     await gateway.ask(gateway.post({"model": "nowhere"}, SAMPLED))
-    (root,) = await records.spans()
-    assert (root.name, attribute(root, "error.type")) == ("chat nowhere", "model_not_found")
+    root, route = await records.spans()
+    assert (root.name, attribute(root, "enginehouse.code"), root.error) == ("chat", "model_not_found", None)
+    assert attribute(route, "enginehouse.candidates") == 0
+
+
+async def test_a_span_names_the_key(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine(), telemetry=telemetry(), auth={"keys": [key("alice")]})
+    records = Records(gateway)
+    assert (await gateway.ask(gateway.post(None, SAMPLED, bearer("alice")))).status == 200
+    root, *_ = await records.spans()
+    assert attribute(root, "enginehouse.key") == "alice"
 
 
 async def test_a_request_that_its_client_leaves_says_so(house: OpenGateway, engine: StartEngine) -> None:
@@ -195,8 +311,9 @@ async def test_a_request_that_its_client_leaves_says_so(house: OpenGateway, engi
     client.send(gateway.post(None, SAMPLED))
     await slow.call()
     client.close()
-    root, *_ = await records.spans()
-    assert attribute(root, "error.type") == "client_left"
+    root, *below = await records.spans()
+    assert [attribute(span, "error.type") for span in below] == [span.error for span in below] == [None, None]
+    assert attribute(root, "enginehouse.outcome") == "client_left"
 
 
 async def test_a_load_that_fails_is_a_schedule_without_an_upstream(

@@ -38,6 +38,13 @@ async def test_503_counts_against_a_backend(served: tuple[ServedGateway, Scripte
     assert latency(served[0]) == 0, "a quick refusal is no sign of a quick backend"
 
 
+async def test_500_counts_against_the_only_backend_if_nothing_else_is_answered(
+    served: tuple[ServedGateway, ScriptedEngine],
+) -> None:
+    assert await answered(*served, 500, 200, 500) is Health.HEALTHY
+    assert await answered(*served, 500) is Health.UNHEALTHY
+
+
 @pytest.mark.parametrize("path", ["", UPSTREAM])
 async def test_429_is_no_success_between_two_failures(served: tuple[ServedGateway, ScriptedEngine], path: str) -> None:
     gateway, engine = served

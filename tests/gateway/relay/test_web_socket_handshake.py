@@ -184,7 +184,7 @@ async def test_a_client_that_leaves_before_it_is_open_frees_the_engine(
     dialling.cancel()
     await call.closed.wait()
     await gateway.quiet()
-    assert gateway.relay.context.counters.series("a", "m").requests == {(499, "match"): 1}
+    assert gateway.relay.context.counters.series("a", "m").keys[""].requests == {(499, "match"): 1}
 
 
 async def test_limits_of_keys_hold_while_it_is_open(

@@ -89,6 +89,14 @@ async def test_all_migrations_run_at_once_and_a_failure_stops_no_other() -> None
     ]
 
 
+async def test_a_migration_without_a_request_to_move_is_counted_as_such() -> None:
+    scene = Scene(Scripted({"a": Migrated(found_none=True)}))
+    await scene.run("ad")
+
+    assert scene.counters.migrations == scene.counters.empty_migrations == {KEY: 1}
+    assert scene.counters.failed_migrations == {}
+
+
 async def test_a_migration_that_takes_too_long_is_cancelled() -> None:
     migrator = Scripted({"a": "never", "b": Migrated(moved=("r",))})
     records = await Scene(migrator, timeout=0.05).run("ad", "bd")

@@ -91,11 +91,11 @@ async def test_engines_are_asked_for_a_view_only_while_nothing_asks_them_anyway(
     ("settings", "notes"),
     [
         ({"enabled": True, "mode": "standalone"}, [("asked every", 0.5)]),
-        ({"mode": "standalone"}, []),
-        ({"mode": "colocated"}, []),
+        ({"mode": "standalone"}, [("asked every", 1.0)]),
+        ({"mode": "colocated"}, [("asked every", 1.0)]),
     ],
 )
-def test_engines_are_asked_for_a_process_that_plans_elsewhere(settings: dict[str, Any], notes: list[Any]) -> None:
+def test_engines_are_asked_with_and_without_rounds(settings: dict[str, Any], notes: list[Any]) -> None:
     loop, parts = VirtualLoop(), Recorder()
 
     async def run() -> None:

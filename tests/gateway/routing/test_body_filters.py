@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginehouse import InvalidRequest
+from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import BodyFilterSettings, ModelSettings
 from enginehouse.routing.body.body_filters import FiltersByName, apply
 
@@ -50,7 +51,7 @@ def by_name() -> FiltersByName:
         "high": ModelSettings(filters=BodyFilterSettings(set={"b": 2})),
         "plain": ModelSettings(driver="sim"),
     }
-    return FiltersByName(models, {"high": "served", "other": "served"})
+    return FiltersByName(models, Aliases({"high": "served", "other": "served"}))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_a_body_that_nothing_filters_is_the_same_object(by_name: FiltersByName) 
     raw = b"not even JSON"
     assert by_name.apply(raw, "plain", "plain") is raw
     assert by_name.change_any
-    assert not FiltersByName({"plain": ModelSettings(driver="sim")}, {}).change_any
+    assert not FiltersByName({"plain": ModelSettings(driver="sim")}, Aliases({})).change_any
 
 
 fields = st.sampled_from(["model", "a", "b", "temperature", "é", '"']) | st.text(

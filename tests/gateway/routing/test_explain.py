@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from enginehouse import Candidate, Capabilities, Health, RateLimited, Requirements, Strategy, Verdict
+from enginehouse.domain.backend_load import Load
 from enginehouse.routing.explain import HandOverRules
 from enginehouse.testing import candidate, requirements
 from tests.support.routing import make_router, make_snapshot
@@ -35,6 +36,9 @@ def test_a_decision_is_taken_apart() -> None:
             "needs_vision": True,
             "needs_tools": False,
             "needs_json_mode": False,
+            "session": "",
+            "caller": None,
+            "user": None,
             "extra": {},
         },
         "candidates": [
@@ -50,7 +54,31 @@ def test_a_decision_is_taken_apart() -> None:
 
 def row(backend: str, **fields: Any) -> dict[str, Any]:
     empty: dict[str, Any] = {"score": None, "parts": {}, "dropped_by": None, "why": None}
-    return {"replica": f"m@{backend}", "backend": backend, "model": "m", **empty, **fields}
+    figures = ("slots", "free", "engine_waiting", "kv_usage", "figures_age_ms", "cached_tokens", "backlog_s")
+    unknown: dict[str, Any] = {**dict.fromkeys(figures), "evicts": []}
+    return {"replica": f"m@{backend}", "backend": backend, "model": "m", **empty, **unknown, **fields}
+
+
+class Knowing(Strategy):
+    """Knows what is cached, and how long a request would wait."""
+
+    def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
+        return candidates[0]
+
+    def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
+        return [Verdict(parts={"cached_tokens": 64, "backlog_s": 1.5}) for _ in candidates]
+
+
+def test_the_figures_that_a_decision_reads_are_shown() -> None:
+    busy = candidate("busy", "m", load=Load(pending=5, slots=4))
+    reporting = candidate("reporting", "m", load=Load(pending=1, slots=4))
+    reporting.load.report(waiting=2, kv_usage=0.5, at=8.5)
+    router = make_router(("knowing", Knowing()), now=lambda: 10.0)
+    shown = router.explain(requirements("m"), make_snapshot(busy, reporting)).candidates
+    assert [(each.slots, each.free) for each in shown] == [(4, 0), (4, 3)]
+    assert [(each.engine_waiting, each.kv_usage) for each in shown] == [(None, None), (2, 0.5)]
+    assert [each.figures_age_ms for each in shown] == [None, 1500]
+    assert [(each.cached_tokens, each.backlog_s) for each in shown] == [(64, 1.5)] * 2
 
 
 def test_every_model_that_was_tried_is_shown() -> None:

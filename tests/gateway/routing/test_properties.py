@@ -84,7 +84,8 @@ def test_the_first_model_that_can_serve_does(
         assert isinstance(found, RequestError)
         if set(chain) - {asked, target}:
             assert found.details["attempted"] == order
-            hopeless = {"model_not_found", "capability_mismatch"}.issuperset(found.details["reasons"].values())
+            reasons = set(found.details["reasons"].values())
+            hopeless = "capability_mismatch" in reasons and "no_healthy_backend" not in reasons
             assert isinstance(found, FallbackExhausted) is not hopeless
             assert (found.retry_after is None) is hopeless
         return

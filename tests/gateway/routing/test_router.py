@@ -34,6 +34,13 @@ DOWN: dict[str, Any] = {"health": Health.UNHEALTHY}
 BLIND: dict[str, Any] = {"capabilities": Capabilities(vision=False)}
 
 
+def test_a_traced_route_names_few_losers() -> None:
+    snapshot = make_snapshot(*(candidate(f"e{number}", "m") for number in range(30)))
+    details = make_router().route(requirements("m"), snapshot, traced_at=5.0).details
+    assert details is not None
+    assert (details.began, details.candidates, len(details.losers)) == (5.0, 30, 10)
+
+
 # --- aliases and fallbacks ---------------------------------------------------------------------------------------
 
 
@@ -60,6 +67,15 @@ def test_an_alias_is_taken_when_the_name_itself_cannot_serve(own: list[Candidate
 def test_an_alias_of_an_alias_is_not_followed() -> None:
     with pytest.raises(ModelNotFound):
         make_router(aliases={"a": "b", "b": "c"}).route(requirements("a"), make_snapshot(candidate("x", "c")))
+
+
+def test_a_model_that_a_backend_may_still_list_is_unavailable_and_not_unknown() -> None:
+    known = Snapshot({"m": (candidate("a", "m"),)}, unlisted=("b", "c"))
+    with pytest.raises(NoHealthyBackend, match="'n'; not known yet are the models of b, c") as unavailable:
+        make_router(aliases={"x": "n"}).route(requirements("n"), known)
+    assert unavailable.value.retry_after
+    with pytest.raises(NoHealthyBackend):
+        make_router(aliases={"x": "n"}).route(requirements("x"), known)
 
 
 def test_fallbacks_are_tried_in_order() -> None:
@@ -244,13 +260,13 @@ def test_a_spent_chain_lists_all_that_was_attempted_and_why() -> None:
     assert all(model in error.message for model in ("opus", "m", "n", "o"))
 
 
-def test_a_chain_of_unknown_models_is_not_found() -> None:
+def test_a_chain_of_unknown_models_is_spent() -> None:
     chain = make_router(aliases={"opus": "m"}, fallbacks={"m": ["n"]})
     error = refused(chain, requirements("opus"), make_snapshot(candidate("a", "other")))
-    assert isinstance(error, ModelNotFound)
-    assert (error.status, error.retry_after) == (404, None)
+    assert isinstance(error, FallbackExhausted)
+    assert (error.status, error.code, error.retry_after) == (503, "fallback_exhausted", 5)
+    assert error.message.endswith("opus, m, n")
     assert error.details == {
-        "model": "opus",
         "attempted": ["opus", "m", "n"],
         "reasons": dict.fromkeys(("opus", "m", "n"), "model_not_found"),
     }

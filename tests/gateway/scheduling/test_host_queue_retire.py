@@ -8,6 +8,7 @@ import pytest
 
 from enginehouse import LoadFailed, ReplicaState
 from tests.support.host_queues import FakeHolder, QueueStage, until
+from tests.support.virtual_time import Run
 
 
 @pytest.fixture
@@ -40,6 +41,24 @@ async def test_an_engine_that_stays_busy_is_stopped_after_its_time(stage: QueueS
     stage.engines.may_stop.set()
     await stage.retire("a", within=0.01)
     assert stage.engines.stopped == [("a", None)]
+
+
+def test_an_engine_that_is_cut_off_its_requests_may_notice_before_it_is_asked_to_stop(in_virtual_time: Run) -> None:
+    async def scenario() -> None:
+        stage, loop = QueueStage("a", ready="a"), asyncio.get_running_loop()
+        cut = stage.listener.cut
+        stage.engines.may_stop.set()
+        stage.request("a")
+        began = loop.time()
+        unloaded = asyncio.ensure_future(stage.queue.unload(["a"], 5))
+        await until(lambda: cut)
+        late = stage.request("a")
+        assert (stage.engines.stopped, late.heard) == ([], []), "meanwhile it gets no other request"
+        await unloaded
+        assert (cut, stage.engines.stopped) == (["a"], [("a", 5.0)])
+        assert loop.time() - began == pytest.approx(0.1)
+
+    in_virtual_time(scenario())
 
 
 async def test_an_idle_engine_is_stopped_at_once(stage: QueueStage) -> None:

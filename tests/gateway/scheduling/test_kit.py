@@ -95,9 +95,9 @@ def test_a_cancelled_swap_loads_nothing_but_still_touches_its_replicas() -> None
     swaps = SwapsInFlight()
     swap = SwapInFlight(id=SwapId(1), target="a", evict=["b"])
     swaps.add(swap)
-    assert (swaps.loads(), swaps.loading("a")) == (1, swap)
+    assert (swaps.loads(), swaps.loading("a")) == ([swap], swap)
     swap.cancelled = True
-    assert (swaps.loads(), swaps.loading("a")) == (0, None)
+    assert (swaps.loads(), swaps.loading("a")) == ([], None)
     assert swaps.touch("a")
     assert swaps.touch("b")
     assert list(swaps.targets()) == ["a"]

@@ -62,7 +62,7 @@ def test_both_forms_have_the_same_facts() -> None:
 
 
 def test_events_stand_for_tokens_that_no_engine_counted() -> None:
-    assert " output_tokens=4 bytes=99 " in text_line(AT, ended(tokens_in=None, tokens_out=None, events=5))
+    assert " output_tokens=5 bytes=99 " in text_line(AT, ended(tokens_in=None, tokens_out=None, events=5))
 
 
 def test_a_client_cannot_forge_a_line() -> None:

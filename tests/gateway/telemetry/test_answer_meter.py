@@ -69,7 +69,34 @@ def metered(*pieces: bytes, stream: bool = True) -> tuple[int, int, Tokens | Non
 @pytest.mark.parametrize("count", [1, 16, 100, 1000])
 def test_events_of_a_stream_count_where_the_engine_tells_no_tokens(count: int) -> None:
     pieces = [CHUNK] * count + [b"data: [DONE]\n\n"]
-    assert metered(*pieces) == (sum(map(len, pieces)), count + 1, None)
+    assert metered(*pieces) == (sum(map(len, pieces)), count, None)
+
+
+ROLE = b'data: {"choices": [{"index": 0, "delta": {"role": "assistant", "content": null}}]}\n\n'
+TEXT = b'data: {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": null}]}\n\n'
+END = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\n'
+LAST = b'data: {"choices": [{"index": 0, "delta": {"content": "z"}, "finish_reason": "stop"}]}\n\n'
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [ROLE, *[TEXT] * 50, END, b"data: [DONE]\n\n"],
+        [TEXT] * 50,
+        [*[TEXT] * 49, LAST, b"data: [DONE]\n\n"],
+        [b": hello\n\n", ROLE, *[TEXT, b": still here\n\n"] * 50, END, b"data: [DONE]\n\n"],
+        [each.replace(b"\n", b"\r\n") for each in (ROLE, *[TEXT] * 50, END, b"data: [DONE]\n\n")],
+    ],
+    ids=["usual", "broken off", "text in the last", "comments", "CRLF"],
+)
+def test_only_events_with_text_stand_for_tokens(pieces: list[bytes]) -> None:
+    assert metered(*pieces)[1:] == (50, None)
+
+
+def test_a_llama_server_tells_its_tokens_without_being_asked() -> None:
+    timings = b'"timings":{"cache_n":7,"prompt_n":5,"prompt_ms":3.2,"predicted_n":50,"predicted_ms":9.1}'
+    end = b'data: {"choices":[{"finish_reason":"stop","index":0,"delta":{}}],"object":"chunk",' + timings + b"}\n\n"
+    assert metered(TEXT, TEXT, end, b"data: [DONE]\n\n")[2] == Tokens(12, 50, 7)
 
 
 def test_the_usage_that_a_client_asked_for_is_read_from_a_stream() -> None:

@@ -11,7 +11,7 @@ from opentelemetry.trace import SpanKind
 
 from enginehouse.telemetry.exporter.encoding import SpanEncoder
 from enginehouse.telemetry.exporter.printing import SpanPrinter
-from enginehouse.telemetry.exporter.spans import Span, SpanId
+from enginehouse.telemetry.exporter.spans import Span, SpanEvent, SpanId
 
 RESOURCE = Resource({"service.name": "house", "team": "a", "ports": (1, 2)}, schema_url="https://schema")
 OWN = SpanId(trace=7 << 96, span=9)
@@ -29,6 +29,7 @@ SPANS = {
     "plain": PLAIN,
     "server, with a client's parent": PLAIN._replace(parent=SpanId(OWN.trace, 3, remote=True), kind=SpanKind.SERVER),
     "client, with an own parent": PLAIN._replace(parent=SpanId(OWN.trace, 3), kind=SpanKind.CLIENT),
+    "with events": PLAIN._replace(events=(SpanEvent("first_chunk", 6), SpanEvent("moved", 7, {"to": "b"}))),
     "linked": PLAIN._replace(link=SpanId(1 << 127, (1 << 64) - 1)),
     "of a client with a state": PLAIN._replace(state="a=b,c=d"),
     "failed": PLAIN._replace(error="broke off"),

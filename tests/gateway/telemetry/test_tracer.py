@@ -11,8 +11,10 @@ from enginehouse.telemetry.trace_context import (
     UPSTREAM,
     Parent,
     Trace,
+    UnsampledLines,
     read_traceparent,
     span_number,
+    with_trace,
 )
 from enginehouse.telemetry.tracer import Tracer
 
@@ -21,9 +23,12 @@ YES, NO = b"00-%s-%s-01" % (TRACE, SPAN), b"00-%s-%s-00" % (TRACE, SPAN)
 PARENT = Parent(TRACE, SPAN, True)
 
 
-def tracer(*, admits: bool = True, **settings: object) -> Tracer:
+def tracer(
+    *, admits: bool = True, sample_ratio: float = 0.0, follows_parent: bool = True, **settings: object
+) -> Tracer:
     added: list[TracedRequest] = []
-    return Tracer(msgspec.convert(settings, TelemetrySettings), lambda: admits, added.append)
+    made = msgspec.convert(settings, TelemetrySettings)
+    return Tracer(made, lambda: admits, added.append, ratio=sample_ratio, follows_parent=follows_parent)
 
 
 def fields(parent: Parent | None) -> tuple[bytes, bytes, bool] | None:
@@ -58,22 +63,31 @@ def test_a_later_version_may_have_more_fields() -> None:
 
 def test_the_client_decides_whether_its_request_is_traced() -> None:
     never, always = tracer(sample_ratio=0.0), tracer(sample_ratio=1.0)
-    trace = never.begin(told(YES))
+    trace, _ = never.begin(told(YES))
     assert trace is not None
     assert (trace.trace_id, fields(trace.parent)) == (TRACE, (TRACE, SPAN, True))
-    assert always.begin(told(NO)) is None
+    assert always.begin(told(NO)) == (None, b"")
+
+
+def test_a_sampler_that_is_not_based_on_the_parent_decides_alone() -> None:
+    trace, _ = tracer(sample_ratio=1.0, follows_parent=False).begin(told(NO))
+    assert trace is not None
+    assert (trace.parent, fields(trace.link)) == (None, (TRACE, SPAN, False))
+    none, lines = tracer(sample_ratio=0.0, follows_parent=False).begin(told(YES))
+    assert none is None
+    assert lines.endswith(b"-00\r\n")
 
 
 def test_without_a_valid_traceparent_the_ratio_decides() -> None:
     for headers in ([], told(b"nonsense"), [*told(YES), *told(YES)], [*told(b""), *told(YES)]):
-        assert tracer(sample_ratio=0.0).begin(headers) is None
-        trace = tracer(sample_ratio=1.0).begin(headers)
+        assert tracer(sample_ratio=0.0).begin(headers)[0] is None
+        trace, _ = tracer(sample_ratio=1.0).begin(headers)
         assert trace is not None
         assert trace.parent is None
 
 
 def test_without_propagators_the_client_is_not_heard() -> None:
-    assert tracer(sample_ratio=0.0, propagators=[]).begin(told(YES)) is None
+    assert tracer(sample_ratio=0.0, propagators=[]).begin(told(YES)) == (None, b"")
 
 
 def test_slow_and_failed_requests_are_kept() -> None:
@@ -92,8 +106,8 @@ def test_a_trace_that_begins_late_links_to_the_client() -> None:
 
 def test_an_exporter_that_is_behind_is_spared_new_traces() -> None:
     busy = tracer(admits=False, sample_ratio=1.0)
-    assert busy.begin([]) is None
-    assert busy.begin(told(YES)) is None
+    assert busy.begin([])[0] is None
+    assert busy.begin(told(YES)) == (None, b"")
 
 
 def test_a_late_trace_of_a_request_that_the_client_sampled_continues_it() -> None:
@@ -105,16 +119,27 @@ def test_a_late_trace_of_a_request_that_the_client_sampled_continues_it() -> Non
 def test_an_engine_is_told_of_its_own_span() -> None:
     trace = Trace(PARENT, state=b"a=b")
     headers = told(YES, (b"tracestate", b"a=b"), (b"baggage", b"k=v"))
-    first = trace.for_engine(headers)
+    first = with_trace(headers, trace.lines())
     trace.attempt = 1
-    second = trace.for_engine(headers)
+    second = with_trace(headers, trace.lines())
     assert [name for name, _ in first] == [b"host", b"baggage", b"traceparent", b"tracestate"]
     assert dict(first)[b"traceparent"] == b"00-%s-%016x-01" % (TRACE, span_number(trace.root, 0, UPSTREAM))
     assert dict(first)[b"traceparent"] != dict(second)[b"traceparent"]
 
 
 def test_a_trace_of_the_gateways_own_takes_no_state_from_a_client() -> None:
-    assert dict(Trace().for_engine(told(b"nonsense", (b"tracestate", b"a=b")))).keys() == {b"host", b"traceparent"}
+    headers = with_trace(told(b"nonsense", (b"tracestate", b"a=b")), Trace().lines())
+    assert dict(headers).keys() == {b"host", b"traceparent"}
+
+
+def test_an_engine_is_told_that_a_request_is_not_sampled() -> None:
+    _, lines = tracer(sample_ratio=0.0).begin([])
+    (value,) = dict(with_trace([], lines)).values()
+    parent = read_traceparent(value)
+    assert parent is not None
+    assert not parent.sampled
+    made = UnsampledLines()
+    assert len({made.next() for _ in range(600)}) == 600
 
 
 def test_ids_are_valid_and_differ() -> None:

@@ -115,6 +115,20 @@ async def test_figures_are_read_from_the_engines_pages(
     assert _figures(await driver.status(FakeClient(pages))).items() >= figures.items()
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+async def test_an_sglang_with_several_ranks_counts_its_requests_once(groups: int) -> None:
+    """Each process of a group with tensor parallelism may report the requests on which all of them work."""
+    lines = [
+        line.replace(b'"}', b'",tp_rank="%d",dp_rank="%d"}' % (tp, dp))
+        for tp in range(4)
+        for dp in range(groups)
+        for line in SGLANG.splitlines()
+    ]
+    alone = _figures(await SglangDriver().status(FakeClient({"/metrics": SGLANG})))
+    several = _figures(await SglangDriver().status(FakeClient({"/metrics": b"\n".join(lines)})))
+    assert several == {name: value * groups if name != "schedulable" else value for name, value in alone.items()}
+
+
 async def test_a_vllm_that_sleeps_takes_no_requests() -> None:
     page = VLLM.replace(b'"awake"} 1.0', b'"awake"} 0.0').replace(b'offloaded"} 0.0', b'offloaded"} 1.0')
     status = await VllmDriver().status(FakeClient({"/metrics": page}))

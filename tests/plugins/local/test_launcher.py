@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from enginehouse import LaunchLine, LoadFailed
+from enginehouse.engines.ports import Ports
 from enginehouse.telemetry.log_reader import follow
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse_local.launcher import LocalProcess
@@ -245,3 +246,15 @@ async def test_an_engine_without_any_log_is_not_launched_and_the_error_says_why(
     line = LaunchLine(command=("true",), port=4711)
     with pytest.raises(LoadFailed, match="cannot be written: No space left on device"):
         await local_launcher(tmp_path).launch("tiny", line, LogRing())
+
+
+async def test_an_engine_listens_from_its_first_connection_on(tmp_path: Path, fifo: Path) -> None:
+    port = Ports().take()
+    program = f"import socket; open({str(fifo)!r}).read(); socket.create_server(('127.0.0.1', {port})).accept()"
+    line = LaunchLine(command=[sys.executable, "-c", program], port=port)
+    process = await local_launcher(tmp_path).launch("tiny", line, LogRing())
+    listening = asyncio.ensure_future(process.listening())
+    await asyncio.to_thread(fifo.write_text, "now")
+    assert not listening.done()
+    await within(listening)
+    await process.stop(5)

@@ -4,13 +4,14 @@ import asyncio
 import os
 import stat
 from collections.abc import Callable, Coroutine, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from enginehouse_local import log_file
 from enginehouse_local.log_file import LogFile
+from tests.support.waiting import within
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -98,32 +99,55 @@ def test_an_engine_started_anew_has_a_new_log(tmp_path: Path, output: Output) ->
     assert output.text == b""
 
 
-@pytest.mark.parametrize(("followed", "longest"), [(False, 1.0), (True, 0.05)])
-def test_it_is_read_quickly_while_somebody_waits_and_else_now_and_then(
-    followed: bool, longest: float, in_virtual_time: Run, tmp_path: Path, output: Output
+class Watched(LogFile):
+    """Counts the times that it was read."""
+
+    reads = 0
+
+    def read(self) -> bool:
+        self.reads += 1
+        return super().read()
+
+
+async def test_it_is_read_when_something_was_printed_and_else_left_alone(tmp_path: Path, output: Output) -> None:
+    log = Watched(tmp_path / "log", output, fresh=True)
+    output.followed = True
+    following = asyncio.ensure_future(log.follow())
+    for line in (b"one\n", b"two\n"):
+        printed = asyncio.Event()
+        log.on_print = printed.set
+        os.write(log.descriptor, line)
+        await within(printed.wait())
+    assert output.text == b"one\ntwo\n"
+    for _ in range(100):  # until its last look has found nothing
+        await asyncio.sleep(0)
+    following.cancel()
+    await asyncio.wait({following})
+    assert log.reads <= 6
+    log.close()
+
+
+@pytest.mark.parametrize(("followed", "shortest"), [(False, 0.05), (True, 0.004)])
+def test_without_events_it_is_read_at_intervals(
+    followed: bool,
+    shortest: float,
+    in_virtual_time: Run,
+    tmp_path: Path,
+    output: Output,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    times = []
-
-    class Watched(LogFile):
-        def read(self) -> bool:
-            times.append(asyncio.get_running_loop().time())
-            return super().read()
-
+    monkeypatch.setattr(log_file, "_watch", lambda path: None)
     log = Watched(tmp_path / "log", output, fresh=True)
     output.followed = followed
 
     async def scenario() -> None:
         following = asyncio.ensure_future(log.follow())
-        await asyncio.sleep(20)
-        times.clear()
-        await asyncio.sleep(20)
-        assert max(after - before for before, after in pairwise(times)) == pytest.approx(longest)
+        await asyncio.sleep(10)
+        assert log.reads <= 2 * 10 / (0.1 + shortest) + 2
         os.write(log.descriptor, b"news\n")
-        times.clear()
-        await asyncio.sleep(4)
-        assert min(after - before for before, after in pairwise(times)) == pytest.approx(0.05)
+        await asyncio.sleep(0.1 + shortest + 0.001)
+        assert output.text == b"news\n"
         following.cancel()
 
     in_virtual_time(scenario())
-    assert output.text == b"news\n"
     os.close(log.descriptor)

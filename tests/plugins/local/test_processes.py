@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import pytest
 
 from enginehouse_local import processes
-from enginehouse_local.processes import died_in_this_era, ended, identity, kill_group, members, memory_of
+from enginehouse_local.processes import PortWatch, died_in_this_era, ended, identity, kill_group, members, memory_of
+from tests.support.virtual_time import Run
 
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
 HOLD_40_MB = "import sys; held = b'x' * 40_000_000; print('up', flush=True); sys.stdin.read()"
@@ -94,3 +96,37 @@ async def test_a_killed_group_has_no_members_left(spawn: Spawn) -> None:
     assert members(child.pid) == []
     assert identity(other) is None
     assert child.wait() == -signal.SIGKILL
+
+
+def test_a_silent_engine_is_looked_for_at_growing_intervals_and_after_each_line(
+    in_virtual_time: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+    listens = False
+
+    def takes_connections(host: str, port: int) -> bool:
+        looks.append(asyncio.get_running_loop().time())
+        return listens
+
+    async def scenario() -> None:
+        nonlocal listens
+        watch = PortWatch("127.0.0.1", 4711)
+        found = asyncio.ensure_future(watch.found())
+        await asyncio.sleep(3)
+        pauses = [round(after - before, 6) for before, after in pairwise(looks)]
+        assert pauses == sorted(pauses)
+        assert pauses[0] == 0.004
+        assert pauses[-1] == 0.05
+        assert len(looks) < 80
+        before = len(looks)
+        watch.look_now()
+        await asyncio.sleep(0.01)
+        assert len(looks) == before + 3, "at once, and soon again"
+        listens = True
+        watch.look_now()
+        await found
+        watch.look_now()
+        assert len(looks) == before + 4, "nobody waits any more"
+
+    monkeypatch.setattr(processes, "takes_connections", takes_connections)
+    in_virtual_time(scenario())

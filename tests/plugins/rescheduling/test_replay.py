@@ -67,6 +67,12 @@ async def test_the_chosen_streams_move(order: Migration, moved: tuple[str, ...],
     assert means.moves == [(request, "b") for request in moved]
 
 
+async def test_a_migration_that_selects_no_stream_says_so() -> None:
+    replay = Replay()
+    replay.prepare(Means())
+    assert (await replay.migrate(migration("RATIO", 0.05))).found_none
+
+
 class SlowMeans(Means):
     """Counts the streams that move together, each for several turns of the event loop."""
 

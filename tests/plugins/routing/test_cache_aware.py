@@ -1,105 +1,194 @@
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from copy import deepcopy
 
 import msgspec
 import pytest
 
-from enginehouse import Candidate, ReplicaState, Requirements
+from enginehouse import Candidate, Placement, ReplicaState, Requirements
+from enginehouse.domain.backend_load import Load
 from enginehouse.testing import candidate, check_strategy, request, requirements
 from enginehouse_routing.cache_aware import CacheAware
 
-
-def made(**parameters: object) -> CacheAware:
-    return CacheAware(msgspec.convert(parameters, CacheAware.Config))
-
-
-def asks(strategy: CacheAware, *parts: int, tokens: int = 1000) -> Requirements:
-    """The requirements of a prompt with these parts, of one chunk each."""
-    needs = requirements(estimated_tokens=tokens)
-    [extractor] = strategy.extractors()
-    extractor.extract(request({"prompt": [part for part in parts for _ in range(64)]}), needs)
-    return needs
+RATE = 1e-4
+"""The seconds for a token that are assumed before any answer."""
 
 
-def fleet(**pending: int) -> list[Candidate]:
-    return [candidate(name, pending=count) for name, count in pending.items()]
+class Gateway:
+    """A strategy, and what becomes of the requests that it places. ``now``: its clock."""
+
+    def __init__(self, **parameters: object) -> None:
+        self.now = 0.0
+        self.strategy = CacheAware(msgspec.convert(parameters, CacheAware.Config))
+        self.strategy.start(lambda: self.now)
+
+    def asks(self, *parts: int, tokens: int = 0) -> Requirements:
+        """The requirements of a prompt with these parts, of one fine chunk each."""
+        prompt = [part for part in parts for _ in range(64)]
+        needs = requirements(estimated_tokens=tokens or len(prompt))
+        [extractor] = self.strategy.extractors()
+        extractor.extract(request({"prompt": prompt}), needs)
+        return needs
+
+    def learn(self, needs: Requirements, engine: Candidate, first: float = 0.1, rest: float = 0.1) -> None:
+        """Let ``engine``, and a worse one that gets nothing, serve a request."""
+        self.serve(needs, [engine, candidate("worse", priority=10_000_000)], first, rest)
+
+    def place(self, needs: Requirements, candidates: Sequence[Candidate]) -> tuple[Candidate, Placement]:
+        chosen = self.strategy.pick(needs, candidates)
+        placement = self.strategy.placed(needs, chosen) or Placement()
+        chosen.load.begin()
+        placement.queued()
+        return chosen, placement
+
+    def serve(self, needs: Requirements, candidates: Sequence[Candidate], first: float = 0.1, rest: float = 0.1) -> str:
+        """Serve one request to its end; the backend that did."""
+        chosen, placement = self.place(needs, candidates)
+        placement.granted()
+        self.now += first
+        placement.first_byte()
+        self.now += rest
+        chosen.load.end()
+        placement.ended()
+        return chosen.backend
+
+
+def fleet(*names: str, slots: int = 0) -> list[Candidate]:
+    return [candidate(name, load=Load(slots=slots)) for name in names]
 
 
 def test_it_keeps_the_rules_of_strategies() -> None:
-    check_strategy(made)
+    check_strategy(lambda: Gateway().strategy)
 
 
 def test_a_prompt_goes_where_its_beginning_is() -> None:
-    strategy = made()
-    assert strategy.pick(asks(strategy, 1, 2), fleet(a=1, b=0)).backend == "b"
-    assert strategy.pick(asks(strategy, 1, 2, 3, 4), fleet(a=0, b=1)).backend == "b"
-    assert strategy.pick(asks(strategy, 5, 6), fleet(a=0, b=0)).backend == "a"
+    gateway, engines = Gateway(), fleet("a", "b", "c")
+    first = gateway.serve(gateway.asks(*range(20)), engines)
+    for more in range(21, 25):
+        assert gateway.serve(gateway.asks(*range(more)), engines) == first
 
 
-def test_load_outweighs_the_cache_at_last() -> None:
-    strategy = made(load_weight=0.25)
-    asked = asks(strategy, 1, 2)
-    strategy.pick(asked, fleet(b=0))
-    chosen = [deepcopy(strategy).pick(asked, fleet(a=0, b=pending)).backend for pending in (0, 3, 4, 5)]
-    assert chosen == ["b", "b", "a", "a"]
-
-
-def queued_tokens(strategy: CacheAware) -> float:
-    """What a pending request counts as, with a ``load_weight`` of 1."""
-    [verdict] = strategy.explain(asks(strategy, 9), fleet(a=1))
-    return verdict.parts["queued_tokens"]
-
-
-def test_a_pending_request_is_a_prompt_of_average_length() -> None:
-    strategy = made(load_weight=1)
-    averages = []
-    for tokens in (1000, 400, 100):
-        strategy.pick(asks(strategy, 1, tokens=tokens), fleet(a=0))
-        averages.append(queued_tokens(strategy))
-    assert averages == [1000, 700, 500]
-
-
-def test_the_average_follows_the_last_hundred_prompts() -> None:
-    strategy = made(load_weight=1)
-    for tokens in [1000] * 1000 + [2000]:
-        strategy.pick(asks(strategy, 1, tokens=tokens), fleet(a=0))
-    assert queued_tokens(strategy) == 1010
-
-
-def test_without_weight_load_does_not_count() -> None:
-    strategy = made(load_weight=0)
-    strategy.pick(asks(strategy, 1), fleet(b=0))
-    assert strategy.pick(asks(strategy, 1), fleet(a=0, b=1000)).backend == "b"
+def test_prompts_with_nothing_in_common_spread_over_equal_engines() -> None:
+    gateway, engines = Gateway(), fleet(*"abcdefgh")
+    places = Counter(gateway.serve(gateway.asks(*range(100 * n, 100 * n + 20)), engines) for n in range(40))
+    assert set(places.values()) == {5}
 
 
 def test_requests_without_a_prompt_go_where_the_load_is_least() -> None:
-    strategy = made()
-    assert strategy.pick(requirements(), fleet(a=2, b=1)).backend == "b"
+    gateway, engines = Gateway(), fleet("a", "b")
+    engines[0].load.begin()
+    assert gateway.strategy.pick(requirements(), engines).backend == "b"
 
 
-@pytest.mark.parametrize(("priority", "wake_s"), [(0, 2.0), (1, 0.0)])
-def test_priority_and_readiness_come_first(priority: int, wake_s: float) -> None:
-    strategy = made()
-    worse = candidate("worse", priority=1, wake_s=2.0)
-    strategy.pick(asks(strategy, 1), [worse])
-    better = candidate("better", pending=9, priority=priority, wake_s=wake_s)
-    assert strategy.pick(asks(strategy, 1), [worse, better]).backend == "better"
+def test_one_beginning_in_many_requests_does_not_queue_at_one_engine() -> None:
+    gateway, engines = Gateway(), fleet("a", "b", slots=2)
+    gateway.serve(gateway.asks(*range(20)), engines, first=0.2, rest=2)
+    places = Counter(gateway.place(gateway.asks(*range(20), 99 + n), engines)[0].backend for n in range(8))
+    assert places == {"a": 4, "b": 4}
+
+
+def test_an_engine_that_answers_slowly_gets_less() -> None:
+    gateway, engines = Gateway(), fleet("slow", "fast")
+    for n in range(10):
+        for each, first in zip(engines, (0.4, 0.1), strict=True):
+            gateway.learn(gateway.asks(*range(1000 * n, 1000 * n + 20)), each, first)
+    places = [gateway.place(gateway.asks(-n, -n - 1), engines) for n in range(1, 5)]
+    assert [chosen.backend for chosen, _ in places].count("fast") > 2
+
+
+def test_the_wait_for_a_slot_is_what_requests_there_have_taken() -> None:
+    gateway, engines = Gateway(), fleet("a", "b", slots=1)
+    for each in engines:
+        gateway.learn(gateway.asks(1), each, first=0.1, rest=5.9 if each is engines[0] else 0.9)
+    for each in engines:
+        each.load.begin()
+    a, b = gateway.strategy.explain(gateway.asks(1), engines)
+    assert a.parts["backlog_s"] == pytest.approx(6.0, abs=0.01)
+    assert b.parts["backlog_s"] == pytest.approx(1.0, abs=0.01)
+
+
+def test_prompts_that_are_not_answered_yet_are_read_first() -> None:
+    gateway, engines = Gateway(), fleet("a", "b")
+    gateway.place(gateway.asks(*range(100)), engines)
+    chosen, long = gateway.place(gateway.asks(*range(100, 2000)), engines)
+    assert chosen.backend == "b"
+    assert gateway.place(gateway.asks(7, 8, 9), engines)[0].backend == "a", "both have one request"
+    long.ended()
+    chosen.load.end()
+    assert gateway.place(gateway.asks(17, 18, 19), engines)[0].backend == "b"
+
+
+def test_a_worse_priority_is_picked_when_the_better_ones_cost_clearly_more() -> None:
+    gateway = Gateway(priority_s=1)
+    better, worse = candidate("better", load=Load(slots=1)), candidate("worse", priority=7)
+    assert gateway.serve(gateway.asks(1), [worse, better], rest=0.5) == "better"
+    better.load.begin()
+    assert gateway.strategy.pick(gateway.asks(1), [worse, better]) is better
+    better.load.begin()
+    assert gateway.strategy.pick(gateway.asks(1), [worse, better]) is worse
+
+
+def test_a_ready_replica_is_picked_before_one_that_must_be_loaded() -> None:
+    gateway = Gateway()
+    cold, ready = candidate("cold", wake_s=2.0, state=ReplicaState.STOPPED), candidate("ready", load=Load(pending=9))
+    assert gateway.strategy.pick(gateway.asks(1), [cold, ready]) is ready
+
+
+def test_loads_spread_over_hosts() -> None:
+    gateway, taken = Gateway(), []
+    for model in range(4):
+        replicas = [
+            candidate(f"{model}-{host}", f"m{model}", host=host, state=ReplicaState.STOPPED, wake_s=3.0)
+            for host in ("h1", "h2")
+        ]
+        taken.append(gateway.place(gateway.asks(model), replicas))
+    assert [chosen.host for chosen, _ in taken] == ["h1", "h2", "h1", "h2"]
+    taken[0][1].granted()
+    [verdict] = gateway.strategy.explain(
+        gateway.asks(5), [candidate("new", host="h1", state=ReplicaState.STOPPED, wake_s=3.0)]
+    )
+    assert verdict.parts["backlog_s"] == pytest.approx(6.0), "its own load, and the one that still waits"
 
 
 def test_an_engine_that_is_launched_again_has_nothing_cached() -> None:
-    strategy = made()
-    strategy.pick(asks(strategy, 1, 2), fleet(a=0))
-    strategy.pick(asks(strategy, 7, 8), [candidate("a", state=ReplicaState.STOPPED)])
-    missing = [verdict.parts["missing_tokens"] for verdict in strategy.explain(asks(strategy, 1, 2), fleet(a=0, b=0))]
-    assert missing == [1000, 1000]
+    gateway = Gateway()
+    gateway.learn(gateway.asks(1, 2), candidate("a"))
+    gateway.serve(gateway.asks(7, 8), [candidate("a", state=ReplicaState.STOPPED)])
+    cached = [each.parts["cached_tokens"] for each in gateway.strategy.explain(gateway.asks(1, 2), fleet("a", "b"))]
+    assert cached == [0, 0]
+
+
+def test_the_index_keeps_what_the_cache_has_room_for() -> None:
+    gateway = Gateway(cache_tokens=10 * 64)
+    for n in range(3):
+        gateway.learn(gateway.asks(*range(100 * n, 100 * n + 5)), candidate("a"))
+    cached = [gateway.strategy.explain(gateway.asks(*range(100 * n, 100 * n + 5)), fleet("a"))[0] for n in range(3)]
+    assert [each.parts["cached_tokens"] for each in cached] == [0, 5 * 64, 5 * 64]
 
 
 def test_it_explains_what_counts_and_notes_nothing() -> None:
-    strategy = made(load_weight=0.5)
-    strategy.pick(asks(strategy, 1, 2), fleet(a=0))
-    for _ in range(2):
-        a, b = strategy.explain(asks(strategy, 1, 2, 3, 4), fleet(a=3, b=0))
-        assert (a.score, a.parts) == (-2000, {"missing_tokens": 500, "queued_tokens": 1500})
-        assert (b.score, b.parts) == (-1000, {"missing_tokens": 1000, "queued_tokens": 0})
-        assert deepcopy(strategy).pick(asks(strategy, 1, 2, 3, 4), fleet(a=3, b=0)).backend == "b"
+    gateway, engines = Gateway(), fleet("a", "b")
+    gateway.learn(gateway.asks(1, 2), engines[0])
+    engines[0].load.begin()
+    before = gateway.strategy.explain(gateway.asks(1, 2, 3, 4), engines)
+    assert deepcopy(gateway.strategy).pick(gateway.asks(1, 2, 3, 4), engines).backend == "b"
+    assert gateway.strategy.explain(gateway.asks(1, 2, 3, 4), engines) == before
+    assert [each.parts["cached_tokens"] for each in before] == [128, 0]
+    for each in before:
+        parts = each.parts
+        assert each.score == pytest.approx(-(1e3 * parts["backlog_s"] + parts["own_ms"] + parts["harm_ms"]), abs=0.01)
+
+
+def test_a_request_that_ends_unserved_teaches_nothing_and_leaves_nothing_behind() -> None:
+    gateway, engines = Gateway(), fleet("a", "b")
+    before = gateway.strategy.explain(gateway.asks(9), engines)
+    for granted in (False, True):
+        chosen, placement = gateway.place(gateway.asks(*range(50)), engines)
+        if granted:
+            placement.granted()
+        gateway.now += 100
+        chosen.load.end()
+        placement.ended()
+    assert gateway.strategy.explain(gateway.asks(9), engines) == before

@@ -7,13 +7,13 @@ import pytest
 from enginehouse import Capabilities, Filter, Health
 from enginehouse.testing import candidate, check_filter, requirements
 from enginehouse_routing.extractors import LONGEST_TOKENS
-from enginehouse_routing.filters import CapabilitiesFilter, ContextLengthFilter, HealthFilter
+from enginehouse_routing.filters import CapabilitiesFilter, ContextLengthFilter, HealthFilter, PausedFilter
 
 
 def kept(filter: Filter, needs: dict[str, Any], **fields: Any) -> bool:
-    """Whether a filter keeps a candidate. The joined filters keep it if all three do."""
+    """Whether a filter keeps a candidate. The joined filters keep it if all four do."""
     asked = [candidate(**fields)]
-    filters: list[Filter] = [HealthFilter(), CapabilitiesFilter(), ContextLengthFilter()]
+    filters: list[Filter] = [HealthFilter(), CapabilitiesFilter(), ContextLengthFilter(), PausedFilter()]
     joined = filters[0].joined(filters[1:])
     assert joined is not None
     by_each = all(each.keep(requirements(**needs), asked) for each in filters)

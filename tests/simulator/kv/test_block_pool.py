@@ -107,3 +107,17 @@ def test_the_pool_is_reset_only_while_nothing_is_held() -> None:
     pool.release(blocks)
     assert pool.reset()
     assert (pool.find(77), pool.hash_of(1), pool.num_cached) == (None, None, 0)
+
+
+def test_blocks_that_are_shared_again_and_again_take_no_more_memory_and_keep_their_order() -> None:
+    pool = BlockPool(9)
+    blocks = pool.allocate(8)
+    pool.store(blocks, range(100, 108))
+    pool.release(blocks)
+    for _ in range(5_000):
+        pool.hold(blocks[:4])
+        pool.release(blocks[:4])
+
+    assert len(pool._freed) < 2_000
+    assert pool.num_free == 8
+    assert pool.allocate(8) == [*blocks[:3:-1], *blocks[3::-1]], "those that became free first come first"

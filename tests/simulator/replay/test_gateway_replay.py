@@ -116,7 +116,7 @@ def test_what_cannot_be_served_is_counted_apart() -> None:
     ]
     record, _ = replayed(trace, Setting(gateway=engines(1), slo=Slo(ttft=10)))
     figures = report(record)
-    assert figures.rejections == {"capability_mismatch": 1, "invalid_request": 1, "model_not_found": 1}
+    assert figures.rejections == {"context_length_exceeded": 1, "invalid_request": 1, "model_not_found": 1}
     assert (figures.requests, figures.rejected, figures.slo_attainment) == (1, 3, 0.25)
     assert figures.ttft_ms.max == pytest.approx(50)
 
@@ -200,3 +200,22 @@ def test_the_options_of_a_launched_model_count(tmp_path: Path) -> None:
     record, _ = replayed([TraceRequest(arrival=0, input_length=50, output_length=n) for n in (1, 51)], setting)
     assert list(record.times_to_first) == [pytest.approx(3.0, abs=0.1)]
     assert report(record).rejections == {"invalid_request": 1}
+
+
+TWO_HOSTS = """
+hosts = { a = {}, b = {} }
+[routing]
+strategy = "round_robin"
+[models.m]
+driver = "sim"
+host = ["a", "b"]
+replicas = 2
+"""
+
+
+def test_a_model_has_its_replicas_on_each_of_its_hosts(tmp_path: Path) -> None:
+    file = tmp_path / "enginehouse.toml"
+    file.write_text(TWO_HOSTS)
+    record, places = replayed(every(20, 4), Setting(gateway=VirtualSettings(file=file), core=SLOW))
+    assert places == ["m", "m-2", "m-3", "m-4"]
+    assert record.swaps == 2 + 2, "a group of each host runs both of its engines"

@@ -68,6 +68,29 @@ def test_a_prompt_that_was_read_ahead_makes_the_gap_short() -> None:
     assert figures.migration_gap_ms.max < 60, "computing 6,000 tokens takes 250 ms"
 
 
+@pytest.mark.parametrize("migrator", ["llumlet", "replay"])
+def test_a_migration_that_finds_no_request_is_no_failure(migrator: str) -> None:
+    longest = (("rescheduling.req_select_rule", "TOKEN"), ("rescheduling.req_select_value", "1"))
+    _, figures = replayed(together(8, 300), ("rescheduling.migrators", f'["{migrator}"]'), *longest)
+    assert figures.migrations == figures.failed_migrations == 0, "each request has more tokens than may move"
+    assert figures.empty_migrations > 0
+
+
+def test_the_reading_ahead_of_others_hardly_delays_a_stream_that_is_cut() -> None:
+    core = CoreSettings(profile="h100-llama3-8b")
+    trace = [TraceRequest(arrival=n * 0.01, input_length=3000, output_length=900) for n in range(40)]
+    many = (
+        ("rescheduling.migrators", '["replay"]'),
+        ("rescheduling.interval", "5s"),  # when all prompts have been read
+        ("rescheduling.req_select_value", "20"),
+        ("rescheduling.migrate_timeout", "60s"),
+        ("plugins.replay.at_once", "20"),
+    )
+    _, figures = replayed(trace, *many, core=core)
+    assert figures.migrations >= 20
+    assert figures.migration_gap_ms.p99 < 200, "the prompts of all 20 take 2.3 s"
+
+
 def test_without_rescheduling_nothing_moves() -> None:
     record, figures = replayed(together(8, 300), ("rescheduling.enabled", "false"))
     assert figures.migrations == 0

@@ -163,6 +163,11 @@ def _made(name: str, config: str, steps: Sequence[Step], **more: float) -> Scena
 
 
 _LIMITS = '[routing]\nstrategy = "{}"\n[routing.weights]\npriority = 50\nload = 50\nlatency = 0\n'
+_LOOKS_AT_PROMPTS = (
+    '[routing]\nstrategy = "llumnix_load"\n[rescheduling]\nenabled = true\ninterval = "1h"\npolicies = []\n'
+    "[plugins.llumnix_load]\ncache_aware = true\ncache_aware_min_tokens = 0\n"
+)
+"""``cache_aware`` learns from times, which differ between the two."""
 _FEW = "concurrency = 3"
 _FIRST = '[routing]\nstrategy = "priority_only"\n'
 _HASTE = '[backends.{}.timeouts]\nfirst_byte = "300ms"'
@@ -205,7 +210,7 @@ SCENARIOS = [
         _keys(),
         pace=0.02,
     ),
-    _made("prefixes", _config('[routing]\nstrategy = "cache_aware"\n'), _prefixes()),
+    _made("prefixes", _config(_LOOKS_AT_PROMPTS), _prefixes()),
     _made("pairs", _pairs_config("sim"), _pairs()),
     _made("no-pairs", _pairs_config("openai"), _pairs()),
     _made(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,15 +45,52 @@ def test_a_query_uses_metrics_and_labels_that_there_are(query: str, text: str) -
     assert set(re.findall(r"{{\s*(\w+)\s*}}", text)) <= known
 
 
+def test_the_dashboard_can_be_narrowed_to_models_and_backends() -> None:
+    for query, _ in queries():
+        if "$__rate_interval" in query:
+            for label in ("model", "backend"):
+                metrics = [name for name in re.findall(r"\benginehouse_\w+", query) if label in SERIES[name]]
+                assert query.count(f'{label}=~"${label}') == len(metrics), query
+
+
+def test_points_of_latencies_lead_to_traces() -> None:
+    dashboard = json.loads((FOLDER / "grafana/dashboards/enginehouse.json").read_text("utf-8"))
+    targets = [target for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    shown = [target["expr"] for target in targets if target.get("exemplar")]
+    assert shown
+    assert all("request_duration" in query or "time_to_first_token" in query for query in shown)
+    sources: Any = yaml.safe_load((FOLDER / "grafana/provisioning/datasources/sources.yaml").read_text("utf-8"))
+    prometheus, jaeger = sources["datasources"]
+    assert prometheus["jsonData"]["exemplarTraceIdDestinations"] == [
+        {"name": "trace_id", "datasourceUid": jaeger["uid"]}
+    ]
+
+
+def test_the_alerts_fire_when_they_should() -> None:
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("no promtool is in PATH: Debian's package prometheus has it")
+    told = subprocess.run([program, "test", "rules", "alerts.test.yml"], cwd=FOLDER, capture_output=True, check=False)
+    assert told.returncode == 0, told.stdout.decode() + told.stderr.decode()
+
+
+def test_every_alert_is_tested() -> None:
+    alerts: Any = yaml.safe_load((FOLDER / "alerts.yml").read_text("utf-8"))
+    names = {rule["alert"] for group in alerts["groups"] for rule in group["rules"]}
+    text = (FOLDER / "alerts.test.yml").read_text("utf-8")
+    assert {name for name in names if f"alertname: {name}" in text} == names
+
+
 def test_every_metric_of_requests_and_engines_is_on_the_dashboard() -> None:
     asked = " ".join(query for query, _ in queries())
     left_out = {metric.name for metric in ALL if metric.name not in asked}
     assert left_out == {
+        "enginehouse_backend_error_share",
         "enginehouse_backend_latency_seconds",
         "enginehouse_build_info",
-        "enginehouse_exporter_restarts",
+        "enginehouse_engine_answer_bytes",
+        "enginehouse_engine_answers_dropped",
         "enginehouse_request_body_bytes",
         "enginehouse_slow_plugin_calls",
         "enginehouse_stale_connections",
-        "enginehouse_time_to_first_byte_seconds",
     }

@@ -77,8 +77,25 @@ def run(program: str, folder: Path, address: str) -> Iterator[str]:
         process.wait(20)
 
 
+def test_the_first_failures_are_seen(gateway: RunningGateway, prometheus: str) -> None:
+    def increase(query: str) -> float:
+        found = result(prometheus, f"sum(increase({query}[5m]))")
+        return float(found[0]["value"][1]) if found else -1.0
+
+    refused = 'enginehouse_refused_total{code="model_not_found"}'
+    end = time.monotonic() + 60
+    while increase(refused) < 0:  # the counters have been scraped twice
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    for _ in range(3):
+        ask(gateway, "unknown")
+    while increase(refused) <= 0:
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
 def test_every_query_runs_and_those_of_what_happened_have_data(gateway: RunningGateway, prometheus: str) -> None:
-    asked = [query.replace("$__rate_interval", "1m") for query, _ in queries()]
+    asked = [as_asked(query) for query, _ in queries()]
     no_data = (*WITHOUT_DATA, " > ", " == ")  # alerts compare
     with_data = [query for query in asked if not any(part in query for part in no_data)]
     end = time.monotonic() + 90
@@ -89,6 +106,20 @@ def test_every_query_runs_and_those_of_what_happened_have_data(gateway: RunningG
             ask(gateway, model)
         ask(gateway, "unknown")
     assert all(isinstance(result(prometheus, query), list) for query in asked)
+
+
+def as_asked(query: str) -> str:
+    """A query with the variables of the dashboard as they are at first."""
+    return query.replace("$__rate_interval", "1m").replace("$model", ".*").replace("$backend", ".*")
+
+
+def test_promtool_has_nothing_to_say_of_the_page(gateway: RunningGateway) -> None:
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("no promtool is in PATH: Debian's package prometheus has it")
+    page = plain_httpx.get(f"{gateway.url}/metrics").content
+    told = subprocess.run([program, "check", "metrics"], input=page, capture_output=True, check=False)
+    assert (told.returncode, told.stdout, told.stderr) == (0, b"", b"")
 
 
 def failed_scrapes(prometheus: str) -> list[str]:

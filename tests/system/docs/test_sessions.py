@@ -19,6 +19,7 @@ from tests.support.doc_sessions import Terminal, follow, shows
         "how-to/waiting.md",
         "how-to/reload.md",
         "how-to/watch.md",
+        "how-to/trace.md",
         "how-to/debug.md",
         "explanation/routing.md",
     ],

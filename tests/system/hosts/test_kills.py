@@ -77,7 +77,7 @@ def test_an_engine_that_is_killed_while_it_answers(serve: Serve, kill: Kill) -> 
 
 
 def test_an_engine_that_is_killed_before_it_answers_is_replaced_by_another_replica(serve: Serve, kill: Kill) -> None:
-    gateway = serve(table("a", ttft="1s", replicas="2"))
+    gateway = serve(table("a", ttft="1s", replicas="2") + '[routing]\nstrategy = "smart"\n')
     gateway.operate("/api/models/a/load")
     answer = gateway.asking("a")
     until_serving(gateway, "a")

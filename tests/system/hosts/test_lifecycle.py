@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -169,8 +170,23 @@ def test_a_model_can_be_preloaded(serve: Serve) -> None:
 
 
 @linux
-def test_a_load_without_waiting_requests_is_cancelled(serve: Serve) -> None:
-    gateway = serve(table("a", "1m"))
+def test_a_client_that_gives_up_and_asks_again_gets_its_model(serve: Serve) -> None:
+    gateway = serve(table("a", "2s"))
+    tries = 0
+    while True:
+        tries += 1
+        with contextlib.suppress(httpx.ReadTimeout):
+            body = {"model": "a", "messages": []}
+            answer = gateway.http.post("/v1/chat/completions", json=body, timeout=httpx.Timeout(30, read=0.5))
+            break
+    assert answer.status_code == 200
+    assert tries > 1
+    assert gateway.log.count("a is starting") == 1
+
+
+@linux
+def test_a_load_without_waiting_requests_is_cancelled_if_so_configured(serve: Serve) -> None:
+    gateway = serve('[scheduling]\ncancel_loads = "always"\n' + table("a", "1m"))
     with pytest.raises(httpx.ReadTimeout):
         plain_httpx.post(
             f"{gateway.process.url}/v1/chat/completions",

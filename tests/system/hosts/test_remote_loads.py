@@ -138,6 +138,33 @@ def test_what_others_load_and_unload_is_noticed(serve: Serve, router: FakeRouter
     assert router.loads == ["b"]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_model_that_somebody_else_unloaded_is_loaded_for_the_next_request(
+    serve: Serve, router: FakeRouter, stream: bool
+) -> None:
+    checks = '[checks]\ninterval = "1h"\n[routing]\nmax_retries = 0\n'
+    gateway = known(serve(checks + TOGETHER + backend("one", router)), "a")
+    assert [gateway.ask(model).status_code for model in "ab"] == [200, 200]
+    router.unload_by_itself("a")
+    router.open.clear()
+    answers = [gateway.asking("a", stream=stream) for _ in range(5)]
+    gateway.until_waiting(a="loading")
+    assert gateway.ask("b").status_code == 200, "nobody else waits for the load"
+    router.open.set()
+    assert [answer.result().status_code for answer in answers] == [200] * 5
+    assert router.loads == ["a", "b", "a"]
+
+
+def test_a_server_that_keeps_saying_that_its_model_is_not_loaded_is_believed_in_the_end(
+    serve: Serve, router: FakeRouter
+) -> None:
+    gateway = known(serve(CHECKS + backend("one", router)), "a")
+    router.forgetful = True
+    answer = gateway.ask("a")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_error")
+    assert "keeps saying that its model is not loaded" in answer.json()["error"]["message"]
+
+
 def test_operators_load_and_unload_by_hand_and_an_idle_model_goes(serve: Serve, router: FakeRouter) -> None:
     gateway = known(serve(CHECKS + backend("one", router) + '[models.b]\nttl = "1s"\n'), "a")
     assert gateway.operate("/api/models/a/load").status_code == 200

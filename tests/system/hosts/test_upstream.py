@@ -19,6 +19,7 @@ from tests.support.operated_gateway import OperatedGateway, Serve, ServeAlone, s
 ENGINE = Path(__file__).with_name("socket_engine.py")
 _RUNS_NOTHING = re.compile(r"num_requests_running\{.*\} 0")
 KEYED = '[auth]\nkeys = [{ name = "root", key = "k-admin", admin = true }, { name = "a", key = "a", models = ["a"] }]\n'
+LOADS_ARE_CANCELLED = '[scheduling]\ncancel_loads = "always"\n'
 
 
 def echoing(name: str, **settings: str) -> str:
@@ -77,7 +78,7 @@ def test_a_stream_is_relayed_from_the_engines_own_path(serve: Serve) -> None:
 
 
 def test_a_client_may_disconnect_while_its_model_loads(serve: Serve) -> None:
-    gateway = serve(table("a", "1m"))
+    gateway = serve(LOADS_ARE_CANCELLED + table("a", "1m"))
     with pytest.raises(httpx.ReadTimeout):
         gateway.http.get("/upstream/a/health", timeout=0.5)
     gateway.until(lambda status: status["requests"] == 0)
@@ -132,7 +133,7 @@ def test_a_model_is_loaded_for_a_websocket_and_stays_while_that_is_open(serve: S
 
 @pytest.mark.parametrize("end", ["the client leaves", "an operator ends it", "its model is unloaded"])
 def test_a_websocket_that_waits_for_its_model_may_end(serve: Serve, end: str) -> None:
-    gateway = serve(table("a", "1m"))
+    gateway = serve(LOADS_ARE_CANCELLED + table("a", "1m"))
     with ThreadPoolExecutor() as pool:
         patience = 1 if end == "the client leaves" else 30
         dialling = pool.submit(dial, gateway, "a/", open_timeout=patience, additional_headers={"x-request-id": "mine"})

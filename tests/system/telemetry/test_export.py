@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as families
 
+from enginehouse.telemetry.genai_metrics import METRICS
 from enginehouse.telemetry.metric_list import ALL
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
@@ -30,7 +31,7 @@ def engine() -> Iterator[SimEngine]:
 @pytest.fixture(scope="module")
 def traced(engine: SimEngine) -> Iterator[Traced]:
     """A gateway that traces everything and sends its metrics too."""
-    more = 'headers = { "X-Collector-Key" = "planted-key" }\npush_metrics = "200ms"\n'
+    more = 'headers = { "X-Collector-Key" = "planted-key" }\npush_metrics = "200ms"\ngenai_metrics = true\n'
     with HttpCollector() as collector:
         config = settings(collector.url, more) + backend("good", engine, "m") + backend("next", engine, "m")
         with RunningGateway(config) as gateway:
@@ -63,6 +64,34 @@ def test_metrics_reach_the_collector_too(traced: Traced) -> None:
     assert times.unit == "s"
     assert all(sum(point.bucket_counts) == point.count for point in times.histogram.data_points)
     assert not any(point.HasField("min") or point.HasField("max") for point in times.histogram.data_points)
+
+
+def test_metrics_of_the_conventions_reach_the_collector_beside_our_own(traced: Traced) -> None:
+    ask(traced.gateway, "m", stream=True)
+
+    def streams() -> int:
+        metric = traced.collector.metrics.get("gen_ai.server.time_to_first_token")
+        return sum(point.count for point in metric.histogram.data_points) if metric is not None else 0
+
+    traced.collector.until(lambda _: streams() > 0)
+    assert {name for name in traced.collector.metrics if name.startswith("gen_ai.")} == METRICS.keys()
+
+
+def test_the_environment_may_choose_what_is_traced_and_the_log_says_so(engine: SimEngine) -> None:
+    with HttpCollector() as collector:
+        env = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+            "OTEL_TRACES_EXPORTER": "otlp",
+            "OTEL_TRACES_SAMPLER": "parentbased_always_on",
+            "OTEL_SERVICE_NAME": "edge",
+        }
+        with RunningGateway(backend("a", engine, "m"), env) as gateway:
+            gateway.until_health(a="healthy")
+            ask(gateway, "m")
+            (root, *_) = collector.until(lambda spans: any(span.kind == "server" for span in spans))
+            assert root.resource["service.name"] == "edge"
+            assert "Traces of 100 % of the requests" in gateway.log
+            assert f"go to {collector.url} (OTLP, http)" in gateway.log
 
 
 def test_the_page_has_the_listed_metrics_with_their_labels_and_no_others(traced: Traced) -> None:

@@ -92,6 +92,23 @@ def test_if_the_collector_hangs_the_memory_of_both_processes_is_bounded(
     assert max(grown) < 20  # of 40 MiB that were sent; some of it is the allocator's
 
 
+@pytest.mark.timeout(120)
+def test_a_collector_that_comes_late_gets_every_span_and_the_log_has_a_line_for_each_change(engine: SimEngine) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with RunningGateway(settings(f"http://127.0.0.1:{port}") + backend("a", engine, "m")) as gateway:
+        gateway.until_health(a="healthy")
+        for number in range(20):
+            ask(gateway, "m", trace=f"{number + 1:032x}")
+        gateway.until(lambda _: "does not take spans" in gateway.log, timeout=60)
+        with HttpCollector(port) as collector:
+            collector.until(lambda spans: len({span.trace_id for span in spans}) == 20, timeout=60)
+            gateway.until(lambda _: "takes spans again" in gateway.log)
+        assert figure(gateway, 'spans_total{outcome="failed"}') == 0
+        about = [line for line in gateway.log.splitlines() if "collector" in line]
+        assert len(about) == 2, about
+
+
 def test_a_stopping_gateway_waits_for_its_exporter_as_long_as_it_is_told(
     engine: SimEngine, silent_collector: str
 ) -> None:

@@ -115,9 +115,9 @@ def test_a_stream_tells_its_chunks_and_the_time_to_the_first_one(traced: Traced)
     root = traced.collector.trace(trace, "chat m", "upstream")["chat m"]
     events = reply.text.count("data: ")
     assert root.attributes["gen_ai.request.stream"] is True
-    assert root.attributes["enginehouse.chunks"] == events
+    assert root.attributes["enginehouse.chunks"] == events - 2  # neither the end of the choice nor [DONE] has a token
     assert root.attributes["enginehouse.tokens.source"] == "chunks"
-    assert root.attributes["gen_ai.usage.output_tokens"] == events - 1
+    assert root.attributes["gen_ai.usage.output_tokens"] == events - 2
     assert 0 < root.attributes["gen_ai.response.time_to_first_chunk"] < (root.ended - root.began) / 1e9
 
 
@@ -142,8 +142,8 @@ def test_a_stream_that_another_engine_continues_is_one_trace(traced: Traced) -> 
     (between,) = named(spans, "continue")
     assert between.parent_id == root.span_id
     assert between.attributes["enginehouse.replica"] == "broken@other"
-    assert first.ended == between.began <= second.began <= between.ended <= second.ended
-    assert root.attributes["enginehouse.chunks"] == EVENTS
+    assert between.began <= first.ended <= second.began <= between.ended <= second.ended
+    assert root.attributes["enginehouse.chunks"] == TOKENS
 
 
 def test_a_stream_that_is_moved_is_one_trace(traced: Traced) -> None:
@@ -164,7 +164,7 @@ def test_a_stream_that_is_moved_is_one_trace(traced: Traced) -> None:
     (between,) = named(spans, "migrate")
     assert between.parent_id == root.span_id
     assert between.attributes["enginehouse.replica"] == "moved@other"
-    assert between.began <= between.ended <= second.ended
+    assert between.began <= second.began <= first.ended <= between.ended <= second.ended
 
 
 def test_a_hedged_stream_tells_who_was_overtaken(traced: Traced) -> None:

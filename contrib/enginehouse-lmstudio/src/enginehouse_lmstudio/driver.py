@@ -13,6 +13,7 @@ class LMStudioDriver(LoadingDriver):
     """LM Studio 0.4 or later, whose API can load and unload. Its own just-in-time loading must be off."""
 
     server = "LM Studio"
+    answers_when_loaded = True
 
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
         """All downloaded models, by their ``key``."""

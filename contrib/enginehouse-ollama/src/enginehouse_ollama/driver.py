@@ -18,6 +18,7 @@ class OllamaDriver(LoadingDriver):
     """Ollama. The gateway loads its models with an empty request, and unloads them."""
 
     server = "Ollama"
+    answers_when_loaded = True
     health_path = "/api/version"
 
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:

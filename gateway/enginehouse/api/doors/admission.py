@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from enginehouse.aio.write_batch import WriteBatch
@@ -53,7 +54,8 @@ class Admission:
     """Admits requests by their heads: the gateway is open, the key is known, there is room for the body.
 
     If no keys are set, it refuses web pages of other origins. ``client_timeout``: the seconds for which a client may
-    leave answers unread; 0 means no limit. ``writes``: those to all clients.
+    leave answers unread; 0 means no limit. ``paths``: those whose ``POST`` is relayed.
+    ``writes``: those to all clients.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Admission:
         cross_origin: CrossOriginProtection,
         *,
         max_body: int,
+        paths: Sequence[str] = INFERENCE_PATHS,
         body_memory: BodyMemory,
         writes: WriteBatch,
         client_timeout: float = 0.0,
@@ -74,7 +77,7 @@ class Admission:
         self.body_memory = body_memory
         self.writes = writes
         self.client_timeout = client_timeout
-        self.hot_paths = {path.encode(): path for path in INFERENCE_PATHS}
+        self.hot_paths = {path.encode(): path for path in paths}
 
     def admit(self, headers: Headers) -> KeyHolder | None:
         """Return the caller, or ``None`` if no keys are set.
@@ -121,10 +124,16 @@ class Admission:
             self.cross_origin.check_web_socket(headers)
         return caller
 
-    def admit_operator(self, headers: Headers) -> None:
-        """Admit a request for operators' pages. Raises ``Unauthorized`` or ``Forbidden``."""
-        if self.keyring.admin(headers) is None:
+    def admit_operator(self, headers: Headers) -> str:
+        """Admit a request for operators' pages. Returns the name of its key, if keys are set.
+
+        Raises ``Unauthorized`` or ``Forbidden``.
+        """
+        operator = self.keyring.admin(headers)
+        if operator is None:
             self.cross_origin.check(headers)
+            return ""
+        return operator.name
 
     def too_large(self) -> BodyTooLarge:
         """The error for a body of more than ``server.max_body``."""

@@ -82,6 +82,7 @@ class Outbound(Door):
         finally:
             sending.cancel()
             self._sending = None
+            del sending  # a failure refers to this frame, and its task to the failure
 
     async def _send_all(self, send: Send) -> None:
         more = True

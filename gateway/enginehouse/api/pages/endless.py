@@ -53,8 +53,12 @@ class _EndlessResponse(StreamingResponse):
                 end.cancel()
             await asyncio.wait(ends)
             await self._pieces.aclose()
-        if not sending.cancelled():
-            sending.result()
+        try:
+            if not sending.cancelled():
+                sending.result()
+        finally:
+            ends.clear()
+            del sending  # a failure refers to this frame, and its task to the failure
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send_pieces(self, send: Send) -> None:

@@ -31,11 +31,17 @@ class HealthPages:
         return json_response({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
-        """Answer 200 while a healthy backend takes requests, else 503."""
+        """Answer 200 while a healthy backend takes requests, else 503.
+
+        Also 503 until the first verdict on each backend: before, a model that it has would be unknown.
+        """
         self._relay.check_open()
         if self.leaving:
             raise ShuttingDown("The gateway stops soon")
         backends = self._relay.context.fleet.backends()
         healthy = sum(backend.health is Health.HEALTHY and not backend.draining for backend in backends)
-        facts = {"ready": healthy > 0, "healthy_backends": healthy, "backends": len(backends)}
-        return json_response(facts, 200 if healthy else 503)
+        unlisted = self._relay.context.fleet.snapshot.unlisted
+        awaited = [each.name for each in backends if each.name in unlisted and each.health is Health.UNKNOWN]
+        ready = healthy > 0 and not awaited
+        facts = {"ready": ready, "healthy_backends": healthy, "backends": len(backends), "awaited": awaited}
+        return json_response(facts, 200 if ready else 503)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from enginehouse.domain.errors import RequestError
 from enginehouse.domain.gpu import GpuStatus
-from enginehouse.domain.replica import Candidate
+from enginehouse.domain.replica import AT_REST, Candidate
+from enginehouse.domain.route import ExplainedCandidate
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.relay import Relay
@@ -51,6 +54,16 @@ class LiveView:
             "requests": self.requests(),
         }
 
+    def evicted_for(self, candidate: ExplainedCandidate) -> list[str]:
+        """The replicas that would stop so that ``candidate`` could be loaded; none if it runs."""
+        fleet, name = self._relay.context.fleet, candidate.replica
+        state = next((each.state for each in fleet.snapshot.candidates(candidate.model) if each.replica == name), None)
+        if state not in AT_REST:
+            return []
+        with suppress(RequestError):  # it is not the gateway that loads it, or it cannot run
+            return list(self._engines.plan(name).evict)
+        return []
+
     def _live_requests(self) -> Iterator[tuple[LiveRequest, RequestProgress]]:
         waiting = self._engines.waiting()
         for exchange in sorted(self._relay.live, key=lambda exchange: exchange.began):
@@ -76,6 +89,8 @@ def _request(exchange: LiveRequest, progress: RequestProgress, now: float) -> di
     return {
         "id": exchange.request_id.decode(),
         "path": exchange.path,
+        "caller": exchange.caller,
+        "user": exchange.user,
         "model": needs.model if needs else None,
         "phase": phase,
         "position": position,

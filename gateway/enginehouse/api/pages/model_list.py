@@ -12,9 +12,10 @@ from starlette.routing import BaseRoute, Route
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.errors import json_response
 from enginehouse.api.keys import KeyHolder
+from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import ModelSettings
-from enginehouse.domain.errors import ModelNotFound
 from enginehouse.domain.replica import Candidate, ReplicaState
+from enginehouse.routing.refusals import unknown_model
 
 _WORDS = {
     ReplicaState.READY: "loaded",
@@ -35,7 +36,7 @@ class ModelList:
         self,
         admission: Admission,
         models: Callable[[], Mapping[str, ModelSettings]],
-        aliases: Callable[[], Mapping[str, str]],
+        aliases: Callable[[], Aliases],
         quantizations: Callable[[], Mapping[str, str]],
         since: int,
     ) -> None:
@@ -51,10 +52,13 @@ class ModelList:
 
     async def all(self, request: Request) -> Response:
         """``GET /v1/models``."""
+        return json_response({"object": "list", "data": self.listed(request)})
+
+    def listed(self, request: Request) -> list[dict[str, Any]]:
+        """The entries that the sender of ``request`` may use. Raises ``Unauthorized``."""
         holder = self._admission.keyring.caller(request.headers.raw)
         unlisted = {name for name, settings in self._models().items() if settings.unlisted}
-        cards = [card for card in self._cards(holder).values() if unlisted.isdisjoint((card["id"], card["root"]))]
-        return json_response({"object": "list", "data": cards})
+        return [card for card in self._cards(holder).values() if unlisted.isdisjoint((card["id"], card["root"]))]
 
     async def one(self, request: Request) -> Response:
         """``GET /v1/models/{id}``."""
@@ -62,15 +66,16 @@ class ModelList:
         wanted = request.path_params["id"]
         card = self._cards(holder).get(wanted)
         if card is None:
-            raise ModelNotFound(wanted)
+            raise unknown_model(wanted, self._admission.relay.context.fleet.snapshot.unlisted)
         return json_response(card)
 
     def _cards(self, holder: KeyHolder | None) -> dict[str, dict[str, Any]]:
         models = self._admission.relay.context.fleet.snapshot.models
         cards = {name: self._card(name, candidates) for name, candidates in models.items()}
-        for alias, target in self._aliases().items():
-            if target in models and alias not in models:
-                cards[alias] = self._card(alias, models[target]) | {"root": target}
+        for name, alias in self._aliases().named.items():
+            target = next((target for target in alias.targets if target in models), None)
+            if target is not None and name not in models:
+                cards[name] = self._card(name, models[target]) | {"root": target}
         return {name: card for name, card in cards.items() if holder is None or holder.may_use(name)}
 
     def _card(self, name: str, candidates: Sequence[Candidate]) -> dict[str, Any]:

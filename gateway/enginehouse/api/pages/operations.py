@@ -47,7 +47,10 @@ class Operations:
 
     async def status(self, request: Request) -> Response:
         """The gateway, its backends and its replicas."""
-        replicas = [replica(each) | {"capabilities": each.capabilities} for each in self._live.replicas()]
+        replicas = [
+            replica(each) | {"suspect": each.suspect, "capabilities": each.capabilities}
+            for each in self._live.replicas()
+        ]
         facts = {
             **self._about(),
             "uptime_s": round(self._epoch() - self._since, 3),
@@ -63,14 +66,14 @@ class Operations:
         return json_response({"requests": self._live.requests()})
 
     async def cancel(self, request: Request) -> Response:
-        """Cancel all live requests with an id."""
+        """Cancel all live requests with an id, which clients choose. The answer tells how many there were."""
         wanted = request.path_params["id"]
         found = self._relay.find(wanted)
         if not found:
             raise NotFound(f"There is no live request '{wanted}'")
         for live in found:
             live.cancel()
-        return json_response({"cancelled": wanted})
+        return json_response({"cancelled": wanted, "requests": len(found)})
 
     async def move(self, request: Request) -> Response:
         """Continue a live stream at another backend."""
@@ -96,4 +99,6 @@ class Operations:
         context = self._relay.context
         needs = context.router.requirements(read_request(path, request.headers.raw, await request.body()))
         rules = hand_over_rules(context.continuation.drivers, path)
-        return json_response(context.router.explain(needs, context.fleet.snapshot, rules))
+        explanation = context.router.explain(needs, context.fleet.snapshot, rules)
+        shown = [msgspec.structs.replace(each, evicts=self._live.evicted_for(each)) for each in explanation.candidates]
+        return json_response(msgspec.structs.replace(explanation, candidates=shown))

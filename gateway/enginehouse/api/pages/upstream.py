@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -14,6 +14,7 @@ from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.asgi import AsgiDoor, Outbound, headers_of
 from enginehouse.api.doors.refusal import refuse_web_socket
 from enginehouse.api.doors.web_socket import AsgiWebSocketDoor
+from enginehouse.config.aliases import Aliases
 from enginehouse.domain.errors import InvalidRequest, RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.relay.door import Caller, OpenExchange
@@ -36,7 +37,7 @@ class UpstreamRoute(BaseRoute):
     Paths are read as sent, where ``%2F`` is no slash. ``aliases`` returns the current aliases.
     """
 
-    def __init__(self, admission: Admission, aliases: Callable[[], Mapping[str, str]]) -> None:
+    def __init__(self, admission: Admission, aliases: Callable[[], Aliases]) -> None:
         self._admission = admission
         self._aliases = aliases
 
@@ -61,12 +62,12 @@ class UpstreamRoute(BaseRoute):
     def _address(self, behind: bytes) -> Address:
         """Split ``behind`` after the longest known name, which may have slashes, or else after its first segment."""
         models, aliases = self._admission.relay.context.fleet.snapshot.models, self._aliases()
-        most = 1 + max((name.count("/") for names in (models, aliases) for name in names), default=0)
+        most = 1 + max((name.count("/") for names in (models, aliases.named) for name in names), default=0)
         segments = behind.split(b"/", most)
         for count in range(most, 0, -1):
             taken = b"/".join(segments[:count])
             name = unquote(taken)
-            if name in models or name in aliases:
+            if name in models or aliases.find(name) is not None:
                 return Address(name, True, behind[len(taken) :].decode("latin-1"))
         return Address(name, False, behind[len(taken) :].decode("latin-1"))
 

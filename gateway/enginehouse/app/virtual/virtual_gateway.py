@@ -39,7 +39,8 @@ _START_S = 1.0
 class VirtualCounts(msgspec.Struct, frozen=True):
     """How often requests were sent again, asked of a second replica, and continued elsewhere after a break.
 
-    ``swaps``: those that ended well. ``failed_migrations``: those that failed or moved nothing.
+    ``swaps``: those that ended well. ``failed_migrations``: those that failed or moved none
+    of the selected requests. ``empty_migrations``: those that found no request to move.
     """
 
     retried: int
@@ -47,6 +48,7 @@ class VirtualCounts(msgspec.Struct, frozen=True):
     continued: int
     swaps: int
     failed_migrations: int
+    empty_migrations: int
 
 
 class VirtualGateway:
@@ -107,6 +109,7 @@ class VirtualGateway:
             continued=sum(n for (_, why, _), n in counters.continuations.items() if why != "moved"),
             swaps=sum(sum(each.counts) for (_, how), each in counters.swaps.items() if how == "ready"),
             failed_migrations=sum(counters.failed_migrations.values()),
+            empty_migrations=sum(counters.empty_migrations.values()),
         )
 
     @property
@@ -123,6 +126,7 @@ class VirtualGateway:
         """Start as ``serve`` does, and wait for the models to preload."""
         await asyncio.sleep(_START_S)
         await self._gateway.start()
+        await self._gateway.settled()
         preloaded = [name for name, model in self.config.models.items() if model.launches and model.preload]
         await asyncio.gather(*(self._gateway.engines.load(name) for name in preloaded))
 
@@ -196,5 +200,5 @@ def _reached(config: Config, addresses: Mapping[str, str]) -> Config:
         config,
         backends={name: replace(each, url=addresses[name]) for name, each in config.backends.items()},
         hosts={name: replace(each, launcher=_LAUNCHER) for name, each in hosts.items()},
-        telemetry=replace(config.telemetry, traces="off", push_metrics=0.0, access_log=False),
+        telemetry=replace(config.telemetry, traces="off", push_metrics=0.0, genai_metrics=False, access_log=False),
     )

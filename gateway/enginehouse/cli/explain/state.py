@@ -18,6 +18,7 @@ class BackendState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     draining: bool = False
     pending: Annotated[int, msgspec.Meta(ge=0)] = 0
     avg_latency_ms: Annotated[float, msgspec.Meta(ge=0)] = 0
+    error_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0
     models: list[str] = []
 
 
@@ -42,13 +43,16 @@ def impose(state: State, fleet: Fleet) -> None:
     Raises ``NotFound``, with the closest name, for a backend that the fleet does not have.
     """
     for name, backend in state.backends.items():
-        load = fleet.load(name)
-        load.pending, load.avg_latency_ms = backend.pending, backend.avg_latency_ms
-        fleet.set_models(name, dict.fromkeys(backend.models, UNKNOWN))
+        fleet.load(name)  # raises for an unknown one
         if backend.draining:
             fleet.drain(name)
     for known in fleet.backends():
-        if state.backends.get(known.name, BackendState()).healthy:
+        backend = state.backends.get(known.name, BackendState())
+        fleet.set_models(known.name, dict.fromkeys(backend.models, UNKNOWN))
+        if backend.healthy:
             fleet.succeeded(known.name)
         else:
             fleet.mark_unhealthy(known.name, "unhealthy in the given state")
+        load = fleet.load(known.name)  # last: a backend that becomes healthy begins its average anew
+        load.pending, load.avg_latency_ms = backend.pending, backend.avg_latency_ms
+        load.error_share = backend.error_share

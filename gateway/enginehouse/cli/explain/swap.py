@@ -12,6 +12,7 @@ from enginehouse.app import build_swapper
 from enginehouse.cli.options import config_option
 from enginehouse.cli.output import print_json, warn
 from enginehouse.config.embedded import load_config_or_embedded
+from enginehouse.config.managed import hosts_of_model
 from enginehouse.config.rules import LOCAL_HOST
 from enginehouse.config.schema import Config
 from enginehouse.interfaces.swappers import SwapPlan
@@ -43,7 +44,7 @@ def swap(config: Path | None, target: str, running: str, as_json: bool) -> None:
 
 def _explain(config: Config, target: str, running: list[str]) -> SwapPlan:
     model = config.models.get(target)
-    host = host_facts(config, model.host if model else LOCAL_HOST)
+    host = host_facts(config, hosts_of_model(model)[0] if model else LOCAL_HOST)
     swapper = build_swapper(config, load_plugins(config.plugins).registry, host)
     return explain_swap(swapper, host, target, running)
 

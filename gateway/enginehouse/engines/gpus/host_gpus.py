@@ -133,12 +133,11 @@ class HostGpus:
         if not self._ended or not self.now:
             return
         ended, self._ended = self._ended, set()
-        own = self._assigned.get(replica)
         loop = asyncio.get_running_loop()
         end, before = loop.time() + _FREED_WITHIN_S, -1
         while loop.time() < end:
             await self.refresh()
-            gpus = [gpu for gpu in self.now if own is None or gpu.index in own]
+            gpus = self._gpus_of(replica)
             free = sum(gpu.free for gpu in gpus)
             held = any(process in ended for gpu in gpus for process in gpu.processes)
             still = before >= 0 and free - before < _STILL_BYTES
@@ -147,6 +146,20 @@ class HostGpus:
             before = free
             await asyncio.sleep(_PAUSE_S)
         _log.warning("The memory of ended engines is not free after %g s; %s starts anyway", _FREED_WITHIN_S, replica)
+
+    async def until_room(self, replica: str, needed: int | None, within: float) -> None:
+        """Wait until ``needed`` bytes are free on the GPUs of ``replica``; ``within`` seconds if that is not known."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + within
+        while (left := end - loop.time()) > 0:
+            await asyncio.sleep(min(left, _PAUSE_S) if self.now and needed is not None else left)
+            await self.refresh()
+            if self.now and needed is not None and sum(gpu.free for gpu in self._gpus_of(replica)) >= needed:
+                return
+
+    def _gpus_of(self, replica: str) -> Sequence[Gpu]:
+        own = self._assigned.get(replica)
+        return [gpu for gpu in self.now if own is None or gpu.index in own]
 
     async def _keep_reading(self) -> None:
         await self.refresh()

@@ -6,15 +6,17 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from enginehouse.aio.timeouts import run_within
+from enginehouse.aio.timeouts import run_within, wait_within
 from enginehouse.config.managed import ANY_ANSWER
 from enginehouse.domain.errors import EnginehouseError, Overloaded
 from enginehouse.interfaces.drivers import Driver, EngineClient, EngineResponse
 
 _log = logging.getLogger(__name__)
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
-_PAUSE_GROWTH = 1.5
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.004, 0.1
+_PAUSE_GROWTH = 1.3
+_REST = 1 / 8
+"""The part of a pause that no line ends: an engine that prints all the time is asked less and less too."""
 _TIMEOUT_S = 5.0
 
 
@@ -28,19 +30,27 @@ class HealthCheck:
         self._driver = driver
         self._path = path
 
-    async def wait_until_healthy(self, engine: EngineClient, on_problem: Callable[[str], None]) -> None:
-        """Ask at growing intervals until the engine is healthy; report each problem."""
+    async def wait_until_healthy(
+        self, engine: EngineClient, printed: asyncio.Event, on_problem: Callable[[str], None]
+    ) -> None:
+        """Ask until the engine is healthy: at growing intervals, and soon after it has ``printed`` something.
+
+        ``on_problem`` gets each problem.
+        """
         pause = _FIRST_PAUSE_S
-        while True:
-            await asyncio.sleep(pause)
-            try:
-                problem = await self.problem(engine, _TIMEOUT_S)
-            except Overloaded as error:
-                problem = str(error)
-            if problem is None:
-                return
+        while (problem := await self._problem_or_overload(engine)) is not None:
             on_problem(problem)
+            rest = max(_FIRST_PAUSE_S, pause * _REST)
+            await asyncio.sleep(rest)
+            printed.clear()  # engines print a line about each health check too
+            await wait_within(pause - rest, printed)
             pause = min(pause * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
+
+    async def _problem_or_overload(self, engine: EngineClient) -> str | None:
+        try:
+            return await self.problem(engine, _TIMEOUT_S)
+        except Overloaded as error:
+            return str(error)
 
     async def problem(self, engine: EngineClient, timeout: float) -> str | None:
         """The reason, for people, why the engine cannot take requests now; ``None`` if it can.

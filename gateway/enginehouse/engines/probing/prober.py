@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within
 from enginehouse.config.schema import CheckSettings
 from enginehouse.domain.capabilities import Capabilities
@@ -36,6 +37,12 @@ class ProbeSink(Protocol):
 
     def set_models(self, name: str, models: Mapping[str, Capabilities]) -> None:
         """The models that the backend serves now, with what its engine says of each."""
+
+    def list_failed(self, name: str, why: str) -> None:
+        """The backend can take requests, but does not list its models; ``why`` is for people."""
+
+    def model_to_test(self, name: str) -> str | None:
+        """The model with which to test a backend that failed requests; ``None`` if there is nothing to test."""
 
     def health(self, name: str) -> Health:
         """The verdict on the backend so far."""
@@ -94,9 +101,20 @@ class Prober:
         if (loop := self._loops.pop(name, None)) is not None:
             loop.stop()
 
-    async def first_round(self) -> None:
-        """Wait until every present backend has been probed once, or was removed."""
-        await asyncio.gather(*(loop.probed.wait() for loop in self._loops.values()))
+    async def first_round(self, silence: float | None = None) -> None:
+        """Wait until every present backend has been probed once, or was removed.
+
+        With ``silence``, wait no longer when for so many seconds no backend has been probed: the others may be hung.
+        """
+        waiting = {asyncio.ensure_future(loop.probed.wait()) for loop in self._loops.values()}
+        try:
+            while waiting:
+                done, waiting = await asyncio.wait(waiting, timeout=silence, return_when=asyncio.FIRST_COMPLETED)
+                if not done:
+                    return
+        finally:
+            for each in waiting:
+                each.cancel()
 
     def close(self) -> None:
         """Stop probing."""
@@ -132,21 +150,21 @@ class _ProbeLoop:
         self._on_models = on_models
         self._discovery_in = 0
         self._discovery_problem = ""
-        self._task = asyncio.create_task(self._run(is_healthy))
+        self._tasks = BackgroundTasks()
+        self._tasks.start(self._run(is_healthy))
 
     def stop(self) -> None:
-        self._task.cancel()
+        self._tasks.cancel()
         self.probed.set()
 
     async def _run(self, is_healthy: bool) -> None:
-        health = Health.UNKNOWN
-        healthy = is_healthy or await self._probe()
+        if healthy := is_healthy:
+            await self._discover(at_once=True)
+        else:
+            healthy = await self._probe()
         while True:
-            before, health = health, self._sink.health(self._name)
-            if healthy:
-                await self._discover(at_once=before is not health)
             self.probed.set()
-            await asyncio.sleep(self._pause(healthy, health))
+            await asyncio.sleep(self._pause(healthy, self._sink.health(self._name)))
             healthy = await self._probe()
 
     async def _probe(self) -> bool:
@@ -155,13 +173,29 @@ class _ProbeLoop:
         except Overloaded:  # no verdict on the engine
             return self._sink.health(self._name) is Health.HEALTHY
         if why is None:
-            self._sink.probe_succeeded(self._name)
-        else:
+            why = await self._test()
+        if why is not None:
             self._sink.probe_failed(self._name, why)
-        return why is None
+            return False
+        await self._discover(at_once=self._sink.health(self._name) is not Health.HEALTHY)
+        self._sink.probe_succeeded(self._name)  # after the models: whoever sees a healthy backend knows them
+        return True
+
+    async def _test(self) -> str | None:
+        """Have the driver test an engine that failed requests. The reason if it still fails."""
+        model = self._sink.model_to_test(self._name)
+        if model is None:
+            return None
+        try:
+            verdict = await run_within(self._checks.timeout, self._driver.driver.serves(self._engine, model))
+        except (TimeoutError, Overloaded):
+            return None
+        except Exception as error:
+            return f"it failed a test request: {error or type(error).__name__}"
+        return "it failed a test request" if verdict is False else None
 
     async def _discover(self, at_once: bool) -> None:
-        """List the models if it is time to. A failure does not count against health; the next probe tries again."""
+        """List the models if it is time to. After a failure, the next probe tries again."""
         self._discovery_in -= 1
         if self._discovery_in > 0 and not at_once:
             return
@@ -169,6 +203,8 @@ class _ProbeLoop:
             served = await run_within(self._checks.timeout, self._driver.driver.models(self._engine))
         except TimeoutError:
             self._note(f"no answer within {self._checks.timeout:g} s")
+        except Overloaded as error:  # no verdict on the engine
+            _log.debug("Backend %s was not asked for its models: %s", self._name, error)
         except Exception as error:
             self._note(str(error) or type(error).__name__)
         else:
@@ -190,7 +226,9 @@ class _ProbeLoop:
             self._on_concurrency(limit)
 
     def _note(self, problem: str) -> None:
-        """Log a problem once, not at every probe."""
+        """Report a problem, and log it once, not at every probe."""
+        if problem:
+            self._sink.list_failed(self._name, problem)
         if problem and problem != self._discovery_problem:
             _log.warning("The models of backend %s could not be listed: %s", self._name, problem)
         self._discovery_problem = problem

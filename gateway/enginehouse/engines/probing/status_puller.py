@@ -1,4 +1,4 @@
-"""Asks engines for the figures that rescheduling reads, in the background."""
+"""Asks engines for the figures that routing and rescheduling read, in the background."""
 
 from __future__ import annotations
 
@@ -40,13 +40,19 @@ class InstanceReport(NamedTuple):
 
 
 class StatusPuller:
-    """Keeps the figures of every engine that runs and reports any. ``reports``: by backend.
+    """Keeps the figures of every engine that runs and reports any. ``reports``: by backend; ``on_report`` gets each.
 
     A question to a slow engine delays no other one, and no engine is asked twice at once.
     """
 
-    def __init__(self, engines: Callable[[], Iterable[EngineToAsk]], clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        engines: Callable[[], Iterable[EngineToAsk]],
+        clock: Clock = SYSTEM_CLOCK,
+        on_report: Callable[[str, InstanceReport], None] | None = None,
+    ) -> None:
         self._clock = clock
+        self._on_report = on_report
         self.reports: dict[str, InstanceReport] = {}
         self._engines = engines
         self._asked: dict[str, asyncio.Task[None]] = {}
@@ -91,6 +97,8 @@ class StatusPuller:
                 self.reports.pop(engine.name, None)
             else:
                 self.reports[engine.name] = report
+                if self._on_report is not None:
+                    self._on_report(engine.name, report)
         finally:
             self._asked.pop(engine.name, None)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.errors import LoadFailed
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EngineClient, LoadedModel, ServedModel
@@ -17,6 +18,8 @@ _log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 _PAUSE_GROWTH = 1.5
+_LISTED_WITHIN_S = 5.0
+"""In so much time, a server lists a model that it says it has loaded."""
 
 
 class RemoteServer:
@@ -66,13 +69,26 @@ class RemoteServer:
     async def load(self, model: str, timeout: float) -> RemoteLoad:
         """Load a model and wait until it is loaded. Raises what the driver raises."""
         await self.loading.load(self._connect(timeout), model)
-        await self._until(lambda: model in self.loaded)
+        try:
+            within = _LISTED_WITHIN_S if self.loading.answers_when_loaded else None
+            await asyncio.wait_for(self._until(lambda: model in self.loaded), within)
+        except asyncio.TimeoutError:
+            raise LoadFailed(
+                f"{self.name} says that it has loaded '{model}', but does not list it among its loaded models"
+            ) from None
         return self._hold(model)
 
     async def unload(self, model: str, timeout: float) -> None:
         """Unload a model and wait until it is gone."""
         await self.loading.unload(self._connect(timeout), model)
         await self._until(lambda: model not in self.loaded)
+
+    def note_unloaded(self, model: str) -> None:
+        """Note that the server has refused a request because ``model`` is not loaded."""
+        self.loaded = {name: loaded for name, loaded in self.loaded.items() if name != model}
+        if (held := self._holders.get(model)) is not None:
+            _log.info("%s is no longer loaded on %s: somebody else has unloaded it", model, self.name)
+            held.ended()
 
     async def refresh(self) -> None:
         """Ask which models are loaded. Ends the loads of others, and reports those that are new."""
@@ -160,7 +176,7 @@ class RemoteLoad(EngineProcess):
         if self._end.done():
             return
         try:
-            await asyncio.wait_for(self._server.unload(self.model, timeout), timeout)
+            await run_within(timeout, self._server.unload(self.model, timeout))
         except Exception as error:
             why = str(error) or type(error).__name__
             _log.warning("%s may still have %s loaded: %s", self._server.name, self.model, why)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.replica import replica_name
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.remote.remote_server import RemoteServer
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EngineClient, ServedModel

@@ -8,6 +8,7 @@ from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.relay.continuation.added_fields import Cut
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.events.chunk import framed
+from enginehouse.relay.events.plain_event import data_of, data_of_typed
 from enginehouse.relay.events.sse import is_whole
 from enginehouse.relay.events.stream_form import StreamForm
 from enginehouse.telemetry.answer_meter import AnswerMeter
@@ -39,11 +40,14 @@ class FastPath:
 
     def take(self, chunk: bytes, event: bytes) -> bool:
         """Pass on ``event``, the content of ``chunk``. ``False``: it needs the long way, and nothing was done."""
-        if not self.is_open or not is_whole(event):
+        if not self.is_open:
             return False
-        if self._plain is not None:
+        if self._plain is None:
+            if not is_whole(event):
+                return False
+        else:
             try:
-                self._plain(event[event.find(b"data:") + 5 if self._typed else 5 :])
+                self._plain(data_of_typed(event) if self._typed else data_of(event))
             except (ValueError, RecursionError):
                 return False
         self._pieces.append(event)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from enginehouse.relay.engine_memory import EngineMemory, EngineShare, size_of
 from enginehouse.relay.events.sse import read_events
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _MOST_UNREAD = 8 * 1024
 """In bytes: about 40 events, which are read in less than 0.5 ms."""
+_MOST: Final = 64 << 20
+"""In bytes: of one answer."""
 _WHOLE = {"chat.completion.chunk": "chat.completion"}
 _REPLACED = frozenset({"role", "id", "name", "type", "finish_reason", "object"})
 """Texts that come whole. All other texts come in pieces."""
@@ -20,12 +23,14 @@ class GatheredAnswer:
     """Adds up the chunks of a chat or a completion.
 
     Texts and lists are joined; of anything else, the last value that is not null stays. ``error``: the data of an error
-    event, which ends the stream.
+    event, which ends the stream. ``why``: why nothing is kept any more; empty if all is.
     """
 
-    __slots__ = ("_choices", "_fields", "_held", "_size", "error")
+    __slots__ = ("_choices", "_fields", "_held", "_share", "_size", "error", "why")
 
-    def __init__(self) -> None:
+    def __init__(self, memory: EngineMemory) -> None:
+        self._share = EngineShare(memory, "gathered", _MOST)
+        self.why = ""
         self._fields: dict[str, Any] = {}
         self._choices: dict[int, dict[str, Any]] = {}
         self._held: list[bytes] = []
@@ -48,8 +53,14 @@ class GatheredAnswer:
                 continue
             if event.name == "error":
                 self.error = _decode(data)
-            else:
+            elif not self.why:
                 self._add(_decode(data))
+
+    def release(self) -> None:
+        """Drop everything."""
+        self._fields.clear()
+        self._choices.clear()
+        self._share.give_back()
 
     def body(self) -> bytes:
         """The answer as the engine would have sent it without a stream."""
@@ -59,32 +70,45 @@ class GatheredAnswer:
         return msgspec.json.encode({**fields, "object": _WHOLE.get(kind, kind)} if kind is not None else fields)
 
     def _add(self, chunk: dict[str, Any]) -> None:
+        added = 0
         choices = chunk.pop("choices", None)
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict) and isinstance(index := choice.get("index", 0), int):
-                _join(self._choices.setdefault(index, {}), choice)
+                added += _join(self._choices.setdefault(index, {}), choice)
         for name, value in chunk.items():
             if value is not None:
+                if name not in self._fields:
+                    added += size_of(value)
                 self._fields[name] = value
+        if why := self._share.take(added):
+            self.why = why
+            self.release()
 
 
-def _join(known: dict[str, Any], new: dict[str, Any]) -> None:
-    """Add the fields of a later chunk to ``known``; texts are kept as lists of pieces."""
+def _join(known: dict[str, Any], new: dict[str, Any]) -> int:
+    """Add the fields of a later chunk to ``known``; texts are kept as lists of pieces. Returns what that takes."""
+    added = 0
     for name, value in new.items():
         before = known.get(name)
         if isinstance(value, dict):
             if not isinstance(before, dict):
                 before = known[name] = {}
-            _join(before, value)
+                added += size_of(before)
+            added += _join(before, value)
         elif isinstance(value, str) and name not in _REPLACED:
+            added += size_of(value)
             if isinstance(before, _Text):
                 before.append(value)
             else:
                 known[name] = _Text((value,))
         elif isinstance(value, list) and isinstance(before, list):
+            added += size_of(value)
             before += value
         elif value is not None or name not in known:
+            if name not in known:
+                added += size_of(value)
             known[name] = value
+    return added
 
 
 class _Text(list[str]):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 import msgspec
 
-from enginehouse.domain.errors import status_of
+from enginehouse.domain.errors import RequestError, UpstreamError, status_of
 from enginehouse.relay.answers.gathered_answer import GatheredAnswer
 from enginehouse.relay.door import Door
+from enginehouse.relay.engine_memory import EngineMemory
 
 _OF_STREAMS = (b"content-type:", b"cache-control:", b"x-accel-buffering:")
 _JSON = b"content-type: application/json\r\n"
@@ -16,20 +20,22 @@ class GatheringDoor(Door):
     """Sends a stream to another ``door`` as one JSON object when it has ended. Other answers pass as they come.
 
     ``gathers``: the client asked for no stream; otherwise everything passes as it comes. An error event becomes an
-    error with its own status, because the client has nothing yet.
+    error with its own status, because the client has nothing yet. ``cancel``: ends a request whose answer is too large.
     """
 
-    __slots__ = ("_answer", "_door", "_lines", "gathers")
+    __slots__ = ("_answer", "_door", "_lines", "_memory", "cancel", "gathers")
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, memory: EngineMemory) -> None:
         self._door = door
+        self._memory = memory
+        self.cancel: Callable[[RequestError], None] | None = None
         self.gathers = False
         self._lines = b""
         self._answer: GatheredAnswer | None = None
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         if self.gathers and status == 200 and b"content-type: text/event-stream" in lines.lower():
-            self._answer = GatheredAnswer()
+            self._answer = GatheredAnswer(self._memory)
             kept = (line for line in lines.splitlines(keepends=True) if not line.lower().startswith(_OF_STREAMS))
             self._lines = b"".join(kept) + _JSON
         else:
@@ -40,6 +46,16 @@ class GatheringDoor(Door):
             self._door.write(chunk)
         else:
             self._answer.add(chunk)
+            if self._answer.why and self.cancel is not None:
+                cancel, self.cancel = self.cancel, None
+                # Later: the exchange is in the middle of a piece.
+                asyncio.get_running_loop().call_soon(cancel, _dropped(self._answer.why))
+
+    def release(self) -> None:
+        """Drop the answer, and the exchange that uses this door: their cycle would wait for the collector."""
+        self.cancel = None
+        if self._answer is not None:
+            self._answer.release()
 
     def finish(self, chunk: bytes) -> None:
         answer = self._answer
@@ -49,6 +65,8 @@ class GatheringDoor(Door):
         answer.add(chunk)
         answer.read()
         error = answer.error
+        if answer.why and error is None:
+            error = _dropped(answer.why).envelope()
         status, body = (200, answer.body()) if error is None else (_status(error), msgspec.json.encode(error))
         self._door.start(status, self._lines, len(body))
         self._door.finish(body)
@@ -58,6 +76,10 @@ class GatheringDoor(Door):
 
     def abort(self) -> None:
         self._door.abort()
+
+
+def _dropped(why: str) -> UpstreamError:
+    return UpstreamError(f"The engine's answer was dropped while the gateway gathered it: {why}")
 
 
 def _status(envelope: dict[str, object]) -> int:

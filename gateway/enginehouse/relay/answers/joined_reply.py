@@ -34,6 +34,10 @@ class JoinedReply(Reply):
         self._on_joined = on_joined
         self._is_joined = False
 
+    def release(self) -> None:
+        """Drop the callback, which refers to the exchange of this reply: their cycle would wait for the collector."""
+        self._on_joined = _ended
+
     def accept(self, translator: ContinuationTranslator | None) -> None:
         """Begin an answer, which is a stream."""
         self.begun = True
@@ -81,3 +85,7 @@ class JoinedReply(Reply):
                 self._meter.add(written)
             self.door.write(written)
         return problem
+
+
+def _ended() -> bool:
+    return False

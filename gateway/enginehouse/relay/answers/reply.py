@@ -8,16 +8,18 @@ import msgspec
 
 from enginehouse.domain.errors import RequestError, UpstreamError
 from enginehouse.relay.answers.fast_path import FastPath
+from enginehouse.relay.answers.json_answer import JsonInPieces
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import Door
 from enginehouse.relay.events.sse import comment, is_whole, whole_events
 from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
 from enginehouse.relay.events.stream_form import StreamForm
 from enginehouse.relay.heads.answer_head import AnswerHead
-from enginehouse.telemetry.answer_meter import AnswerMeter, read_tokens
+from enginehouse.telemetry.answer_meter import AnswerMeter, answer_ends, read_tokens
 from enginehouse.telemetry.record import AnswerSize
 
 _MOST_KEPT: Final = 64 * 1024
+_CUT_JSON: Final = BrokenStream("ended its answer in the middle of its JSON", 0)
 _ERROR_FIELDS = ("message", "type", "param", "code")
 
 
@@ -38,6 +40,7 @@ class Reply:
         "_check",
         "_head",
         "_held",
+        "_json",
         "_meter",
         "_stream",
         "_whole",
@@ -57,6 +60,7 @@ class Reply:
         self._held = b""
         self._check: StreamCheck | None = None
         self._stream = False
+        self._json: JsonInPieces | None = None
         self._meter: AnswerMeter | None = None
         self._whole = b""
         self.history: StreamHistory | None = None
@@ -64,9 +68,15 @@ class Reply:
         self.begun = self.paused = False
         self.status = 0
 
-    def begin(self, status: int, lines: bytes, length: int | None, stream: bool) -> None:
-        """Begin the answer: its header lines, the length of its body if known, and whether that is a stream."""
+    def begin(
+        self, status: int, lines: bytes, length: int | None, stream: bool, json: JsonInPieces | None = None
+    ) -> None:
+        """Begin the answer: its header lines, the length of its body if known, and whether that is a stream.
+
+        ``json``: follows an answer that must be whole JSON.
+        """
         self.begun = True
+        self._json = json
         self._stream = stream
         if not stream:
             self.status = status
@@ -140,6 +150,8 @@ class Reply:
                 return self._write_good(body, problem)
         if not self.status:
             self._start()
+        if self._json is not None:
+            self._json.take(body)
         if piece := self._passed(body):
             self.door.write(piece)
             if fast_path is not None:
@@ -151,6 +163,10 @@ class Reply:
         body = self._held + body if self._held else body
         if self._check is not None and (problem := self._check.end(body)) is not None:
             return self._write_good(body, problem)
+        if self._json is not None:
+            self._json.take(body)
+            if not self._json.is_whole:
+                return _CUT_JSON
         if not self.status:
             self._start()
         if self._meter is None:
@@ -200,6 +216,10 @@ class Reply:
         if self.history is not None:
             self.history.count()
         return self._meter.total()
+
+    def ends(self) -> tuple[bytes, bytes]:
+        """The beginning and the end of the engine's answer, after ``measure``."""
+        return answer_ends(self._whole) if self._meter is None else self._meter.ends()
 
     def unread(self) -> int:
         """The number of bytes that the client has not taken yet."""

@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError, UpstreamTimeout
-from enginehouse.domain.request_record import AttemptRecord
+from enginehouse.domain.request_record import AttemptRecord, StreamGap
 from enginehouse.domain.route import Route
+from enginehouse.relay.answers.held_answer import HeldAnswer
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.queue_slot import QueueSlot
@@ -34,12 +35,17 @@ class Attempt:
     - ``since``: when the limit for all of the answer starts.
     - ``client_deadline``: until when a client that holds the answer up must read on.
     - ``prompt``: has another engine read the prompt meanwhile.
+    - ``gap``: set when it has continued a stream that another attempt began.
     """
 
     __slots__ = (
         "_awaited",
+        "_heard",
+        "_held",
         "_limit",
         "_pieces",
+        "_placement",
+        "_share",
         "_shortage",
         "_task",
         "answered_at",
@@ -48,6 +54,7 @@ class Attempt:
         "client_deadline",
         "connection",
         "deadline",
+        "gap",
         "granted_at",
         "head",
         "prompt",
@@ -67,16 +74,22 @@ class Attempt:
         self.head: AnswerHead | None = None
         self.connection: Connection | None = None
         self.prompt: PromptRequest | None = None
+        self.gap: StreamGap | None = None
         self.granted_at = self.sent_at = self.answered_at = 0.0
         self.deadline = self.client_deadline = NEVER
         self._pieces = 0
+        self._held: HeldAnswer | None = None
         total = upstream.timeouts.total
         self.total_deadline = since + total if total else NEVER
         self._task: asyncio.Task[None] | None = None
         self._limit = 0.0
         self._awaited = ""
         self._shortage: Overloaded | None = None
+        self._placement = route.placement
+        self._heard = False
         route.chosen.load.begin()
+        if route.placement is not None:
+            route.placement.queued()
 
     @property
     def waiting_since(self) -> float | None:
@@ -99,20 +112,44 @@ class Attempt:
             self._limit_to(self.upstream.timeouts.connect, "could not be reached")
             self._task = asyncio.ensure_future(self._connect(receiver, request, upload))
 
-    def take_free_slot(self, queue: HostQueue, request_id: bytes, priority: int) -> bool:
+    def begins_answer(self, now: float) -> None:
+        """Note that the body of the answer begins ``now``."""
+        self.answered_at = now
+        if self._placement is not None and not self._heard:
+            self._heard = True
+            self._placement.first_byte()
+
+    def take_free_slot(self, queue: HostQueue, request_id: bytes, priority: int, caller: str | None) -> bool:
         """Take a slot of ``queue`` if one is free now; whether it was."""
-        self.slot = slot = QueueSlot(self, queue, request_id, self.route.chosen.replica, priority)
+        self.slot = slot = QueueSlot(self, queue, request_id, self.route.chosen.replica, priority, caller=caller)
         slot.take()
         return slot.is_granted
 
     def granted(self) -> None:
         """Note that the queue granted the attempt. The limit for all of the answer starts now."""
         self.granted_at = now = self.upstream.clock.now()
+        self._note_granted()
         total = self.upstream.timeouts.total
         self.total_deadline = now + total if total else NEVER
 
     def rejected(self, error: RequestError) -> None:
         """No slot was free, which ``take_free_slot`` says."""
+
+    def hold(self, piece: bytes, most: int, *, complete: bool) -> bytes:
+        """Hold a piece of the answer until it is whole, if clients have no use for a part of it.
+
+        Returns all that may pass now: once it is ``complete``, has more than ``most`` bytes, or there is no room left.
+        """
+        head, held = self.head, self._held
+        assert head is not None
+        if held is None:
+            if complete or not head.at_once or (head.length or 0) > most:
+                return piece
+            self._held = held = HeldAnswer(self.upstream.outside.engine_memory, most)
+        if held.add(piece) and not complete:
+            return b""
+        self._held = None
+        return held.take()
 
     def await_more(self) -> None:
         """Apply the limit for the next piece of the answer."""
@@ -204,20 +241,31 @@ class Attempt:
             self.answered_at or None,
             self.upstream.clock.now(),
             route.details,
+            self.gap,
         )
 
     def release(self) -> None:
         """Give back the share of the load and the queue slot."""
         self.route.chosen.load.end()
+        if self._held is not None:
+            self._held.drop()
+        if self._placement is not None:
+            self._placement.ended()
         if self.prompt is not None:
             self.prompt.cancel()
         slot, self.slot = self.slot, None  # otherwise the cycle of the two waits for the garbage collector
         if slot is not None:
             slot.release()
 
+    def _note_granted(self) -> None:
+        if self._placement is not None:
+            self._placement.granted()
+
     def _send_on(self, connection: Connection, receiver: Receiver, request: bytes) -> None:
         self.connection = connection
         # Before: the engine's own span may begin while this process waits.
+        if self.slot is None and not self.sent_at:
+            self._note_granted()
         self.sent_at = now = self.upstream.clock.now()
         connection.send(receiver, request)
         self._limit = limit = self.upstream.timeouts.first_byte

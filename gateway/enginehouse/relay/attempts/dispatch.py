@@ -86,6 +86,21 @@ class Dispatch:
         """Send the job again because the current attempt had this ``outcome``; whether that was the decision."""
         return self._begin_again(self._decide(outcome), "answered")
 
+    def loads_again(self, answer: bytes) -> bool:
+        """Load the model again if ``answer`` says that it is not loaded, and send the job to it; whether that is so.
+
+        Somebody else has unloaded it. The server did nothing for the job.
+        """
+        attempt = self.current()
+        slot, head = attempt.slot, attempt.head
+        if slot is None or not slot.launched or head is None:
+            return False
+        if not self.job.context.is_not_loaded(attempt.upstream.name, head.status, answer):
+            return False
+        slot.report_unloaded()
+        attempt.find_out(self._send_back)
+        return True
+
     def lost(self, error: RequestError) -> None:
         """Retry the job, which its engine failed with ``error`` before it began to answer.
 
@@ -122,8 +137,10 @@ class Dispatch:
         self._carry_out(Otherwise.FAIL, error)
 
     def blame(self, error: RequestError) -> None:
-        """Count ``error`` against the engine of the current attempt."""
-        self.job.context.fleet.failed(self.current().upstream.name, error.message)
+        """Count ``error`` against the engine of the current attempt, unless an operator unloads its model."""
+        attempt = self.current()
+        if attempt.slot is None or not attempt.slot.unloaded:
+            self.job.context.fleet.failed(attempt.upstream.name, error.message)
 
     def continue_as(self, job: Job, error: RequestError) -> None:
         """Continue with ``job``, the rest of an answer that the engine broke off with ``error``."""
@@ -201,7 +218,8 @@ class Dispatch:
         if queue is None:
             self._send()
         else:
-            attempt.slot = slot = QueueSlot(self, queue, job.request_id, chosen.replica, job.priority, waiting_since)
+            slot = QueueSlot(self, queue, job.request_id, chosen.replica, job.priority, waiting_since, job.key)
+            attempt.slot = slot
             slot.take()
 
     def _send(self) -> None:
@@ -253,6 +271,11 @@ class Dispatch:
         if decision is Otherwise.FAIL:
             self.blame(error)
         self._carry_out(decision, error)
+
+    def _send_back(self, exited: bool) -> None:
+        name = self.current().upstream.name
+        error = UpstreamError(f"Backend '{name}' keeps saying that its model is not loaded")
+        self._carry_out(self._decide(Outcome.NOT_LOADED), error)
 
     def _carry_out(self, decision: RetryDecision, error: RequestError) -> None:
         if self._begin_again(decision, error.code, error.message):

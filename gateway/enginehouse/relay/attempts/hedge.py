@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+import msgspec
+
 from enginehouse.domain.errors import Overloaded, RequestError
 from enginehouse.domain.replica import ReplicaState
+from enginehouse.domain.route import Reason
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.retrying.hedge_delay import HedgeDelay
+from enginehouse.relay.retrying.retry_after import SAID_WITH
 from enginehouse.relay.upstream.connection import Receiver
 
 _OVERTAKEN: Final = "overtaken"
@@ -72,8 +76,11 @@ class Hedge:
         if rival is None:
             return False
         dispatch = self._dispatch
+        current = dispatch.current()
         if outcome != _OVERTAKEN:
-            dispatch.exclude(dispatch.current())
+            dispatch.exclude(current)
+        elif current.sent_at:
+            current.route.chosen.load.overtaken((dispatch.job.context.clock.now() - current.sent_at) * 1000)
         dispatch.replace(rival, outcome, why)
         dispatch.job.history = self._history
         if rival.connection is not None and self._exchange is not None:
@@ -102,6 +109,8 @@ class Hedge:
         assert seen is not None
         job = self._dispatch.job
         if seen.status != 200 or not seen.stream:
+            if seen.status in SAID_WITH:
+                job.context.asked_for_pause(rival.upstream.name, seen.lines)
             job.judge(rival.route, seen.status, job.context.clock.now() - rival.sent_at, ())
             self._drop("answered", "failed")
             return
@@ -135,7 +144,7 @@ class Hedge:
         if rival is None:
             return
         queue = context.queues.get(rival.route.chosen.backend)
-        if queue is not None and not rival.take_free_slot(queue, job.request_id, job.priority):
+        if queue is not None and not rival.take_free_slot(queue, job.request_id, job.priority, job.key):
             rival.release()
             return
         context.budget.take(now)
@@ -151,7 +160,7 @@ class Hedge:
         self._history, job.history = job.history, history
         if found is None:
             return None
-        route, chosen = found[0], found[0].chosen
+        route, chosen = msgspec.structs.replace(found[0], reason=Reason.HEDGE), found[0].chosen
         if chosen.state is not ReplicaState.READY or chosen.model != first.model:
             return None
         return Attempt(route, job.context.upstreams[chosen.backend], job.began, found[1])

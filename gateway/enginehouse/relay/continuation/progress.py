@@ -7,7 +7,8 @@ from collections import deque
 import msgspec
 
 _STEPS_KEPT = 256
-_MOST_CHARACTERS = 4 << 20
+_PER_NUMBER = 40
+"""In bytes: what a number in a list takes."""
 
 
 class AnswerDiffers(Exception):
@@ -80,9 +81,20 @@ class AnswerProgress:
         return self._position < self.chars
 
     @property
-    def too_long(self) -> bool:
-        """Whether the answer has become too long to be kept."""
-        return self.chars > _MOST_CHARACTERS
+    def size(self) -> int:
+        """The bytes that the text and the tokens take, roughly."""
+        numbers = len(self.ids or ()) + len(self._seen) + len(self.ends or ())
+        prompt = 0 if self.prompt_ids is None else memoryview(self.prompt_ids).nbytes
+        return self.chars + _PER_NUMBER * numbers + prompt
+
+    def forget(self) -> None:
+        """Drop what only another engine would need, unless this one still repeats what the client has."""
+        if not self.behind:
+            self._texts.clear()
+            self._steps.clear()
+            self.ends = None
+            if self.ids:
+                self.ids.clear()
 
     def add(self, text: str, ids: list[int] | None) -> tuple[str, list[int]]:
         """Take the next piece of the engine's answer; returns the text and the tokens that are new to the client.

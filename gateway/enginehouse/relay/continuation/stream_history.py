@@ -21,11 +21,15 @@ from enginehouse.relay.continuation.restrictions import (
     why_not_again,
     withheld_characters,
 )
+from enginehouse.relay.engine_memory import FULL, EngineMemory, EngineShare
 from enginehouse.relay.events.sse import is_whole
 from enginehouse.telemetry.answer_meter import AnswerMeter
 
 _MOST_UNREAD: Final = 64 * 1024
 """In bytes: about 300 events, which are read in less than 1 ms. Most streams end before, and are never read."""
+
+_MOST_KEPT: Final = 16 << 20
+"""In bytes: of one stream, which are 200,000 tokens with their ids and places."""
 
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -41,11 +45,14 @@ class StreamHistory:
     - ``pieces``: those that have passed and are not read yet; at ``most`` bytes should wait for ``read``.
     - ``cut``: makes the client's events of the engine's, if they differ.
     - ``meter`` counts what has passed, when it is read.
+
+    What is kept of the events that are read is counted in ``memory``.
     """
 
     __slots__ = (
         "_counted",
         "_fields",
+        "_share",
         "_size",
         "_usage",
         "body",
@@ -62,7 +69,9 @@ class StreamHistory:
         "why",
     )
 
-    def __init__(self, path: str, body: bytes, traits: StreamTraits, *, added: bool) -> None:
+    def __init__(
+        self, path: str, body: bytes, traits: StreamTraits, *, added: bool, memory: EngineMemory | None = None
+    ) -> None:
         self.path = path
         self.body = body
         self.traits = traits
@@ -75,6 +84,7 @@ class StreamHistory:
         self.most = _MOST_UNREAD
         self.cut = cutter(traits.added) if added else None
         self.meter: AnswerMeter | None = None
+        self._share = EngineShare(memory or EngineMemory(), "continuation", _MOST_KEPT)
         self._size = self._counted = 0
         self._fields: dict[str, Any] | None = None
         self._usage: dict[str, Any] | None = None
@@ -145,10 +155,21 @@ class StreamHistory:
                 self._read(piece)
         except (ValueError, RecursionError):
             self.discard("an event of its engine cannot be understood")
+        self.count_kept()
+
+    def count_kept(self) -> None:
+        """Count what is kept, and stop keeping it if it is too much."""
+        if not self.why and (why := self._share.take(self.progress.size - self._share.size)):
+            self.discard(why if why is FULL else "its answer is too long to be kept")
+
+    def release(self) -> None:
+        """Count out what is kept: the request has ended."""
+        self._share.give_back()
 
     def discard(self, why: str) -> None:
         """Stop keeping events, because the stream cannot be continued."""
         self.why = why
+        self._share.give_back()
         self._take_unread()
         self.progress = AnswerProgress()
 
@@ -207,8 +228,6 @@ class StreamHistory:
                 return
             progress.add(choice.shown, choice.ids)
             self.finish = choice.finish_reason or self.finish
-        if progress.too_long:
-            self.discard("its answer is too long to be kept")
 
     # --- what is left
 

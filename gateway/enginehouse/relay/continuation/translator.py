@@ -41,6 +41,10 @@ class ContinuationTranslator:
         """
         for chunk, data in read_chunks(piece):
             yield self._end() if chunk is None else self._event(chunk, data)
+        if self.has_begun:
+            self._history.count_kept()
+            if self._history.why:
+                self._progress.forget()
 
     def _event(self, chunk: StreamChunk, data: bytes) -> bytes:
         usage = None if chunk.usage is None else self._usage(chunk.usage)

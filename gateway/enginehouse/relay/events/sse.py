@@ -13,15 +13,21 @@ _PAIRS: Final[tuple[bytes, ...]] = (b"\n\n", b"\n\r", b"\r\r")
 _ENDS: Final[tuple[bytes, ...]] = (b"\n\n", b"\n\r\n", b"\r\r", b"\n\r", b"\r\r\n")
 """The ends of a whole event."""
 _BLANK: Final = re.compile(rb"(?:\n\n|\n\r\n?|\r\r\n?)")
+_OTHER_FIELDS: Final[tuple[bytes, ...]] = (b"", b"id", b"retry")
+"""Clients use neither of them, and the empty name is that of comments."""
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 
 
 class Event(NamedTuple):
-    """An event that ends at ``end`` in its piece of a stream. ``data`` is ``None`` if clients ignore it."""
+    """An event that ends at ``end`` in its piece of a stream. ``data`` is ``None`` if clients ignore it.
+
+    ``is_known``: every line has one of the standard's fields, or is a comment.
+    """
 
     end: int
     name: str
     data: bytes | None
+    is_known: bool
 
 
 def is_whole(data: bytes) -> bool:
@@ -61,11 +67,13 @@ def comment(text: bytes) -> bytes:
 
 
 def _event(text: bytes, end: int) -> Event:
-    name, data = b"", []
+    name, data, is_known = b"", [], True
     for line in _LINE_END.split(text):
         field, _, value = line.partition(b":")
         if field == b"data":
             data.append(value.removeprefix(b" "))
         elif field == b"event":
             name = value.removeprefix(b" ")
-    return Event(end, name.decode(errors="replace"), b"\n".join(data) or None)
+        elif field not in _OTHER_FIELDS:
+            is_known = False
+    return Event(end, name.decode(errors="replace"), b"\n".join(data) or None, is_known)

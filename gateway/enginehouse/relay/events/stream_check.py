@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from enginehouse.relay.events.plain_event import data_of, data_of_typed, is_utf8
 from enginehouse.relay.events.sse import LARGEST_HELD, Event, is_whole, read_events, whole_events
 from enginehouse.relay.events.stream_form import StreamForm, decode_event
 
@@ -54,11 +55,11 @@ class StreamCheck:
         if self._torn is None:
             try:
                 if not self._typed:
-                    self._plain(piece[5:])  # without "data:"; if that is another field, clients ignore the event
+                    self._plain(data_of(piece))
                     return None
             except (ValueError, RecursionError):
                 pass
-            if self._are_plain(piece[:-2].split(b"\n\n")):
+            if piece[-2:] == b"\n\n" and self._are_plain(piece):
                 return None
         return self._look_at_each(piece)
 
@@ -72,10 +73,11 @@ class StreamCheck:
             return BrokenStream("ended its stream before the last event", good)
         return problem
 
-    def _are_plain(self, events: list[bytes]) -> bool:
+    def _are_plain(self, events: bytes) -> bool:
         try:
-            for event in events:
-                self._plain(event[event.find(b"data:") + 5 if self._typed else 5 :])
+            for event in events[:-2].split(b"\n\n"):
+                whole = event + b"\n\n"
+                self._plain(data_of_typed(whole) if self._typed else data_of(whole))
         except (ValueError, RecursionError):
             return False
         return True
@@ -90,33 +92,37 @@ class StreamCheck:
                     self._torn = None
             elif not whole and event.end - good > LARGEST_HELD:
                 self._torn = event
-            elif event.data is not None and not self.ended:
-                problem = self._problem(event.name, event.data, good)
+            elif not self.ended:
+                problem = self._problem(event, piece[good : event.end], good)
                 if problem is not None:
                     return problem
             good = event.end
         return None
 
-    def _problem(self, name: str, data: bytes, good: int) -> BrokenStream | None:
+    def _problem(self, read: Event, text: bytes, good: int) -> BrokenStream | None:
+        name, data = read.name, read.data
+        if not read.is_known or not is_utf8(text):
+            return BrokenStream("sent a line that is none of a stream of events", good)
+        if data is None:
+            return None
         if data.strip() == b"[DONE]":
             self.ended = self._form.ends_as_done
             return None
         try:
             event = decode_event(data)
-        except RecursionError:
-            return None
-        except ValueError:
+        except (ValueError, RecursionError):
             return BrokenStream("sent an event that is no JSON object", good)
         kind, error = event.type, event.error
         if error is None and isinstance(event.response, dict):
             error = event.response.get("error")
         if error is not None or name == "error" or str(kind) in self._form.failed:
             error = msgspec.json.decode(data) if error is None else error
-            return BrokenStream(f"broke its stream off with an error: {_message(error)}", good, error)
+            return BrokenStream(f"broke its stream off with an error: {message_of(error)}", good, error)
         self.ended = str(kind) in self._form.last
         return None
 
 
-def _message(error: object) -> str:
+def message_of(error: object) -> str:
+    """What an engine's error says."""
     message = error.get("message") if isinstance(error, dict) else error
     return message if isinstance(message, str) else msgspec.json.encode(error).decode()

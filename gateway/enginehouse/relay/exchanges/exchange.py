@@ -3,31 +3,50 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Final, NamedTuple
 
-from enginehouse.domain.errors import Cancelled, CannotContinue, RequestError, UpstreamError
+from enginehouse.domain.errors import (
+    Cancelled,
+    CannotContinue,
+    ModelNotFound,
+    RequestError,
+    UpstreamError,
+)
+from enginehouse.domain.route import Route
 from enginehouse.relay.answers.captured_door import CapturedDoor
 from enginehouse.relay.answers.joined_reply import JoinedReply
+from enginehouse.relay.answers.json_answer import JsonInPieces, why_unfit
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.attempts.hedge import Hedge
 from enginehouse.relay.door import Caller, Door
+from enginehouse.relay.engine_memory import EngineShare
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.exchanges.movable_exchange import MovableExchange
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.headers import origin_lines
 from enginehouse.relay.jobs.continuation_job import ContinuationJob
-from enginehouse.relay.jobs.job import Job
+from enginehouse.relay.jobs.job import REFUSALS, Job, Suspects
 from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.live.moved_stream import MovedStream
 from enginehouse.relay.moves.move import Move
 from enginehouse.relay.retrying.retries import Outcome
+from enginehouse.relay.retrying.retry_after import SAID_WITH
 from enginehouse.telemetry.log_context import log_context
 
 _log = logging.getLogger("enginehouse.relay")
 _CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for its log; the client sees none
+
+
+class _FirstRefusal(NamedTuple):
+    """The first refusal of an engine: the client gets it if no other engine says otherwise."""
+
+    head: AnswerHead
+    body: bytes
+    route: Route
+    share: EngineShare
 
 
 class Exchange(MovableExchange):
@@ -38,7 +57,7 @@ class Exchange(MovableExchange):
     answered with its true status, or as the end of a stream that a progress report or an engine has begun.
     """
 
-    __slots__ = ("_endings", "_hedge", "_joined", "_overhead", "_suspects", "_unread")
+    __slots__ = ("_endings", "_hedge", "_joined", "_overhead", "_refusal", "_suspects", "_unread")
 
     def __init__(self, job: Job, door: Door, endings: Endings) -> None:
         if job.trace is not None and job.trace.captured is not None:
@@ -54,7 +73,8 @@ class Exchange(MovableExchange):
         self.moving = None
         self._rest = None
         self._joined: JoinedReply | None = None
-        self._suspects: tuple[str, ...] = ()
+        self._suspects: Suspects = ()
+        self._refusal: _FirstRefusal | None = None
         self._overhead = 0.0
         self._unread = 0
 
@@ -70,6 +90,8 @@ class Exchange(MovableExchange):
             job.admit(body, caller)
             self._dispatch.start()
         except RequestError as error:
+            if isinstance(error, ModelNotFound):
+                error.suggest(job.usable_models())
             self.fail(error)
         except Exception:
             _log.exception("a request met a defect of the gateway")
@@ -99,10 +121,10 @@ class Exchange(MovableExchange):
 
     # --- from operators and the watchdog
 
-    async def move(self, destination: str, engine_request: str = "") -> MovedStream:
+    async def move(self, destination: str, engine_request: str = "", cause: str = "operator") -> MovedStream:
         if self.moving is not None:
             raise CannotContinue("The request is being moved already")
-        move = Move(self, self._job.context, destination, engine_request)
+        move = Move(self, self._job.context, destination, engine_request, cause)
         self.moving = move.abandon
         try:
             return await move.run()
@@ -114,6 +136,12 @@ class Exchange(MovableExchange):
             self._dispatch.cancel()
             self.fail(error or Cancelled("The request was cancelled by an operator"))
 
+    def cut_off(self, why: str) -> None:
+        attempt = self._dispatch.attempt
+        if attempt is not None and attempt.connection is not None:
+            attempt.connection.abort()
+            self.broken(why, stale=False)
+
     def check_time(self, now: float) -> None:
         attempt = self._dispatch.attempt
         if attempt is None:
@@ -121,11 +149,18 @@ class Exchange(MovableExchange):
         if attempt.advanced:
             attempt.await_more()
         if now >= attempt.total_deadline:
-            self.cancel(attempt.expire_total())
+            self._expire(attempt)
         elif now >= attempt.deadline:
             self._lost(attempt.expire())
         elif now >= attempt.client_deadline:
             self._check_client(attempt)
+
+    def _expire(self, attempt: Attempt) -> None:
+        """End the request, whose time is over. That is the engine's fault, unless its client was slow to read."""
+        error = attempt.expire_total()
+        if attempt.sent_at and not self._reply.paused:
+            self._dispatch.blame(error)
+        self.cancel(error)
 
     def _check_client(self, attempt: Attempt) -> None:
         """End the request if its client has read nothing since the last check: it occupies an engine."""
@@ -153,12 +188,17 @@ class Exchange(MovableExchange):
         self._spoil(self.current_attempt(), problem)
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
-        attempt = self._dispatch.attempt
+        attempt, job = self._dispatch.attempt, self._job
         assert attempt is not None
         if head is not None:
             attempt.head = head
         if complete:
             attempt.connection = None
+        if not self._reply.begun:
+            if not (body or complete or job.raw) or self._turns_away(attempt, body, complete):
+                return
+            if not job.raw:
+                body = attempt.hold(body, job.context.hold_answers, complete=complete)
         if self._reply.begun or self._commit(attempt, body, complete):
             if complete:
                 self._finish(attempt, body)
@@ -195,6 +235,7 @@ class Exchange(MovableExchange):
         dispatch, history, rest = self._dispatch, self._reply.history, self._rest
         ending = None if history is None else history.ending()
         if ending is not None:
+            dispatch.blame(error)
             dispatch.cancel()
             self._reply.end(ending)
             self._end(self._reply.status, "served")
@@ -205,8 +246,31 @@ class Exchange(MovableExchange):
         if rest is None:
             self._rest = rest = ContinuationJob(self._job, history, dispatch.current().route, dispatch.retries)
         rest.broke(error)
-        self._reply = self._joined = JoinedReply(self._reply, rest.joined)
+        self._reply = self._joined = JoinedReply(self._reply, self._rejoined)
         dispatch.continue_as(rest, error)
+
+    def _rejoined(self) -> bool:
+        """Note that the client gets more of a stream that broke off."""
+        assert self._rest is not None
+        self._dispatch.current().gap = self._rest.joined()
+        return True
+
+    def _turns_away(self, attempt: Attempt, body: bytes, complete: bool) -> bool:
+        """Judge an answer whose body begins; whether the request is sent again instead, because of its status."""
+        head, job = attempt.head, self._job
+        if attempt.answered_at or self._rest is not None:
+            return False
+        assert head is not None
+        if complete and head.status >= 400 and not job.raw and self._dispatch.loads_again(body):
+            return True
+        now = job.context.clock.now()
+        attempt.begins_answer(now)
+        self._suspects = job.judge(attempt.route, head.status, now - attempt.sent_at, self._suspects)
+        if head.status < 400:
+            return False
+        if head.status in SAID_WITH:
+            job.context.asked_for_pause(attempt.route.chosen.backend, head.lines)
+        return head.status in job.retry_statuses and self._retries(attempt, head, body if complete else None)
 
     def _commit(self, attempt: Attempt, body: bytes, complete: bool) -> bool:
         """Begin the reply with the engine's answer; whether the caller has to pass ``body`` on.
@@ -220,12 +284,19 @@ class Exchange(MovableExchange):
             return False
         if self._rest is not None and self._joined is not None:
             return self._accept(attempt, head, self._rest, self._joined)
-        attempt.answered_at = now = job.context.clock.now()
-        self._suspects = job.judge(route, head.status, now - attempt.sent_at, self._suspects)
-        if head.status in job.retry_statuses and self._retries():
+        if complete and head.status >= 400 and not job.raw and self._dispatch.loads_again(body):
             return False
+        must_be_json = self._must_be_json(head)
+        if must_be_json and complete:
+            problem = why_unfit(body, chosen.backend, may_be_error=self._reply.form.is_checked)
+            if problem is not None:
+                self._lost(problem)
+                return False
         if self._hedge is not None:
             self._hedge.begins(attempt, head.status)
+        if self._refusal is not None and complete and head.status in REFUSALS:
+            head, body, route, _ = self._refusal
+            chosen = route.chosen
         origin = origin_lines(chosen.backend, chosen.model, route.reason._value_)  # .value takes 0.2 us in Python 3.10
         if self._reply.status:
             self._reply = self._reply.join(head, origin, chosen.backend)
@@ -235,26 +306,40 @@ class Exchange(MovableExchange):
             theirs = job.client_lines(head.lines, attempt.upstream) if job.raw else head.lines
             overhead = int(self._overhead * 1e6)
             own = b"x-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n" % (job.request_id, overhead)
-            lines = theirs + origin + own
+            lines = theirs + origin + own + job.protocol_line
             stream = head.stream and not job.raw
             if complete and not stream and job.method != "HEAD":
                 self._reply.answer(head.status, lines, body)
-                self._end(head.status, "served")
+                self._served(attempt, head.status)
                 return False
-            self._reply.begin(head.status, lines, None if stream else head.length, stream)
+            in_pieces = JsonInPieces() if must_be_json else None
+            self._reply.begin(head.status, lines, None if stream else head.length, stream, in_pieces)
         if head.stream and head.status == 200 and not job.raw:
             self._reply.keep(job.history)
         return True
 
-    def _retries(self) -> bool:
-        """Leave the request to another replica, because this one's answer is worth a retry; whether there is one."""
+    def _must_be_json(self, head: AnswerHead) -> bool:
+        """Whether the answer is JSON or bad: it says so, or it answers a chat or the like and is no stream."""
+        if head.status >= 300 or self._job.raw:
+            return False
+        return head.json or (not head.stream and not head.opaque and self._reply.form.is_checked)
+
+    def _retries(self, attempt: Attempt, head: AnswerHead, body: bytes | None) -> bool:
+        """Leave the request to another replica, because this one's answer is worth a retry; whether there is one.
+
+        ``body``: of the answer, if it is whole.
+        """
+        if self._refusal is None and body is not None and head.status in REFUSALS:
+            share = EngineShare(self._job.context.engine_memory, "answer", len(body))
+            if not share.take(len(body)):
+                self._refusal = _FirstRefusal(head, body, attempt.route, share)
         if self._hedge is not None and self._hedge.takes_over("answered"):
             return True
         return self._dispatch.retry(Outcome.ANSWERED)
 
     def _accept(self, attempt: Attempt, head: AnswerHead, rest: ContinuationJob, reply: JoinedReply) -> bool:
         """Begin with the answer to a continuation, unless it is no stream."""
-        attempt.answered_at = rest.context.clock.now()
+        attempt.begins_answer(rest.context.clock.now())
         rest.judge(attempt.route, head.status, 0.0, ())
         if head.status != 200 or not head.stream:
             self._dispatch.try_otherwise()
@@ -269,7 +354,12 @@ class Exchange(MovableExchange):
         if problem is not None:
             self._spoil(attempt, problem)
         else:
-            self._end(self._reply.status, "served")
+            self._served(attempt, self._reply.status)
+
+    def _served(self, attempt: Attempt, status: int) -> None:
+        """Tell that the whole answer was good, and end the request."""
+        self._dispatch.job.served(attempt.route, status, self._suspects)
+        self._end(status, "served")
 
     def _spoil(self, attempt: Attempt, problem: BrokenStream) -> None:
         """Have another engine continue a stream that is not whole, or end it with an error."""
@@ -292,17 +382,26 @@ class Exchange(MovableExchange):
         if self._rest is not None:
             error = self._rest.failed(error)
         elif not self._reply.begun:
-            job.context.refused(job.request_id, job.requirements, error)
+            job.context.refused(job.request_id, job.key, job.requirements, error)
         self._reply.fail(error, job.request_id)
         self._end(error.status, error.code, error)
 
     def _end(self, status: int, outcome: str, error: RequestError | None = None) -> None:
         job, why = self._job, error.message if error is not None else ""
         self._status = status
-        job.release()
+        answer = self._reply.measure()
+        job.release(answer)
         if self._hedge is not None:
             self._hedge.end(outcome, why)
         self._dispatch.end(outcome, why)
         if self.moving is not None:
             self.moving()
-        self._endings.ended(self, job, status, outcome, error, self._reply.measure())
+        if self._refusal is not None:
+            self._refusal.share.give_back()
+        if outcome == "served" and status >= 400:
+            outcome = "engine_error"
+        self._endings.ended(self, job, status, outcome, error, answer)
+        if self._reply.history is not None:
+            self._reply.history.release()
+        if self._joined is not None:
+            self._joined.release()

@@ -59,6 +59,9 @@ class MovableExchange(LiveRequest):
         history.read()
         return None if history.why else history.progress.tokens()
 
+    def answer_ends(self) -> tuple[bytes, bytes]:
+        return self._reply.ends()
+
     @property
     def why_not_movable(self) -> str | None:
         history = self._reply.history

@@ -9,13 +9,14 @@ import msgspec
 
 from enginehouse.domain.continuation import Continuation
 from enginehouse.domain.errors import CannotContinue, RequestError, UpstreamError
+from enginehouse.domain.request_record import StreamGap
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.relay.continuation.asking import continuation_of
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.continuation.translator import ContinuationTranslator
 from enginehouse.relay.door import Caller
-from enginehouse.relay.jobs.job import Job
+from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.jobs.pairs import pair_route, prepare_pair
 from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.upstream.client import Client
@@ -53,7 +54,7 @@ class ContinuationJob(Job):
         super().__init__(job.context, job.path, job.headers, job.request_id)
         assert job.requirements is not None
         self.began = job.began
-        self.trace = job.trace
+        self.trace, self.untraced = job.trace, job.untraced
         self.caller = job.caller
         self.requirements = msgspec.structs.replace(job.requirements, model=broken.chosen.model)
         self.history = self._stream = history
@@ -78,12 +79,14 @@ class ContinuationJob(Job):
         self._broke_at = self.context.clock.now()
         self._route = None
 
-    def joined(self) -> bool:
-        """Count the stream as continued."""
+    def joined(self) -> StreamGap:
+        """Count the stream as continued. Returns the gap."""
         assert self._route is not None
-        gap = self.context.clock.now() - self._broke_at
+        now, prompt = self.context.clock.now(), self._stream.prompt_tokens or 0
+        gap = now - self._broke_at
         self.context.counters.continued(self._route.chosen.backend, "broken", self.mode.value, gap)
-        return True
+        again = prompt + self.translator.continuation.tokens if self.translator is not None else prompt
+        return StreamGap("broken", self._broke_at, gap, now, again)
 
     def failed(self, error: RequestError) -> RequestError:
         """Count the stream as broken for good. Returns the error for its client, in which ``error`` comes last."""
@@ -106,8 +109,8 @@ class ContinuationJob(Job):
 
     def _one_route(self, failed: tuple[str, ...]) -> Route:
         assert self.requirements is not None
-        context, model = self.context, self.requirements.model
-        route = context.router.route(self.requirements, context.fleet.snapshot, failed, fallbacks=False)
+        model = self.requirements.model
+        route = self._decide(self.context.fleet.snapshot, failed, fallbacks=False)
         if route.chosen.model != model:
             raise CannotContinue(f"No other backend serves '{model}'")
         return route
@@ -175,12 +178,13 @@ class ContinuationJob(Job):
         return self.path if self.translator is None else self.translator.continuation.path
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:
-        return upstream.post(self._path, self.headers, self.request_id, self.ranked(upstream, body), self.trace)
+        return upstream.post(self._path, self.headers, self.request_id, self.ranked(upstream, body), self.trace_lines)
 
-    def judge(self, route: Route, status: int, first_byte: float, suspects: tuple[str, ...]) -> tuple[str, ...]:
+    def judge(self, route: Route, status: int, first_byte: float, suspects: Suspects) -> Suspects:
         """Only servers' errors count: the request is the gateway's own, and its time no measure of others."""
-        if status < 500:
-            self.context.fleet.succeeded(route.chosen.backend)
-        else:
+        if status >= 500:
             self.context.fleet.failed(route.chosen.backend, f"answered {status} to a continuation")
         return suspects
+
+    def served(self, route: Route, status: int, suspects: Suspects) -> None:
+        self.context.fleet.succeeded(route.chosen.backend)

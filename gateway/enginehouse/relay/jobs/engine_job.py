@@ -14,7 +14,7 @@ from enginehouse.domain.route import Route
 from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.door import Caller
-from enginehouse.relay.jobs.job import Job
+from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.jobs.rebased_lines import lines_below
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.read import check_model_name
@@ -54,11 +54,9 @@ class EngineJob(Job):
 
     def route(self, failed: tuple[str, ...]) -> Route:
         """Also raises ``Forbidden`` if every engine of the model serves another one that the caller may not use."""
-        assert self.requirements is not None
         snapshot = self.context.fleet.snapshot
         allowed = snapshot if self.caller is None else _AllowedEngines(snapshot, self.caller)
-        traced = self.trace is not None
-        return self.context.router.route(self.requirements, allowed, failed, fallbacks=False, detailed=traced)
+        return self._decide(allowed, failed, fallbacks=False)
 
     def body_for(self, route: Route) -> bytes:
         return self.body
@@ -70,11 +68,13 @@ class EngineJob(Job):
         """Keeps redirects and cookies of the engine below the path at which the client finds it."""
         return lines_below(lines, f"/upstream/{quote(self.call.model, safe=_PATH)}".encode(), upstream.pool.origin)
 
-    def judge(self, route: Route, status: int, first_byte: float, suspects: tuple[str, ...]) -> tuple[str, ...]:
-        """Count no error against the backend, because it may be the right answer to such a call. Ignore 429."""
+    def judge(self, route: Route, status: int, first_byte: float, suspects: Suspects) -> Suspects:
+        """Count no error against the backend, because it may be the right answer to such a call."""
+        return suspects
+
+    def served(self, route: Route, status: int, suspects: Suspects) -> None:
         if status < 500 and status != 429:
             self.context.fleet.succeeded(route.chosen.backend)
-        return suspects
 
 
 class _AllowedEngines:
@@ -84,6 +84,7 @@ class _AllowedEngines:
     """
 
     def __init__(self, snapshot: Snapshot, caller: Caller) -> None:
+        self.unlisted = snapshot.unlisted
         self._snapshot = snapshot
         self._caller = caller
 

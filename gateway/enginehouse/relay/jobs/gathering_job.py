@@ -13,6 +13,7 @@ from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.restrictions import PATHS, why_not
 from enginehouse.relay.door import Caller
 from enginehouse.relay.jobs.inference_job import InferenceJob
+from enginehouse.telemetry.record import AnswerSize
 
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -38,6 +39,11 @@ class GatheringJob(InferenceJob):
         assert self.requirements is not None
         if self._gathering is not None and self.path in PATHS and not self.requirements.stream:
             self._gathering.gathers = not why_not(_object(body))
+
+    def release(self, answer: AnswerSize) -> None:
+        super().release(answer)
+        if self._gathering is not None:
+            self._gathering.release()
 
     def body_for(self, route: Route) -> bytes:
         body = super().body_for(route)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from enginehouse.domain.replica import Candidate, Health
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.relay.continuation.restrictions import PATHS
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import Caller
-from enginehouse.relay.jobs.job import Job
+from enginehouse.relay.jobs.job import REFUSALS, Job, Suspects
 from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.routing.body.answer_limit import answer_limit
+from enginehouse.routing.body.end_user import end_user
 from enginehouse.routing.body.one_model import check_one_model
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.body.replace_model import replace_model
@@ -24,20 +27,19 @@ class InferenceJob(Job):
     method = "POST"
     repeatable = True
     raw = False
-    retry_statuses: ClassVar = frozenset({429, 500, 502, 503, 504})
+    retry_statuses: ClassVar = frozenset({429, 500, 502, 503, 504}) | REFUSALS
 
     def _needs(self, caller: Caller | None) -> Requirements:
         request = self.decoded or read_request(self.path, self.headers, self.body)
-        if isinstance(user := request.body.user, str):
-            self.user = user
-        if caller is not None and caller.scoped:
-            check_one_model(self.body)
+        self.user = end_user(request.body, self.context.hash_users)
+        if caller is not None:
+            self.answer_limit = answer_limit(request.body)
+            if caller.scoped:
+                check_one_model(self.body)
         return self.context.router.requirements(request)
 
     def route(self, failed: tuple[str, ...]) -> Route:
-        assert self.requirements is not None
-        traced = self.trace is not None
-        return self.context.router.route(self.requirements, self.context.fleet.snapshot, failed, detailed=traced)
+        return self._decide(self.context.fleet.snapshot, failed)
 
     def body_for(self, route: Route) -> bytes:
         """The body with the model's filters applied, and with the name that the engine has for the model.
@@ -66,25 +68,57 @@ class InferenceJob(Job):
         if driver is None:  # a reload has just removed it
             return body
         asked = driver.continuation.continuable(self.path, body)
-        self.history = StreamHistory(self.path, body, driver.continuation.streams, added=asked is not body)
+        streams, memory = driver.continuation.streams, context.engine_memory
+        self.history = StreamHistory(self.path, body, streams, added=asked is not body, memory=memory)
         return asked
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:
         if self.caller is not None:
             body = self.ranked(upstream, body)
-        return upstream.post(self.path, self.headers, self.request_id, body, self.trace)
+        return upstream.post(self.path, self.headers, self.request_id, body, self.trace_lines)
 
-    def judge(self, route: Route, status: int, first_byte: float, suspects: tuple[str, ...]) -> tuple[str, ...]:
+    def judge(self, route: Route, status: int, first_byte: float, suspects: Suspects) -> Suspects:
         fleet, chosen = self.context.fleet, route.chosen
+        if status < 400:
+            fleet.answered(chosen.load, first_byte * 1000)
+            return suspects
         if status == 429:  # neither a sign of health nor of a fault
             return suspects
-        if status < 500:
+        if status in REFUSALS:  # alive, but perhaps unable
             fleet.succeeded(chosen.backend)
-            chosen.load.answered(first_byte * 1000)
-            for suspect in suspects:
-                fleet.failed(suspect, "answered 500 to what another backend could serve")
-        elif status == 500:  # the request itself may be the cause
-            return (*suspects, chosen.backend)
-        else:
-            fleet.failed(chosen.backend, f"answered {status}")
+            return (*suspects, (chosen, status))
+        if status < 500:
+            fleet.answered(chosen.load, first_byte * 1000)
+            return suspects
+        if status == 500:  # the request itself may be the cause
+            if not suspects and not self._may_go_elsewhere(route):
+                fleet.doubted(chosen.backend, "answered 500")
+            return (*suspects, (chosen, status))
+        fleet.failed(chosen.backend, f"answered {status}")
         return suspects
+
+    def served(self, route: Route, status: int, suspects: Suspects) -> None:
+        if status >= 400 and (status >= 500 or status == 429 or status in REFUSALS):
+            return
+        fleet = self.context.fleet
+        fleet.succeeded(route.chosen.backend)
+        if suspects or fleet.has_suspects:
+            self._contradict(route.chosen, suspects)
+
+    def _may_go_elsewhere(self, route: Route) -> bool:
+        """Whether another backend can show which is at fault, the request or the engine at the end of ``route``."""
+        backend = route.chosen.backend
+        others = self.context.fleet.snapshot.candidates(route.chosen.model)
+        return self.max_retries > 0 and any(
+            each.backend != backend and each.health is Health.HEALTHY for each in others
+        )
+
+    def _contradict(self, chosen: Candidate, suspects: Suspects) -> None:
+        """Count the answers of ``suspects`` against them, because ``chosen`` serves the request."""
+        fleet = self.context.fleet
+        fleet.served(chosen.backend, chosen.model)
+        for suspect, status in suspects:
+            if status in REFUSALS:
+                fleet.refused(suspect.backend, suspect.model, status)
+            else:
+                fleet.failed(suspect.backend, f"answered {status} to what another backend could serve")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from enginehouse.domain.errors import RequestError
+from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import Headers, InferenceRequest
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
@@ -16,7 +17,14 @@ from enginehouse.relay.engine_facts import PATHS, with_priority
 from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.routing.snapshot import RoutingSnapshot
 from enginehouse.telemetry.log_context import log_context
+from enginehouse.telemetry.record import AnswerSize
+from enginehouse.telemetry.trace_context import Trace, with_trace
+
+REFUSALS: Final = frozenset({401, 403, 404})
+"""The answers of an engine that cannot serve what others may serve: it lacks the model, or the gateway's key."""
+Suspects = tuple[tuple[Candidate, int], ...]
 
 
 class Job(ABC):
@@ -24,22 +32,28 @@ class Job(ABC):
 
     - ``began``: when the request was whole, on the context's clock.
     - ``method``: HTTP's.
-    - ``user``: the body's, if any.
+    - ``answer_limit``: the most tokens of the answer, if the body says so.
+    - ``user``: the end user that the body names, if any.
     - ``decoded``: the request, if the door has read its body already.
     - ``repeatable``: the request may reach an engine twice.
-    - ``retry_statuses``: answers that are a reason to ask another replica.
+    - ``retry_statuses``: answers that are a reason to ask another replica. Of those in ``REFUSALS``, the first one is
+      the client's if all replicas give one.
     - ``raw``: the answer passes as it comes, head first; otherwise a stream passes in whole events, and the head waits
       for the body.
     - ``prepares``: each try begins with ``prepare``.
     - ``continues``: it is what is left of a broken stream, so its tries are no retries of the request.
     - ``history``: keeps what the client gets of a stream, if it can be continued; ``None`` otherwise.
     - ``trace``: set from the beginning if the request is sampled.
+    - ``untraced``: otherwise the header lines that tell engines so; empty where the client's own pass.
     - ``upload``: the rest of a body that follows what ``request`` returns.
+    - ``protocol_line``: the header line that tells a client whether its protocol was translated; empty for OpenAI's.
     - ``prompt``: made by ``prepare`` where another engine reads the prompt at the same time.
     """
 
     __slots__ = (
         "_admitted",
+        "_reserved",
+        "answer_limit",
         "began",
         "body",
         "caller",
@@ -48,9 +62,11 @@ class Job(ABC):
         "headers",
         "history",
         "path",
+        "protocol_line",
         "request_id",
         "requirements",
         "trace",
+        "untraced",
         "user",
     )
 
@@ -72,16 +88,33 @@ class Job(ABC):
         self.decoded: InferenceRequest | None = None
         self.caller: Caller | None = None
         self.user: str | None = None
+        self.protocol_line = b""
+        self.answer_limit: int | None = None
         self._admitted = False
+        self._reserved = 0
         self.requirements: Requirements | None = None
-        self.trace = context.tracer.begin(headers) if context.tracer is not None else None
+        self.trace: Trace | None = None
+        self.untraced = b""
+        if context.tracer is not None:
+            self.trace, self.untraced = context.tracer.begin(headers)
         self.history: StreamHistory | None = None
         self.began = context.clock.now()
 
     @property
+    def trace_lines(self) -> bytes:
+        """The header lines that tell an engine of its span, or that there is none; empty if the client's own pass."""
+        return self.untraced if self.trace is None else self.trace.lines()
+
+    @property
     def engine_headers(self) -> Headers:
         """The client's headers, with the trace that the engine continues."""
-        return self.headers if self.trace is None else self.trace.for_engine(self.headers)
+        lines = self.trace_lines
+        return with_trace(self.headers, lines) if lines else self.headers
+
+    @property
+    def key(self) -> str | None:
+        """The name of the caller's key."""
+        return self.caller.name if self.caller is not None else None
 
     @property
     def priority(self) -> int:
@@ -94,6 +127,12 @@ class Job(ABC):
             return body
         order = self.context.engine_facts.priority_order(upstream)
         return with_priority(body, order, self.caller.priority) if order else body
+
+    def usable_models(self) -> list[str]:
+        """The models that the caller may name, and may know of."""
+        caller, hidden = self.caller, self.context.unlisted_models
+        listed = (name for name in self.context.fleet.snapshot.models if name not in hidden)
+        return [name for name in listed if caller is None or caller.may_use(name)]
 
     @property
     def max_retries(self) -> int:
@@ -110,15 +149,18 @@ class Job(ABC):
         self.body = body
         self.caller = caller  # first: the record of a refused request names it
         self.requirements = requirements = self._needs(caller)
+        requirements.user = self.user
         if caller is not None:
-            caller.admit(requirements)
+            requirements.caller = caller.name
+            self._reserved = caller.admit(requirements, self.answer_limit)
             self._admitted = True
 
-    def release(self) -> None:
-        """Count the request out, if ``admit`` has counted it in."""
-        if self._admitted and self.caller is not None:
+    def release(self, answer: AnswerSize) -> None:
+        """Count the request out, with its ``answer``, if ``admit`` has counted it in."""
+        if self._admitted and self.caller is not None and self.requirements is not None:
             self._admitted = False
-            self.caller.release()
+            prompt = self.requirements.estimated_tokens
+            self.caller.release(prompt, self._reserved, _used(prompt, answer))
 
     @property
     def received(self) -> int:
@@ -129,6 +171,20 @@ class Job(ABC):
     def trace_id(self) -> bytes:
         """Empty if the request is not traced."""
         return self.trace.trace_id if self.trace is not None else b""
+
+    def _decide(self, snapshot: RoutingSnapshot, failed: tuple[str, ...], *, fallbacks: bool = True) -> Route:
+        """The router's decision. The trace, if there is one, keeps its figures. Raises ``RequestError``."""
+        router, trace, requirements = self.context.router, self.trace, self.requirements
+        assert requirements is not None
+        if trace is None:
+            return router.route(requirements, snapshot, failed, fallbacks=fallbacks)
+        now = self.context.clock.now()
+        try:
+            return router.route(requirements, snapshot, failed, fallbacks=fallbacks, traced_at=now)
+        except RequestError:
+            if not failed:
+                trace.refused = router.refused(requirements, snapshot, now)
+            raise
 
     def find_route(self, failed: tuple[str, ...]) -> tuple[Route, bytes] | None:
         """Another route and the body for it, or ``None`` if there is none."""
@@ -160,9 +216,21 @@ class Job(ABC):
         """The whole request as it is written to an engine."""
 
     @abstractmethod
-    def judge(self, route: Route, status: int, first_byte: float, suspects: tuple[str, ...]) -> tuple[str, ...]:
-        """Count an answer for or against its backend; ``first_byte`` is the time to it in seconds.
+    def judge(self, route: Route, status: int, first_byte: float, suspects: Suspects) -> Suspects:
+        """Count the head of an answer, if it is bad, against its backend; ``first_byte``: the time to it in seconds.
 
-        Takes and returns the suspects: backends whose answer to this request counts against them only if another
-        backend can serve it.
+        Takes and returns the suspects, each with its answer, which counts against them only if another backend can
+        serve the request.
         """
+
+    @abstractmethod
+    def served(self, route: Route, status: int, suspects: Suspects) -> None:
+        """Count a whole answer, if it is good, for its backend, and against the ``suspects``."""
+
+
+def _used(prompt: int, answer: AnswerSize) -> int | None:
+    """The tokens of a request and its ``answer``, whose ``prompt`` is estimated; ``None`` if nobody counted them."""
+    size, events, tokens = answer
+    if tokens is not None:
+        return tokens.input + tokens.output
+    return None if size and not events else prompt + events

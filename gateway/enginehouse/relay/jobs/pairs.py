@@ -104,6 +104,7 @@ async def _read_prompt(job: Job, prefill: Candidate, path: str, body: bytes) -> 
         return None
     finally:
         slot.release()
+        del slot  # a refusal refers to this frame, and the slot to the refusal
     return handed_over(response.body) if response.status == 200 else None
 
 
@@ -118,7 +119,7 @@ async def _ask(job: Job, prefill: Candidate, upstream: Upstream, path: str, body
         raise
     if response.status == 200:
         fleet.succeeded(prefill.backend)
-        prefill.load.answered((job.context.clock.now() - began) * 1000)
+        fleet.answered(prefill.load, (job.context.clock.now() - began) * 1000)
     return response
 
 

@@ -25,7 +25,7 @@ class PromptSlot:
         if queue is None:
             self.granted()
         else:
-            self._slot = QueueSlot(self, queue, job.request_id, candidate.replica, job.priority)
+            self._slot = QueueSlot(self, queue, job.request_id, candidate.replica, job.priority, caller=job.key)
             self._slot.take()
 
     def granted(self) -> None:

@@ -49,7 +49,7 @@ class Endings:
         if summary is not None:
             context.counters.add(record, summary)
         if trace is not None and context.tracer is not None:
-            context.tracer.add(traced_request(job, trace, record))
+            context.tracer.add(traced_request(job, trace, record, request.answer_ends()))
         if self.log_access is not None:
             self.log_access(context.clock.epoch(), record)
         if self._observed:
@@ -74,7 +74,7 @@ def _record(
     answer: AnswerSize,
     trace: Trace | None,
 ) -> RequestRecord:
-    caller, requirements = job.caller, job.requirements
+    requirements = job.requirements
     bytes_out, events, tokens = answer
     return RequestRecord(
         job.request_id.decode(),
@@ -84,7 +84,7 @@ def _record(
         outcome,
         job.began,
         ended,
-        caller.name if caller is not None else None,
+        job.key,
         job.user,
         requirements.model if requirements is not None else None,
         attempts.model if attempts is not None else None,

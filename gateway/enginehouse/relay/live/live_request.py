@@ -48,6 +48,16 @@ class LiveRequest(ABC):
         return self._job.requirements
 
     @property
+    def caller(self) -> str | None:
+        """The name of the caller's key."""
+        return self._job.key
+
+    @property
+    def user(self) -> str | None:
+        """The end user that the body names."""
+        return self._job.user
+
+    @property
     def began(self) -> float:
         """When the request was whole, in seconds of the gateway's clock."""
         return self._job.began
@@ -101,9 +111,14 @@ class LiveRequest(ABC):
         """The most tokens of a stream's answer; ``None`` if that is unknown, or only the context limits it."""
         return None
 
-    async def move(self, destination: str, engine_request: str = "") -> MovedStream:
+    def answer_ends(self) -> tuple[bytes, bytes]:
+        """The beginning and the end of the answer of a request that has ended, for its trace."""
+        return b"", b""
+
+    async def move(self, destination: str, engine_request: str = "", cause: str = "operator") -> MovedStream:
         """Continue its stream at the backend ``destination``, where engines may know it as ``engine_request``.
 
+        ``cause``: who wants that, for its trace: an ``operator``, ``rescheduling`` or a ``drain``.
         Raises ``NotFound`` for an unknown backend, and ``CannotContinue`` if the stream stays where it is.
         """
         raise CannotContinue(f"The request stays where it is: {self.why_not_movable}")
@@ -119,6 +134,10 @@ class LiveRequest(ABC):
     @abstractmethod
     def cancel(self, error: RequestError | None = None) -> None:
         """End the request now, with ``error`` or else as cancelled by an operator."""
+
+    @abstractmethod
+    def cut_off(self, why: str) -> None:
+        """Act as if the engine had broken the request off, because the gateway stops it; ``why``: for people."""
 
     @abstractmethod
     def check_time(self, now: float) -> None:

@@ -49,6 +49,11 @@ class Drains:
                 request.cancel(error)
         self.vacate(replica)
 
+    def cut_off(self, replica: str) -> None:
+        """End the requests that ``replica`` still serves, because the gateway stops its engine now."""
+        for request in self.live_at(replica):
+            request.cut_off("the gateway stops the engine")
+
     def close(self) -> None:
         """Move nothing more."""
         for task in [*self._tasks.values()]:
@@ -86,7 +91,7 @@ class Drains:
             if destination is None or (request, destination) in tried:
                 return
             try:
-                await request.move(destination)
+                await request.move(destination, cause="drain")
             except RequestError as error:  # its source still serves it
                 if error.retry_after is None:
                     tried.add((request, destination))

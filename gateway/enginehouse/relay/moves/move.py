@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Coroutine, Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from enginehouse.aio.timeouts import run_unless
 from enginehouse.domain.errors import CannotContinue, NotFound
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
-from enginehouse.domain.request_record import AttemptRecord
+from enginehouse.domain.request_record import AttemptRecord, StreamGap
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import NEVER, Attempt
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.asking import continuation_of, one_token
+from enginehouse.relay.continuation.reading_ahead import ReadingAhead, ReadingTurn
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.continuation.translator import ContinuationTranslator
 from enginehouse.relay.events.stream_check import BrokenStream
@@ -25,6 +27,8 @@ from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.moved_stream import MovedStream
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.connection import Receiver
+
+_Result = TypeVar("_Result")
 
 
 class MovableStream(Receiver, Protocol):
@@ -69,12 +73,13 @@ class Move:
     destination fails, the gateway reads the source on, and the client notices nothing.
 
     ``engine_request``: the request's id at the destination, if engines have moved it there themselves. Then the
-    destination need not read anything first, and is asked for the rest.
+    destination need not read anything first, and is asked for the rest. ``cause``: who wants the move, for its trace.
     """
 
     def __init__(
-        self, stream: MovableStream, context: RelayContext, destination: str, engine_request: str = ""
+        self, stream: MovableStream, context: RelayContext, destination: str, engine_request: str, cause: str
     ) -> None:
+        self._cause = cause
         self._engine_request = engine_request
         self._stream = stream
         self._context = context
@@ -83,28 +88,34 @@ class Move:
         self._driver = context.continuation.drivers[destination].continuation
         upstream = context.upstreams[destination]
         self._engine = Client(upstream, context.continuation.migrate_timeout)
-        route = msgspec.structs.replace(self._source.route, chosen=candidate)
+        route = msgspec.structs.replace(self._source.route, chosen=candidate, details=None, placement=None)
         self._attempt = Attempt(route, upstream, NEVER)
+        self._readings = context.reading_ahead.setdefault(destination, ReadingAhead(destination))
+        self._turn: ReadingTurn | None = None
         self._translator: ContinuationTranslator | None = None
         self._reply: JoinedReply | None = None
         self._cut_at = 0.0
         self._adopted = False
-        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # The reason for a failure, or "". Not an exception: that would refer to this move, and keep it.
+        self._end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> MovedStream:
         """Move the stream. Raises ``CannotContinue``, or the error of the destination; then the stream has stayed."""
         try:
+            if not self._engine_request:
+                await self._take_turn()
             self._take_slot()
             history = self._stream.movable()
-            if self._driver.streams.caches_prefixes and not self._engine_request:
+            if self._turn is not None and self._driver.streams.caches_prefixes:
                 await self._read_ahead(history)
             await self._cut()
         finally:
+            if self._turn is not None:
+                self._turn.end()
             if not self._adopted:
                 self._attempt.cancel()
                 self._attempt.release()
-            if self._done.done() and not self._done.cancelled():
-                self._done.exception()  # asyncio would log an exception that is never read
+            self._reply = None  # which refers to this move
         source, destination = self._source.route.chosen.backend, self._attempt.route.chosen.backend
         gap = self._context.clock.now() - self._cut_at
         assert self._translator is not None
@@ -141,23 +152,34 @@ class Move:
     def _take_slot(self) -> None:
         backend, job = self._attempt.route.chosen.backend, self._stream.job
         queue = self._context.queues.get(backend)
-        if queue is not None and not self._attempt.take_free_slot(queue, job.request_id, job.priority):
+        if queue is not None and not self._attempt.take_free_slot(queue, job.request_id, job.priority, job.key):
             raise CannotContinue(f"Backend '{backend}' is full", retry_after=1)
+
+    async def _take_turn(self) -> None:
+        """Wait until the destination may read this text. Its length is estimated where no engine has told it."""
+        history, needs = self._stream.movable(), self._stream.job.requirements
+        history.read()
+        prompt = history.prompt_tokens or (needs.estimated_tokens if needs is not None else 0)
+        tokens = max(1, prompt + (history.progress.tokens() or 0))
+        self._turn = turn = ReadingTurn(self._readings, tokens)
+        await self._unless_ended(turn.begin(self._context.continuation.migrate_timeout / 2))
 
     async def _read_ahead(self, history: StreamHistory) -> None:
         continuation = await continuation_of(history, self._driver, self._engine)
         question = self._engine.request("POST", continuation.path, one_token(continuation.body))
-        reading = asyncio.ensure_future(question)
-        ends: list[asyncio.Future[Any]] = [reading, self._done]
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if self._done.done():
-            reading.cancel()
-            self._done.result()
-        response = reading.result()
-        if response.status != 200:
-            raise CannotContinue(
-                f"Backend '{self._attempt.upstream.name}' answered {response.status} to the text so far"
-            )
+        began = self._context.clock.now()
+        response = await self._unless_ended(question)
+        if response is not None and response.status != 200:
+            raise self._failed(f"answered {response.status} to the text so far")
+        if self._turn is not None:
+            self._readings.note(self._turn.tokens, self._context.clock.now() - began)
+
+    async def _unless_ended(self, step: Coroutine[Any, Any, _Result]) -> _Result | None:
+        """The result of ``step``. Raises ``CannotContinue`` at once if the stream ends meanwhile."""
+        result = await run_unless(self._end, step)
+        if self._end.done():
+            raise self._failed(self._end.result())
+        return result
 
     # --- the cut
 
@@ -175,9 +197,10 @@ class Move:
             self._translator = ContinuationTranslator(history, continuation, self._driver.streams)
             self._reply = JoinedReply(stream.reply, self._adopt)
             self._send()
-            await asyncio.wait_for(self._done, self._context.continuation.migrate_timeout)
+            if why := await asyncio.wait_for(self._end, self._context.continuation.migrate_timeout):
+                raise self._failed(why)
         except asyncio.TimeoutError:
-            raise CannotContinue(f"Backend '{self._attempt.upstream.name}' was too slow") from None
+            raise self._failed("was too slow") from None
         finally:
             if not self._adopted:
                 stream.read_on()
@@ -188,7 +211,7 @@ class Move:
         if job.trace is not None:
             job.trace.attempt = len(self._stream.attempts) + 1  # the source's is the current one
         body = job.ranked(upstream, continuation.body)
-        request = upstream.post(continuation.path, job.headers, job.request_id, body, job.trace)
+        request = upstream.post(continuation.path, job.headers, job.request_id, body, job.trace_lines)
         self._attempt.send(self, request, reuse=reuse)
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
@@ -198,7 +221,7 @@ class Move:
             attempt.connection = None
         if head is not None:
             attempt.head = head
-            attempt.answered_at = self._context.clock.now()
+            attempt.begins_answer(self._context.clock.now())
             if head.status != 200 or not head.stream:
                 self._fail(f"answered {head.status}")
                 return
@@ -220,16 +243,28 @@ class Move:
 
     def _fail(self, why: str) -> None:
         self._attempt.cancel()
-        if not self._done.done():
-            self._done.set_exception(CannotContinue(f"Backend '{self._attempt.upstream.name}' {why}"))
+        if not self._end.done():
+            self._end.set_result(why)
+
+    def _failed(self, why: str) -> CannotContinue:
+        return CannotContinue(f"Backend '{self._attempt.upstream.name}' {why}")
 
     def _adopt(self) -> bool:
         """Leave the source, unless the client has left: the destination has sent its first new event."""
         assert self._reply is not None
-        if self._done.done() or not self._stream.adopt(self._attempt, self._reply):
+        if self._end.done() or not self._stream.adopt(self._attempt, self._reply):
             return False
         self._adopted = True
+        self._attempt.gap = self._gap()
         if self._attempt.connection is not None:
             self._attempt.connection.redirect(self._stream)
-        self._done.set_result(None)
+        self._end.set_result("")
         return True
+
+    def _gap(self) -> StreamGap:
+        """The gap of the stream, which ends now."""
+        assert self._translator is not None
+        history, now = self._stream.reply.history, self._context.clock.now()
+        prompt = history.prompt_tokens if history is not None else None
+        tokens = 0 if self._engine_request else (prompt or 0) + self._translator.continuation.tokens
+        return StreamGap(self._cause, self._attempt.began, now - self._cut_at, now, tokens)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
-from enginehouse.domain.errors import ReplicaLost, RequestError, UpstreamTimeout
+from enginehouse.domain.errors import ReplicaLost, RequestError, UpstreamInvalid, UpstreamTimeout
 from enginehouse.domain.route import Route
 
 _MOST_TIMES_SENT_BACK: Final = 10
@@ -19,8 +19,10 @@ class Outcome(Enum):
     TIMED_OUT = "a time limit has passed"
     BROKEN = "the connection broke, or could not be made"
     EXITED = "the connection broke, and the engine has exited"
+    INVALID = "the engine's answer is not what its content type says"
     REJECTED = "the queue rejected the request"
     JOINED_LOAD_FAILED = "a load failed that had begun before the request asked for it"
+    NOT_LOADED = "the server says that the model is not loaded"
     UNFIT = "the engine cannot continue the stream"
     REPLICA_LOST = "the queue rejected the request because its replica was lost"
     PROMPT_LOST = "another engine failed to read the prompt"
@@ -28,6 +30,8 @@ class Outcome(Enum):
     @classmethod
     def of_engine(cls, error: RequestError) -> Outcome:
         """The outcome of an attempt that the engine failed with ``error``."""
+        if isinstance(error, UpstreamInvalid):
+            return cls.INVALID
         return cls.TIMED_OUT if isinstance(error, UpstreamTimeout) else cls.BROKEN
 
     @classmethod
@@ -148,13 +152,20 @@ def _adds_work(attempt: FailedAttempt, state: RetryState) -> bool:
     An engine that never had the request does none. One whose connection broke has ended its own: the first time, the
     next attempt takes its place, so the crash of an engine does not fail its requests, however many there are.
     """
-    ended = attempt.outcome in (Outcome.BROKEN, Outcome.EXITED, Outcome.PROMPT_LOST) and not state.retries
+    if attempt.outcome is Outcome.NOT_LOADED:
+        return False
+    ended = attempt.outcome in _ENDED and not state.retries
     return attempt.sent and not ended
+
+
+_ENDED: Final = (Outcome.BROKEN, Outcome.EXITED, Outcome.INVALID, Outcome.PROMPT_LOST)
 
 
 def _options(attempt: FailedAttempt, state: RetryState, max_retries: int) -> Iterator[RetryState]:
     if attempt.outcome is Outcome.EXITED:
         options = [_after_exit(attempt, state, max_retries)]
+    elif attempt.outcome is Outcome.NOT_LOADED:
+        options = [state.send_back()]
     elif attempt.sent and not attempt.repeatable:
         options = []
     else:

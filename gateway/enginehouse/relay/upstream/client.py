@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Final
 
-from enginehouse.domain.errors import UpstreamError, UpstreamTimeout
+from enginehouse.aio.timeouts import run_within
+from enginehouse.domain.errors import Overloaded, UpstreamError, UpstreamTimeout
 from enginehouse.interfaces.drivers import EngineResponse
+from enginehouse.relay.engine_memory import FULL, EngineShare
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.headers import read_lines
 from enginehouse.relay.upstream.connection import Connection
 from enginehouse.relay.upstream.upstream import Upstream
 
-_LARGEST = 16 << 20
+_LARGEST: Final = 1 << 20
+"""In bytes: of an answer. What an engine says of itself and its load is far smaller."""
+_LARGEST_LIST: Final = 4 << 20
+_LISTS: Final = ("models", "metrics", "tags")
+"""The ends of the paths of pages that grow with models and with their metrics."""
+_PER_BYTE: Final = 16
+"""How much longer the answer to a question about a prompt may be: tokens with their texts, for example."""
 
 
 class Client:
@@ -23,10 +32,14 @@ class Client:
         self._timeout = timeout
 
     async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
-        """Send a request and read the whole answer. Raises ``UpstreamError``, and ``UpstreamTimeout`` if it is late."""
+        """Send a request and read the whole answer.
+
+        Raises ``UpstreamError``, also for an answer that is too large, ``UpstreamTimeout`` for one that is late, and
+        ``Overloaded`` if there is no room for it.
+        """
         try:
-            return await asyncio.wait_for(self._request(method, path, body), self._timeout)
-        except asyncio.TimeoutError:
+            return await run_within(self._timeout, self._request(method, path, body))
+        except TimeoutError:
             raise UpstreamTimeout(f"no answer from {self._upstream.name} in {self._timeout:g} s") from None
 
     async def _request(self, method: str, path: str, body: bytes) -> EngineResponse:
@@ -34,21 +47,27 @@ class Client:
         content = b"content-type: application/json\r\n" if body else b""
         length = b"content-length: %d\r\n\r\n" % len(body)
         request = self._upstream.fixed(method, path) + content + length + body
+        most = (_LARGEST_LIST if path.partition("?")[0].endswith(_LISTS) else _LARGEST) + _PER_BYTE * len(body)
+        share = EngineShare(self._upstream.outside.engine_memory, "question", most)
         kept = pool.take()
-        if kept is not None:
-            with contextlib.suppress(_Stale):
-                return await _ask(kept, request)
-        return await _ask(await pool.connect(), request)
+        try:
+            if kept is not None:
+                with contextlib.suppress(_Stale):
+                    return await _ask(kept, request, share)
+            return await _ask(await pool.connect(), request, share)
+        finally:
+            share.give_back()
 
 
-async def _ask(connection: Connection, request: bytes) -> EngineResponse:
-    answer = _WholeAnswer()
+async def _ask(connection: Connection, request: bytes, share: EngineShare) -> EngineResponse:
+    answer = _WholeAnswer(share)
     connection.send(answer, request)
     try:
         return await answer.done
     finally:
         if not answer.ended:
             connection.abort()
+        del answer  # a failure refers to this frame, and the answer to the failure
 
 
 class _Stale(Exception):
@@ -58,18 +77,26 @@ class _Stale(Exception):
 class _WholeAnswer:
     """Collects an answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: EngineShare) -> None:
         self.done: asyncio.Future[EngineResponse] = asyncio.get_running_loop().create_future()
         self.ended = False
         self._head: AnswerHead | None = None
         self._body = bytearray()
+        self._share = share
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
         self._head = head or self._head
+        if self.done.done():
+            return
+        if why := self._share.take(len(body)):
+            self.done.set_exception(
+                Overloaded(why) if why is FULL else UpstreamError(f"its answer is too large: {why}")
+            )
+            return
         self._body += body
-        if complete or len(self._body) > _LARGEST:
-            self.ended = complete
-            if self._head is not None and not self.done.done():
+        if complete:
+            self.ended = True
+            if self._head is not None:
                 self.done.set_result(EngineResponse(self._head.status, read_lines(self._head.lines), bytes(self._body)))
 
     def broken(self, why: str, *, stale: bool) -> None:

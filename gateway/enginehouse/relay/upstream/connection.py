@@ -69,7 +69,7 @@ class Connection:
         self._keep = keep
         self._remove = remove
         self._writes = writes
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: httptools.HttpResponseParser = cast(Any, None)
         self._known_head: KnownHead[AnswerHead] = KnownHead()
         self._served = 0
         self._now = now
@@ -84,6 +84,7 @@ class Connection:
         self._length: int | None = None
         self._chunked = False
         self._stream = self._encoded = False
+        self._type = b""
         self._named = b""
         self._head: AnswerHead | None = None
         self._head_new = False
@@ -138,6 +139,7 @@ class Connection:
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = batched(transport, self._writes)
+        self._parser = httptools.HttpResponseParser(self)  # a cycle, which ends with the connection
 
     def data_received(self, data: bytes) -> None:
         """Pass on what arrived together in one call."""
@@ -176,7 +178,7 @@ class Connection:
         self._began = False
         self._keep_or_close(True)
         if len(body) != head.length:
-            head = AnswerHead(head.status, head.lines, len(body), False, head.stream)
+            head = head.of_length(len(body))
         receiver.answer(head, body, True)
 
     def _deliver(self) -> None:
@@ -241,7 +243,7 @@ class Connection:
                 self._deliver()
             else:
                 self._break(str(exc) if exc else "connection closed")
-        self._parser = cast(Any, None)  # otherwise the cycle of the two waits for the garbage collector
+        self._parser = cast(Any, None)
 
     def _break(self, why: str) -> None:
         receiver, self._receiver = self._receiver, None
@@ -263,7 +265,7 @@ class Connection:
         if name not in FOR_THE_GATEWAY:
             self._lines.append(name + b": " + value + b"\r\n")
             if name == b"content-type":
-                self._stream = value.lower().startswith(b"text/event-stream")
+                self._type = value.lower().partition(b";")[0].strip()
             elif name == b"content-encoding" and value.strip().lower() != b"identity":
                 self._encoded = True
         elif name == b"content-length":
@@ -295,8 +297,12 @@ class Connection:
         if len(lines) > _LARGEST_HEAD:
             raise _too_large()
         self._pending = 0
-        stream = self._stream and not self._encoded and not bodiless  # an encoded body cannot be split into events
-        self._head = AnswerHead(status, lines, length, not framed, stream)
+        self._stream = streams = self._type == b"text/event-stream"
+        stream = streams and not self._encoded and not bodiless  # an encoded body cannot be split into events
+        json = self._type == b"application/json" or self._type.endswith(b"+json")
+        at_once = json or (self._type.startswith(b"text/") and not streams)
+        opaque = self._encoded or bodiless
+        self._head = AnswerHead(status, lines, length, not framed, stream, json and not opaque, at_once, opaque)
         self._head_new = True
         if self._head_only:  # the parser would wait for a body, so it reads nothing more
             self._complete = True

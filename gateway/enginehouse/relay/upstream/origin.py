@@ -27,3 +27,9 @@ class Origin(msgspec.Struct, frozen=True):
         """The value of a ``Host`` header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The address as a URL; empty if the engine does not run."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls else 'http'}://{host}:{self.port}{self.prefix}" if host else ""

@@ -36,7 +36,7 @@ class Pool:
         self.origin = origin
         self._outside = outside
         self._now = outside.clock.now
-        self.address = f"{origin.host}:{origin.port}"
+        self.address = origin.url
         self._idle: list[Connection] = []
         self._writes = WriteBatch()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -16,7 +16,6 @@ from enginehouse.relay.heads.headers import (
 from enginehouse.relay.upstream.origin import Origin
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.pool import Pool
-from enginehouse.telemetry.trace_context import Trace
 
 _EXPECT_A_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 _REACHING = ("url", "driver", "verify_tls", "api_key", "pass_authorization")
@@ -62,16 +61,14 @@ class Upstream:
         key = f"authorization: Bearer {self._api_key}\r\n" if self._api_key else ""
         return f"{method} {origin.prefix}{path} HTTP/1.1\r\nhost: {origin.authority}\r\n{key}".encode("latin-1")
 
-    def post(self, path: str, headers: Headers, request_id: bytes, body: bytes, trace: Trace | None = None) -> bytes:
-        """A whole ``POST`` on behalf of a client, whose headers tell of the span in ``trace``, if it is traced."""
+    def post(self, path: str, headers: Headers, request_id: bytes, body: bytes, trace_lines: bytes = b"") -> bytes:
+        """A whole ``POST`` on behalf of a client. ``trace_lines``: instead of its own, if there are any."""
         fixed = self._fixed.get(path)
         if fixed is None:
             fixed = self._fixed[path] = self.fixed("POST", path)
-        if trace is None:
-            lines = passing_lines(headers, self._withheld)
-        else:
-            lines = passing_lines(headers, self._withheld_traced) + trace.lines()
-        return b"%s%sx-request-id: %s\r\ncontent-length: %d\r\n\r\n%s" % (fixed, lines, request_id, len(body), body)
+        lines = passing_lines(headers, self._withheld_traced if trace_lines else self._withheld)
+        own = (fixed, lines, trace_lines, request_id, len(body), body)
+        return b"%s%s%sx-request-id: %s\r\ncontent-length: %d\r\n\r\n%s" % own
 
     def post_head(self, path: str, headers: Headers, request_id: bytes, length: int | None) -> bytes:
         """The head of a ``POST`` whose body follows: of ``length`` bytes, or in chunks if that is ``None``."""

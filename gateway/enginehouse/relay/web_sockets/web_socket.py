@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from enginehouse.aio.tasks import wait_for_first
-from enginehouse.domain.errors import Cancelled, RequestError, UpstreamError, UpstreamTimeout
+from enginehouse.domain.errors import Cancelled, LoadFailed, Overloaded, RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.door import Caller, WebSocketDoor
+from enginehouse.relay.engine_memory import EngineShare
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.headers import origin_lines, read_lines
 from enginehouse.relay.jobs.engine_job import EngineJob
@@ -18,6 +19,7 @@ from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.upstream.engine_socket import HandshakeAnswer, open_web_socket
 from enginehouse.relay.web_sockets.web_socket_pipe import WebSocketPipe
+from enginehouse.telemetry.record import NO_ANSWER
 
 _CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for its log; the client sees none
 
@@ -52,9 +54,9 @@ class WebSocket(LiveRequest):
         self.moves = 0
         self._dispatch = Dispatch(job, self)
         self._answer: HandshakeAnswer | None = None
-        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._opened: asyncio.Future[None] = _pending()
         self._pipe: WebSocketPipe | None = None
-        self._stop: asyncio.Future[RequestError] = asyncio.get_running_loop().create_future()
+        self._stop: asyncio.Future[RequestError] = _pending()
         self._status = 0
         self.ended = asyncio.Event()
 
@@ -65,6 +67,9 @@ class WebSocket(LiveRequest):
     def cancel(self, error: RequestError | None = None) -> None:
         if not self._stop.done():
             self._stop.set_result(error or Cancelled("The request was cancelled by an operator"))
+
+    def cut_off(self, why: str) -> None:
+        self.cancel(LoadFailed(f"The request was cut off: {why}"))
 
     def check_time(self, now: float) -> None:
         if self._pipe is not None and now >= self._pipe.deadline and self.route is not None:
@@ -87,10 +92,13 @@ class WebSocket(LiveRequest):
                 cause = self._stop.result() if self._stop.done() else None
         except RequestError as error:
             status, outcome, cause = error.status, error.code, error
-            self._job.context.refused(self.request_id, self.requirements, error)
+            self._job.context.refused(self.request_id, self.caller, self.requirements, error)
             raise
         finally:
             self._end(status, outcome, cause)
+            # An error refers to this frame and so to this object, which must not refer to the error.
+            del cause
+            self._opened, self._stop = _pending(), _pending()
 
     async def closed(self) -> None:
         await self.ended.wait()
@@ -129,7 +137,7 @@ class WebSocket(LiveRequest):
             return
         attempt, answer = self._dispatch.current(), self._answer
         assert answer is not None
-        attempt.answered_at = attempt.upstream.clock.now()
+        attempt.begins_answer(attempt.upstream.clock.now())
         attempt.head = AnswerHead(answer.status, b"", None, False, False)
         self._job.context.fleet.succeeded(attempt.route.chosen.backend)
         if not self._opened.done():
@@ -155,7 +163,13 @@ class WebSocket(LiveRequest):
         origin = origin_lines(route.chosen.backend, route.model, route.reason.value)
         headers = [*answer.headers, *read_lines(origin), (b"x-request-id", self.request_id)]
         if socket is None:
-            await door.refuse(answer.status, headers, answer.body)
+            share = EngineShare(self._job.context.engine_memory, "answer", len(answer.body))
+            if why := share.take(len(answer.body)):
+                raise Overloaded(f"The engine refused the WebSocket, and its answer was dropped: {why}")
+            try:
+                await door.refuse(answer.status, headers, answer.body)
+            finally:
+                share.give_back()
             return answer.status, "served"
         await door.accept(socket.subprotocol, headers)
         self._pipe = WebSocketPipe(door, socket, attempt.upstream.timeouts.stall, attempt.upstream.clock.now)
@@ -168,8 +182,12 @@ class WebSocket(LiveRequest):
         self._status = status
         if self._answer is not None and self._answer.socket is not None:
             self._answer.socket.transport.abort()
-        self._job.release()
+        self._job.release(NO_ANSWER)
         self._dispatch.cancel()
         self._dispatch.end(outcome, error.message if error is not None else "")
         self._endings.ended(self, self._job, status, outcome, error)
         self.ended.set()
+
+
+def _pending() -> asyncio.Future[Any]:
+    return asyncio.get_running_loop().create_future()

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import BodyFilterSettings, ModelSettings
 from enginehouse.routing.body.read import unreadable
 
@@ -19,11 +20,11 @@ _PROTECTED: Final = "model"
 class FiltersByName:
     """The body filters of all models and aliases. ``change_any``: whether any of these has filters."""
 
-    __slots__ = ("_aliases", "_filters", "change_any")
+    __slots__ = ("_filters", "aliases", "change_any")
 
-    def __init__(self, models: Mapping[str, ModelSettings], aliases: Mapping[str, str]) -> None:
+    def __init__(self, models: Mapping[str, ModelSettings], aliases: Aliases) -> None:
         self._filters = {name: each for name, model in models.items() if (each := model.filters).strip or each.set}
-        self._aliases = aliases
+        self.aliases = aliases
         self.change_any = bool(self._filters)
 
     def apply(self, raw: bytes, requested: str, model: str) -> bytes:
@@ -33,7 +34,8 @@ class FiltersByName:
         """
         if filters := self._filters.get(model):
             raw = apply(raw, filters)
-        if requested != model and self._aliases.get(requested) == model and (filters := self._filters.get(requested)):
+        filters = self._filters.get(requested) if requested != model else None
+        if filters is not None and model in self.aliases.targets(requested):
             raw = apply(raw, filters)
         return raw
 

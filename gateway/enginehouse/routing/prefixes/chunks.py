@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from typing import cast
 
 from enginehouse.domain.request import Body, InferenceRequest, Message, Part
 from enginehouse.domain.requirements import Requirements
@@ -57,14 +58,21 @@ def _chained(before: int, piece: int) -> int:
     return hash((before, piece))
 
 
-def _pieces(body: Body, tokens: int) -> Iterator[str | tuple[object, ...]]:
+def text_or_ids(body: Body) -> str | Sequence[int]:
+    """All the text of a prompt, or its token ids; of several prompts none is looked up."""
     for prompt in (body.prompt, body.input):
         if isinstance(prompt, list) and prompt and not isinstance(prompt[0], Message):
-            if isinstance(prompt[0], int):  # token ids; of several prompts none is looked up
-                yield from (tuple(prompt[end - tokens : end]) for end in _ends(len(prompt), tokens))
-            return
-    text, size = "".join(_texts(body)), _CHARACTERS_PER_TOKEN * tokens
-    yield from (text[end - size : end] for end in _ends(len(text), size))
+            return cast("list[int]", prompt) if isinstance(prompt[0], int) else ""
+    return "".join(_texts(body))
+
+
+def _pieces(body: Body, tokens: int) -> Iterator[str | tuple[object, ...]]:
+    content = text_or_ids(body)
+    if isinstance(content, str):
+        size = _CHARACTERS_PER_TOKEN * tokens
+        yield from (content[end - size : end] for end in _ends(len(content), size))
+    else:
+        yield from (tuple(content[end - tokens : end]) for end in _ends(len(content), tokens))
 
 
 def _ends(length: int, size: int) -> range:

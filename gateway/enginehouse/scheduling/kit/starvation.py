@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 from enginehouse.domain.errors import RequestError
-from enginehouse.scheduling.kit.state import SchedulingState, SwapObstacle
-from enginehouse.scheduling.kit.swaps import collide
+from enginehouse.scheduling.kit.state import SchedulingState, SwapObstacle, collide
 from enginehouse.scheduling.kit.ticket_queue import ReplicaLine, TicketAge, TicketQueue
 
 

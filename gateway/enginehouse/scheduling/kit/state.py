@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 
+import msgspec
+
 from enginehouse.domain.replica import ReplicaState
+from enginehouse.domain.ticket import SwapId
 from enginehouse.interfaces.schedulers import Effects, SchedulingLimits
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper
-from enginehouse.scheduling.kit.swaps import SwapInFlight, SwapsInFlight
-from enginehouse.scheduling.kit.usage import ReplicaUsage
 
 
 class SwapObstacle(Enum):
@@ -78,7 +80,7 @@ class SchedulingState:
 
     def is_loading_enough(self) -> bool:
         """Whether the host loads ``max_loads`` replicas already."""
-        return 0 < self.limits.max_loads <= self.swaps.loads()
+        return 0 < self.limits.max_loads <= len(self.swaps.loads())
 
     def running(self) -> list[str]:
         """The ``running`` argument of a swapper: running replicas and swap targets, the least recently used first."""
@@ -121,3 +123,102 @@ class SchedulingState:
 
     def _is_at_rest(self, replica: str) -> bool:
         return replica not in self.stopping and not self.swaps.touch(replica)
+
+
+class SwapInFlight(msgspec.Struct, kw_only=True):
+    """A swap that was started and has not ended.
+
+    A ``cancelled`` swap still takes memory until its end is reported. A swap of ``last_resort`` also evicted every
+    dispensable replica, so its failure for lack of memory is final.
+    """
+
+    id: SwapId
+    target: str
+    evict: Sequence[str]
+    cancelled: bool = False
+    last_resort: bool = False
+
+    def collides_with(self, target: str, evict: Sequence[str]) -> bool:
+        """Whether a swap of ``target`` that evicts ``evict`` must wait for this one."""
+        return collide(target, evict, self.target, self.evict)
+
+
+class SwapsInFlight:
+    """The swaps in flight. No two of them touch the same replica."""
+
+    def __init__(self) -> None:
+        self._swaps: dict[SwapId, SwapInFlight] = {}
+
+    def loads(self) -> Sequence[SwapInFlight]:
+        """The swaps that were not cancelled, the oldest first."""
+        return [swap for swap in self._swaps.values() if not swap.cancelled]
+
+    def loading(self, replica: str) -> SwapInFlight | None:
+        """The swap that loads ``replica``, unless it was cancelled."""
+        return next((swap for swap in self.loads() if swap.target == replica), None)
+
+    def targets(self) -> Iterable[str]:
+        """The targets, also those of cancelled swaps, which may be half loaded."""
+        return [swap.target for swap in self._swaps.values()]
+
+    def touch(self, replica: str) -> bool:
+        """Whether a swap, cancelled or not, loads or evicts ``replica``."""
+        return any(swap.target == replica or replica in swap.evict for swap in self._swaps.values())
+
+    def collide_with(self, target: str, evict: Sequence[str]) -> bool:
+        """Whether a swap of ``target`` that evicts ``evict`` must wait for one of these."""
+        return any(swap.collides_with(target, evict) for swap in self._swaps.values())
+
+    def add(self, swap: SwapInFlight) -> None:
+        """Remember a swap that was just started."""
+        self._swaps[swap.id] = swap
+
+    def remove(self, swap: SwapId) -> SwapInFlight | None:
+        """Return a swap that ended. ``None`` if it is not in flight: the report is late or repeated."""
+        return self._swaps.pop(swap, None)
+
+
+def collide(target: str, evict: Sequence[str], other: str, others_evict: Sequence[str]) -> bool:
+    """Whether two swaps exclude each other: one evicts the other's target, or both evict the same replica."""
+    return target in others_evict or other in evict or any(replica in others_evict for replica in evict)
+
+
+class ReplicaUsage:
+    """Counts requests in flight and remembers when each replica was last used and loaded. Times are in seconds."""
+
+    def __init__(self) -> None:
+        self._in_flight: Counter[str] = Counter()
+        self._last_use: dict[str, int] = {}
+        self._loaded_at: dict[str, float] = {}
+        self._uses = 0
+
+    def in_flight(self, replica: str) -> int:
+        """The number of granted requests that have not ended."""
+        return self._in_flight[replica]
+
+    def begin(self, replica: str) -> None:
+        """Count a granted request."""
+        self._in_flight[replica] += 1
+        self.used(replica)
+
+    def end(self, replica: str) -> None:
+        """Count the end of a granted request."""
+        self._in_flight[replica] = max(0, self._in_flight[replica] - 1)
+        self.used(replica)
+
+    def used(self, replica: str) -> None:
+        """Make ``replica`` the most recently used one."""
+        self._uses += 1
+        self._last_use[replica] = self._uses
+
+    def least_recent_first(self, replicas: Iterable[str]) -> list[str]:
+        """Sort by last use. Replicas that were never used come first, in the order given."""
+        return sorted(replicas, key=lambda replica: self._last_use.get(replica, 0))
+
+    def loaded(self, replica: str, now: float) -> None:
+        """Remember that ``replica`` became ready at ``now``."""
+        self._loaded_at[replica] = now
+
+    def loaded_after(self, replica: str, time: float) -> bool:
+        """Whether ``replica`` became ready later than ``time``."""
+        return self._loaded_at.get(replica, time) > time

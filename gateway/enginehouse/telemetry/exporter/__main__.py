@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 
 import msgspec
@@ -14,6 +15,7 @@ from enginehouse.telemetry.exporter.framing import read_frame
 from enginehouse.telemetry.exporter.messages import ExportSettings, Report
 
 _NICER = 13
+_PAUSE_S = 1.0
 
 
 def main() -> None:
@@ -25,12 +27,22 @@ def main() -> None:
         return
     signal.signal(signal.SIGALRM, lambda *_: os._exit(1))
     signal.signal(signal.SIGTERM, lambda *_: _leave_within(settings.flush_timeout))
+    from enginehouse.telemetry.exporter.collector_state import LastWords
     from enginehouse.telemetry.exporter.core_sharing import CoreSharing
     from enginehouse.telemetry.exporter.export_loop import ExportLoop
 
     with suppress(OSError):
         os.nice(_NICER)  # it shares the gateway's CPUs; not before, so that traces are soon back after a restart
-    ExportLoop(settings, _report, CoreSharing().yield_core).run(sys.stdin.buffer)
+    words = LastWords()
+    words.listen()
+    gateway = os.getppid()
+    ExportLoop(settings, _report, CoreSharing().yield_core, words, lambda: _pause(gateway)).run(sys.stdin.buffer)
+
+
+def _pause(gateway: int) -> bool:
+    """Wait for the collector; whether the gateway, which has this process id, is still there."""
+    time.sleep(_PAUSE_S)
+    return os.getppid() == gateway
 
 
 def _leave_within(seconds: float) -> None:

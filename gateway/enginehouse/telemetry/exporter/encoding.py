@@ -10,7 +10,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import SpanFlags, Status
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import SpanKind
 
-from enginehouse.telemetry.exporter.spans import Span, SpanId
+from enginehouse.telemetry.exporter.spans import Span, SpanEvent, SpanId
 
 _KINDS: Mapping[SpanKind, Any] = {kind: kind.value + 1 for kind in SpanKind}
 """The numbers of the protocol, which begin with one for an unknown kind."""
@@ -55,11 +55,16 @@ class SpanEncoder:
                 start_time_unix_nano=span.began,
                 end_time_unix_nano=span.ended,
                 attributes=_attributes(span.attributes),
+                events=[_event(event) for event in span.events],
                 links=[_link(link)] if link is not None else [],
                 status=_status(error),
                 flags=_REMOTE if parent is not None and parent.remote else _LOCAL,
             )
         return request
+
+
+def _event(event: SpanEvent) -> Any:
+    return {"name": event.name, "time_unix_nano": event.at, "attributes": _attributes(event.attributes)}
 
 
 def _link(link: SpanId) -> Any:

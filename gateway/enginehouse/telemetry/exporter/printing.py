@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, TraceFlags, TraceState
@@ -39,6 +39,7 @@ class SpanPrinter:
             _context(span.parent, span.state) if span.parent is not None else None,
             self._resource,
             span.attributes,
+            events=[Event(event.name, event.attributes, event.at) for event in span.events],
             links=(Link(_context(span.link, span.state)),) if span.link is not None else (),
             kind=span.kind,
             status=Status(StatusCode.ERROR, span.error or None) if span.error is not None else Status(),

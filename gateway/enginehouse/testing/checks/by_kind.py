@@ -10,6 +10,7 @@ from enginehouse.testing.checks.drivers import check_driver
 from enginehouse.testing.checks.extractors import check_extractor
 from enginehouse.testing.checks.launchers import check_launcher
 from enginehouse.testing.checks.observers import check_observer
+from enginehouse.testing.checks.protocols import check_protocol
 from enginehouse.testing.checks.rescheduling_checks import check_migrator, check_rescheduling_policy
 from enginehouse.testing.checks.routing import check_filter, check_scorer, check_strategy
 from enginehouse.testing.checks.schedulers import check_scheduler
@@ -26,6 +27,7 @@ CHECKS: Mapping[str, Callable[[Callable[[], Any]], None]] = {
     "driver": check_driver,
     "launcher": check_launcher,
     "discoverer": check_discoverer,
+    "protocol": check_protocol,
     "rescheduling_policy": check_rescheduling_policy,
     "migrator": check_migrator,
     "observer": check_observer,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutputs, ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
@@ -24,7 +25,7 @@ _MOST_FORESEEN = 64
 """The most steps to foresee: a request that arrives meanwhile makes them worthless."""
 
 
-class StepResult(NamedTuple):
+class StepResult(msgspec.Struct, frozen=True, gc=False):
     """A completed step: the plan, the outputs by ``client_index``, its duration, and its load."""
 
     scheduled: SchedulerOutput
@@ -33,7 +34,7 @@ class StepResult(NamedTuple):
     load: StepLoad
 
 
-class _InFlightStep(NamedTuple):
+class _InFlightStep(msgspec.Struct, frozen=True):
     scheduled: SchedulerOutput
     result: ModelRunnerOutput
     ends_at: float
@@ -111,7 +112,7 @@ class EngineCore:
         if late <= 0:
             return
         self.now = now
-        self._launched = deque(step._replace(ends_at=step.ends_at + late) for step in self._launched)
+        self._launched = deque(msgspec.structs.replace(step, ends_at=step.ends_at + late) for step in self._launched)
 
     def step(self) -> StepResult:
         """Make one whole step."""
@@ -126,12 +127,13 @@ class EngineCore:
 
     def end_step(self) -> StepResult:
         """Process the result of the step that ends next."""
-        scheduled, result, ends_at, load = self._launched.popleft()
+        ended = self._launched.popleft()
+        scheduled, result, ends_at = ended.scheduled, ended.result, ended.ends_at
         seconds, self.now = ends_at - self.now, ends_at
         if self._transfer_worker is not None:
             self._transfer_worker.end_step(scheduled.kv_connector_metadata, ends_at, result)
         outputs = self.scheduler.update_from_output(scheduled, result)
-        return StepResult(scheduled, outputs, seconds, load)
+        return StepResult(scheduled, outputs, seconds, ended.load)
 
     def foresee(self) -> Sequence[float]:
         """The ends of the next steps. All but the last one are steady, unless a request arrives or leaves.

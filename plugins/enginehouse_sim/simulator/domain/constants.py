@@ -11,6 +11,8 @@ from enginehouse_sim.simulator.domain.drafts import DRAFT_RULES, DraftMethod, Dr
 IMAGE_TOKENS = 64
 """The tokens that stand for one image."""
 
+_NO_DRAFTS = DraftRules()
+
 
 class SchedulingPolicy(str, Enum):
     """The order of waiting requests: ``fcfs`` by arrival; ``priority`` by the smaller ``priority``, then by arrival."""
@@ -81,7 +83,7 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def draft_rules(self) -> DraftRules:
         """The cost of drafts; nothing without drafts."""
-        return DRAFT_RULES[self.draft_method] if self.num_spec_tokens else DraftRules()
+        return DRAFT_RULES[self.draft_method] if self.num_spec_tokens else _NO_DRAFTS
 
     @property
     def num_lookahead_tokens(self) -> int:

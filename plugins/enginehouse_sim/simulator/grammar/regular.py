@@ -40,10 +40,10 @@ def compile_regex(text: str) -> Expression:
     live = _live(automaton)
     if automaton.initial not in live:
         raise ValueError(f"regex {text!r} matches no text")
-    return _Translation(automaton, live).start
+    return _StateReferences(automaton, live).start
 
 
-class _Translation:
+class _StateReferences:
     """One reference for each state of an automaton: the rest of the text from there on."""
 
     def __init__(self, automaton: FSM, live: set[State]) -> None:

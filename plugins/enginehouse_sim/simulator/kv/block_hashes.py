@@ -48,7 +48,8 @@ class BlockHasher:
         full = self.extend(request)[: begin // self.block_size]
         tail = request.all_token_ids[begin:num_tokens]
         content = _parent(full, request.lora, request.cache_salt) + struct.pack(f"<{len(tail)}q", *tail)
-        return _number(_digest(content + _inputs_within(request.mm_inputs, begin, len(tail))))
+        content += _inputs_within(request.mm_inputs, begin, len(tail))
+        return int.from_bytes(blake2b(content, digest_size=_HASH_BYTES).digest(), "little")
 
     def _extend(
         self,
@@ -68,16 +69,8 @@ class BlockHasher:
             content = parent + data[at : at + size * _TOKEN_BYTES]
             if mm_inputs:
                 content += _inputs_within(mm_inputs, index * size, size)
-            parent = _digest(content)
-            hashes.append(_number(parent))
-
-
-def _digest(content: bytes) -> bytes:
-    return blake2b(content, digest_size=_HASH_BYTES).digest()
-
-
-def _number(digest: bytes) -> int:
-    return int.from_bytes(digest, "little")
+            parent = blake2b(content, digest_size=_HASH_BYTES).digest()
+            hashes.append(int.from_bytes(parent, "little"))
 
 
 def _parent(hashes: Sequence[int], lora: str | None, cache_salt: str | None) -> bytes:

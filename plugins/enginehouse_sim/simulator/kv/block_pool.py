@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 from enginehouse_sim.simulator.kv.events import BlocksRemoved, CacheCleared, KvEvents
+
+_MOST_OUTDATED = 1000
 
 
 class BlockPool:
@@ -24,14 +26,16 @@ class BlockPool:
         self._events = events
         self._ref_counts = [0]  # by block id, of the blocks handed out so far
         self._hashes: list[int | None] = [None]
-        self._freed: OrderedDict[int, None] = OrderedDict()
+        self._freed = deque[int]()  # each block as often as it became free, the oldest first
+        self._outdated: dict[int, int] = {}  # how many of these entries, the first ones, are of blocks held again
+        self._num_freed = 0
         self._freed_uncached: list[int] = []
         self._by_hash: dict[int, int] = {}
         self._duplicates: dict[int, dict[int, None]] = {}  # further blocks with the content of the one in _by_hash
 
     @property
     def num_free(self) -> int:
-        return self.num_usable - len(self._ref_counts) + 1 + len(self._freed) + len(self._freed_uncached)
+        return self.num_usable - len(self._ref_counts) + 1 + self._num_freed + len(self._freed_uncached)
 
     @property
     def num_cached(self) -> int:
@@ -66,15 +70,16 @@ class BlockPool:
         """
         if count > self.num_free:
             raise ValueError(f"{count} blocks asked for, {self.num_free} are free: compare with num_free first")
-        blocks = self._take_uncached(count)
-        never_used = len(self._ref_counts)
-        fresh = range(never_used, min(never_used + count - len(blocks), self.num_usable + 1))
-        blocks.extend(fresh)
-        self._ref_counts.extend([1] * len(fresh))
-        self._hashes.extend([None] * len(fresh))
-        freed, holders, hashes = self._freed, self._ref_counts, self._hashes
+        holders, hashes = self._ref_counts, self._hashes
+        blocks = self._take_uncached(count) if self._freed_uncached else []
+        never_used = len(holders)
+        if never_used <= self.num_usable:
+            fresh = range(never_used, min(never_used + count - len(blocks), self.num_usable + 1))
+            blocks.extend(fresh)
+            holders.extend([1] * len(fresh))
+            hashes.extend([None] * len(fresh))
         for _ in range(count - len(blocks)):
-            block, _ = freed.popitem(last=False)
+            block = self._oldest()
             if hashes[block] is not None:
                 self._evict(block)
             holders[block] = 1
@@ -85,26 +90,33 @@ class BlockPool:
         """Add a reference to each of ``blocks``."""
         for block in blocks:
             if not self._ref_counts[block]:
-                del self._freed[block]
+                self._outdated[block] = self._outdated.get(block, 0) + 1
+                self._num_freed -= 1
             self._ref_counts[block] += 1
 
     def release(self, blocks: Sequence[int]) -> None:
         """Remove a reference from each of ``blocks``, last one first: vLLM evicts the tail of a sequence first."""
         holders, hashes, freed = self._ref_counts, self._hashes, self._freed
-        uncached = []
+        uncached, before = [], len(freed)
         for block in reversed(blocks):
             holders[block] = count = holders[block] - 1
             if count:
                 continue
             if hashes[block] is not None:
-                freed[block] = None
+                freed.append(block)
             else:
                 uncached.append(block)
+        self._num_freed += len(freed) - before
+        if len(freed) > 2 * self._num_freed + _MOST_OUTDATED:
+            self._drop_outdated()
         self._freed_uncached.extend(reversed(uncached))
 
     def store(self, blocks: Sequence[int], contents: Sequence[int]) -> Sequence[int]:
         """Make ``blocks`` findable by their contents, which differ. Return the indices of the contents that are new."""
         hashes, by_hash = self._hashes, self._by_hash
+        if len(blocks) == 1 and contents[0] not in by_hash:
+            hashes[blocks[0]], by_hash[contents[0]] = contents[0], blocks[0]
+            return range(1)
         for block, content in zip(blocks, contents, strict=True):
             hashes[block] = content
         if by_hash.keys().isdisjoint(contents):
@@ -129,6 +141,30 @@ class BlockPool:
         if self._events is not None:
             self._events.add(CacheCleared())
         return True
+
+    def _oldest(self) -> int:
+        """Take the block that became free first."""
+        outdated, take = self._outdated, self._freed.popleft
+        block = take()
+        while outdated and block in outdated:
+            if outdated[block] == 1:
+                del outdated[block]
+            else:
+                outdated[block] -= 1
+            block = take()
+        self._num_freed -= 1
+        return block
+
+    def _drop_outdated(self) -> None:
+        """Forget the outdated entries. It happens rarely enough that each entry costs constant time."""
+        outdated, self._outdated = self._outdated, {}
+        current = deque[int]()
+        for block in self._freed:
+            if left := outdated.get(block):
+                outdated[block] = left - 1
+            else:
+                current.append(block)
+        self._freed = current
 
     def _take_uncached(self, count: int) -> list[int]:
         """Hand out up to ``count`` of the free blocks that are reused first."""

@@ -99,9 +99,12 @@ class KvCacheManager:
             end = request.num_computed_tokens + num_new_tokens
             if not leave_free and end < table.caches_at and end + num_lookahead_tokens <= table.num_slots:
                 return ()
-        missing = max(self._num_blocks(end + num_lookahead_tokens) - len(table.blocks), 0)
-        wanted = max(missing + reserved_blocks, self._num_blocks(reserve_tokens) - len(table.blocks))
-        if wanted + self.pool.count_free(computed.block_ids) + leave_free > self.pool.num_free:
+        missing = wanted = max(self._num_blocks(end + num_lookahead_tokens) - len(table.blocks), 0)
+        if reserve_tokens or reserved_blocks:
+            wanted = max(missing + reserved_blocks, self._num_blocks(reserve_tokens) - len(table.blocks))
+        if computed.block_ids:
+            wanted += self.pool.count_free(computed.block_ids)
+        if wanted + leave_free > self.pool.num_free:
             return None
         new = self._allocate(request, table, computed, missing)
         if not delay_cache_blocks and end >= table.caches_at:
@@ -157,7 +160,11 @@ class KvCacheManager:
     @property
     def usage(self) -> float:
         """The share of blocks in use, 0 to 1."""
-        return 1 - self.pool.num_free / self.pool.num_usable
+        return self.usage_with(0)
+
+    def usage_with(self, num_more: int) -> float:
+        """The share if ``num_more`` of the free blocks were in use."""
+        return 1 - (self.pool.num_free - num_more) / self.pool.num_usable
 
     def _num_blocks(self, num_tokens: int) -> int:
         return -(-min(num_tokens, self._max_model_len) // self._block_size)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from enginehouse_sim.simulator.replay.figures.record import AnswerRecord
 
 
-class ReplayPlace(NamedTuple):
+class ReplayPlace(msgspec.Struct, frozen=True, gc=False):
     """A point in the order of a replay's events. Events at the same ``time`` have the order of ``rank``.
 
     The rank of a step's end is the index of its engine.

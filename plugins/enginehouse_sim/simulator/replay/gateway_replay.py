@@ -72,7 +72,8 @@ class TracedRequest(InferenceRequest):
     def __init__(self, trace: TraceRequest, number: int, model: str) -> None:
         self.path = PATH
         self.headers = [(b"x-request-id", b"%d" % number)]
-        self.body = Body(model=model, prompt=list[Any](prompt_of(trace, number)), stream=trace.stream)
+        prompt: Any = prompt_of(trace, number)  # mypy takes a list of numbers for no list of numbers or texts
+        self.body = Body(model=model, prompt=prompt, stream=trace.stream)
         self._max_tokens = max(1, trace.output_length)
 
     @cached_property
@@ -167,7 +168,8 @@ class GatewayReplay(VirtualEngines, EngineOwner):
     def _note_end(self) -> None:
         record, counts = self.record, self.gateway.counts
         record.ended = self._loop.time() - self._began
-        record.swaps, record.failed_migrations = counts.swaps, counts.failed_migrations
+        record.swaps = counts.swaps
+        record.failed_migrations, record.empty_migrations = counts.failed_migrations, counts.empty_migrations
         record.retried, record.hedged, record.continued = counts.retried, counts.hedged, counts.continued
 
     # --- as the world of the loop

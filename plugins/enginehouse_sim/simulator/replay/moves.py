@@ -13,6 +13,8 @@ from enginehouse_sim.simulator.replay.played_answer import PlayedAnswer
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
 from enginehouse_sim.simulator.steps.transfer import KvTransfer
 
+_ENDED = "it has ended"
+
 
 class Moves:
     """Moves requests. ``begin_step`` begins a step of an engine that may be idle."""
@@ -25,18 +27,20 @@ class Moves:
         self._transfer = transfer
         self._count = count(1)
 
-    async def copy(self, moved: PlayedAnswer, destination: PlayedEngine) -> bool:
-        """Copy the KV while the request runs, then continue it at ``destination``. ``False`` if the request stays."""
+    async def copy(self, moved: PlayedAnswer, destination: PlayedEngine) -> str:
+        """Copy the KV while the request runs, then continue it at ``destination``. Returns why it stays, or nothing."""
         source, request = moved.engine, moved.engine.state.requests.get(moved.id)
-        if request is None or destination.refuses(request):
-            return False
+        if request is None:
+            return _ENDED
+        if destination.refuses(request):
+            return f"'{destination.instance.name}' has no room for it"
         with (
             source.slots.outgoing.occupy(request.num_tokens),
             destination.slots.incoming.occupy(request.num_tokens),
         ):
             copied = await copy_stages(source.state, moved.id, self._transfer, asyncio.sleep)
             if not source.has(moved.id):
-                return False
+                return _ENDED
             computed = computed_tokens(request)
             detached, answer = source.detach(moved.id)
             await asyncio.sleep(self._transfer.seconds(max(0, computed - copied)))
@@ -44,4 +48,4 @@ class Moves:
         answer.has_moved = True
         destination.attach(msgspec.structs.replace(detached, request_id=moved.id), answer, self._now(), computed)
         self._begin_step(destination)
-        return True
+        return ""

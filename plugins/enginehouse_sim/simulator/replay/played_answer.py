@@ -19,6 +19,7 @@ _WHOLE = (
     b'"finish_reason":"length"}]%s%s}'
 )
 _USAGE = b',"usage":{"prompt_tokens":%d,"completion_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d}}'
+_TOKENS = b"%d," % TOKEN
 _DONE = b"data: [DONE]\n\n"
 
 
@@ -161,7 +162,7 @@ class PlayedAnswer:
         return STREAM_HEAD
 
     def _event(self, count: int, finish: bytes, usage: bytes) -> bytes:
-        ids = b',"token_ids":[%s]' % b",".join([b"%d" % TOKEN] * count) if self._asked.return_token_ids else b""
+        ids = b',"token_ids":[%s]' % (_TOKENS * count)[:-1] if self._asked.return_token_ids else b""
         return _EVENT % (self.id.encode(), b"x" * count, ids, finish, usage)
 
 

@@ -71,6 +71,7 @@ class PlayedConnection(asyncio.Transport):
         self._serve = serve
         self._lost = lost
         self._is_closing = False
+        self._connected_on = asyncio.get_running_loop()
 
     # --- for the engine
 
@@ -111,7 +112,8 @@ class PlayedConnection(asyncio.Transport):
         if reader is not None:
             reader.left()
         self._lost(self)
-        asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
+        if not self._connected_on.is_closed():  # the replay is over, and the collector drops what still ran
+            self._connected_on.call_soon(self._protocol.connection_lost, None)
 
     def get_write_buffer_size(self) -> int:
         return 0

@@ -17,6 +17,7 @@ from enginehouse_sim.simulator.replay.figures.record import AnswerRecord, Instan
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest, block_hashes_of, prompt_of
 from enginehouse_sim.simulator.scheduler.admission import never_fits
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
+from enginehouse_sim.simulator.scheduler.steady import usage_after
 from enginehouse_sim.simulator.server.telemetry.migration_slots import MigrationSlots
 
 
@@ -33,6 +34,7 @@ class PlayedEngine:
         "_began",
         "_core",
         "_foreseen",
+        "_is_even",
         "_last_end",
         "_live",
         "_migrated_kv",
@@ -65,6 +67,7 @@ class PlayedEngine:
         self._owner = owner
         self._began = 0.0
         self._foreseen: Sequence[float] = ()  # ends of steady steps that are not made yet
+        self._is_even = False  # whether each request is known to have an output in the last step
         self.due = math.inf
         self._last_end = -1.0
         record.instances.append(self.instance)
@@ -193,28 +196,32 @@ class PlayedEngine:
 
     def look_ahead(self) -> None:
         """After ``begin_step``, be ``due`` at the end of the first step that is not steady."""
-        if all(request.last_token == self._last_end for request in self._live.values()):
+        if self._is_even or all(request.last_token == self._last_end for request in self._live.values()):
             *self._foreseen, self.due = self._core.foresee()
 
     def catch_up(self) -> None:
         """Make the steady steps that end before the owner's place."""
-        if self._foreseen:
-            now, rank = self._owner.place
-            count = (bisect_right if self.index < rank else bisect_left)(self._foreseen, now)
-            if count:
-                self._pass_steps(count)
+        if self._foreseen and (count := self._num_due()):
+            self._pass_steps(count)
+
+    def _num_due(self) -> int:
+        """The number of foreseen steps that end before the owner's place."""
+        place = self._owner.place
+        return (bisect_right if self.index < place.rank else bisect_left)(self._foreseen, place.time)
 
     def end_step(self) -> SchedulerOutput:
         """End the step in flight. After ``catch_up``, it is the first one that has not ended at the owner's place."""
         self._foreseen = ()
         core, record, live = self._core, self._record, self._live
         began = perf_counter()
-        scheduled, outputs, seconds, _ = core.end_step()
+        ended = core.end_step()
+        scheduled, outputs = ended.scheduled, ended.outputs
         wall = self._began + perf_counter() - began
         now, last_end = core.now, self._last_end
         self._last_end = now
-        self._count(scheduled, seconds, wall)
+        self._count(scheduled, ended.seconds, wall)
         regular = 0  # requests that also had an output in the step before: nearly all
+        self._is_even = sum(len(client.outputs) for client in outputs.values()) == len(live)
         for client in outputs.values():
             for output in client.outputs:
                 request = live.get(output.request_id)
@@ -256,15 +263,18 @@ class PlayedEngine:
         self._core.shutdown()
 
     def moment(self) -> tuple[int, int, float]:
-        """The requests that run and that wait, and the share of blocks in use."""
-        self.catch_up()
-        counts = self._core.scheduler.get_request_counts()
-        kv_use = self._core.scheduler.state.kv_cache.usage
+        """The requests that run and that wait, and the share of blocks in use.
+
+        No steady step changes the number of requests or preempts one. So those that have ended need not be made.
+        """
+        state = self._core.scheduler.state
+        kv_use = usage_after(state, self._num_due() if self._foreseen else 0)
         self.instance.peak_kv_use = max(self.instance.peak_kv_use, kv_use)
-        return counts.running, counts.waiting, kv_use
+        return len(state.running), len(state.waiting), kv_use
 
     def _begin(self, wanted: RequestState, request: AnswerRecord, at: float) -> None:
         self._interrupt()
+        self._is_even = False
         if not self._live and not self.is_stepping:
             self._core.wait_until(at)
         self._live[wanted.request_id] = request

@@ -11,7 +11,6 @@ from enginehouse import (
     Migration,
     MigrationMeans,
     Migrator,
-    NotFound,
     RequestError,
     migration_budget,
     select_requests,
@@ -41,16 +40,16 @@ class PlayedLlumlet(Migrator):
     async def migrate(self, migration: Migration) -> Migrated:
         source, turns = self._engines[migration.source], asyncio.Semaphore(MAX_MIGRATIONS)
 
-        async def move(answer: PlayedAnswer) -> bool:
+        async def move(answer: PlayedAnswer) -> str:
             async with turns:
                 return await self._move(answer, migration.destination)
 
         chosen = self._chosen(migration, source)
-        has_moved = await asyncio.gather(*(move(answer) for answer in chosen))
-        moved = tuple(_id(answer) for answer, done in zip(chosen, has_moved, strict=True) if done)
-        if not moved:
-            raise NotFound(f"The llumlet of '{migration.source}' moved nothing: No request could be moved.")
-        return Migrated(moved=moved)
+        names = [_id(answer) for answer in chosen]
+        problems = await asyncio.gather(*(move(answer) for answer in chosen))
+        refused = {name: why for name, why in zip(names, problems, strict=True) if why}
+        moved = tuple(name for name in names if name not in refused)
+        return Migrated(moved=moved, refused=refused, found_none=not chosen)
 
     def _chosen(self, migration: Migration, source: PlayedEngine) -> list[PlayedAnswer]:
         requests = movable_requests(source.state)
@@ -61,14 +60,15 @@ class PlayedLlumlet(Migrator):
         known = [each for each in requests if each.id in answers]
         return [answers[name] for name in select_requests(known, migration.rule, migration.order, budget)]
 
-    async def _move(self, answer: PlayedAnswer, backend: str) -> bool:
-        if not await self._moves.copy(answer, self._engines[backend]):
-            return False
+    async def _move(self, answer: PlayedAnswer, backend: str) -> str:
+        """Move one request. Returns why it stays, or nothing."""
+        if why := await self._moves.copy(answer, self._engines[backend]):
+            return why
         try:
             await self._means.join(_id(answer), backend, answer.id)
         except RequestError:
             self._means.moved_by_engine(_id(answer), backend)
-        return True
+        return ""
 
 
 def _id(answer: PlayedAnswer) -> str:

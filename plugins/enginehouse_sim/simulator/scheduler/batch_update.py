@@ -31,7 +31,7 @@ def update_batch(state: SchedulerState, step: SchedulerOutput, result: ModelRunn
     """Append the sampled tokens. Requests that finished meanwhile are ignored."""
     requests, logprobs = state.requests, result.logprobs
     index, sampled = result.req_id_to_index, result.sampled_token_ids
-    drafts_of = step.scheduled_spec_decode_tokens
+    drafts_of, block_size = step.scheduled_spec_decode_tokens, state.constants.block_size
     update = BatchUpdate()
     for request_id in step.num_scheduled_tokens:
         request = requests.get(request_id)
@@ -43,13 +43,16 @@ def update_batch(state: SchedulerState, step: SchedulerOutput, result: ModelRunn
         if token_ids:
             if request_id in drafts_of:
                 _reject_drafts(update, request, len(drafts_of[request_id]), len(token_ids) - 1)
-            has_room = len(request.all_token_ids) + 1 < request.max_num_tokens
-            if has_room and len(token_ids) == 1 and not request.ending_tokens:
-                request.append(token_ids[0])
+            all_ids = request.all_token_ids
+            if len(all_ids) + 1 < request.max_num_tokens and len(token_ids) == 1 and not request.ending_tokens:
+                all_ids += token_ids
+                request.output_token_ids += token_ids
             else:
                 token_ids, stopped = append_until_stop(request, token_ids)
-            if request.num_output_placeholders:
-                _fill_placeholders(update, state, request, len(token_ids))
+            if placeholders := request.num_output_placeholders:
+                request.num_output_placeholders = placeholders = placeholders - len(token_ids)
+                if (request.num_computed_tokens - placeholders) % block_size < len(token_ids):
+                    update.filled.append(request)
             output = EngineCoreOutput(request_id, token_ids, num_cached_tokens=request.num_cached_tokens)
             if logprobs is not None:
                 output.new_logprobs = logprobs[row][: len(token_ids)]
@@ -74,11 +77,3 @@ def _reject_drafts(update: BatchUpdate, request: RequestState, num_drafts: int, 
         request.num_computed_tokens -= num_drafts - num_accepted
     if request.num_output_placeholders:
         request.num_output_placeholders -= num_drafts - num_accepted
-
-
-def _fill_placeholders(update: BatchUpdate, state: SchedulerState, request: RequestState, num_tokens: int) -> None:
-    """Note that expected tokens have arrived, and whether they fill a block."""
-    request.num_output_placeholders -= num_tokens
-    known = request.num_computed_tokens - request.num_output_placeholders
-    if known % state.constants.block_size < num_tokens:
-        update.filled.append(request)

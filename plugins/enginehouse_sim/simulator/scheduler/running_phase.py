@@ -106,9 +106,11 @@ def _take_drafts(plan: StepPlan, request: RequestState, num_new_tokens: int) -> 
 
 def fast_path_until(constants: SchedulerConstants, request: RequestState, computed: int) -> int:
     """The count of computed tokens below which one more needs no block, fills none, and reaches no limit."""
-    if constants.num_spec_tokens or request.mm_inputs or computed % constants.block_size == 0:
+    size = constants.block_size
+    filled = computed % size
+    if not filled or constants.num_spec_tokens or request.mm_inputs:
         return 0
-    if constants.plans_ahead and request.structured_output is not None:
+    if request.structured_output is not None and constants.plans_ahead:
         return 0
-    last_place = (computed // constants.block_size + 1) * constants.block_size - 1
-    return min(last_place, constants.max_model_len - 1, request.num_prompt_tokens + request.max_tokens - 1)
+    last_place = computed - filled + size - 1
+    return min(last_place, constants.max_model_len - 1, len(request.prompt_token_ids) + request.max_tokens - 1)

@@ -6,8 +6,6 @@ steps, down to block ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 
 from enginehouse_sim.simulator.domain.request import RequestState
@@ -25,11 +23,23 @@ def num_steady_steps(state: SchedulerState, most: int) -> int:
         return 0
     if state.kv_cache.publishes_events:
         return 0
-    count = min((_until_end(state, request) for request in state.running), default=0)
-    count = min(count, most)
-    while count > 0 and _num_missing_blocks(state, count) > state.kv_cache.num_free_blocks:
+    count = most if state.running else 0
+    for request in state.running:
+        count = min(count, _until_end(state, request))
+        if count <= 0:
+            return 0
+    free = state.kv_cache.num_free_blocks
+    if free >= len(state.running) * (count // state.constants.block_size + 1):
+        return count  # at most so many are missing
+    while count > 0 and _num_missing_blocks(state, count) > free:
         count //= 2
-    return max(0, count)
+    return count
+
+
+def usage_after(state: SchedulerState, count: int) -> float:
+    """The share of blocks in use after ``count`` steady steps, 0 to 1."""
+    kv_cache = state.kv_cache
+    return kv_cache.usage_with(_num_missing_blocks(state, count)) if count else kv_cache.usage
 
 
 def pass_steady_steps(state: SchedulerState, count: int, token: int) -> None:
@@ -37,9 +47,12 @@ def pass_steady_steps(state: SchedulerState, count: int, token: int) -> None:
 
     Afterwards, as many steps as before are in flight.
     """
-    running = state.running
+    running, constants = state.running, state.constants
     before = [(len(request.all_token_ids), request.num_computed_tokens) for request in running]
-    changes = sorted(change for index in range(len(running)) for change in _changes(state, index, count))
+    changes: list[tuple[int, bool, int]] = []
+    for index, request in enumerate(running):
+        _note_changes(changes, request, index, constants.block_size, count)
+    changes.sort()
     for step, is_plan, index in changes:
         request, (known, computed) = running[index], before[index]
         _append(request, known + step, token)
@@ -51,8 +64,9 @@ def pass_steady_steps(state: SchedulerState, count: int, token: int) -> None:
             state.kv_cache.cache_blocks(request, computed + step - request.num_output_placeholders)
     for request, (known, computed) in zip(running, before, strict=True):
         _append(request, known + count, token)
-        request.num_computed_tokens = computed + count
-        request.fast_path_until = fast_path_until(state.constants, request, computed + count)
+        request.num_computed_tokens = computed = computed + count
+        if computed >= request.fast_path_until:
+            request.fast_path_until = fast_path_until(constants, request, computed)
     state.in_flight = {
         step + count: msgspec.structs.replace(output, step=step + count, new_requests=(), cached_requests=())
         for step, output in state.in_flight.items()
@@ -74,6 +88,7 @@ def _until_end(state: SchedulerState, request: RequestState) -> int:
 
 
 def _num_missing_blocks(state: SchedulerState, count: int) -> int:
+    """The blocks that ``count`` steady steps will take."""
     kv_cache = state.kv_cache
     return sum(
         kv_cache.num_missing_blocks(request.request_id, request.num_computed_tokens + count)
@@ -81,19 +96,23 @@ def _num_missing_blocks(state: SchedulerState, count: int) -> int:
     )
 
 
-def _changes(state: SchedulerState, index: int, count: int) -> Iterator[tuple[int, bool, int]]:
-    """The changes of a request's blocks: the step, whether the plan after its end changes them, and ``index``.
+def _note_changes(
+    changes: list[tuple[int, bool, int]], request: RequestState, index: int, size: int, count: int
+) -> None:
+    """Add the changes of a request's blocks: the step, whether the plan after its end changes them, and ``index``.
 
     A plan needs another block after each full one. A block can be found when its tokens are known: at the end of a step
     if its tokens were planned ahead, else with the next plan.
     """
-    request, size = state.running[index], state.constants.block_size
     computed, placeholders = request.num_computed_tokens, request.num_output_placeholders
-    for step in range(-computed % size + 1, count + 1, size):
-        yield step, True, index
-    filled = (placeholders - computed) % size or size
-    for step in range(filled, count + 1, size):
-        yield step, not placeholders, index
+    step = -computed % size + 1
+    while step <= count:
+        changes.append((step, True, index))
+        step += size
+    step = (placeholders - computed) % size or size
+    while step <= count:
+        changes.append((step, not placeholders, index))
+        step += size
 
 
 def _append(request: RequestState, num_tokens: int, token: int) -> None:

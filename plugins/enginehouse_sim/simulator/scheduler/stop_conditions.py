@@ -10,8 +10,7 @@ from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 def append_until_stop(request: RequestState, token_ids: Sequence[int]) -> tuple[Sequence[int], bool]:
     """Append tokens until a stop condition holds. Return the appended tokens, and whether the request stopped."""
     for position, token in enumerate(token_ids, 1):
-        request.output_token_ids.append(token)
-        request.all_token_ids.append(token)
+        request.append(token)
         if len(request.all_token_ids) >= request.max_num_tokens or token in request.ending_tokens:
             status = stop_status(request, token)
             if status is not None:

@@ -29,7 +29,10 @@ async def test_a_continued_stream_is_one_trace_that_tells_both_halves(
     assert [span.error is None for span in halves] == [False, True]
     (between,) = [span for span in below if span.name == "continue"]
     assert between.attributes["enginehouse.replica"] == f"{MODEL}@b"
-    assert between.began == halves[0].ended
+    assert halves[0].began < between.began <= halves[0].ended
+    assert between.attributes["enginehouse.cause"] == "broken"
+    routes = [span.attributes["enginehouse.candidates"] for span in below if span.name == "route"]
+    assert routes == [2, 2]
     assert all(span.parent == root.id for span in (*halves, between))
     told = [dict(call.lines)[b"traceparent"] for call in (first.calls[0], other.calls[-1])]
     assert told == [b"00-%032x-%016x-01" % (root.id.trace, span.id.span) for span in halves]

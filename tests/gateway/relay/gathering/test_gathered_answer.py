@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from enginehouse.relay.answers.gathered_answer import GatheredAnswer
+from enginehouse.relay.engine_memory import EngineMemory
 
 
 def gathered(*chunks: object) -> dict[str, Any]:
-    answer = GatheredAnswer()
+    answer = GatheredAnswer(EngineMemory())
     for chunk in chunks:
         answer.add(b"data: " + json.dumps(chunk).encode() + b"\n\n")
     answer.add(b": a comment\n\ndata: [DONE]\n\n")
@@ -72,14 +73,14 @@ def test_nonsense_breaks_nothing(choices: object) -> None:
 
 
 def test_an_error_event_is_the_answer() -> None:
-    answer = GatheredAnswer()
+    answer = GatheredAnswer(EngineMemory())
     answer.add(b'event: error\ndata: {"error": {"code": "upstream_error"}}\n\n')
     answer.read()
     assert answer.error == {"error": {"code": "upstream_error"}}
 
 
 async def test_long_answers_are_read_in_pieces() -> None:
-    answer = GatheredAnswer()
+    answer = GatheredAnswer(EngineMemory())
     event = b"data: " + json.dumps(chat({"content": "word "})).encode() + b"\n\n"
     for _ in range(1000):
         answer.add(event)

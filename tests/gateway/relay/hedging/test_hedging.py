@@ -86,6 +86,7 @@ async def test_the_second_replica_wins_a_stream_that_is_slow_to_begin(race: Race
     assert race.routed.backends == ["a", "b"]
     await (await race.first.call()).closed.wait()
     assert race.calls == [1, 1]
+    assert race.gateway.fleet.load("a").avg_latency_ms >= 5, "an engine that stalls does not look quick"
 
 
 async def test_the_first_replica_wins_if_it_begins_first(race: Race) -> None:

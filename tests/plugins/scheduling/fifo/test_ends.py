@@ -28,8 +28,45 @@ def test_the_others_that_joined_a_load_are_served_when_one_leaves() -> None:
     assert not here.cancelled
 
 
-def test_a_load_that_nobody_waits_for_any_more_is_cancelled() -> None:
+def test_a_load_that_nobody_waits_for_any_more_goes_on_for_whoever_comes_back() -> None:
     here = fifo_host()
+    first, second = here.request("a"), here.request("a")
+    here.cancel(first)
+    here.cancel(second)
+    here.pass_time(60)
+    again = here.request("a")
+    here.swap_done("a")
+
+    assert here.log == ["swap a", f"grant {again.id}"]
+
+
+@pytest.mark.parametrize("first", ["the other", "the end"])
+def test_a_load_that_nobody_waits_for_any_more_makes_way_for_another(first: str) -> None:
+    here = fifo_host()
+    ticket = here.request("a")
+    if first == "the other":
+        here.request("b")
+    here.cancel(ticket)
+    if first == "the end":
+        here.request("b")
+    assert here.log == ["swap a", "cancel a"]
+    here.swap_done("a", LoadFailed("cancelled"))
+
+    assert here.log[2:] == ["swap b, evict a"] or here.log[2:] == ["swap b"]
+
+
+def test_a_load_that_nobody_waits_for_any_more_gives_up_its_place_among_max_loads() -> None:
+    here = fifo_host(rule={}, max_loads=2)
+    here.cancel(here.request("a"))
+    here.request("b")
+    assert "cancel a" not in here.log
+    here.request("c")
+
+    assert here.log == ["swap a", "swap b", "cancel a", "swap c"]
+
+
+def test_loads_may_be_cancelled_as_soon_as_nobody_waits() -> None:
+    here = fifo_host(cancel_loads="always")
     first, second = here.request("a"), here.request("a")
     here.cancel(first)
     here.cancel(second)
@@ -37,8 +74,19 @@ def test_a_load_that_nobody_waits_for_any_more_is_cancelled() -> None:
     assert here.log == ["swap a", "cancel a"]
 
 
+def test_loads_may_go_on_although_their_place_is_wanted() -> None:
+    here = fifo_host(cancel_loads="never")
+    here.cancel(here.request("a"))
+    ticket = here.request("b")
+    here.swap_done("a")
+    here.settle()
+
+    assert not here.cancelled
+    assert here.granted == [ticket]
+
+
 def test_who_wants_a_replica_whose_load_was_cancelled_has_it_loaded_anew() -> None:
-    here = fifo_host()
+    here = fifo_host(cancel_loads="always")
     here.cancel(here.request("a"))
     ticket = here.request("a")
     here.swap_done("a", LoadFailed("given up"))
@@ -49,7 +97,7 @@ def test_who_wants_a_replica_whose_load_was_cancelled_has_it_loaded_anew() -> No
 
 
 def test_a_cancelled_load_that_succeeds_all_the_same_is_used() -> None:
-    here = fifo_host()
+    here = fifo_host(cancel_loads="always")
     here.cancel(here.request("a"))
     ticket = here.request("a")
     here.swap_done("a")

@@ -51,6 +51,7 @@ SWAPPERS: st.SearchStrategy[Swapper] = st.one_of(
 LIMITS = st.fixed_dictionaries(
     {
         "max_loads": st.sampled_from([0, 1, 2]),
+        "cancel_loads": st.sampled_from(["wanted", "always", "never"]),
         "max_wait": st.sampled_from([0.0, 1.0, 5.0]),
         "min_residency": st.sampled_from([0.0, 2.0, 8.0]),
         "max_queue": st.sampled_from([0, 5]),
@@ -278,8 +279,8 @@ class FifoMachine(RuleBasedStateMachine):
             assert counted == {name: self.host.in_flight[name] for name in NAMES}
 
     @invariant()
-    def a_load_that_is_not_cancelled_is_wanted(self) -> None:
-        if hasattr(self, "host"):
+    def a_load_that_is_not_cancelled_is_wanted_if_the_limits_say_so(self) -> None:
+        if hasattr(self, "host") and self.host.limits.cancel_loads == "always":
             wanted = {ticket.replica for ticket in self.host.waiting}
             loading = {swap.target for swap in self.host.swaps.values() if swap.id not in self.host.cancelled}
             assert loading <= wanted

@@ -38,6 +38,24 @@ def test_a_steady_stream_cannot_starve_another_model() -> None:
     assert here.granted[-1] is starving
 
 
+def test_an_orchestrator_its_explorers_and_a_coder_all_get_on() -> None:
+    """A B A A C in order of arrival: requests for the loaded model go first, and each of the others has its turn."""
+    here = fifo_host(ready="a", max_wait=60.0)
+    here.request("a")
+    here.request("b")
+    here.request("a")
+    here.request("a")
+    here.request("c")
+    assert here.log == ["grant a-1", "grant a-3", "grant a-4"]
+
+    for _ in range(3):
+        here.serve_done("a")
+    here.swap_done("b")
+    here.serve_done("b")
+    here.swap_done("c")
+    assert here.log[3:] == ["swap b -a", "grant b-2", "swap c -b", "grant c-5"], "two swaps, not four"
+
+
 def test_without_max_wait_nobody_is_held_back() -> None:
     here = fifo_host(ready="a", max_wait=0.0)
     here.request("a")

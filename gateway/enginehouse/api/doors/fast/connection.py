@@ -168,8 +168,12 @@ class FastDoor(Turns):
     def connection_lost(self, exc: Exception | None) -> None:
         self._idle_sweep.discard(self.check_silence)
         super().connection_lost(exc)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Drop what refers back to this connection: the cycles would wait for the garbage collector."""
         self._client.release()
-        self.parser = cast(Any, None)  # it has this connection: the two would wait for the garbage collector
+        self.parser = cast(Any, None)
 
     def data_received(self, data: bytes) -> None:
         self.idle_since = NEVER
@@ -219,6 +223,7 @@ class FastDoor(Turns):
                 if self._should_upgrade():
                     self._idle_sweep.discard(self.check_silence)
                     self.handle_websocket_upgrade()
+                    self._let_go()
                     return
                 rest = memoryview(rest)[upgrade.args[0] :]
             version = self.parser.get_http_version()

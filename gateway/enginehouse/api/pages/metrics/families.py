@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from enginehouse.telemetry.counters import Histogram
 from enginehouse.telemetry.metric_list import MetricInfo
 
 Numbers = Iterable[tuple[Sequence[str], float]]
 """The values of the labels, and the value of their series."""
+_Bucket = tuple[str, float] | tuple[str, float, Exemplar]
 Histograms = Iterable[tuple[Sequence[str], Histogram]]
 
 
@@ -29,5 +30,26 @@ def histograms(metric: MetricInfo, series: Histograms) -> Metric:
     family = HistogramMetricFamily(metric.name, metric.text, labels=metric.labels)
     for labels, histogram in series:
         bounds = (*map(str, histogram.bounds), "+Inf")
-        family.add_metric(labels, list(zip(bounds, accumulate(histogram.counts), strict=True)), histogram.total)
+        buckets: list[_Bucket] = list(zip(bounds, accumulate(histogram.counts), strict=True))
+        for place, (trace_id, seconds) in list(histogram.exemplars.items()):
+            buckets[place] = (*buckets[place][:2], Exemplar({"trace_id": trace_id}, seconds))
+        family.add_metric(labels, buckets, histogram.total)
     return family
+
+
+def from_zero(known: Iterable[tuple[str, ...]], counted: Iterable[tuple[tuple[str, ...], float]]) -> Numbers:
+    """``counted``, and 0 for the ``known`` labels that are not: a rate wants a first value."""
+    return {**dict.fromkeys(known, 0), **dict(counted)}.items()
+
+
+def with_created(metric: Metric, since: float) -> Metric:
+    """A family in OpenMetrics' form, whose counters say since when they count, in seconds of the day."""
+    ends = {"counter": "_total", "histogram": "_sum"}.get(metric.type)
+    if ends is None:
+        return metric
+    made = Metric(metric.name, metric.documentation, metric.type)
+    for sample in metric.samples:
+        made.samples.append(sample)
+        if sample.name.endswith(ends):
+            made.add_sample(f"{metric.name}_created", sample.labels, since)
+    return made

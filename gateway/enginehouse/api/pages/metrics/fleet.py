@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from enginehouse.api.pages.metrics.families import Numbers, histograms, numbers
-from enginehouse.domain.replica import Health
+from enginehouse.api.pages.metrics import births
+from enginehouse.api.pages.metrics.families import Numbers, from_zero, histograms, numbers
+from enginehouse.domain.replica import Health, ReplicaState
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry import metric_list as metrics
-from enginehouse.telemetry.counters import OTHER
+from enginehouse.telemetry.counters import OTHER, Histogram
 
 
 def fleet_metrics(relay: Relay, engines: ManagedEngines) -> Iterator[Metric]:
@@ -22,13 +23,15 @@ def fleet_metrics(relay: Relay, engines: ManagedEngines) -> Iterator[Metric]:
     yield numbers(metrics.PENDING, (([each.name], each.pending) for each in backends))
     yield numbers(metrics.HEALTHY, (([each.name], each.health is Health.HEALTHY) for each in backends))
     yield numbers(metrics.LATENCY, (([each.name], each.avg_latency_ms / 1000) for each in backends))
+    yield numbers(metrics.ERROR_SHARE, (([each.name], each.error_share) for each in backends))
     yield numbers(metrics.GPU_MEMORY, _gpus(engines))
     yield numbers(metrics.REPLICA_STATE, _states(relay))
-    depth = Counter(ticket.replica for ticket in engines.waiting())
-    yield numbers(metrics.QUEUE_DEPTH, (([replica], count) for replica, count in depth.items()))
-    counters = context.counters
-    yield histograms(metrics.SWAPS, counters.swaps.items())
-    yield numbers(metrics.EVICTIONS, (([replica], count) for replica, count in counters.evictions.items()))
+    yield numbers(metrics.QUEUE_DEPTH, _depths(relay, engines))
+    counters, launched = context.counters, _launched(relay)
+    begun = {(replica, outcome): Histogram() for replica in launched for outcome in ("ready", "failed")}
+    yield histograms(metrics.SWAPS, {**begun, **counters.swaps}.items())
+    evicted = (((replica,), count) for replica, count in counters.evictions.items())
+    yield numbers(metrics.EVICTIONS, from_zero(((replica,) for replica in launched), evicted))
 
 
 def _gpus(engines: ManagedEngines) -> Numbers:
@@ -37,11 +40,28 @@ def _gpus(engines: ManagedEngines) -> Numbers:
         yield [each.host, str(each.gpu), "free"], each.free
 
 
+def _launched(relay: Relay) -> list[str]:
+    """The replicas whose engines the gateway launches, or makes load models."""
+    context = relay.context
+    queues = {name for name, queue in context.queues.items() if queue.launches}
+    return [each.replica for each in births.replicas(context) if each.backend in queues]
+
+
+def _depths(relay: Relay, engines: ManagedEngines) -> Numbers:
+    """The waiting requests of each replica that has a queue. The tickets of a backend with a limit name no replica."""
+    context = relay.context
+    routes = {live.ticket: live.route.chosen.replica for live in relay.live if live.ticket and live.route}
+    depths = Counter(routes.get(ticket, ticket.replica) for ticket in engines.waiting())
+    queued = ((each.replica,) for each in births.replicas(context) if each.backend in context.queues)
+    return from_zero(queued, (((replica,), count) for replica, count in depths.items()))
+
+
 def _states(relay: Relay) -> Numbers:
-    """The states of the replicas. Above ``max_series`` replicas, the states are summed up."""
+    """Whether a replica is in a state. Above ``max_series`` replicas, the states are summed up."""
     context = relay.context
     replicas = [each for candidates in context.fleet.snapshot.models.values() for each in candidates]
     most = context.counters.max_series
-    yield from (([each.replica, each.state.value], 1) for each in replicas[:most])
+    for each in replicas[:most]:
+        yield from (([each.replica, state.value], int(each.state is state)) for state in ReplicaState)
     rest = Counter(each.state.value for each in replicas[most:])
     yield from (([OTHER, state], count) for state, count in rest.items())

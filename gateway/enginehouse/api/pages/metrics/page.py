@@ -1,16 +1,22 @@
-"""``GET /metrics``, in Prometheus's text format."""
+"""``GET /metrics``, in Prometheus's text format, or in OpenMetrics' if the client accepts it."""
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 from collections.abc import Iterator
+from time import time
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as CONTENT_TYPE_OPEN
+from prometheus_client.openmetrics.exposition import generate_latest as open_metrics
 from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
 from enginehouse.api.doors.body_memory import BodyMemory
+from enginehouse.api.pages.metrics.families import with_created
 from enginehouse.api.pages.metrics.fleet import fleet_metrics
 from enginehouse.api.pages.metrics.process import process_metrics
 from enginehouse.api.pages.metrics.requests import request_metrics
@@ -19,6 +25,20 @@ from enginehouse.relay.relay import Relay
 from enginehouse.telemetry.exporter_process import ExportCounters
 from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.plugin_times import PluginTimes
+
+_OPEN_METRICS = "application/openmetrics-text"
+
+
+class _WithCreated(CollectorRegistry):
+    """The families of ``registry``, whose counters say that they count since ``since``."""
+
+    def __init__(self, registry: CollectorRegistry, since: float) -> None:
+        super().__init__()
+        self._registry = registry
+        self._since = since
+
+    def collect(self) -> Iterator[Metric]:
+        return (with_created(metric, self._since) for metric in self._registry.collect())
 
 
 class Metrics(Collector):
@@ -39,12 +59,23 @@ class Metrics(Collector):
         self._loop_monitor = loop_monitor
         self._plugin_times = plugin_times
         self._exported = exported
+        self._since = time()
         self.registry = CollectorRegistry()
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
 
     async def page(self, request: Request) -> Response:
-        return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
+        opened = _OPEN_METRICS in request.headers.get("accept", "")
+        data = self._opened() if opened else generate_latest(self.registry)
+        headers = {"vary": "accept, accept-encoding"}
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            data = await asyncio.to_thread(gzip.compress, data, 1)
+            headers["content-encoding"] = "gzip"
+        return Response(data, media_type=CONTENT_TYPE_OPEN if opened else CONTENT_TYPE_LATEST, headers=headers)
+
+    def _opened(self) -> bytes:
+        page: bytes = open_metrics(_WithCreated(self.registry, self._since))  # type: ignore[no-untyped-call]
+        return page
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metric families; the Prometheus client library calls this."""

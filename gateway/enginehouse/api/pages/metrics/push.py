@@ -14,11 +14,19 @@ from enginehouse.telemetry.exporter.messages import MetricBatch, MetricRecord, P
 
 
 class MetricPush:
-    """Hands the metrics that ``collect`` returns to ``send`` every ``interval`` seconds, and once at the end."""
+    """Hands the metrics that ``collect`` returns to ``send`` every ``interval`` seconds, and once at the end.
+
+    ``more``: returns those that only a collector gets.
+    """
 
     def __init__(
-        self, collect: Callable[[], Iterable[Metric]], send: Callable[[MetricBatch], None], interval: float
+        self,
+        collect: Callable[[], Iterable[Metric]],
+        send: Callable[[MetricBatch], None],
+        interval: float,
+        more: Callable[[], Iterable[MetricRecord]] = tuple,
     ) -> None:
+        self._more = more
         self._collect = collect
         self._send = send
         self._interval = interval
@@ -36,7 +44,8 @@ class MetricPush:
 
     def push(self) -> None:
         """Hand over the figures now."""
-        self._send(MetricBatch(time_ns(), self._since, [as_record(metric) for metric in self._collect()]))
+        records = [as_record(metric) for metric in self._collect()]
+        self._send(MetricBatch(time_ns(), self._since, [*records, *self._more()]))
 
     async def _keep_pushing(self) -> None:
         while True:

@@ -90,9 +90,10 @@ class Record:
     ``times_to_first``, ``means`` (the mean gap between tokens) and ``durations`` have a number of seconds for each
     answered request; a request with one token has no mean. ``gaps`` counts the gaps between two outputs of a request,
     by microseconds. ``move_gaps``: the gaps in which requests moved, in seconds. ``failed_migrations``: the number of
-    commands that moved nothing. ``retried``, ``continued`` and ``hedged`` count how often requests were sent again,
-    streams were continued elsewhere after a break, and second replicas were asked. ``broken``: the number of answers
-    that had begun and did not become whole. ``costs``: by batch size, the number of steps and their real seconds.
+    commands that moved none of the selected requests. ``empty_migrations``: those that found none to move.
+    ``retried``, ``continued`` and ``hedged`` count how often requests were sent again, streams were continued elsewhere
+    after a break, and second replicas were asked. ``broken``: the number of answers that had begun and did not become
+    whole. ``costs``: by batch size, the number of steps and their real seconds.
     ``rejected``: the number of refused requests, by error code. ``attained``: the number of requests within ``slo``.
     ``ended``: the virtual seconds, and ``real_seconds`` the real ones, that the replay took.
     """
@@ -114,7 +115,7 @@ class Record:
         self.moments = Moments()
         self.swaps = 0
         self.move_gaps = array("d")
-        self.failed_migrations = 0
+        self.failed_migrations = self.empty_migrations = 0
         self.retried = self.continued = self.hedged = self.broken = 0
         self.ended = 0.0
         self.real_seconds = 0.0

@@ -81,9 +81,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ``slo_attainment``: the share of all requests that were answered within the objectives; ``None`` without objectives.
     ``imbalance``: the requests at the busiest engine over the mean of all engines. ``migrations``: the moves of answers
     under way; ``migration_gap_ms``: the gaps between two tokens in which they moved. ``failed_migrations``: commands
-    that moved nothing. ``retried``: how often requests were sent again. ``continued``: how often streams went on
-    elsewhere after a break. ``hedged``: second replicas that were asked. ``broken``: answers that had begun and did not
-    become whole; ``rejections`` counts them too. ``speed``: virtual seconds in each real one.
+    that moved none of the selected requests. ``empty_migrations``: those that found none to move. ``retried``: how
+    often requests were sent again. ``continued``: how often streams went on elsewhere after a break. ``hedged``: second
+    replicas that were asked. ``broken``: answers that had begun and did not become whole; ``rejections`` counts them
+    too. ``speed``: virtual seconds in each real one.
     """
 
     requests: int
@@ -97,6 +98,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     swaps: int
     migrations: int
     failed_migrations: int
+    empty_migrations: int
     retried: int
     continued: int
     hedged: int
@@ -142,6 +144,7 @@ def report(record: Record, name: str | None = None) -> Report:
         swaps=record.swaps,
         migrations=len(record.move_gaps),
         failed_migrations=record.failed_migrations,
+        empty_migrations=record.empty_migrations,
         retried=record.retried,
         continued=record.continued,
         hedged=record.hedged,

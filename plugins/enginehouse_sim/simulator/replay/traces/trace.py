@@ -69,5 +69,8 @@ def block_hashes_of(request: TraceRequest, index: int, block_size: int) -> list[
 def _tokens(kind: int, number: int, length: int) -> list[int]:
     """``length`` tokens, of which the first three are unique to ``number``."""
     head = [kind + number % _DIGIT, number // _DIGIT % _DIGIT, number // _DIGIT**2 % _DIGIT]
-    filling = _FILLING * (length // len(_FILLING) + 1)
-    return [*head, *filling[: length - 3]] if length > 3 else head[:length]
+    if length <= 3:
+        return head[:length]
+    filling = _FILLING if length <= len(_FILLING) else _FILLING * (length // len(_FILLING) + 1)
+    head += filling[: length - 3]
+    return head

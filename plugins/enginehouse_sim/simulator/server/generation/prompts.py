@@ -12,7 +12,7 @@ from enginehouse import InvalidRequest
 from enginehouse_sim.simulator.domain.constants import IMAGE_TOKENS
 from enginehouse_sim.simulator.domain.request import MultiModalInput
 from enginehouse_sim.simulator.model.text import count_tokens, encode
-from enginehouse_sim.simulator.server.generation.work import Prompt
+from enginehouse_sim.simulator.server.generation.work import PromptTokens
 
 _IMAGE = "\N{OBJECT REPLACEMENT CHARACTER}" * IMAGE_TOKENS
 
@@ -45,7 +45,7 @@ class ChatMessage(msgspec.Struct):
 
 def chat_prompt(
     messages: Sequence[ChatMessage], *, continue_final: bool = False, add_generation_prompt: bool = True
-) -> Prompt:
+) -> PromptTokens:
     """A conversation as a prompt for the assistant's answer.
 
     With ``continue_final``, the last message stays open, and the answer continues it. Else ``add_generation_prompt``
@@ -61,18 +61,18 @@ def chat_prompt(
     return rendering.prompt()
 
 
-def prompts_of(prompt: PromptInput) -> list[Prompt]:
+def prompts_of(prompt: PromptInput) -> list[PromptTokens]:
     """The prompts of a completion or an embedding. Raises ``InvalidRequest`` for an empty or a mixed list."""
     if isinstance(prompt, str):
-        return [Prompt(encode(prompt))]
+        return [PromptTokens(encode(prompt))]
     if all(isinstance(one, str) for one in prompt) and prompt:
-        return [Prompt(encode(one)) for one in prompt if isinstance(one, str)]
+        return [PromptTokens(encode(one)) for one in prompt if isinstance(one, str)]
     if all(isinstance(one, list) for one in prompt) and prompt:
-        return [Prompt(one) for one in prompt if isinstance(one, list)]
+        return [PromptTokens(one) for one in prompt if isinstance(one, list)]
     ids = [one for one in prompt if isinstance(one, int)]
     if not ids or len(ids) != len(prompt):
         raise InvalidRequest("A prompt is a text, a list of token ids, or a list of either, and not empty")
-    return [Prompt(ids)]
+    return [PromptTokens(ids)]
 
 
 class _Rendering:
@@ -101,10 +101,10 @@ class _Rendering:
         else:
             self.texts.append(f"<|{part.type}|>" if part.text is None else part.text)
 
-    def prompt(self) -> Prompt:
+    def prompt(self) -> PromptTokens:
         token_ids = encode("".join(self.texts))
         images = [
             MultiModalInput(identifier, count_tokens("".join(self.texts[:place])), IMAGE_TOKENS)
             for place, identifier in self._images
         ]
-        return Prompt(token_ids, images)
+        return PromptTokens(token_ids, images)

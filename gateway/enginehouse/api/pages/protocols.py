@@ -1,0 +1,55 @@
+"""What protocols of clients answer themselves, such as Ollama's ``GET /api/tags``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from enginehouse.api.pages.model_list import ModelList
+from enginehouse.domain.errors import BodyTooLarge, RequestError
+from enginehouse.interfaces.protocols import Protocol
+
+_LARGEST = 64 * 1024
+"""Bytes of a body; these pages are asked for a name at most."""
+
+
+class ProtocolPages:
+    """The pages of ``protocols``, made from the entries of ``models`` that the caller may use."""
+
+    def __init__(self, protocols: Sequence[Protocol], models: ModelList) -> None:
+        self._protocols = protocols
+        self._models = models
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        return [
+            Route(path, _Page(protocol, self._models).answer, methods=[method])
+            for protocol in self._protocols
+            for method, path in protocol.pages
+        ]
+
+
+class _Page:
+    def __init__(self, protocol: Protocol, models: ModelList) -> None:
+        self._protocol = protocol
+        self._models = models
+
+    async def answer(self, request: Request) -> Response:
+        try:
+            models, body = self._models.listed(request), await _body(request)
+            content, status = self._protocol.page(request.method, request.url.path, body, models), 200
+        except RequestError as error:
+            content, status = self._protocol.error(error.status, error.envelope()), error.status
+        return Response(content, status, media_type="application/json")
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _LARGEST:
+            raise BodyTooLarge(f"The request body is larger than {_LARGEST} bytes")
+    return body

@@ -1,0 +1,78 @@
+"""Protocols: what clients speak where engines speak OpenAI's chats, completions and embeddings."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+Envelope = Mapping[str, Any]
+"""An error object as OpenAI has it: ``{"error": {"message", "type", "code", "param", ...}}``."""
+
+
+class ProtocolRequest(msgspec.Struct, frozen=True):
+    """A client's request, as far as a protocol reads it."""
+
+    path: str
+    body: bytes
+    serves: Callable[[str], bool]
+    """Whether the gateway knows a model of that name."""
+
+
+class Translation(ABC):
+    """One client's request as a request of OpenAI's, and the way back of its answer.
+
+    The gateway sends ``body`` to the engine's ``path``. It routes, retries, continues and moves this request as any
+    other, and passes what comes back through ``answer``, or through ``event`` and ``end``.
+    """
+
+    path: str
+    body: bytes
+    stream_type: ClassVar[bytes] = b"text/event-stream; charset=utf-8"
+    """The content type of streams."""
+
+    @abstractmethod
+    def answer(self, answer: dict[str, Any]) -> bytes:
+        """Return the client's answer, given the engine's whole one."""
+
+    def event(self, event: dict[str, Any]) -> bytes:
+        """Return what the client gets for one event of the engine's stream, which may be nothing."""
+        return b""
+
+    def end(self) -> bytes:
+        """Return the end of the client's stream, once the engine's has ended as it should."""
+        return b""
+
+    def error_event(self, status: int, envelope: Envelope) -> bytes:
+        """Return the end of a stream that broke."""
+        return b""
+
+
+class Protocol(ABC):
+    """A client's protocol. It serves all requests, so it keeps no state about any of them."""
+
+    name: ClassVar[str]
+    """Named in the header ``x-enginehouse-protocol``."""
+    paths: Sequence[str]
+    """The paths whose ``POST`` it translates. Where all engines of a model speak a path themselves, the gateway passes
+    the bytes and does not ask."""
+    pages: Sequence[tuple[str, str]] = ()
+    """Methods and paths of what it answers itself, such as a list of models."""
+
+    @abstractmethod
+    def translate(self, request: ProtocolRequest) -> Translation:
+        """Return the request as one of OpenAI's. Raise ``InvalidRequest`` for what cannot be said there."""
+
+    @abstractmethod
+    def error(self, status: int, envelope: Envelope) -> bytes:
+        """Return the body of an error, in the client's form."""
+
+    def page(self, method: str, path: str, body: bytes, models: Sequence[Mapping[str, Any]]) -> bytes:
+        """Return the JSON of one of ``pages``.
+
+        ``models``: the entries of ``GET /v1/models`` that the caller may use. Raise ``RequestError``, such as
+        ``ModelNotFound``.
+        """
+        raise NotImplementedError

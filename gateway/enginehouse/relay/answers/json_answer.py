@@ -1,0 +1,109 @@
+"""Answers that say they are JSON: whether a client can read them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+import msgspec
+
+from enginehouse.domain.errors import InvalidRequest, RequestError, UpstreamError, UpstreamInvalid
+from enginehouse.relay.events.stream_check import BrokenStream, message_of
+
+_ESCAPED: Final = re.compile(rb"\\.", re.DOTALL)
+
+
+class _AnyObject(msgspec.Struct):
+    """An object of which nothing is kept. A decoder that keeps nothing is the fastest check."""
+
+
+class _NoError(msgspec.Struct):
+    """An answer without an error."""
+
+    error: None = None
+
+
+_skim = msgspec.json.Decoder(_AnyObject | list[_AnyObject]).decode
+_skim_answer = msgspec.json.Decoder(_NoError).decode
+
+
+def why_unfit(body: bytes, backend: str, *, may_be_error: bool) -> RequestError | None:
+    """The error that clients get instead of ``body``, an answer of status 200 that must be JSON; ``None`` if it is fit.
+
+    ``may_be_error``: a field ``error`` says that the engine has failed, or that it blames the request.
+    """
+    if may_be_error:
+        try:
+            if not body.isascii():
+                body.decode()
+            _skim_answer(body)
+        except (ValueError, RecursionError):
+            return _problem(body, backend)
+        return None
+    return None if is_json(body) else _no_json(backend)
+
+
+def _problem(body: bytes, backend: str) -> RequestError | None:
+    try:
+        answer = json.loads(body.decode())
+    except (ValueError, RecursionError):
+        return _no_json(backend)
+    error = answer.get("error") if isinstance(answer, dict) else None
+    if error is None:
+        return None
+    why = f"Backend '{backend}' answered with an error: {message_of(error)}"
+    return (
+        InvalidRequest(why) if BrokenStream(why, 0, error).is_request else UpstreamError(why, details={"error": error})
+    )
+
+
+def _no_json(backend: str) -> UpstreamInvalid:
+    return UpstreamInvalid(f"Backend '{backend}' sent an answer that is no JSON")
+
+
+def is_json(body: bytes) -> bool:
+    """Whether clients can read ``body`` as JSON."""
+    try:
+        if not body.isascii():
+            body.decode()  # the decoder does not look into the texts that it passes over
+        _skim(body)
+    except (ValueError, RecursionError):
+        return _is_unusual_json(body)
+    return True
+
+
+def _is_unusual_json(body: bytes) -> bool:
+    """Whether Python reads ``body``: it also takes ``NaN`` and lone surrogates, which engines in Python send."""
+    try:
+        json.loads(body.decode())
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+class JsonInPieces:
+    """Follows the brackets of JSON that is too large to be held.
+
+    ``is_whole``: all are closed.
+    """
+
+    __slots__ = ("_depth", "_in_text", "_rest")
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._in_text = False
+        self._rest = b""
+
+    @property
+    def is_whole(self) -> bool:
+        return not (self._depth or self._in_text)
+
+    def take(self, piece: bytes) -> None:
+        """Read the next piece."""
+        piece = _ESCAPED.sub(b"", self._rest + piece)
+        self._rest = b"\\" if piece.endswith(b"\\") else b""
+        parts = piece.split(b'"')
+        for part in parts[self._in_text :: 2]:
+            self._depth += part.count(b"{") + part.count(b"[") - part.count(b"}") - part.count(b"]")
+        self._in_text ^= len(parts) % 2 == 0

@@ -1,0 +1,44 @@
+"""Which paths the engines of a model serve themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from enginehouse.domain.replica import Candidate
+from enginehouse.routing.models_to_try import ModelsToTry
+from enginehouse.routing.snapshot import RoutingSnapshot
+
+OPENAI: Final = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings"})
+"""What every engine serves."""
+
+
+class Endpoints:
+    """The paths of ``backends``, as their drivers say, and of ``models``, whose declarations win.
+
+    ``others``: the models that a name's alias and fallbacks lead to.
+    """
+
+    def __init__(
+        self,
+        backends: Mapping[str, Collection[str]],
+        models: Mapping[str, Collection[str]],
+        others: ModelsToTry,
+    ) -> None:
+        self._backends = backends
+        self._models = models
+        self._others = others
+
+    def are_native(self, path: str, model: str, snapshot: RoutingSnapshot) -> bool:
+        """Whether ``model`` is known, and every replica that may serve it has ``path``."""
+        names = (model, *(each.model for each in self._others.of(model, snapshot, rehearsal=True)))
+        candidates = [each for name in names for each in snapshot.candidates(name)]
+        return bool(candidates) and all(self._has(path, each) for each in candidates)
+
+    def knows(self, model: str, snapshot: RoutingSnapshot) -> bool:
+        """Whether requests may name ``model``."""
+        return self._others.knows(model) or bool(snapshot.candidates(model))
+
+    def _has(self, path: str, candidate: Candidate) -> bool:
+        declared = self._models.get(candidate.model)
+        return path in OPENAI or path in (self._backends.get(candidate.backend, ()) if declared is None else declared)

@@ -1,0 +1,1 @@
+"""Clients' protocols in front of engines that do not speak them."""

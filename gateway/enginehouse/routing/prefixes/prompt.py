@@ -1,0 +1,118 @@
+"""A prompt in two sizes of chunks, for the shared index: coarse ones first, fine ones where prompts part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from enginehouse.domain.request import Body, InferenceRequest
+from enginehouse.domain.requirements import Requirements
+from enginehouse.interfaces.extractors import Extractor
+from enginehouse.routing.prefixes.chunks import text_or_ids
+
+_KEY: Final = "routing.prompt"
+FINE_TOKENS: Final = 64
+"""Tokens in a fine chunk; blocks of engines have 16 to 64. A token stands for four characters of text."""
+FINE_IN_COARSE: Final = 16
+COARSE_TOKENS: Final = FINE_TOKENS * FINE_IN_COARSE
+_MOST_COARSE: Final = 2048
+"""Two million tokens. More is not looked at: hashing it would hold up the event loop."""
+
+
+class Prompt:
+    """The chunks of one prompt. Two prompts have a chunk in common if they are equal up to its end.
+
+    ``coarse``: the whole coarse chunks, as numbers that are valid only in this process. ``tail``: the whole fine chunks
+    after the last coarse one.
+    """
+
+    __slots__ = ("_content", "_fine", "_root", "_size", "coarse", "tail")
+
+    def __init__(self, model: str, content: str | Sequence[int]) -> None:
+        self._content = content
+        self._size = size = 4 * FINE_TOKENS if isinstance(content, str) else FINE_TOKENS
+        self._fine: dict[int, list[int]] = {}
+        self._root = chunk = hash(model)
+        whole = size * FINE_IN_COARSE
+        self.coarse = coarse = list[int]()
+        for begin in range(0, min(len(content) // whole, _MOST_COARSE) * whole, whole):
+            chunk = _chained(chunk, content[begin : begin + whole])
+            coarse.append(chunk)
+        self.tail = self._cut(len(coarse))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Prompt) and (self.coarse, self.tail) == (other.coarse, other.tail)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{len(self.coarse)} coarse chunks and {len(self.tail)} fine ones"
+
+    def fine(self, place: int) -> list[int]:
+        """The fine chunks of the coarse chunk at ``place``; those of the tail after the last one."""
+        if place >= len(self.coarse):
+            return self.tail
+        known = self._fine.get(place)
+        if known is None:
+            self._fine[place] = known = self._cut(place)
+        return known
+
+    def drop_content(self) -> None:
+        """Free the text. Fine chunks that nobody has asked for so far are lost."""
+        self._content = ""
+
+    def _cut(self, place: int) -> list[int]:
+        size, chunk = self._size, self.coarse[place - 1] if place else self._root
+        whole = size * FINE_IN_COARSE
+        content = self._content[place * whole : (place + 1) * whole]
+        chunks: list[int] = []
+        for begin in range(0, len(content) - size + 1, size):
+            chunk = _chained(~chunk, content[begin : begin + size])
+            chunks.append(chunk)
+        return chunks
+
+
+class PromptExtractor(Extractor):
+    """Keeps the prompt of a request for ``prompt_of``, for a strategy that returns it from ``extractors``."""
+
+    def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
+        requirements.extra[_KEY] = _Unread(request.body)
+
+
+class _Unread:
+    """A prompt that nobody has looked at. Explanations show no more of it."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, body: Body) -> None:
+        self.body = body
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Unread) and self.body == other.body
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return "not looked at"
+
+
+def prompt_of(requirements: Requirements) -> Prompt | None:
+    """Return the prompt that ``PromptExtractor`` kept; ``None`` for a request with less than one chunk."""
+    kept: _Unread | Prompt | None = requirements.extra.get(_KEY)
+    if not isinstance(kept, _Unread):
+        return kept
+    content = text_or_ids(kept.body)
+    if len(content) < FINE_TOKENS:
+        del requirements.extra[_KEY]
+        return None
+    requirements.extra[_KEY] = prompt = Prompt(kept.body.model, content)
+    return prompt
+
+
+def drop_prompt(requirements: Requirements) -> None:
+    """Free a prompt that nobody is going to look at: requests may live long."""
+    requirements.extra.pop(_KEY, None)
+
+
+def _chained(before: int, piece: str | Sequence[int]) -> int:
+    return hash((before, piece if isinstance(piece, str) else tuple(piece)))

@@ -1,0 +1,130 @@
+"""The beginnings of prompts that engines probably have in their prefix caches: one index for all engines."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final
+
+from enginehouse.routing.prefixes.prompt import COARSE_TOKENS, FINE_TOKENS, Prompt
+
+
+class _EngineChunks:
+    """The chunks that one engine was sent, least recently used first, each with its tokens."""
+
+    __slots__ = ("bit", "chunks", "tokens")
+
+    def __init__(self, bit: int) -> None:
+        self.bit: Final = bit
+        self.chunks: OrderedDict[int, int] = OrderedDict()
+        self.tokens = 0
+
+
+class SharedPrefixIndex:
+    """Remembers the chunks that were sent to each engine last. It may be wrong, because it does not ask engines.
+
+    Each chunk has the engines that it was sent to as the bits of one number. A look-up walks the chunks of a prompt
+    once, however many engines there are: the engines that have all chunks so far only become fewer. Fine chunks are
+    kept only where prompts were seen to part, and at the ends of prompts.
+    """
+
+    def __init__(self) -> None:
+        self._engines: dict[int, int] = {}
+        self._sent: dict[str, _EngineChunks] = {}
+        self._names: dict[int, str] = {}
+
+    def leading(self, prompt: Prompt) -> Mapping[str, int]:
+        """Return how many tokens at the beginning of ``prompt`` each engine has; engines that have none are left out.
+
+        It asks for the fine chunks where engines part.
+        """
+        found: dict[str, int] = {}
+        engines, alive = self._engines, -1
+        for place, chunk in enumerate(prompt.coarse):
+            still = engines.get(chunk, 0) & alive
+            if still != alive:
+                self._end(found, prompt, place, alive & ~still)
+                alive = still
+                if not alive:
+                    return found
+        self._end(found, prompt, len(prompt.coarse), alive)
+        return found
+
+    def note(self, engine: str, prompt: Prompt, most: int) -> None:
+        """Remember that ``prompt`` was sent there; keep at most ``most`` tokens in all.
+
+        Forgets the last chunks of a prompt first, as engines do, because they are useless without its beginning.
+        """
+        sent = self._sent.get(engine)
+        if sent is None:
+            sent = self._sent[engine] = self._new(engine)
+        parting = self._parting(prompt)
+        self._add(sent, prompt.tail, FINE_TOKENS)
+        if parting < len(prompt.coarse):
+            self._add(sent, prompt.fine(parting), 0)
+        self._add(sent, prompt.coarse, COARSE_TOKENS)
+        while sent.tokens > most and len(sent.chunks) > 1:
+            self._drop(sent, *sent.chunks.popitem(last=False))
+
+    def forget(self, engine: str) -> None:
+        """Drop an engine that has ended: when it is launched again, its cache is empty."""
+        sent = self._sent.pop(engine, None)
+        if sent is not None:
+            for chunk, tokens in sent.chunks.items():
+                self._drop(sent, chunk, tokens)
+            del self._names[sent.bit]
+
+    def _new(self, engine: str) -> _EngineChunks:
+        bit = 1
+        while bit in self._names:
+            bit <<= 1
+        self._names[bit] = engine
+        return _EngineChunks(bit)
+
+    def _parting(self, prompt: Prompt) -> int:
+        """The place of the first coarse chunk that no engine has."""
+        engines = self._engines
+        for place, chunk in enumerate(prompt.coarse):
+            if chunk not in engines:
+                return place
+        return len(prompt.coarse)
+
+    def _end(self, found: dict[str, int], prompt: Prompt, place: int, leaving: int) -> None:
+        """Note what the engines ``leaving`` have: all coarse chunks before ``place``, and fine ones after it."""
+        engines, tokens = self._engines, place * COARSE_TOKENS
+        for chunk in prompt.fine(place):
+            still = engines.get(chunk, 0) & leaving
+            if still != leaving:
+                self._put(found, leaving & ~still, tokens)
+                leaving = still
+                if not leaving:
+                    return
+            tokens += FINE_TOKENS
+        self._put(found, leaving, tokens)
+
+    def _put(self, found: dict[str, int], engines: int, tokens: int) -> None:
+        if not tokens:
+            return
+        names = self._names
+        while engines:
+            bit = engines & -engines
+            found[names[bit]] = tokens
+            engines ^= bit
+
+    def _add(self, sent: _EngineChunks, chunks: list[int], tokens: int) -> None:
+        engines, bit, known = self._engines, sent.bit, sent.chunks
+        for chunk in reversed(chunks):
+            if chunk in known:
+                known.move_to_end(chunk)
+            else:
+                known[chunk] = tokens
+                sent.tokens += tokens
+                engines[chunk] = engines.get(chunk, 0) | bit
+
+    def _drop(self, sent: _EngineChunks, chunk: int, tokens: int) -> None:
+        sent.tokens -= tokens
+        left = self._engines[chunk] & ~sent.bit
+        if left:
+            self._engines[chunk] = left
+        else:
+            del self._engines[chunk]

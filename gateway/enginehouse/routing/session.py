@@ -1,0 +1,36 @@
+"""Finds the session of a request, as ``routing.session`` says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from enginehouse.domain.request import InferenceRequest
+from enginehouse.domain.requirements import Requirements
+from enginehouse.interfaces.extractors import Extractor
+
+
+class SessionExtractor(Extractor):
+    """Sets ``session`` to the first of ``sources`` that the request has, such as ``header:x-session-id``."""
+
+    def __init__(self, sources: Sequence[str]) -> None:
+        self._sources = [(where == "header", name) for where, _, name in (each.partition(":") for each in sources)]
+
+    def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
+        for in_header, name in self._sources:
+            found = _header(request, name) if in_header else _field(request, name)
+            if found:
+                requirements.session = found
+                return
+
+
+def _header(request: InferenceRequest, name: str) -> str:
+    value = request.header(name.lower().encode())
+    return value.decode(errors="replace") if value else ""
+
+
+def _field(request: InferenceRequest, name: str) -> str:
+    """A string or a whole number; other values name no session."""
+    if f'"{name}"'.encode() not in request.raw:  # decoding the whole body takes long
+        return ""
+    value = request.body.user if name == "user" else request.json.get(name)
+    return value if isinstance(value, str) else str(value) if type(value) is int else ""

@@ -1,0 +1,41 @@
+"""Reads the fields of a request, with errors that name them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from enginehouse import InvalidRequest
+
+T = TypeVar("T")
+
+
+def read(body: bytes, type: type[T]) -> T:
+    """``body`` as ``type``. Raises ``InvalidRequest`` that names the field at fault."""
+    try:
+        return msgspec.json.decode(body, type=type)
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).partition(" - at `$")
+        name = place.rstrip("`").lstrip(".") or None
+        raise InvalidRequest(f"{f'{name}: ' if name else ''}{problem}", param=name) from None
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"The request body is not valid JSON: {error}") from None
+
+
+def put(fields: dict[str, Any], **values: Any) -> None:
+    """Add the values that are not ``None``."""
+    fields.update((name, value) for name, value in values.items() if value is not None)
+
+
+def json_text(value: Any) -> str:
+    """``value`` as JSON text; a text stays as it is."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def parsed(text: str) -> Any:
+    """The arguments of a tool call; an unreadable text becomes an object that holds it."""
+    try:
+        return msgspec.json.decode(text or "{}")
+    except msgspec.DecodeError:
+        return {"arguments": text}

@@ -1,0 +1,148 @@
+"""A chat or a prompt of Ollama's, as OpenAI's chat or completion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from enginehouse import Translation
+from enginehouse_protocols.chats import CHATS, chat_body, function_tool, image_part, joined, text_part, tool_call
+from enginehouse_protocols.fields import json_text, put
+from enginehouse_protocols.ollama.answer import ChatAnswer, GenerateAnswer
+
+COMPLETIONS = "/v1/completions"
+_OPTIONS = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "seed": "seed",
+    "stop": "stop",
+    "num_predict": "max_tokens",
+    "repeat_penalty": "repetition_penalty",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+}
+"""Options that have a name in OpenAI's requests, or in those of the engines. Others concern the launch of a model."""
+_IMAGES = {"/9j/": "jpeg", "iVBOR": "png", "R0lGO": "gif", "UklGR": "webp"}
+"""The beginnings of images in base64."""
+
+
+class Turn(msgspec.Struct):
+    """A message of the conversation."""
+
+    role: str
+    content: str = ""
+    thinking: str = ""
+    images: list[str] | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_name: str = ""
+    tool_call_id: str = ""
+
+
+class _Body(msgspec.Struct, kw_only=True):
+    model: str
+    stream: bool = True
+    format: str | dict[str, Any] | None = None
+    options: dict[str, Any] | None = None
+    think: bool | str | None = None
+
+
+class ChatBody(_Body, kw_only=True):
+    """A request for ``/api/chat``."""
+
+    messages: list[Turn] = []
+    tools: list[dict[str, Any]] | None = None
+
+
+class GenerateBody(_Body, kw_only=True):
+    """A request for ``/api/generate``."""
+
+    prompt: str = ""
+    suffix: str | None = None
+    system: str = ""
+    images: list[str] | None = None
+    raw: bool = False
+
+
+def chat(body: ChatBody, model: str) -> Translation:
+    """The chat. One without messages loads the model."""
+    if not body.messages:
+        return ChatAnswer(body.model, CHATS, _loading(body, model), loads=True)
+    fields = _fields(body, model) | {"messages": list(_messages(body.messages))}
+    if body.tools:
+        fields["tools"] = [_tool(tool) for tool in body.tools]
+    return ChatAnswer(body.model, CHATS, chat_body(fields))
+
+
+def generate(body: GenerateBody, model: str) -> Translation:
+    """The prompt, through the model's template as Ollama does, or raw. An empty one loads the model."""
+    if not body.prompt and not body.images:
+        return GenerateAnswer(body.model, CHATS, _loading(body, model), loads=True)
+    fields = _fields(body, model)
+    if body.raw or body.suffix is not None:
+        put(fields, prompt=body.prompt, suffix=body.suffix)
+        return GenerateAnswer(body.model, COMPLETIONS, chat_body(fields))
+    turns = [Turn("system", body.system)] if body.system else []
+    fields["messages"] = list(_messages([*turns, Turn("user", body.prompt, images=body.images)]))
+    return GenerateAnswer(body.model, CHATS, chat_body(fields))
+
+
+def _loading(body: _Body, model: str) -> bytes:
+    """A request that only has the model loaded: for one token."""
+    greeting = [{"role": "user", "content": " "}]
+    return chat_body({"model": model, "messages": greeting, "max_tokens": 1, "stream": False})
+
+
+def _fields(body: _Body, model: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {"model": model, "stream": body.stream}
+    for name, value in (body.options or {}).items():
+        if name in _OPTIONS and not (name == "num_predict" and value < 0):  # below 0: as many as fit
+            fields[_OPTIONS[name]] = value
+    if body.format == "json":
+        fields["response_format"] = {"type": "json_object"}
+    elif isinstance(body.format, dict):
+        schema = {"name": "answer", "schema": body.format, "strict": True}
+        fields["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if isinstance(body.think, str):
+        fields["reasoning_effort"] = body.think
+    elif body.think is not None:
+        fields["chat_template_kwargs"] = {"enable_thinking": body.think}
+    return fields
+
+
+def _messages(turns: Sequence[Turn]) -> Iterator[dict[str, Any]]:
+    """The messages. Ollama's calls have no ids: a tool's message answers the earliest call that has no answer yet."""
+    unanswered: list[str] = []
+    for number, turn in enumerate(turns):
+        message: dict[str, Any] = {"role": turn.role, "content": turn.content}
+        if turn.images:
+            parts = [text_part(turn.content)] if turn.content else []
+            message["content"] = joined([*parts, *(image_part(_address(image)) for image in turn.images)])
+        if turn.thinking:
+            message["reasoning_content"] = turn.thinking
+        if turn.tool_calls:
+            calls = [_call(call, f"call_{number}_{place}") for place, call in enumerate(turn.tool_calls)]
+            message["tool_calls"] = calls
+            unanswered += [call["id"] for call in calls]
+        if turn.role == "tool":
+            earliest = unanswered.pop(0) if unanswered else f"call_{number}_0"
+            message["tool_call_id"] = turn.tool_call_id or earliest
+        yield message
+
+
+def _call(call: Mapping[str, Any], id: str) -> dict[str, Any]:
+    function = call.get("function") or {}
+    return tool_call(call.get("id") or id, function.get("name", ""), json_text(function.get("arguments") or {}))
+
+
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    function = tool.get("function") or {}
+    return function_tool(function.get("name", ""), function.get("description"), function.get("parameters"))
+
+
+def _address(image: str) -> str:
+    kind = next((kind for start, kind in _IMAGES.items() if image.startswith(start)), "png")
+    return image if image.startswith("data:") else f"data:image/{kind};base64,{image}"

@@ -1,0 +1,70 @@
+"""Embeddings."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+
+from enginehouse import Translation
+from enginehouse_protocols.fields import put
+
+EMBEDDINGS = "/v1/embeddings"
+
+
+class EmbedBody(msgspec.Struct):
+    """A request for ``/api/embed``."""
+
+    model: str
+    input: str | list[str]
+    dimensions: int | None = None
+
+
+class EmbeddingsBody(msgspec.Struct):
+    """A request for ``/api/embeddings``, the older of the two: one text."""
+
+    model: str
+    prompt: str
+
+
+def embed(body: EmbedBody, model: str) -> Translation:
+    """Embeddings of one text or of several."""
+    fields: dict[str, Any] = {"model": model, "input": body.input}
+    put(fields, dimensions=body.dimensions)
+    return _Embeddings(body.model, fields)
+
+
+def embeddings(body: EmbeddingsBody, model: str) -> Translation:
+    """The embedding of one text."""
+    return _OneEmbedding(body.model, {"model": model, "input": body.prompt})
+
+
+class _Embeddings(Translation):
+    path = EMBEDDINGS
+
+    def __init__(self, model: str, fields: dict[str, Any]) -> None:
+        self.body = msgspec.json.encode(fields)
+        self._model = model
+        self._began = time.monotonic_ns()
+
+    def answer(self, answer: dict[str, Any]) -> bytes:
+        return msgspec.json.encode(
+            {
+                "model": self._model,
+                "embeddings": _vectors(answer),
+                "total_duration": time.monotonic_ns() - self._began,
+                "load_duration": 0,
+                "prompt_eval_count": (answer.get("usage") or {}).get("prompt_tokens", 0),
+            }
+        )
+
+
+class _OneEmbedding(_Embeddings):
+    def answer(self, answer: dict[str, Any]) -> bytes:
+        return msgspec.json.encode({"embedding": next(iter(_vectors(answer)), [])})
+
+
+def _vectors(answer: dict[str, Any]) -> list[Any]:
+    entries = sorted(answer.get("data") or (), key=lambda entry: entry.get("index", 0))
+    return [entry["embedding"] for entry in entries]

@@ -1,0 +1,83 @@
+"""Ollama's lists of models, made from the gateway's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from enginehouse import ModelNotFound
+from enginehouse_protocols.fields import read
+
+Cards = Sequence[Mapping[str, Any]]
+
+VERSION = "0.12.6"
+"""The version of Ollama whose endpoints these are: clients refuse what they think is too old."""
+_LOADED_FOR = 300
+"""Seconds that a loaded model is said to stay: the gateway decides when it unloads one."""
+
+
+class ShownModel(msgspec.Struct):
+    """The model that a page is about, in either of two fields."""
+
+    model: str = ""
+    name: str = ""
+
+
+def _tags(body: bytes, cards: Cards) -> Any:
+    return {"models": [_entry(card) for card in cards]}
+
+
+def _ps(body: bytes, cards: Cards) -> Any:
+    until = datetime.fromtimestamp(_now() + _LOADED_FOR, timezone.utc).isoformat()
+    loaded = [card for card in cards if card["status"]["value"] == "loaded"]
+    return {"models": [_entry(card) | {"expires_at": until, "size_vram": 0} for card in loaded]}
+
+
+def _show(body: bytes, cards: Cards) -> Any:
+    named = read(body, ShownModel)
+    wanted = named.model or named.name
+    card = next((card for card in cards if wanted in (card["id"], f"{card['id']}:latest")), None)
+    if card is None:
+        raise ModelNotFound(wanted)
+    length = card.get("max_model_len")
+    info = {"general.architecture": "llama"} | ({"llama.context_length": length} if length else {})
+    about = {"modelfile": "", "parameters": "", "template": "", "details": _details(card)}
+    return about | {"model_info": info, "capabilities": ["completion", "tools"]}
+
+
+def _version(body: bytes, cards: Cards) -> Any:
+    return {"version": VERSION}
+
+
+PAGES: Mapping[tuple[str, str], Callable[[bytes, Cards], Any]] = {
+    ("GET", "/api/tags"): _tags,
+    ("GET", "/api/ps"): _ps,
+    ("POST", "/api/show"): _show,
+    ("GET", "/api/version"): _version,
+}
+
+
+def _entry(card: Mapping[str, Any]) -> dict[str, Any]:
+    since = datetime.fromtimestamp(card["created"], timezone.utc).isoformat()
+    return {
+        "name": card["id"],
+        "model": card["id"],
+        "modified_at": since,
+        "size": 0,
+        "digest": sha256(card["id"].encode()).hexdigest(),
+        "details": _details(card),
+    }
+
+
+def _details(card: Mapping[str, Any]) -> dict[str, Any]:
+    level = card.get("quantization", "")
+    of = {"parent_model": "", "format": "gguf", "family": "", "families": None, "parameter_size": ""}
+    return {**of, "quantization_level": level}
+
+
+def _now() -> float:
+    return datetime.now(timezone.utc).timestamp()

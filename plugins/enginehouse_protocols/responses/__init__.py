@@ -1,0 +1,9 @@
+"""OpenAI's Responses: ``/v1/responses``.
+
+::
+
+    protocol   the path
+    request    a request as a chat
+    answer     a chat's answer as a response, whole
+    stream     a chat's events as those of a response
+"""

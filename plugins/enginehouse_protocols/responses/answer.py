@@ -1,0 +1,83 @@
+"""A chat's answer as a response."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from enginehouse_protocols.chats import Usage, new_id
+from enginehouse_protocols.responses.request import ResponsesBody
+
+
+def response_object(body: ResponsesBody) -> dict[str, Any]:
+    """A response that has not begun, with what the client asked for."""
+    return {
+        "id": new_id("resp_"),
+        "object": "response",
+        "created_at": int(time.time()),
+        "status": "in_progress",
+        "error": None,
+        "incomplete_details": None,
+        "instructions": body.instructions,
+        "max_output_tokens": body.max_output_tokens,
+        "model": body.model,
+        "output": [],
+        "parallel_tool_calls": body.parallel_tool_calls is not False,
+        "previous_response_id": None,
+        "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
+        "store": False,
+        "temperature": body.temperature,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": body.tool_choice or "auto",
+        "tools": [],
+        "top_p": body.top_p,
+        "truncation": "disabled",
+        "usage": None,
+        "user": body.user,
+        "metadata": body.metadata or {},
+    }
+
+
+def ended(response: dict[str, Any], output: Sequence[dict[str, Any]], finish: str, usage: Usage) -> dict[str, Any]:
+    """``response`` at its end: completed, or incomplete for want of tokens."""
+    cut = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(finish)
+    return response | {
+        "status": "incomplete" if cut else "completed",
+        "incomplete_details": {"reason": cut} if cut else None,
+        "output": list(output),
+        "usage": usage_object(usage),
+    }
+
+
+def usage_object(usage: Usage) -> dict[str, Any]:
+    """Token counts."""
+    return {
+        "input_tokens": usage.prompt,
+        "input_tokens_details": {"cached_tokens": usage.cached},
+        "output_tokens": usage.output,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.prompt + usage.output,
+    }
+
+
+def reasoning_item(id: str, text: str) -> dict[str, Any]:
+    """What the model thought."""
+    return {"id": id, "type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}
+
+
+def message_item(id: str, text: str, status: str = "completed") -> dict[str, Any]:
+    """What the model said."""
+    content = [text_content(text)] if status == "completed" else []
+    return {"id": id, "type": "message", "status": status, "role": "assistant", "content": content}
+
+
+def text_content(text: str) -> dict[str, Any]:
+    """A part of a message that is text."""
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def call_item(id: str, call_id: str, name: str, arguments: str, status: str = "completed") -> dict[str, Any]:
+    """A call of a tool."""
+    of = {"call_id": call_id, "name": name, "arguments": arguments}
+    return {"id": id, "type": "function_call", "status": status, **of}

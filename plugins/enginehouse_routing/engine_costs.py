@@ -1,0 +1,174 @@
+"""What each engine is expected to cost a request, learned from answers. Compiled: it runs for every request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from typing import Final, NamedTuple
+
+from enginehouse import Candidate
+
+_KEPT: Final = 0.97
+"""The weight that older answers keep when a new one comes."""
+_FIRST_RATE: Final = 1e-4
+"""Seconds for a token, before any engine has answered."""
+_OVERHEAD_TOKENS: Final = 256
+"""What a prompt costs besides its tokens: an engine cannot answer in less than a step."""
+_QUEUE_S: Final = 0.002
+"""Seconds for each other request. They make a step longer, even if their prompts have been read."""
+_NEAR: Final = 1.05
+_NEAR_S: Final = 0.001
+"""Costs that differ by less are equal: what was learned is not more exact."""
+
+
+class LearnedRate:
+    """Means over the last answers; 0 before the first.
+
+    ``per_token``: seconds for a token of a prompt. ``in_slot``: seconds from grant to end.
+    """
+
+    __slots__ = ("_requests", "_seconds", "_slot_seconds", "_tokens", "in_slot", "per_token")
+
+    def __init__(self) -> None:
+        self.per_token = self.in_slot = 0.0
+        self._seconds = self._tokens = 0.0
+        self._slot_seconds = self._requests = 0.0
+
+    def answered(self, seconds: float, tokens: float) -> None:
+        """Add a first token that came ``seconds`` after the request was sent, with so many ``tokens`` to read."""
+        self._seconds = _KEPT * self._seconds + seconds
+        self._tokens = _KEPT * self._tokens + tokens
+        self.per_token = self._seconds / self._tokens
+
+    def ended(self, seconds: float) -> None:
+        """Add a request that held its slot for so many ``seconds``."""
+        self._slot_seconds = _KEPT * self._slot_seconds + seconds
+        self._requests = _KEPT * self._requests + 1
+        self.in_slot = self._slot_seconds / self._requests
+
+
+class EngineState:
+    """What is known of one engine. ``backlog``: tokens of prompts that are there and have no answer yet."""
+
+    __slots__ = ("backlog", "learned", "used")
+
+    def __init__(self) -> None:
+        self.learned = LearnedRate()
+        self.backlog = 0.0
+        self.used = 0
+        """The turn in which it was picked last; 0 for never."""
+
+
+class CostParts(NamedTuple):
+    """The expected seconds to the first token, in parts.
+
+    ``wait``: for a slot, a load, or the prompts of others. ``own``: for the prompt. ``harm``: what it costs the others.
+    """
+
+    wait: float
+    own: float
+    harm: float
+
+
+class EngineCosts:
+    """Learns what engines cost, by backend, and finds the cheapest candidate.
+
+    ``loading``: for each host, the replicas that requests wait for there and the seconds that their loads take.
+    """
+
+    def __init__(self, priority_s: float) -> None:
+        self._priority_s = priority_s
+        self._engines: dict[str, EngineState] = {}
+        self._all = LearnedRate()
+        self._turn = 0
+        self.loading: dict[str, dict[str, float]] = {}
+
+    def engine(self, backend: str) -> EngineState:
+        """What is known of the engine of ``backend``."""
+        known = self._engines.get(backend)
+        if known is None:
+            known = self._engines[backend] = EngineState()
+        return known
+
+    def used(self, backend: str) -> None:
+        """Note that a request goes to ``backend``."""
+        self._turn += 1
+        self.engine(backend).used = self._turn
+
+    def answered(self, engine: EngineState, seconds: float, tokens: float) -> None:
+        """Learn from a first token that came ``seconds`` after its request was sent."""
+        engine.learned.answered(seconds, tokens + _OVERHEAD_TOKENS)
+        self._all.answered(seconds, tokens + _OVERHEAD_TOKENS)
+
+    def ended(self, engine: EngineState, seconds: float) -> None:
+        """Learn from a request that held its slot for so many ``seconds``."""
+        engine.learned.ended(seconds)
+        self._all.ended(seconds)
+
+    def pick(self, candidates: Sequence[Candidate], cached: Mapping[str, int], tokens: float) -> Candidate:
+        """The cheapest candidate; of those that are about equal, the one that was used least recently.
+
+        ``cached``: the tokens of the prompt that engines have, by replica; ``tokens``: of the whole prompt.
+        """
+        costs = self.costs(candidates, cached, tokens)
+        limit = min(costs) * _NEAR + _NEAR_S
+        chosen, least = candidates[0], -1
+        for place, cost in enumerate(costs):
+            if cost <= limit:
+                known = self._engines.get(candidates[place].backend)
+                used = known.used if known is not None else 0
+                if least < 0 or used < least:
+                    chosen, least = candidates[place], used
+        return chosen
+
+    def costs(self, candidates: Sequence[Candidate], cached: Mapping[str, int], tokens: float) -> list[float]:
+        """What each candidate costs, in seconds, with what a worse priority adds."""
+        costs: list[float] = []
+        first: int = candidates[0].priority
+        even = True
+        for each in candidates:
+            wait, own, harm = self._parts(each, cached.get(each.replica, 0) if cached else 0, tokens)
+            costs.append(wait + own + harm)
+            even = even and each.priority == first
+        return costs if even else self._with_priorities(candidates, costs)
+
+    def parts(self, candidate: Candidate, cached: int, tokens: float) -> CostParts:
+        """What ``candidate`` costs, of whose prompt of so many ``tokens`` a part is ``cached`` there."""
+        return CostParts(*self._parts(candidate, cached, tokens))
+
+    def _parts(self, candidate: Candidate, cached: int, tokens: float) -> tuple[float, float, float]:
+        load = candidate.load
+        pending: int = load.pending
+        slots: int = load.slots
+        rate, in_slot, backlog = self._all.per_token, self._all.in_slot, 0.0
+        engine = self._engines.get(candidate.backend)
+        if engine is not None:
+            learned, backlog = engine.learned, engine.backlog
+            rate, in_slot = learned.per_token or rate, learned.in_slot or in_slot
+        if not rate:
+            rate = _FIRST_RATE
+        missing = tokens - cached if tokens > cached else 0.0
+        own = rate * (missing + _OVERHEAD_TOKENS)
+        wait = _QUEUE_S * pending
+        beside = pending
+        if slots and pending >= slots:
+            wait += (pending - slots + 1) * in_slot / slots
+            beside = slots
+        elif backlog:
+            wait += rate * backlog
+        if candidate.wake_s:
+            wait += self.load_s(candidate)
+        return wait, own, own * (beside if beside <= 4 else 2 * sqrt(beside))
+
+    def _with_priorities(self, candidates: Sequence[Candidate], costs: list[float]) -> list[float]:
+        priorities = [each.priority for each in candidates]
+        ranks = {priority: rank for rank, priority in enumerate(sorted(set(priorities)))}
+        return [cost + self._priority_s * ranks[each] for cost, each in zip(costs, priorities, strict=True)]
+
+    def load_s(self, candidate: Candidate) -> float:
+        """Seconds until ``candidate``, which is not ready, can serve: its load, after those that its host has begun."""
+        wake_s: float = candidate.wake_s
+        others = self.loading.get(candidate.host)
+        if others is None or candidate.replica in others:
+            return wake_s
+        return wake_s + sum(others.values())

@@ -1,0 +1,107 @@
+"""How far a launch walks through the code: what does not change between two launches is not done again."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+import enginehouse
+from enginehouse import EngineOutput, EngineProcess, Launcher, LaunchLine
+from enginehouse.app import Gateway
+from enginehouse.config.schema import Config
+from enginehouse.engines.state_file import StateFile
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.plugin_manager.registry import Registered
+from tests.support.fake_engines import FakeLauncher, FakeProcess
+from tests.support.scripted_engine import scripted_engines
+from tests.support.served_gateway import ServedGateway, serve
+
+CORE = Path(str(enginehouse.__file__)).parent
+ROOTS = (CORE.parent, CORE.parent.parent / "plugins")
+DOORS = CORE / "api"
+
+
+class Walk:
+    """Counts the calls of the gateway's functions, by file, from a ticket to its grant, while it is the profiler."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self._began = self._ended = False
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        if event != "call" or (file := counted(frame.f_code.co_filename)) is None:
+            return
+        if file == "enginehouse/relay/queue_slot.py":
+            self._began |= frame.f_code.co_name == "take"
+            self._ended |= frame.f_code.co_name == "granted"
+        if self._began and not self._ended:
+            self.calls[file] += 1
+
+
+@cache  # the walk must be quick, else timers fire meanwhile and their calls count
+def counted(file: str) -> str | None:
+    """A file of the gateway or of its plugins, but for the doors: they read on while the launch begins."""
+    root = next((root for root in ROOTS if Path(file).is_relative_to(root)), None)
+    return None if root is None or Path(file).is_relative_to(DOORS) else str(Path(file).relative_to(root))
+
+
+class Process(FakeProcess):
+    """Ends at once."""
+
+    async def stop(self, timeout: float) -> None:
+        self.end.set_result(0)
+
+
+class Launches(FakeLauncher):
+    """An engine that is ready as soon as it is launched."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+
+    async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> EngineProcess:
+        self.lines.append(line)
+        return Process(self._url)
+
+
+@asynccontextmanager
+async def served(launcher: Launcher, folder: Path) -> AsyncIterator[ServedGateway]:
+    """A gateway whose model ``m`` is launched by ``launcher``."""
+    settings = {"command": "engine --port ${port}", "health_path": "/health"}
+    config = msgspec.convert({"hosts": {"local": {"launcher": "given"}}, "models": {"m": settings}}, Config)
+    registry = load_plugins(config.plugins).registry
+    origin = {"entry_point": "given", "module": "given", "distribution": "given", "version": "1"}
+    registry.add([Registered(kind="launcher", type="given", factory=lambda: launcher, **origin)])
+    gateway = Gateway(config, registry)
+    gateway.build_hosts(StateFile(folder))
+    await gateway.start()
+    served, server = await serve(gateway, "fast")
+    yield served
+    for client in served.clients:
+        client.close()
+    server.close()
+    await gateway.stop()
+
+
+async def test_a_launch_reads_no_configuration_and_stays_short(tmp_path: Path) -> None:
+    async with scripted_engines() as start:
+        launcher, walk = Launches((await start()).url), Walk()
+        async with served(launcher, tmp_path) as gateway:
+            assert (await gateway.ask()).status == 200
+            await gateway.gateway.engines.unload()
+            sys.setprofile(walk)
+            try:
+                assert (await gateway.ask()).status == 200
+            finally:
+                sys.setprofile(None)
+    assert len(launcher.lines) == 2
+    assert not [file for file in walk.calls if file.startswith("enginehouse/config/")], walk.calls
+    assert len(walk.calls) <= 60, walk.calls
+    assert walk.calls.total() <= 480, walk.calls

@@ -1,0 +1,154 @@
+"""What launchers and their processes raise and return: it is logged and blamed on them, and takes nothing down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from enginehouse import EngineOutput, EngineProcess, Launcher, LaunchLine, LoadFailed, PluginFailed, ReplicaState
+from enginehouse.config.schema import ModelSettings
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.engines.guards import guarded_launcher
+from enginehouse.engines.ports import Ports
+from enginehouse.engines.supervisor import Supervisor
+from enginehouse.interfaces.driver_support import support_of
+from enginehouse.telemetry.log_ring import LogRing
+from tests.support.fake_engines import FakeClient, FakeLauncher, FakeProcess, ScriptedDriver
+from tests.support.unspeakable import Unspeakable, UnspeakableError
+from tests.support.virtual_time import Run
+
+LINE = LaunchLine(command=["engine"], port=25_000)
+FAILURES = [KeyError("secret"), SystemExit(3), KeyboardInterrupt(), UnspeakableError()]
+
+
+class Gives(Launcher):
+    """Returns ``given`` for every engine, or raises it."""
+
+    def __init__(self, given: object) -> None:
+        self.given = given
+
+    async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> Any:
+        if isinstance(self.given, BaseException):
+            raise self.given
+        return self.given
+
+    async def adopt(self, name: str, line: LaunchLine, handle: Mapping[str, Any], output: EngineOutput) -> Any:
+        return await self.launch(name, line, output)
+
+
+class Broken(FakeProcess):
+    """Every method raises ``failure``, but ``stop`` first ends the process."""
+
+    def __init__(self, failure: BaseException) -> None:
+        super().__init__("http://127.0.0.1:25000")
+        self.failure = failure
+
+    async def exited(self) -> int | None:
+        raise self.failure
+
+    async def memory(self) -> int | None:
+        raise self.failure
+
+    async def stop(self, timeout: float) -> None:
+        self.stops.append(timeout)
+        raise self.failure
+
+
+def guarded(launcher: Launcher) -> Launcher:
+    return guarded_launcher(PluginId("launcher", "acme", "acme-cloud"), launcher)
+
+
+async def launched(process: EngineProcess) -> EngineProcess:
+    return await guarded(Gives(process)).launch("a", LINE, LogRing())
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
+async def test_what_a_launcher_raises_names_the_launcher_and_no_more(failure: BaseException) -> None:
+    told = f"The launcher 'acme' of plugin 'acme-cloud' failed with {type(failure).__name__}"
+    for work in (
+        guarded(Gives(failure)).launch("a", LINE, LogRing()),
+        guarded(Gives(failure)).adopt("a", LINE, {}, LogRing()),
+    ):
+        with pytest.raises(PluginFailed) as caught:
+            await asyncio.ensure_future(work)
+        assert str(caught.value) == told
+
+
+async def test_an_error_of_enginehouse_passes() -> None:
+    with pytest.raises(LoadFailed, match="no such program"):
+        await guarded(Gives(LoadFailed("no such program"))).launch("a", LINE, LogRing())
+
+
+@pytest.mark.parametrize("given", [None, 4711, Unspeakable()])
+async def test_a_process_is_a_process(given: object) -> None:
+    with pytest.raises(PluginFailed, match="from launch instead of an EngineProcess"):
+        await guarded(Gives(given)).launch("a", LINE, LogRing())
+
+
+@pytest.mark.parametrize("handle", [None, 3, {"socket": object()}, {"it": Unspeakable()}])
+async def test_a_handle_can_be_recorded(handle: Any) -> None:
+    process = FakeProcess("http://127.0.0.1:1")
+    process.handle = handle
+    with pytest.raises(PluginFailed, match="launcher 'acme'"):
+        await launched(process)
+
+
+async def test_no_engine_to_adopt() -> None:
+    assert await guarded(Gives(None)).adopt("a", LINE, {}, LogRing()) is None
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
+async def test_an_engine_that_cannot_be_watched_is_stopped(failure: BaseException) -> None:
+    process = Broken(failure)
+    watched = await launched(process)
+    assert await asyncio.ensure_future(watched.exited()) is None
+    assert process.stops
+    with pytest.raises(PluginFailed):
+        await watched.memory()
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
+def test_an_engine_that_cannot_be_stopped_leaves_its_replica_at_rest(
+    failure: BaseException, in_virtual_time: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Stubborn(FakeProcess):
+        async def stop(self, timeout: float) -> None:
+            raise failure
+
+    class Launches(FakeLauncher):
+        async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> EngineProcess:
+            return Stubborn(f"http://127.0.0.1:{line.port}")
+
+    async def scenario() -> None:
+        supervisor = Supervisor(
+            "tiny-1", "tiny", ModelSettings(command="engine"),
+            driver=support_of(ScriptedDriver()), launcher=guarded(Launches()), ports=Ports(25_000, 25_999),
+            connect=lambda address: FakeClient({}), on_state=lambda state: None,
+        )  # fmt: skip
+        await supervisor.start()
+        await supervisor.stop()
+        assert supervisor.state is ReplicaState.STOPPED
+        assert "tiny-1 may still run: The launcher 'acme'" in caplog.text
+
+    in_virtual_time(scenario())
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
+def test_clients_learn_nothing_of_a_failed_launch_but_whose_it_is(failure: BaseException, in_virtual_time: Run) -> None:
+    async def scenario() -> None:
+        supervisor = Supervisor(
+            "tiny-1", "tiny", ModelSettings(command="engine"),
+            driver=support_of(ScriptedDriver()), launcher=guarded(Gives(failure)), ports=Ports(25_000, 25_999),
+            connect=lambda address: FakeClient({}), on_state=lambda state: None,
+        )  # fmt: skip
+        with pytest.raises(PluginFailed):
+            await supervisor.start()
+        assert supervisor.state is ReplicaState.FAILED
+        assert supervisor.problem == (
+            f"The launcher 'acme' of plugin 'acme-cloud' failed with {type(failure).__name__}"
+        )
+
+    in_virtual_time(scenario())

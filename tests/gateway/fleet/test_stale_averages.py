@@ -1,0 +1,110 @@
+"""Averages of backends that get no requests."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+import pytest
+
+from enginehouse import Load
+from enginehouse.fleet.backend_info import BackendInfo
+from enginehouse.fleet.fleet import Fleet
+from enginehouse.testing import requirements
+from tests.support.fake_clock import StoppedClock
+from tests.support.routing import make_router
+
+Make = Callable[..., BackendInfo]
+
+
+def serve(fleet: Fleet, clock: StoppedClock, strategy: str) -> Counter[str]:
+    """How many of 600 requests each backend gets, eight at once, where each answer takes 20 ms."""
+    router, asked = make_router(strategy), Counter[str]()
+    live: deque[Load] = deque()
+    for _ in range(600):
+        if len(live) == 8:
+            clock.now += 0.0025
+            load = live.popleft()
+            load.end()
+            fleet.answered(load, 20)
+        chosen = router.route(requirements(model="m"), fleet.snapshot).chosen
+        chosen.load.begin()
+        asked[chosen.backend] += 1
+        live.append(chosen.load)
+    return asked
+
+
+@pytest.mark.parametrize("strategy", ["smart", "weighted"])
+@pytest.mark.parametrize("slow", [{"a": 3.0}, {"b": 0.4}, {"a": 1.0, "b": 1.0}, {}])
+def test_a_slow_start_is_not_held_against_a_backend_for_ever(
+    fleet: Fleet, clock: StoppedClock, backend: Make, strategy: str, slow: dict[str, float]
+) -> None:
+    for name in "abc":
+        fleet.add(backend(name, "m"))
+        fleet.answered(fleet.load(name), 1000 * slow.get(name, 0.02))
+    asked = serve(fleet, clock, strategy)
+    assert min(asked[name] for name in "abc") >= 150, asked
+
+
+def test_the_last_backend_in_a_tie_gets_nearly_as_much_as_without_a_slow_start(
+    fleet: Fleet, clock: StoppedClock, backend: Make
+) -> None:
+    for name in "abc":
+        fleet.add(backend(name, "m"))
+        fleet.answered(fleet.load(name), 400 if name == "c" else 20)
+    assert serve(fleet, clock, "smart")["c"] >= 140, "150 without a slow start, as the first of equals wins"
+
+
+def test_equal_backends_are_tried_now_and_then_by_requests_one_by_one(fleet: Fleet, backend: Make) -> None:
+    for name in "abc":
+        fleet.add(backend(name, "m"))
+    router, asked = make_router("smart"), Counter[str]()
+    for _ in range(600):
+        chosen = router.route(requirements(model="m"), fleet.snapshot).chosen
+        asked[chosen.backend] += 1
+        fleet.answered(chosen.load, 20)
+    assert min(asked[name] for name in "abc") >= 20
+
+
+def test_a_slow_backend_is_tried_now_and_then(fleet: Fleet, backend: Make) -> None:
+    for name in "ab":
+        fleet.add(backend(name, "m"))
+    router, asked = make_router("smart"), Counter[str]()
+    for _ in range(1000):
+        chosen = router.route(requirements(model="m"), fleet.snapshot).chosen
+        asked[chosen.backend] += 1
+        fleet.answered(chosen.load, 2000 if chosen.backend == "a" else 200)
+    assert 5 <= asked["a"] <= 50
+
+
+def test_averages_of_other_models_count_for_nothing(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", "m"))
+    fleet.add(backend("b", "other"))
+    fleet.answered(fleet.load("a"), 1000)
+    for _ in range(100):
+        fleet.answered(fleet.load("b"), 10)
+    assert fleet.load("a").avg_latency_ms == 1000
+
+
+def test_the_next_answer_of_a_stale_average_weighs_more(fleet: Fleet, backend: Make) -> None:
+    for name in "ab":
+        fleet.add(backend(name, "m"))
+    for _ in range(200):
+        fleet.answered(fleet.load("a"), 1000)
+        fleet.answered(fleet.load("b"), 10)
+    for _ in range(200):
+        fleet.answered(fleet.load("b"), 10)
+    assert fleet.load("a").avg_latency_ms < 11
+    fleet.answered(fleet.load("a"), 1000)
+    assert fleet.load("a").avg_latency_ms > 900
+
+
+def test_an_engine_that_others_overtake_does_not_look_quick() -> None:
+    load = Load()
+    for _ in range(200):
+        load.answered(20)
+    for _ in range(10):
+        load.overtaken(500)
+    assert load.avg_latency_ms > 300
+    load.overtaken(5)
+    assert load.avg_latency_ms > 300, "it is no answer of 5 ms"

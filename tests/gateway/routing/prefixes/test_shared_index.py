@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from enginehouse import Prompt, PromptExtractor, SharedPrefixIndex, prompt_of
+from enginehouse.testing import check_extractor, request, requirements
+
+ROOM = 1_000_000
+TEXT = "".join(random.Random(5).choices("abcdefgh ", k=700_000))
+
+
+def prompt(text: str) -> Prompt:
+    return Prompt("m", text)
+
+
+def recognised(index: SharedPrefixIndex, text: str, engine: str) -> int:
+    """The characters that the engine has."""
+    return 4 * index.leading(prompt(text)).get(engine, 0)
+
+
+def test_it_keeps_the_rules_of_extractors() -> None:
+    check_extractor(PromptExtractor)
+
+
+def test_a_long_prompt_is_recognised_to_its_end() -> None:
+    index = SharedPrefixIndex()
+    index.note("a", prompt(TEXT[:600_000]), ROOM)
+    assert recognised(index, TEXT, "a") > 600_000 - 256
+
+
+def test_where_prompts_part_they_are_told_apart_finely() -> None:
+    index = SharedPrefixIndex()
+    for engine, own in (("a", "1"), ("b", "2"), ("c", "3")):
+        index.note(engine, prompt(TEXT[:9000] + own * 9000), ROOM)
+    found = [recognised(index, TEXT[:9000] + "4" * 9000, engine) for engine in "abc"]
+    assert found == [8192, 8960, 8960], "nothing was known to part when the first one came"
+
+
+def test_the_next_turn_of_an_agent_is_recognised_to_the_end_of_the_last_one() -> None:
+    index, chance, length = SharedPrefixIndex(), random.Random(1), 3000
+    for _ in range(30):
+        index.note("a", prompt(TEXT[:length]), ROOM)
+        longer = length + chance.randint(100, 5000)
+        assert length - 256 < recognised(index, TEXT[:longer], "a") <= length
+        length = longer
+
+
+@pytest.mark.parametrize("number", [1, 100])
+def test_each_engine_has_what_it_was_sent(number: int) -> None:
+    index = SharedPrefixIndex()
+    for n in range(number):
+        index.note(f"e{n}", prompt(TEXT[: 4096 * (1 + n % 7)]), ROOM)
+    found = index.leading(prompt(TEXT[:100_000]))
+    assert found == {f"e{n}": 1024 * (1 + n % 7) for n in range(number)}
+
+
+def test_the_ends_of_old_prompts_are_forgotten_first() -> None:
+    index = SharedPrefixIndex()
+    for start in (0, 100_000):
+        index.note("a", prompt(TEXT[start : start + 12_288]), 4 * 1024)
+    assert recognised(index, TEXT[100_000:112_288], "a") == 12_288
+    assert recognised(index, TEXT[:12_288], "a") == 4096
+
+
+def test_an_engine_is_forgotten_and_its_number_used_again() -> None:
+    index = SharedPrefixIndex()
+    index.note("a", prompt(TEXT[:9000]), ROOM)
+    index.note("b", prompt(TEXT[:5000]), ROOM)
+    index.forget("a")
+    index.forget("unknown")
+    index.note("c", prompt(TEXT[:4500]), ROOM)
+    assert index.leading(prompt(TEXT[:9000])) == {"b": 4864 // 4, "c": 4352 // 4}
+
+
+def test_models_have_nothing_in_common() -> None:
+    index = SharedPrefixIndex()
+    index.note("a", Prompt("one", TEXT[:9000]), ROOM)
+    assert not index.leading(Prompt("other", TEXT[:9000]))
+
+
+def test_token_ids_are_chunks_of_sixty_four() -> None:
+    index = SharedPrefixIndex()
+    index.note("a", Prompt("m", list(range(2000))), ROOM)
+    assert index.leading(Prompt("m", [*range(1500), *range(500)]))["a"] == 1024 + 7 * 64
+    index.note("b", Prompt("m", [*range(1500), *range(500)]), ROOM)
+    assert index.leading(Prompt("m", list(range(1600)))) == {"a": 1024 + 9 * 64, "b": 1024 + 7 * 64}
+
+
+def test_short_prompts_are_left_out() -> None:
+    needs = requirements()
+    PromptExtractor().extract(request({"prompt": "Hello"}), needs)
+    assert prompt_of(needs) is None
+    assert not needs.extra
+
+
+cuts = st.lists(st.integers(0, 12_000), min_size=1, max_size=6)
+
+
+@given(lengths=cuts, own=st.integers(0, 3000), room=st.sampled_from([64, 1024, 3000, ROOM]))
+def test_no_engine_has_more_than_it_was_sent(lengths: list[int], own: int, room: int) -> None:
+    index, sent = SharedPrefixIndex(), dict[str, int]()
+    for n, length in enumerate(lengths):
+        engine = f"e{n % 3}"
+        index.note(engine, prompt(TEXT[:length] + str(n) * own), room)
+        sent[engine] = max(sent.get(engine, 0), length)
+    for engine, tokens in index.leading(prompt(TEXT[:20_000])).items():
+        assert 0 < 4 * tokens <= sent[engine]

@@ -1,0 +1,211 @@
+"""Requests as chats, and chats' answers as the client's, for what the simulated engine does not say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from enginehouse import InvalidRequest, Protocol, ProtocolRequest, Translation
+from enginehouse_protocols.messages.protocol import Messages
+from enginehouse_protocols.ollama.protocol import Ollama
+from enginehouse_protocols.responses.protocol import Responses
+
+PNG = "iVBORw0KGgo="
+CALLS = [
+    {"index": 0, "id": "call_a", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}},
+    {"index": 1, "id": "call_b", "type": "function", "function": {"name": "now", "arguments": "{}"}},
+]
+
+
+def translated(protocol: Protocol, path: str, body: dict[str, Any]) -> Translation:
+    return protocol.translate(ProtocolRequest(path, json.dumps(body).encode(), lambda name: name == "m"))
+
+
+def message(*turns: dict[str, Any], **fields: Any) -> Translation:
+    return translated(Messages(), "/v1/messages", {"model": "m", "max_tokens": 9, "messages": list(turns), **fields})
+
+
+def asked(translation: Translation) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(translation.body)
+    return found
+
+
+def delta(finish: str | None = None, **said: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": said, "finish_reason": finish}]}
+
+
+def streamed(translation: Translation, events: Sequence[dict[str, Any]]) -> str:
+    return b"".join([*map(translation.event, events), translation.end()]).decode()
+
+
+def sse(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line.removeprefix("data: ")) for line in text.split("\n") if line.startswith("data: ")]
+
+
+def test_a_conversation_with_tools_images_and_thoughts_as_a_chat() -> None:
+    chat = asked(
+        message(
+            {"role": "user", "content": [{"type": "text", "text": "look"}, image()]},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "hm", "signature": "x"},
+                    {"type": "text", "text": "so"},
+                    {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 1}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "2"}]},
+                    {"type": "text", "text": "and now?"},
+                ],
+            },
+            {"role": "system", "content": "be quick"},
+            system=[{"type": "text", "text": "be kind", "cache_control": {"type": "ephemeral"}}],
+            stop_sequences=["END"],
+            thinking={"type": "enabled", "budget_tokens": 2000},
+            metadata={"user_id": "ann"},
+        )
+    )
+    parts = [
+        {"type": "text", "text": "look"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}},
+    ]
+    call = {"id": "t1", "type": "function", "function": {"name": "add", "arguments": '{"a":1}'}}
+    assert chat["messages"] == [
+        {"role": "system", "content": "be kind"},
+        {"role": "user", "content": parts},
+        {"role": "assistant", "content": "so", "tool_calls": [call], "reasoning_content": "hm"},
+        {"role": "tool", "tool_call_id": "t1", "content": "2"},
+        {"role": "user", "content": "and now?"},
+        {"role": "system", "content": "be quick"},
+    ]
+    assert (chat["stop"], chat["reasoning_effort"], chat["user"]) == (["END"], "low", "ann")
+
+
+def image() -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
+
+
+def test_a_message_has_thoughts_text_and_parallel_calls_in_blocks() -> None:
+    said = {"reasoning_content": "hm", "content": "so", "tool_calls": CALLS}
+    usage = {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 3}}
+    answer = {"choices": [{"message": said, "finish_reason": "tool_calls"}], "usage": usage}
+    whole = json.loads(message().answer(answer))
+    assert [block["type"] for block in whole["content"]] == ["thinking", "text", "tool_use", "tool_use"]
+    assert [block.get("input") for block in whole["content"][2:]] == [{"a": 1}, {}]
+    assert whole["stop_reason"] == "tool_use"
+    assert (whole["usage"]["input_tokens"], whole["usage"]["cache_read_input_tokens"]) == (6, 3)
+
+
+def test_the_events_of_a_message_open_and_close_each_block() -> None:
+    first = {**CALLS[0], "function": {"name": "add", "arguments": ""}}
+    rest = {"index": 0, "function": {"arguments": '{"a": 1}'}}
+    events = [
+        delta(reasoning_content="hm"),
+        delta(content="so"),
+        delta(tool_calls=[first]),
+        delta(tool_calls=[rest]),
+        delta(tool_calls=[CALLS[1]], finish="tool_calls"),
+        {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 4}},
+    ]
+    told = sse(streamed(message(stream=True), events))
+    blocks = ["content_block_start", "content_block_delta", "content_block_stop"]
+    assert [event["type"] for event in told] == ["message_start", *blocks * 4, "message_delta", "message_stop"]
+    assert [event["index"] for event in told if "index" in event] == [n for n in range(4) for _ in blocks]
+    assert told[-2]["delta"]["stop_reason"] == "tool_use"
+    assert told[-2]["usage"]["output_tokens"] == 4
+
+
+def test_a_prompt_that_is_too_long_is_told_in_anthropics_words() -> None:
+    envelope = {"error": {"code": "context_length_exceeded", "message": "x", "details": {"tokens": 9, "limit": 8}}}
+    error = json.loads(Messages().error(400, envelope))["error"]
+    assert error["message"] == "prompt is too long: 9 tokens > 8 maximum"
+    assert error["type"] == "invalid_request_error"
+
+
+def test_parallel_calls_of_a_response_are_items_of_their_own() -> None:
+    translation = translated(Responses(), "/v1/responses", {"model": "m", "input": "hi", "stream": True})
+    told = sse(streamed(translation, [delta(reasoning="hm"), delta(tool_calls=CALLS), delta(finish="tool_calls")]))
+    output = told[-1]["response"]["output"]
+    assert [item["type"] for item in output] == ["reasoning", "function_call", "function_call"]
+    assert [item["call_id"] for item in output[1:]] == ["call_a", "call_b"]
+    assert [event["output_index"] for event in told if event["type"] == "response.output_item.done"] == [0, 1, 2]
+
+
+def test_calls_of_one_turn_of_a_response_are_one_message_of_a_chat() -> None:
+    calls = [{"type": "function_call", "call_id": id, "name": "add", "arguments": "{}"} for id in ("a", "b")]
+    items = [
+        {"role": "developer", "content": "x"},
+        *calls,
+        {"type": "function_call_output", "call_id": "a", "output": "1"},
+    ]
+    chat = asked(translated(Responses(), "/v1/responses", {"model": "m", "input": items}))
+    assert [turn["role"] for turn in chat["messages"]] == ["system", "assistant", "tool"]
+    assert [call["id"] for call in chat["messages"][1]["tool_calls"]] == ["a", "b"]
+
+
+def test_ollama_tells_a_call_when_it_is_whole() -> None:
+    first = {**CALLS[0], "function": {"name": "add", "arguments": '{"a"'}}
+    rest = {"index": 0, "function": {"arguments": ": 1}"}}
+    translation = translated(Ollama(), "/api/chat", {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+    lines = streamed(translation, [delta(tool_calls=[first]), delta(tool_calls=[rest], finish="tool_calls")])
+    told = [json.loads(line) for line in lines.split("\n") if line]
+    assert [line["done"] for line in told] == [False, True]
+    assert told[0]["message"]["tool_calls"][0]["function"] == {"index": 0, "name": "add", "arguments": {"a": 1}}
+
+
+def test_options_formats_and_thinking_of_ollama() -> None:
+    schema = {"type": "object"}
+    options = {"num_predict": 7, "repeat_penalty": 1.1, "num_ctx": 8192}
+    turns = [{"role": "user", "content": "hi", "images": [PNG]}]
+    body = {"model": "m:latest", "messages": turns, "format": schema, "think": True, "options": options}
+    chat = asked(translated(Ollama(), "/api/chat", body))
+    assert (chat["model"], chat["max_tokens"], chat["repetition_penalty"]) == ("m", 7, 1.1)
+    assert chat["response_format"]["json_schema"]["schema"] == schema
+    assert chat["chat_template_kwargs"] == {"enable_thinking": True}
+    assert chat["messages"][0]["content"][1]["image_url"]["url"].startswith("data:image/png;base64,")
+    assert "num_ctx" not in chat
+
+
+@pytest.mark.parametrize("field", ["messages", "max_tokens", "tools"])
+def test_errors_name_the_field(field: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        message({"role": "user", "content": "hi"}, **{field: 1.5})
+    assert caught.value.param == field
+
+
+PIECES = st.lists(
+    st.one_of(
+        st.builds(lambda text: delta(content=text), st.text(min_size=1)),
+        st.builds(lambda text: delta(reasoning_content=text), st.text(min_size=1)),
+    )
+)
+
+
+@given(PIECES)
+def test_streams_lose_no_text(pieces: list[dict[str, Any]]) -> None:
+    deltas = [piece["choices"][0]["delta"] for piece in pieces]
+    said = "".join(each.get("content", "") for each in deltas)
+    thought = "".join(each.get("reasoning_content", "") for each in deltas)
+
+    events = sse(streamed(message(stream=True), pieces))
+    told = [event["delta"] for event in events if event["type"] == "content_block_delta"]
+    assert "".join(each.get("text", "") for each in told) == said
+    assert "".join(each.get("thinking", "") for each in told) == thought
+
+    response = translated(Responses(), "/v1/responses", {"model": "m", "input": "hi", "stream": True})
+    last = sse(streamed(response, pieces))[-1]["response"]
+    texts = [part["text"] for item in last["output"] for part in item["content"] if item["type"] == "message"]
+    assert "".join(texts) == said
+
+    chat = translated(Ollama(), "/api/chat", {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+    lines = [json.loads(line)["message"] for line in streamed(chat, pieces).split("\n") if line]
+    assert "".join(line["content"] for line in lines) == said
+    assert "".join(line.get("thinking", "") for line in lines) == thought

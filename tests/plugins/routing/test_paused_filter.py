@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from enginehouse.testing import candidate, check_filter, requirements
+from enginehouse_routing.filters import ErrorShareConfig, ErrorShareFilter, PausedFilter
+from tests.support.routing import make_router, make_snapshot
+
+
+def test_it_conforms() -> None:
+    check_filter(PausedFilter)
+    check_filter(lambda: ErrorShareFilter(ErrorShareConfig(0.2)))
+
+
+def test_a_paused_replica_is_passed_over_unless_it_is_the_only_one() -> None:
+    paused, able, unable = (
+        candidate("a", paused="it said so"),
+        candidate("b", priority=9),
+        candidate("c", draining=True),
+    )
+    router = make_router("priority_only")
+    model = requirements(model=paused.model)
+    assert router.route(model, make_snapshot(paused, able)).chosen is able
+    assert router.route(model, make_snapshot(paused, unable)).chosen is paused
+    explained = router.explain(model, make_snapshot(paused, able)).candidates
+    assert [(each.dropped_by, each.why) for each in explained] == [("paused", "it said so"), (None, None)]
+    assert router.explain(model, make_snapshot(paused)).chosen == paused.replica

@@ -1,0 +1,66 @@
+"""What the strategy ``cache_aware`` makes of traffic on which simpler ones fail."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from enginehouse import VirtualSettings
+from enginehouse_sim.simulator.core.settings import CoreSettings
+from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.replay.faults import PlannedFault
+from enginehouse_sim.simulator.replay.figures.record import Record
+from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
+from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+
+BLOCK = 64
+
+
+def asks(at: float, blocks: Iterable[int], output: int = 10) -> TraceRequest:
+    ids = list(blocks)
+    return TraceRequest(
+        arrival=at, input_length=len(ids) * BLOCK + 7, output_length=output, prefix_ids=ids, prefix_tokens=BLOCK
+    )
+
+
+def replayed(
+    trace: Iterable[TraceRequest], engines: int, *faults: str, slots: int = 64, room: int = 100_000, **parameters: int
+) -> tuple[Record, Counter[str]]:
+    """Replay ``trace`` on engines whose caches have ``room`` tokens; the record, and the requests of each engine."""
+    constants = SchedulerConstants(total_gpu_blocks=room // 16, max_num_seqs=slots)
+    values = [("routing.strategy", "cache_aware")]
+    values += [(f"plugins.cache_aware.{key}", str(value)) for key, value in parameters.items()]
+    setting = Setting(
+        gateway=VirtualSettings(instances=engines, values=tuple(values)),
+        core=CoreSettings(profile="h100-llama3-8b", constants=constants),
+        faults=tuple(map(PlannedFault.parse, faults)),
+    )
+    places: dict[int, str] = {}
+    record = GatewayReplay(iter(trace), setting, places.__setitem__).run()
+    return record, Counter(places.values())
+
+
+def test_conversations_spread_over_the_caches_that_have_room_for_them() -> None:
+    turns = [asks(turn * 6 + which, range(1000 * which, 1000 * which + 17)) for turn in range(6) for which in range(6)]
+    record, _ = replayed(turns, 2, room=4096, cache_tokens=4096)
+    ever_cached = record.input_tokens * 5 / 6
+    assert record.cached_tokens > 0.95 * ever_cached
+
+
+def test_requests_with_one_beginning_share_the_slots_of_all_engines() -> None:
+    together = [asks(0, range(17), output=100), *(asks(5, [*range(17), 100 + n], output=100) for n in range(8))]
+    _, places = replayed(together, 2, slots=2)
+    assert sorted(places.values()) == [4, 5]
+
+
+def test_requests_in_sequence_spread_over_equal_engines() -> None:
+    _, places = replayed([asks(n, range(100 * n, 100 * n + 9)) for n in range(40)], 8)
+    assert sorted(places.values()) == pytest.approx([5] * 8, abs=2)
+
+
+def test_an_engine_at_half_speed_gets_less() -> None:
+    trace = [asks(n * 0.05, range(100 * n, 100 * n + 30), output=50) for n in range(300)]
+    _, places = replayed(trace, 4, "engine-4:slow=2@0", slots=4)
+    assert places["engine-4"] < 0.75 * places["engine"]

@@ -1,0 +1,33 @@
+"""What is known of steady steps before they are made."""
+
+from __future__ import annotations
+
+import pytest
+
+from enginehouse_sim.simulator.core.build import build_core
+from enginehouse_sim.simulator.core.engine_core import EngineCore
+from enginehouse_sim.simulator.core.settings import CoreSettings
+from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.scheduler.steady import usage_after
+
+
+def decoding(number: int) -> EngineCore:
+    """A core in which ``number`` requests decode, each at another place of its last block."""
+    core = build_core(CoreSettings(profile="polynomial"), makes_text=False)
+    for n in range(number):
+        core.add_request(RequestState(request_id=str(n), prompt_token_ids=[0] * (20 + 3 * n), max_tokens=100))
+    core.step()
+    core.begin_step()
+    return core
+
+
+@pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 40])
+def test_the_blocks_that_steady_steps_will_take_are_known_before(count: int) -> None:
+    core = decoding(5)
+    assert len(core.foresee()) > count
+    state = core.scheduler.state
+    before, expected = state.kv_cache.usage, usage_after(state, count)
+
+    core.pass_steps(count)
+
+    assert state.kv_cache.usage == expected >= before

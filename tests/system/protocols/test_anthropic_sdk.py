@@ -1,0 +1,103 @@
+"""Anthropic's own SDK, in front of engines that speak only OpenAI's protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import anthropic
+import pytest
+
+from enginehouse.testing.engines import SimEngine
+from enginehouse.testing.gateway import RunningGateway
+
+HELLO: Any = [{"role": "user", "content": "Hello, engine"}]
+WEATHER: Any = {
+    "name": "weather",
+    "description": "tells the weather",
+    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+
+
+@pytest.fixture
+def client(gateway: RunningGateway) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=gateway.url, api_key="none", max_retries=0) as client:
+        yield client
+
+
+def test_a_message_and_its_stream_say_the_same(client: anthropic.Anthropic) -> None:
+    whole = client.messages.create(model="m", max_tokens=8, system="Be brief", messages=HELLO)
+    with client.messages.stream(model="m", max_tokens=8, system="Be brief", messages=HELLO) as stream:
+        streamed = stream.get_final_message()
+    assert streamed.content[0].text == whole.content[0].text  # type: ignore[union-attr]
+    assert whole.stop_reason == streamed.stop_reason == "max_tokens"
+    assert whole.usage.output_tokens == streamed.usage.output_tokens == 8
+    assert whole.usage.input_tokens + (whole.usage.cache_read_input_tokens or 0) > 2
+
+
+def test_the_tokens_of_a_prompt_are_those_that_a_message_has(client: anthropic.Anthropic) -> None:
+    counted = client.messages.count_tokens(model="m", messages=HELLO).input_tokens
+    usage = client.messages.create(model="m", max_tokens=1, messages=HELLO).usage
+    assert counted == usage.input_tokens + (usage.cache_read_input_tokens or 0)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_tools_are_called_and_their_results_go_back(client: anthropic.Anthropic, streamed: bool) -> None:
+    asked: Any = {"model": "m", "max_tokens": 60, "tools": [WEATHER], "messages": HELLO, "tool_choice": {"type": "any"}}
+    if streamed:
+        with client.messages.stream(**asked) as stream:
+            message: Any = stream.get_final_message()
+    else:
+        message = client.messages.create(**asked)
+    (call,) = message.content
+    assert (message.stop_reason, call.type, call.name) == ("tool_use", "tool_use", "weather")
+    assert isinstance(call.input["city"], str)
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": "sunny"}
+    turns = [*HELLO, {"role": "assistant", "content": message.content}, {"role": "user", "content": [result]}]
+    again = client.messages.create(model="m", max_tokens=4, tools=[WEATHER], messages=turns)
+    assert again.usage.output_tokens == 4
+
+
+def test_errors_are_anthropics(client: anthropic.Anthropic) -> None:
+    with pytest.raises(anthropic.NotFoundError, match="Model 'none' not found"):
+        client.messages.create(model="none", max_tokens=1, messages=HELLO)
+    document: Any = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": ""}}
+    with pytest.raises(anthropic.BadRequestError, match="no content of type 'document'"):
+        client.messages.create(model="m", max_tokens=1, messages=[{"role": "user", "content": [document]}])
+    search: Any = {"type": "web_search_20250305", "name": "web_search"}
+    with pytest.raises(anthropic.BadRequestError, match="Only Anthropic runs the tool"):
+        client.messages.create(model="m", max_tokens=1, messages=HELLO, tools=[search])
+
+
+def test_answers_say_which_protocol_they_were_asked_in(client: anthropic.Anthropic) -> None:
+    raw = client.messages.with_raw_response.create(model="m", max_tokens=1, messages=HELLO)
+    assert raw.headers["x-enginehouse-protocol"] == "messages"
+    assert raw.headers["x-enginehouse-backend"] in ("one", "other")
+
+
+def test_an_engine_that_speaks_the_protocol_gets_the_bytes_of_the_client(engines: tuple[SimEngine, SimEngine]) -> None:
+    config = f'[backends.one]\ndriver = "sim"\nurl = "{engines[0].url}"\nmodels = ["m"]\n'
+    with RunningGateway(config) as gateway, anthropic.Anthropic(base_url=gateway.url, api_key="none") as client:
+        gateway.until_health(one="healthy")
+        raw = client.messages.with_raw_response.create(model="m", max_tokens=1, messages=HELLO)
+    assert raw.headers["x-enginehouse-protocol"] == "native"
+
+
+def test_no_stream_breaks_when_an_engine_breaks_its_streams(
+    client: anthropic.Anthropic, engines: tuple[SimEngine, SimEngine]
+) -> None:
+    whole = client.messages.create(model="m", max_tokens=30, messages=HELLO).content[0].text  # type: ignore[union-attr]
+    engines[0].fault("drop", after=5, count=20)
+    try:
+
+        def ask(_: int) -> Any:
+            with client.messages.stream(model="m", max_tokens=30, messages=HELLO) as stream:
+                return stream.get_final_message()
+
+        with ThreadPoolExecutor(20) as pool:
+            messages = list(pool.map(ask, range(20)))
+    finally:
+        engines[0].clear()
+    assert {message.content[0].text for message in messages} == {whole}
+    assert {message.usage.output_tokens for message in messages} == {30}
