@@ -48,6 +48,7 @@ class CacheAware(Strategy):
     """
 
     Config: ClassVar[type[CacheAwareConfig]] = CacheAwareConfig
+    binds_late = True
 
     def __init__(self, config: CacheAwareConfig) -> None:
         self._cache_tokens = config.cache_tokens

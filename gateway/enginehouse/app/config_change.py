@@ -19,6 +19,7 @@ from enginehouse.app.build import (
     time_limits,
 )
 from enginehouse.app.build_router import build_router, settle
+from enginehouse.app.build_waiting_room import configure_waiting_room
 from enginehouse.app.config_diff import diff_configs, differences
 from enginehouse.app.continuations import continuation_rules, endpoints, engine_facts, hedge_delay, unlisted_models
 from enginehouse.app.plugin_instances import check_parameters
@@ -157,6 +158,7 @@ class ConfigChange:
             self._router.filter_drops.update(relay.router.filter_drops)
         relay.router = self._router
         relay.filters = FiltersByName(config.models, Aliases(config.routing.aliases))
+        configure_waiting_room(relay.waiting_room, config)
         parts.relay.progress_reports.configure(config.models, config.scheduling)
         relay.max_retries = config.routing.max_retries
         relay.budget.share = config.routing.retry_budget

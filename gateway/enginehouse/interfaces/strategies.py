@@ -43,6 +43,11 @@ class Strategy(ABC):
 
     reads_session: ClassVar[bool] = False
     """Whether it reads ``Requirements.session``, which is not looked for otherwise."""
+    binds_late: ClassVar[bool] = False
+    """Whether a request waits for its model, not for a replica, while the picked one has no free slot.
+
+    The gateway then calls ``pick`` again whenever a slot may be free, with the requests ahead counted as pending where
+    they were picked for. So ``pick`` must change nothing that another pick reads; ``placed`` may."""
 
     def use(self, scorers: Sequence[WeightedScorer]) -> None:
         """Receive the configured scorers, once, at start. The gateway checks the figures that they return."""

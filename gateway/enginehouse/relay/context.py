@@ -24,6 +24,7 @@ from enginehouse.routing.body.body_filters import FiltersByName
 from enginehouse.routing.models_to_try import ModelsToTry
 from enginehouse.routing.router import Router
 from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.scheduling.waiting_room import WaitingRoom
 from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.decisions import Decisions
 from enginehouse.telemetry.observers import Observers, notify
@@ -47,6 +48,7 @@ class RelayContext:
     - ``upstreams``: every backend, by name.
     - ``reading_ahead``: the texts that backends read for moves, by name.
     - ``engine_memory``: what is held of engines' answers.
+    - ``waiting_room``: the requests that wait for a model.
     - ``queues``: those of the backends that the gateway launches, and of those with a limit.
     """
 
@@ -75,7 +77,9 @@ class RelayContext:
         protocols: Mapping[str, Protocol] | None = None,
         unlisted_models: Collection[str] = (),
         engine_memory: EngineMemory,
+        waiting_room: WaitingRoom,
     ) -> None:
+        self.waiting_room = waiting_room
         self.engine_memory = engine_memory
         self.clock = clock
         self.router = router

@@ -48,6 +48,7 @@ def test_a_decision_is_taken_apart() -> None:
             row("idle", score=100, parts={"priority": 100, "load": 100, "latency": 100}),
         ],
         "chosen": "m@idle",
+        "waits": False,
         "error": None,
     }
 

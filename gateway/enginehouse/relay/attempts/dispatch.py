@@ -5,12 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, Protocol
 
-from enginehouse.domain.errors import CannotContinue, InvalidRequest, RequestError, UpstreamError, UpstreamTimeout
+from enginehouse.domain.errors import (
+    CannotContinue,
+    InvalidRequest,
+    QueueFull,
+    RequestError,
+    UpstreamError,
+    UpstreamTimeout,
+)
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.attempts.attempt import NEVER, Attempt
+from enginehouse.relay.attempts.unbound import Unbound
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.retrying.retries import (
@@ -38,12 +46,13 @@ class AttemptSender(Protocol):
 
 
 class Dispatch:
-    """Routes a job, waits for a queue slot where the backend has a queue, has ``sender`` send it, and retries it.
+    """Routes a job, waits for a slot where there are limits, has ``sender`` send it, and retries it.
 
     ``attempt``: the current one. ``attempts``: those that have ended, in order. ``job``: the rest to be served.
+    ``unbound``: set while it waits for its model, and so has no attempt.
     """
 
-    __slots__ = ("_sender", "_state", "attempt", "attempts", "job")
+    __slots__ = ("_sender", "_state", "attempt", "attempts", "job", "unbound")
 
     def __init__(self, job: Job, sender: AttemptSender) -> None:
         self.job = job
@@ -51,6 +60,7 @@ class Dispatch:
         self._state = _UNTRIED
         self.attempt: Attempt | None = None
         self.attempts: list[AttemptRecord] = []
+        self.unbound: Unbound | None = None
 
     @property
     def retries(self) -> int:
@@ -66,7 +76,7 @@ class Dispatch:
     def phase(self) -> Phase:
         """The job's phase on its way to an engine."""
         if self.attempt is None:
-            return Phase.ROUTING
+            return Phase.ROUTING if self.unbound is None else Phase.QUEUED
         slot = self.attempt.slot
         return Phase.SERVING if slot is None or slot.is_granted else Phase.QUEUED
 
@@ -80,7 +90,10 @@ class Dispatch:
         job = self.job
         route = job.route(())
         job.context.budget.count(job.began)
-        self._begin(route, job.body_for(route), None)
+        if route.waits:
+            self._wait(route, None)
+        else:
+            self._begin(route, job.body_for(route), None)
 
     def retry(self, outcome: Outcome) -> bool:
         """Send the job again because the current attempt had this ``outcome``; whether that was the decision."""
@@ -188,10 +201,37 @@ class Dispatch:
         ``why``: the message of the error that ended it.
         """
         self._sender = None  # otherwise the cycle of the two waits for the garbage collector
+        if self.unbound is not None:
+            self.unbound.leave()
+            self.unbound = None
         attempt, self.attempt = self.attempt, None
         if attempt is not None:
             self.attempts.append(attempt.record(outcome, why))
             attempt.release()
+
+    # --- from the waiting room
+
+    def bound(self, route: Route) -> None:
+        job, unbound = self.job, self.unbound
+        assert unbound is not None
+        assert job.requirements is not None
+        self.unbound = None
+        route = job.context.router.place(job.requirements, route)
+        self._begin(route, job.body_for(route), unbound.ticket.arrived, unbound.since)
+
+    def start_over(self) -> None:
+        unbound, self.unbound = self.unbound, None
+        assert unbound is not None
+        route = self.job.route(self.failed)
+        if route.waits:
+            self._wait(route, unbound.ticket.arrived)
+        else:
+            self._begin(route, self.job.body_for(route), unbound.ticket.arrived, unbound.since)
+
+    def refused(self, error: RequestError) -> None:
+        assert self._sender is not None
+        self.unbound = None
+        self._sender.fail(error)
 
     # --- from the queue
 
@@ -206,7 +246,19 @@ class Dispatch:
 
     # --- inside
 
-    def _begin(self, route: Route, body: bytes, waiting_since: float | None) -> None:
+    def _wait(self, route: Route, arrived: float | None) -> None:
+        """Wait for the model of ``route``; or go to another one, if too many wait for it. Raises ``QueueFull``."""
+        self.unbound = unbound = Unbound(self, route, arrived)
+        try:
+            unbound.wait()
+        except QueueFull:
+            self.unbound = None
+            found = self.job.find_route((*self.failed, *unbound.replicas))
+            if found is None or found[0].waits:
+                raise
+            self._begin(*found, arrived)
+
+    def _begin(self, route: Route, body: bytes, waiting_since: float | None, routed_at: float | None = None) -> None:
         job, chosen = self.job, route.chosen
         context, requirements = job.context, job.requirements
         assert requirements is not None
@@ -214,6 +266,8 @@ class Dispatch:
             job.trace.attempt = len(self.attempts)
         upstream, queue = context.upstreams[chosen.backend], context.queues.get(chosen.backend)
         self.attempt = attempt = Attempt(route, upstream, job.began if queue is None else NEVER, body)
+        if routed_at is not None:
+            attempt.began = routed_at
         context.routed(job.request_id, requirements, route)
         if queue is None:
             self._send()
@@ -295,10 +349,19 @@ class Dispatch:
             context.budget.take(context.clock.now())
         self.end_attempt(attempt, outcome, why)
         self._state = state = decision.state
-        self._begin(decision.route, decision.body, waiting_since)
+        self._follow(decision, waiting_since)
         if state.retries > before.retries and not self.job.continues:
             context.retried(_at_fault(attempt.route, state.failed).backend)
         return True
+
+    def _follow(self, decision: SendAgain, waiting_since: float | None) -> None:
+        if not decision.route.waits:
+            self._begin(decision.route, decision.body, waiting_since)
+            return
+        try:
+            self._wait(decision.route, waiting_since)
+        except RequestError as error:
+            self.refused(error)
 
 
 def _at_fault(route: Route, failed: tuple[str, ...]) -> Candidate:

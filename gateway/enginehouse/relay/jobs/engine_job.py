@@ -18,6 +18,7 @@ from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.jobs.rebased_lines import lines_below
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.read import check_model_name
+from enginehouse.routing.snapshot import RoutingSnapshot
 
 _PATH: Final = "/:@"
 _IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110, 9.2.2
@@ -54,9 +55,11 @@ class EngineJob(Job):
 
     def route(self, failed: tuple[str, ...]) -> Route:
         """Also raises ``Forbidden`` if every engine of the model serves another one that the caller may not use."""
+        return self._decide(self._snapshot(), failed, fallbacks=False)
+
+    def _snapshot(self) -> RoutingSnapshot:
         snapshot = self.context.fleet.snapshot
-        allowed = snapshot if self.caller is None else _AllowedEngines(snapshot, self.caller)
-        return self._decide(allowed, failed, fallbacks=False)
+        return snapshot if self.caller is None else _AllowedEngines(snapshot, self.caller)
 
     def body_for(self, route: Route) -> bytes:
         return self.body

@@ -176,22 +176,36 @@ class Job(ABC):
         """The router's decision. The trace, if there is one, keeps its figures. Raises ``RequestError``."""
         router, trace, requirements = self.context.router, self.trace, self.requirements
         assert requirements is not None
+        waited_for = self.context.waiting_room.models
         if trace is None:
-            return router.route(requirements, snapshot, failed, fallbacks=fallbacks)
+            return router.route(requirements, snapshot, failed, fallbacks=fallbacks, waited_for=waited_for)
         now = self.context.clock.now()
         try:
-            return router.route(requirements, snapshot, failed, fallbacks=fallbacks, traced_at=now)
+            return router.route(
+                requirements, snapshot, failed, fallbacks=fallbacks, traced_at=now, waited_for=waited_for
+            )
         except RequestError:
             if not failed:
                 trace.refused = router.refused(requirements, snapshot, now)
             raise
+
+    def reroute(self, waiting: Route, failed: tuple[str, ...]) -> Route | None:
+        """The route now of a request that waits along ``waiting``, to the same model; ``None`` if that is lost."""
+        assert self.requirements is not None
+        traced_at = self.context.clock.now() if self.trace is not None else None
+        snapshot = self._snapshot()
+        return self.context.router.reroute(self.requirements, snapshot, waiting, failed, traced_at=traced_at)
+
+    def _snapshot(self) -> RoutingSnapshot:
+        """The replicas that may serve the request."""
+        return self.context.fleet.snapshot
 
     def find_route(self, failed: tuple[str, ...]) -> tuple[Route, bytes] | None:
         """Another route and the body for it, or ``None`` if there is none."""
         try:
             with log_context.named(self.request_id, self.trace_id):
                 route = self.route(failed)
-                return route, self.body_for(route)
+                return route, b"" if route.waits else self.body_for(route)
         except RequestError:
             return None
 
