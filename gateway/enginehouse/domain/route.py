@@ -115,8 +115,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     requirements: dict[str, Any]
     candidates: list[ExplainedCandidate]
     chosen: str | None
-    waits: bool = False
-    """Whether ``chosen`` has no free slot, so that the request would wait for any replica of the model."""
+    waits: bool | msgspec.UnsetType = msgspec.UNSET
+    """True if ``chosen`` has no free slot, so that the request would wait for any replica of the model; else absent."""
     prefill: str | msgspec.UnsetType = msgspec.UNSET
     """The replica that reads the prompt for ``chosen``; absent if no other one does."""
     error: dict[str, Any] | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
@@ -90,6 +90,10 @@ class Strategy(ABC):
         To explain what ``pick`` would return, the gateway calls it on a ``copy.deepcopy`` of the strategy.
         """
         return [Verdict()] * len(candidates)
+
+    def learned(self) -> Mapping[str, Mapping[str, float]]:
+        """Return what it has learned of each backend, figures by name. ``/api/status`` shows them."""
+        return {}
 
     def score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> float | None:
         """Return the score of ``chosen``, which ``pick`` has just returned; ``None`` if there is none. For traces.

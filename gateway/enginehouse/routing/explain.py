@@ -123,7 +123,7 @@ def _explanation(requirements: Requirements, steps: _Steps, error: RequestError 
         requirements=msgspec.to_builtins(requirements, enc_hook=repr),
         candidates=[_passed_over(each) if each.replica in alone else each for each in steps.candidates],
         chosen=chosen.replica if chosen else None,
-        waits=steps.waits,
+        waits=steps.waits or msgspec.UNSET,
         prefill=steps.first.replica if steps.first and steps.decode else msgspec.UNSET,
         error=error.envelope()["error"] if error else None,
     )

@@ -191,6 +191,14 @@ class Router:
         for runner in dict.fromkeys([self._default_runner, *self._runners.values()]):
             runner.on_view(view, settings)
 
+    def learned(self) -> Mapping[str, Mapping[str, float]]:
+        """What the strategies have learned of each backend."""
+        learned: dict[str, dict[str, float]] = {}
+        for runner in dict.fromkeys([*self._runners.values(), self._default_runner]):
+            for backend, figures in runner.learned().items():
+                learned.setdefault(backend, {}).update(figures)
+        return learned
+
     def explain(
         self,
         requirements: Requirements,

@@ -62,6 +62,12 @@ class StrategyRunner:
         with suppress(RequestError), plugin_errors(self._plugin):
             self._strategy.on_view(view, settings)
 
+    def learned(self) -> Mapping[str, Mapping[str, float]]:
+        """What the strategy has learned of each backend. A failure is logged."""
+        with suppress(RequestError), plugin_errors(self._plugin):
+            return self._strategy.learned()
+        return {}
+
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         try:
             return self.sampled.call(requirements, candidates)  # type: ignore[no-any-return]

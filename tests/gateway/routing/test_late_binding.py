@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from msgspec import UNSET
 
 from enginehouse import Candidate, Load
 from enginehouse.domain.route import Reason
 from enginehouse.testing import requirements
+from enginehouse_routing.pending import LeastPending
+from enginehouse_routing.random_config import RandomConfig
 from tests.support.routing import make_router, make_snapshot
 
 
@@ -48,7 +53,8 @@ def test_a_request_waits_behind_those_that_wait_for_its_model() -> None:
     router = make_router("cache_aware")
     assert router.route(requirements("m"), free, waited_for={"m"}).waits
     assert not router.route(requirements("m"), free, waited_for={"n"}).waits
-    assert router.explain(requirements("m"), FULL).waits
+    assert router.explain(requirements("m"), FULL).waits is True
+    assert router.explain(requirements("m"), free).waits is UNSET
 
 
 def test_a_waiting_request_is_routed_again_to_the_model_of_its_route() -> None:
@@ -79,3 +85,22 @@ def test_the_trace_of_a_waiting_request_has_the_figures_of_its_last_decision() -
     assert found.details is not None
     assert (found.details.began, found.details.candidates) == (2.0, 2)
     assert [replica for replica, _ in found.details.losers] == ["m@a"]
+
+
+class Learned(LeastPending):
+    """Has learned ``figures``."""
+
+    figures: object = {"a": {"ms": 1}}
+
+    def learned(self) -> Any:
+        return self.figures
+
+
+def test_what_strategies_have_learned_is_shown(caplog: pytest.LogCaptureFixture) -> None:
+    strategy = Learned(RandomConfig())
+    router = make_router(("acme_least", strategy))
+    assert router.learned() == {"a": {"ms": 1.0}}
+    strategy.figures = "much"
+    assert router.learned() == {}
+    assert "acme_least" in caplog.text
+    assert make_router("smart").learned() == {}

@@ -192,3 +192,19 @@ def test_a_request_that_ends_unserved_teaches_nothing_and_leaves_nothing_behind(
         chosen.load.end()
         placement.ended()
     assert gateway.strategy.explain(gateway.asks(9), engines) == before
+
+
+@pytest.mark.parametrize(("configured", "reported"), [(64 * 10, 0), (None, 64 * 10), (64 * 10, 64 * 1000)])
+def test_the_size_of_a_cache_is_configured_or_reported(configured: int | None, reported: int) -> None:
+    gateway, [engine] = Gateway(cache_tokens=configured), fleet("a")
+    engine.load.cache_tokens = reported
+    gateway.learn(gateway.asks(*range(10)), engine)
+    gateway.learn(gateway.asks(*range(100, 110)), engine)
+    [first, _] = gateway.strategy.explain(gateway.asks(*range(10)), [engine, candidate("b")])
+    assert first.parts["cached_tokens"] == 0
+
+
+def test_it_shows_what_it_has_learned() -> None:
+    gateway, [engine] = Gateway(), fleet("a")
+    gateway.learn(gateway.asks(*range(10)), engine, first=0.0896, rest=0.4104)
+    assert gateway.strategy.learned() == {"a": {"ms_per_token": 0.1, "slot_ms": 500.0, "backlog_tokens": 0}}
