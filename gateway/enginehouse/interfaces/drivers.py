@@ -41,6 +41,8 @@ class ServedModel(msgspec.Struct, frozen=True):
     capabilities: Capabilities = UNKNOWN
     memory: int | None = None
     """The server's estimate of its bytes when loaded, if the server loads models itself."""
+    proxied: bool = False
+    """Whether a server that loads models itself only passes requests for this one on: it is ready without a load."""
 
 
 class LoadedModel(msgspec.Struct, frozen=True):

@@ -25,8 +25,9 @@ _LISTED_WITHIN_S = 5.0
 class RemoteServer:
     """Loads and unloads the models of one backend, and asks it every ``interval`` seconds which ones are loaded.
 
-    ``connect`` makes a client with a time limit. ``models``: what the server can serve, with an estimate of the memory
-    where it gives one. ``on_found`` gets a model that is loaded although no load of the gateway's own holds it.
+    ``connect`` makes a client with a time limit. ``models``: what the server can load, with an estimate of the memory
+    where it gives one. ``proxied``: what it serves without a load. ``on_found`` gets a model that is loaded although no
+    load of the gateway's own holds it.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class RemoteServer:
         self.driver = driver
         self.loading = driver.loading
         self.models: dict[str, int | None] = {}
+        self.proxied: frozenset[str] = frozenset()
         self.loaded: Mapping[str, LoadedModel] = {}
         self._connect = connect
         self._interval = interval
@@ -54,8 +56,9 @@ class RemoteServer:
         self._tasks = BackgroundTasks()
 
     def discover(self, served: Sequence[ServedModel]) -> bool:
-        """Take the models that the server lists; whether they have changed."""
-        before, self.models = self.models, {model.name: model.memory for model in served}
+        """Take the models that the server lists; whether those that it can load have changed."""
+        self.proxied = frozenset(model.name for model in served if model.proxied)
+        before, self.models = self.models, {model.name: model.memory for model in served if not model.proxied}
         return before != self.models
 
     def begin(self) -> None:
