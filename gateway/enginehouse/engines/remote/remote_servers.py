@@ -13,7 +13,7 @@ from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.remote.remote_server import RemoteServer
 from enginehouse.interfaces.driver_support import DriverSupport
-from enginehouse.interfaces.drivers import EngineClient, ServedModel
+from enginehouse.interfaces.drivers import EventClient, ServedModel
 from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.swappers import HostedReplica
 from enginehouse.relay.upstream.client import Client
@@ -114,7 +114,7 @@ class RemoteServers:
             server.begin()
         return server
 
-    def _connect(self, name: str, timeout: float) -> EngineClient:
+    def _connect(self, name: str, timeout: float) -> EventClient:
         return Client(self._context.upstreams[name], timeout)
 
     def _found(self, name: str) -> Callable[[str, EngineProcess], None]:
