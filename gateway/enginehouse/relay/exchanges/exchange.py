@@ -297,6 +297,8 @@ class Exchange(MovableExchange):
         if self._refusal is not None and complete and head.status in REFUSALS:
             head, body, route, _ = self._refusal
             chosen = route.chosen
+        if job.context.renames and (chosen.name_there or chosen.model) != route.requested and not job.raw:
+            self._name_model(head, route.requested)
         origin = origin_lines(chosen.backend, chosen.model, route.reason._value_)  # .value takes 0.2 us in Python 3.10
         if self._reply.status:
             self._reply = self._reply.join(head, origin, chosen.backend)
@@ -317,6 +319,11 @@ class Exchange(MovableExchange):
         if head.stream and head.status == 200 and not job.raw:
             self._reply.keep(job.history)
         return True
+
+    def _name_model(self, head: AnswerHead, name: str) -> None:
+        """Let the client find ``name`` in the answer: it knows the model by no other one."""
+        if head.status < 300 and (head.stream or head.json):
+            self._reply.name_model(name, stream=head.stream)
 
     def _must_be_json(self, head: AnswerHead) -> bool:
         """Whether the answer is JSON or bad: it says so, or it answers a chat or the like and is no stream."""
