@@ -123,6 +123,10 @@ class Reply:
         self.history = self.fast_path = None
         return True
 
+    def drop_head(self) -> None:
+        """Let the error that follows have a status of its own, if nothing of the answer has passed yet."""
+        self._head = None
+
     def answer(self, status: int, lines: bytes, body: bytes) -> None:
         """Pass on an answer that arrived whole, and is no stream."""
         self.begun = True
