@@ -110,7 +110,9 @@ if _typing.TYPE_CHECKING:
     # --- Engines
     from enginehouse.interfaces.drivers import EngineClient as EngineClient
     from enginehouse.interfaces.drivers import EngineResponse as EngineResponse
+    from enginehouse.interfaces.drivers import EventClient as EventClient
     from enginehouse.interfaces.drivers import LoadedModel as LoadedModel
+    from enginehouse.interfaces.drivers import LoadNews as LoadNews
     from enginehouse.interfaces.drivers import ServedModel as ServedModel
     from enginehouse.interfaces.drivers import SupportsLaunch as SupportsLaunch
     from enginehouse.interfaces.drivers import SupportsLoading as SupportsLoading

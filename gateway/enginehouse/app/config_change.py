@@ -59,7 +59,7 @@ _KEPT_KINDS = (
 )
 """Kinds of plugins whose instances live as long as the gateway."""
 _OF_THE_RELAY = frozenset(
-    {"max_retries", "retry_budget", "hedge_after", "gather", "broken_stream", "max_continuations"}
+    {"max_retries", "retry_budget", "hedge_after", "gather", "broken_stream", "max_continuations", "answer_model"}
 )
 """The keys of ``[routing]`` that no router reads."""
 _ROUTING_KINDS = ("extractor", "filter", "scorer", "strategy")
@@ -182,6 +182,7 @@ class ConfigChange:
         relay.budget.share = config.routing.retry_budget
         relay.gather = config.routing.gather
         relay.hold_answers = config.server.hold_answers
+        relay.renames = config.routing.answer_model == "asked"
         relay.hash_users = config.auth.hash_users
         relay.key_names = config.auth.key_names
         relay.hedging = hedge_delay(config, relay.hedging)

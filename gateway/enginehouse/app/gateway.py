@@ -243,6 +243,7 @@ class Gateway:
             hedging=hedge_delay(config),
             gather=config.routing.gather,
             hold_answers=config.server.hold_answers,
+            renames=config.routing.answer_model == "asked",
             hash_users=config.auth.hash_users,
             key_names=config.auth.key_names,
             continuation=continuation_rules(config, context.drivers),

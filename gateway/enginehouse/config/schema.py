@@ -153,6 +153,12 @@ class CapabilitySettings(Section, frozen=True):
     embeddings: Annotated[bool | None, Meta(description="computes embeddings")] = None
 
 
+class BackendModelSettings(CapabilitySettings, frozen=True):
+    """A model of a backend."""
+
+    upstream: Annotated[str, Meta(description="name that this backend has for the model, if it is another one")] = ""
+
+
 class BackendSettings(Section, frozen=True):
     """An engine server that is already running."""
 
@@ -164,7 +170,7 @@ class BackendSettings(Section, frozen=True):
         str, Meta(description="host that it runs on; give a server that loads models itself a host of its own")
     ] = "local"
     models: Annotated[
-        list[str] | dict[str, CapabilitySettings] | None,
+        list[str] | dict[str, BackendModelSettings] | None,
         Meta(description="models that it serves; by default, those that the engine lists"),
     ] = None
     concurrency: Annotated[
