@@ -115,7 +115,7 @@ class Opener:
         self._watchdog.stop()
 
     def _begun(self, request: LiveRequest) -> None:
-        self._live.add(request)
+        self._live[request] = None
         self._watchdog.wake()
 
     def _request_id(self, headers: Headers) -> bytes:

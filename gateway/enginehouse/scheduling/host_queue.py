@@ -65,7 +65,7 @@ class HostQueue:
         self._failing: SwapDone | None = None
         self._stops = EngineStops(engines, self._granted, listener.stopping, self._stopped)
         self._exits = EngineExits()
-        self._doubts: set[asyncio.Task[None]] = set()
+        self._doubts: dict[asyncio.Task[None], None] = {}
         self._unloaded: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -111,8 +111,8 @@ class HostQueue:
     def connection_lost(self, replica: str, generation: int) -> None:
         """Report that an engine broke a granted request off. Its place stays taken until the reason is known."""
         doubt = asyncio.ensure_future(self._settle(replica, generation))
-        self._doubts.add(doubt)
-        doubt.add_done_callback(self._doubts.discard)
+        self._doubts[doubt] = None
+        doubt.add_done_callback(self._doubts.pop)
 
     def exited(self, replica: str) -> None:
         """Report that a ready engine exited, or was put to sleep, without an order of the scheduler."""

@@ -74,3 +74,11 @@ async def test_an_unlisted_model_is_only_shown_by_its_id_and_alias(house: OpenGa
     for name in "mn":
         assert read(await gateway.ask(gateway.get(f"/v1/models/{name}")))["id"] == name
     assert (await gateway.ask(gateway.post())).status == 200
+
+
+async def test_a_404_names_no_unlisted_model(house: OpenGateway, engine: StartEngine) -> None:
+    models = {"m": {"unlisted": True}, "mild": {"command": "engine ${port}"}}
+    gateway = await house(await engine(), models=models)
+    reply = await gateway.ask(gateway.post({"model": "n"}))
+    assert reply.status == 404
+    assert msgspec.json.decode(reply.body)["error"]["details"]["models"] == ["mild"]

@@ -157,15 +157,16 @@ class ContinuationJob(Job):
         if history.common is None and not history.why:
             self.mode, self._modes = ContinuationMode.RESTART, []
             self.translator = None
-            return history.begin_anew(driver)
+            return history.begin_anew(driver, route.chosen)
         if mode is ContinuationMode.RESTART:
             if why := history.why_not_anew():
                 raise CannotContinue(why)
-            body = driver.continuable(history.path, history.body)
+            body = driver.continuable(history.path, history.body_for(route.chosen))
             continuation = Continuation(path=history.path, body=body, tokens=0, skip=history.progress.chars)
         else:
             client = Client(upstream, _TIMEOUT_S)
-            continuation = await continuation_of(history, driver, client, exact=mode is ContinuationMode.TOKENS)
+            exact = mode is ContinuationMode.TOKENS
+            continuation = await continuation_of(history, history.body_for(route.chosen), driver, client, exact=exact)
             if (
                 mode is ContinuationMode.TOKENS and not continuation.exact
             ):  # the driver knows no tokens: this is the text already
