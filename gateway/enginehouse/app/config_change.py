@@ -60,7 +60,16 @@ _KEPT_KINDS = (
 )
 """Kinds of plugins whose instances live as long as the gateway."""
 _OF_THE_RELAY = frozenset(
-    {"max_retries", "retry_budget", "hedge_after", "gather", "broken_stream", "max_continuations", "answer_model"}
+    {
+        "max_retries",
+        "retry_budget",
+        "hedge_after",
+        "shed_after",
+        "gather",
+        "broken_stream",
+        "max_continuations",
+        "answer_model",
+    }
 )
 """The keys of ``[routing]`` that no router reads."""
 _ROUTING_KINDS = ("extractor", "filter", "scorer", "strategy")

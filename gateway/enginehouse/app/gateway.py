@@ -60,6 +60,7 @@ from enginehouse.relay.retrying.retry_budget import RetryBudget
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.routing.body.body_filters import FiltersByName
+from enginehouse.scheduling.caller_shares import CallerShares
 from enginehouse.scheduling.waiting_room import WaitingRoom
 from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.event_stream import EventStream
@@ -263,6 +264,7 @@ class Gateway:
             protocols={path: each for each in self.protocols for path in each.paths},
             engine_memory=context.outside.engine_memory,
             waiting_room=waiting_room,
+            shares=CallerShares() if context.make_scheduler().shares else None,
         )
 
     def _metrics(self) -> Metrics:

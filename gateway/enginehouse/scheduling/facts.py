@@ -50,8 +50,9 @@ def scheduling_rules(config: Config, host: str) -> SchedulingRules:
 
 
 def scheduling_limits(config: Config) -> SchedulingLimits:
-    """The limits of ``[scheduling]``, which all hosts share."""
-    return msgspec.convert(config.scheduling, SchedulingLimits, from_attributes=True)
+    """The limits that all hosts share."""
+    limits = msgspec.convert(config.scheduling, SchedulingLimits, from_attributes=True)
+    return msgspec.structs.replace(limits, shed_after=config.routing.shed_after)
 
 
 def swapper_parameters(config: Config) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
@@ -11,6 +12,7 @@ from enginehouse.domain.replica import Candidate, ReplicaState
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.interfaces.schedulers import SchedulingLimits, Waiting
+from enginehouse.scheduling.flow_control import missed, unfit
 from enginehouse.scheduling.kit.ticket_queue import TicketQueue, WaitingTicket
 from enginehouse.scheduling.open_tickets import Backlog
 
@@ -97,6 +99,8 @@ class WaitingRoom:
             each.add()
         self._changed()
         self.plan()
+        if ticket in self._guests:
+            self._control_flow(ticket, backlogs)
 
     def leave(self, ticket: Ticket) -> None:
         """Forget a request whose client left, or that was cancelled. Does nothing if it has left the room already."""
@@ -126,6 +130,8 @@ class WaitingRoom:
             late = [each.ticket for each in self._queue.tickets() if each.age[0] <= before]
             for ticket in late:
                 self._refuse(ticket, QueueTimeout(_too_late(ticket.replica, timeout)))
+        for ticket, error in missed([each.ticket for each in self._queue.tickets()], self.now()):
+            self._refuse(ticket, error)
         self.plan(thoroughly=True)
 
     def waiting(self) -> Mapping[Ticket, Waiting]:
@@ -204,6 +210,16 @@ class WaitingRoom:
         if decisions:
             self._changed()
         return bool(decisions)
+
+    def _control_flow(self, ticket: Ticket, backlogs: Collection[Backlog]) -> None:
+        """Refuse ``ticket``, which has come to wait, or another one, if that would take too long."""
+        line = self._queue.line(ticket.replica)
+        if line is None or not (self._limits.shed_after or ticket.deadline < math.inf):
+            return
+        waiting = [each.ticket for each in line.in_turn(self._overdue())]
+        refusal = unfit(ticket, waiting, backlogs, self._limits.shed_after, self.now())
+        if refusal is not None:
+            self._refuse(*refusal)
 
     def _refuse(self, ticket: Ticket, error: RequestError) -> None:
         guest = self._remove(ticket)

@@ -10,8 +10,8 @@ from msgspec import UNSET
 from enginehouse import Candidate, Load
 from enginehouse.domain.route import Reason
 from enginehouse.testing import requirements
+from enginehouse_routing.parameters import RandomConfig
 from enginehouse_routing.pending import LeastPending
-from enginehouse_routing.random_config import RandomConfig
 from tests.support.routing import make_router, make_snapshot
 
 

@@ -237,6 +237,9 @@ class Dispatch:
 
     def granted(self) -> None:
         self.current().granted()
+        shares = self.job.context.shares
+        if shares is not None:
+            shares.granted(self.job.turn)
         self._send()
 
     def rejected(self, error: RequestError) -> None:
@@ -272,7 +275,17 @@ class Dispatch:
         if queue is None:
             self._send()
         else:
-            slot = QueueSlot(self, queue, job.request_id, chosen.replica, job.priority, waiting_since, job.key)
+            slot = QueueSlot(
+                self,
+                queue,
+                job.request_id,
+                chosen.replica,
+                job.priority,
+                waiting_since,
+                job.key,
+                job.longest_wait,
+                job.turn,
+            )
             attempt.slot = slot
             slot.take()
 

@@ -52,12 +52,15 @@ class Unbound:
         self._room = room = job.context.waiting_room
         self.route = route
         self.since = job.context.clock.now()
+        arrived = room.now() if arrived is None else arrived
         self.ticket = Ticket(
             id=f"{job.request_id.decode()}/unbound-{next(_ids)}",
             replica=route.chosen.model,
             priority=job.priority,
-            arrived=room.now() if arrived is None else arrived,
+            arrived=arrived,
             caller=job.key,
+            deadline=arrived + job.longest_wait,
+            turn=job.turn,
         )
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Final
@@ -15,6 +16,7 @@ from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import Caller
 from enginehouse.relay.engine_facts import PATHS, with_priority
+from enginehouse.relay.heads.deadline import deadline_in
 from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream
@@ -53,7 +55,9 @@ class Job(ABC):
 
     __slots__ = (
         "_admitted",
+        "_charged",
         "_reserved",
+        "_turn",
         "answer_limit",
         "began",
         "body",
@@ -93,6 +97,8 @@ class Job(ABC):
         self.answer_limit: int | None = None
         self._admitted = False
         self._reserved = 0
+        self._turn: float | None = None
+        self._charged = 0.0
         self.requirements: Requirements | None = None
         self.trace: Trace | None = None
         self.untraced = b""
@@ -116,6 +122,26 @@ class Job(ABC):
     def key(self) -> str | None:
         """The name of the caller's key."""
         return self.caller.name if self.caller is not None else None
+
+    @property
+    def longest_wait(self) -> float:
+        """The seconds that the request may wait before it is sent. Raises ``InvalidRequest``."""
+        asked = deadline_in(self.headers)
+        if asked is None and self.caller is not None:
+            asked = self.caller.ttft_objective or None
+        return math.inf if asked is None else asked
+
+    @property
+    def turn(self) -> float:
+        """The request's turn in queues, the same each time."""
+        shares = self.context.shares
+        if shares is None or self.requirements is None:
+            return 0.0
+        if self._turn is None:
+            weight = self.caller.weight if self.caller is not None else 1.0
+            self._charged = shares.expected(self.requirements.estimated_tokens, self.answer_limit)
+            self._turn = shares.turn(self.key, weight, self._charged)
+        return self._turn
 
     @property
     def priority(self) -> int:
@@ -172,10 +198,19 @@ class Job(ABC):
 
     def release(self, answer: AnswerSize) -> None:
         """Count the request out, with its ``answer``, if ``admit`` has counted it in."""
+        if self._turn is not None:
+            self._settle_turn(answer)
         if self._admitted and self.caller is not None and self.requirements is not None:
             self._admitted = False
             prompt = self.requirements.estimated_tokens
             self.caller.release(prompt, self._reserved, _used(prompt, answer))
+
+    def _settle_turn(self, answer: AnswerSize) -> None:
+        """Charge the caller what the request has used, in place of what was expected."""
+        assert self.context.shares is not None
+        assert self.requirements is not None
+        prompt, weight = self.requirements.estimated_tokens, self.caller.weight if self.caller is not None else 1.0
+        self.context.shares.ended(self.key, weight, self._charged, _used(prompt, answer) or prompt, prompt)
 
     @property
     def received(self) -> int:
