@@ -16,13 +16,14 @@ from __future__ import annotations
 from typing import Any
 
 from enginehouse import Protocol, Register, hookimpl
+from enginehouse_protocols.responses.protocol import Responses
 
 
 @hookimpl
 def register_protocols(register: Register[Any]) -> None:
     """Offer the protocols."""
     register("messages", _messages)
-    register("responses", _responses)
+    register("responses", Responses)
     register("ollama", _ollama)
     register("lmstudio", _lmstudio)
     register("openai_paths", _openai_paths)
@@ -33,13 +34,6 @@ def _messages() -> Protocol:
     from enginehouse_protocols.messages.protocol import Messages
 
     return Messages()
-
-
-def _responses() -> Protocol:
-    """OpenAI's Responses, as its SDKs and Codex speak them."""
-    from enginehouse_protocols.responses.protocol import Responses
-
-    return Responses()
 
 
 def _ollama() -> Protocol:
