@@ -292,9 +292,15 @@ class ModelSettings(CapabilitySettings, frozen=True):
 
 
 class DiscoverySettings(Section, frozen=True):
-    """A source of backends. It has no effect in this version: the gateway does not use discoverers yet."""
+    """A source of backends that come and go. All other keys of the table are parameters of the discoverer."""
 
-    type: Annotated[str, Meta(description="a registered discoverer")]
+    type: Annotated[str, Meta(description="`static`, `dns` or a plugin's")]
+    prefix: Annotated[
+        str | None, Meta(description="begins the names of its backends; by default its own name and a hyphen")
+    ] = None
+    api_key: Annotated[
+        SecretText, Meta(description='API key for engines that come without one; `"env:NAME"` or `"file:PATH"`')
+    ] = ""
     parameters: Annotated[dict[str, Any], Meta(description="parameters of the discoverer")] = {}
 
 

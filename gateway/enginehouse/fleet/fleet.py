@@ -118,6 +118,13 @@ class Fleet:
             live.pauses.clear_all()
             self._publish(live)
 
+    def set_proxied(self, name: str, models: frozenset[str]) -> None:
+        """Set which models of a backend that loads models itself need no load."""
+        live = self._backend(name)
+        if models != live.proxied:
+            live.proxied = models
+            self._publish(live)
+
     def list_failed(self, name: str, why: str) -> None:
         """Report that the backend did not list its models. A failed probe, unless its models are known."""
         live = self._backends.get(name)

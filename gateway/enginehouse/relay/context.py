@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.config.aliases import Aliases
 from enginehouse.domain.errors import RequestError, Unauthorized
+from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.fleet.fleet import Fleet
@@ -110,6 +111,10 @@ class RelayContext:
         self.decisions.routed(request_id, requirements.caller, route)
         if self._on_routed:
             notify(self._on_routed, request_id.decode(), requirements, route)
+
+    def queue_of(self, candidate: Candidate) -> HostQueue | None:
+        """The queue that decides when ``candidate`` gets a request; ``None`` if it may at once."""
+        return None if candidate.proxied else self.queues.get(candidate.backend)
 
     def is_not_loaded(self, backend: str, status: int, answer: bytes) -> bool:
         """Whether the driver reads in an answer of ``backend`` that the model is not loaded."""

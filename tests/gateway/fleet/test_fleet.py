@@ -380,3 +380,13 @@ def test_the_latency_is_the_mean_of_the_first_answers_and_a_slow_average_of_many
         load.answered(30.0)
     load.answered(1030.0)
     assert load.avg_latency_ms == pytest.approx(40.0, abs=0.5)
+
+
+def test_a_model_that_its_server_passes_on_is_ready_without_a_load(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", "local", "cloud", loads_models=True))
+    fleet.set_proxied("a", frozenset({"cloud"}))
+    [cloud], [local] = fleet.snapshot.candidates("cloud"), fleet.snapshot.candidates("local")
+    assert (cloud.state, cloud.proxied, cloud.wake_s) == (ReplicaState.READY, True, 0.0)
+    assert (local.state, local.proxied) == (ReplicaState.STOPPED, False)
+    fleet.set_proxied("a", frozenset())
+    assert fleet.snapshot.candidates("cloud")[0].state is ReplicaState.STOPPED

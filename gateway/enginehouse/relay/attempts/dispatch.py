@@ -212,7 +212,7 @@ class Dispatch:
         assert requirements is not None
         if job.trace is not None:
             job.trace.attempt = len(self.attempts)
-        upstream, queue = context.upstreams[chosen.backend], context.queues.get(chosen.backend)
+        upstream, queue = context.upstreams[chosen.backend], context.queue_of(chosen)
         self.attempt = attempt = Attempt(route, upstream, job.began if queue is None else NEVER, body)
         context.routed(job.request_id, requirements, route)
         if queue is None:

@@ -62,7 +62,7 @@ class InferenceJob(Job):
         if self.path not in PATHS or context.continuation.of(chosen.model) == "error":
             return body
         if len(context.fleet.snapshot.candidates(chosen.model)) < 2:
-            queue = context.queues.get(chosen.backend)
+            queue = context.queue_of(chosen)
             if queue is None or not queue.launches:
                 return body
         driver = context.continuation.drivers.get(chosen.backend)

@@ -151,10 +151,10 @@ class Move:
         return found
 
     def _take_slot(self) -> None:
-        backend, job = self._attempt.route.chosen.backend, self._stream.job
-        queue = self._context.queues.get(backend)
+        chosen, job = self._attempt.route.chosen, self._stream.job
+        queue = self._context.queue_of(chosen)
         if queue is not None and not self._attempt.take_free_slot(queue, job.request_id, job.priority, job.key):
-            raise CannotContinue(f"Backend '{backend}' is full", retry_after=1)
+            raise CannotContinue(f"Backend '{chosen.backend}' is full", retry_after=1)
 
     async def _take_turn(self) -> None:
         """Wait until the destination may read this text. Its length is estimated where no engine has told it."""
