@@ -184,7 +184,7 @@ def build_admission(config: Config, relay: Relay) -> Admission:
         CrossOriginProtection(config.server),
         max_body=config.server.max_body,
         body_memory=BodyMemory(config.server.max_body_memory),
-        paths=(*INFERENCE_PATHS, *relay.context.protocols),
+        paths=(*INFERENCE_PATHS, *(path for path in relay.context.protocols if "{" not in path)),
         writes=WriteBatch(),
         client_timeout=config.timeouts.client,
     )

@@ -282,7 +282,7 @@ class Gateway:
         )
         routes: list[BaseRoute] = [
             *models.routes,
-            *ProtocolPages(self.protocols, models).routes,
+            *ProtocolPages(admission, self.protocols, models).routes,
             *EnginePages(admission).routes,
             *self.health.routes,
             UpstreamRoute(admission, self._aliases),

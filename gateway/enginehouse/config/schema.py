@@ -87,7 +87,8 @@ class KeySettings(Section, frozen=True):
         Meta(description="added to the queue priority of its requests; engines that order requests by priority get it"),
     ] = 0
     weight: Annotated[
-        float, Meta(ge=0.001, le=1000, description="its share of engines under the scheduler `fair`, relative to other keys")
+        float,
+        Meta(ge=0.001, le=1000, description="its share of engines under the scheduler `fair`, relative to other keys"),
     ] = 1.0
     ttft_objective: Annotated[
         Duration,

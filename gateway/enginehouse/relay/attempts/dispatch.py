@@ -287,6 +287,7 @@ class Dispatch:
                 job.turn,
             )
             attempt.slot = slot
+            slot.keep_alive = job.keep_alive
             slot.take()
 
     def _send(self) -> None:

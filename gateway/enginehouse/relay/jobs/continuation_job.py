@@ -56,6 +56,7 @@ class ContinuationJob(Job):
         self.began = job.began
         self.trace, self.untraced = job.trace, job.untraced
         self.caller = job.caller
+        self.keep_alive = job.keep_alive
         self.requirements = msgspec.structs.replace(job.requirements, model=broken.chosen.model)
         self.history = self._stream = history
         self._most = tries_before + job.context.continuation.max_continuations

@@ -38,6 +38,7 @@ class Job(ABC):
     - ``answer_limit``: the most tokens of the answer, if the body says so.
     - ``user``: the end user that the body names, if any.
     - ``decoded``: the request, if the door has read its body already.
+    - ``keep_alive``: the idle seconds for which it wants its engine kept, if it says so.
     - ``repeatable``: the request may reach an engine twice.
     - ``retry_statuses``: answers that are a reason to ask another replica. Of those in ``REFUSALS``, the first one is
       the client's if all replicas give one.
@@ -66,6 +67,7 @@ class Job(ABC):
         "decoded",
         "headers",
         "history",
+        "keep_alive",
         "path",
         "protocol_line",
         "request_id",
@@ -94,6 +96,7 @@ class Job(ABC):
         self.caller: Caller | None = None
         self.user: str | None = None
         self.protocol_line = b""
+        self.keep_alive: float | None = None
         self.answer_limit: int | None = None
         self._admitted = False
         self._reserved = 0
