@@ -240,7 +240,7 @@ class Exchange(MovableExchange):
             self._reply.end(ending)
             self._end(self._reply.status, "served")
             return
-        if history is None or (history.why_not_movable() and history.why_not_anew()):
+        if history is None or not history.may_go_on():
             dispatch.broke_off(error)
             return
         if rest is None:
@@ -261,7 +261,7 @@ class Exchange(MovableExchange):
         if attempt.answered_at or self._rest is not None:
             return False
         assert head is not None
-        if complete and head.status >= 400 and not job.raw and self._dispatch.loads_again(body):
+        if complete and self._dispatch.goes_elsewhere(body):
             return True
         now = job.context.clock.now()
         attempt.begins_answer(now)
@@ -284,7 +284,7 @@ class Exchange(MovableExchange):
             return False
         if self._rest is not None and self._joined is not None:
             return self._accept(attempt, head, self._rest, self._joined)
-        if complete and head.status >= 400 and not job.raw and self._dispatch.loads_again(body):
+        if complete and self._dispatch.goes_elsewhere(body):
             return False
         must_be_json = self._must_be_json(head)
         if must_be_json and complete:
