@@ -351,6 +351,8 @@ class Exchange(MovableExchange):
 
     def _finish(self, attempt: Attempt, body: bytes) -> None:
         problem = self._reply.finish(body)
+        if self._status:  # its door has refused the last piece
+            return
         if problem is not None:
             self._spoil(attempt, problem)
         else:
