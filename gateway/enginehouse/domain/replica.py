@@ -53,6 +53,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     backend: str
     replica: str
     """The name of the replica, ``model@backend``."""
+    name_there: str = ""
+    """The name that the engine has for the model, if it is another one."""
     host: str = "local"
     health: Health = Health.HEALTHY
     draining: bool = False

@@ -100,7 +100,7 @@ class LiveBackend:
         """The engine's report on ``model``. A launched engine has only that model, under any name."""
         if not self.info.url and len(self.discovered) == 1:
             return next(iter(self.discovered.values()))
-        return self.discovered.get(model)
+        return self.discovered.get(self.info.names.get(model, model))
 
     def _candidate(self, model: str, capabilities: Capabilities, now: float) -> Candidate:
         backend, offered = self.info, self.offers.get(model)
@@ -110,6 +110,7 @@ class LiveBackend:
             model=model,
             backend=backend.name,
             replica=replica_name(model, backend.name) if offered is None else offered.replica,
+            name_there=backend.names.get(model, ""),
             host=backend.host,
             health=self.health.health,
             draining=self.draining,

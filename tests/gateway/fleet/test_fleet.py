@@ -109,6 +109,16 @@ def test_a_backend_that_failed_requests_is_tested_with_a_ready_model(fleet: Flee
     assert fleet.model_to_test("gone") is None
 
 
+def test_an_engine_may_have_another_name_for_a_model(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", "m", names={"m": "org/m"}))
+    fleet.set_models("a", {"org/m": Capabilities(context_length=4096)})
+    [found] = fleet.snapshot.candidates("m")
+    assert (found.model, found.name_there, found.capabilities.context_length) == ("m", "org/m", 4096)
+    for _ in range(3):
+        fleet.doubted("a", "answered 500")
+    assert fleet.model_to_test("a") == "org/m"
+
+
 def test_an_engine_that_is_back_is_not_judged_by_the_latencies_before_its_end(fleet: Fleet, backend: Make) -> None:
     """With them, ``smart`` did not use it: its average changes only when it gets requests."""
     fleet.add(backend("a", "m"))

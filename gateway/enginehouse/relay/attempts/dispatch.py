@@ -238,6 +238,7 @@ class Dispatch:
         else:
             slot = QueueSlot(self, queue, job.request_id, chosen.replica, job.priority, waiting_since, job.key)
             attempt.slot = slot
+            slot.keep_alive = job.keep_alive
             slot.take()
 
     def _send(self) -> None:
