@@ -1,4 +1,4 @@
-"""``enginehouse import llama-swap``: llama-swap's ``config.yaml``, turned into ``enginehouse.toml``."""
+"""For those who come from llama-swap: ``enginehouse import llama-swap``, and the paths that its tools use."""
 
 from __future__ import annotations
 
@@ -11,6 +11,19 @@ from enginehouse import Register, hookimpl
 def register_commands(register: Register[Any]) -> None:
     """Offer ``enginehouse import llama-swap``."""
     register("import llama-swap", _command)
+
+
+@hookimpl
+def register_routes(register: Register[Any]) -> None:
+    """Offer llama-swap's paths, for ``[compat] llama_swap = true``."""
+    register("compat.llama_swap", _routes)
+
+
+def _routes() -> Any:
+    """Answers the paths of llama-swap's tools."""
+    from enginehouse_llama_swap.paths import llama_swap_routes
+
+    return llama_swap_routes()
 
 
 def _command() -> Any:

@@ -324,4 +324,8 @@ class Config(Section, frozen=True):
     scheduling: SchedulingSettings = SchedulingSettings()
     rescheduling: ReschedulingSettings = ReschedulingSettings()
     discovery: dict[str, DiscoverySettings] = {}
+    compat: Annotated[
+        dict[str, bool],
+        Meta(description="other programs whose paths the gateway answers too, for their tools: `llama_swap`"),
+    ] = {}
     plugins: PluginSettings = PluginSettings()

@@ -19,6 +19,7 @@
         ├── ModelNotFound          404  model_not_found
         ├── NotFound               404  not_found
         ├── CannotContinue         409  cannot_continue
+        ├── NotLoaded              409  not_loaded
         ├── RateLimited            429  rate_limited
         ├── QueueFull              429  queue_full
         ├── Cancelled              499  cancelled
@@ -260,6 +261,14 @@ class CannotContinue(RequestError):
 
     status = 409
     code = "cannot_continue"
+    type = "invalid_request_error"
+
+
+class NotLoaded(RequestError):
+    """The request is one for which no model is loaded."""
+
+    status = 409
+    code = "not_loaded"
     type = "invalid_request_error"
 
 

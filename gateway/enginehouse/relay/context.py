@@ -24,6 +24,7 @@ from enginehouse.routing.body.body_filters import FiltersByName
 from enginehouse.routing.models_to_try import ModelsToTry
 from enginehouse.routing.router import Router
 from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.telemetry.activity import Activity
 from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.decisions import Decisions
 from enginehouse.telemetry.observers import Observers, notify
@@ -31,7 +32,7 @@ from enginehouse.telemetry.tracer import Tracer
 
 
 class RelayContext:
-    """The parts of the gateway that live requests use and report to: counters, decisions and observers.
+    """The parts of the gateway that live requests use and report to: counters, decisions, activity and observers.
 
     A reload of the configuration replaces ``router``, ``filters``, ``upstreams``, ``max_retries``, ``hedging``,
     ``gather``, ``hold_answers``, ``hash_users``, ``key_names``, ``continuation``, ``engine_facts``, ``endpoints`` and
@@ -99,6 +100,7 @@ class RelayContext:
         self.reading_ahead: dict[str, ReadingAhead] = {}
         self.counters = Counters(max_series)
         self.decisions = Decisions(clock.epoch)
+        self.activity = Activity(clock.epoch)
         self._on_routed = observers.callbacks("routed")
         self._on_moved = observers.callbacks("moved")
 
