@@ -270,6 +270,8 @@ def _remote(name: str, backend: BackendSettings, loads_models: bool) -> BackendI
         priority=backend.priority,
         role=backend.role,
         host=backend.host,
+        zone=backend.zone,
+        tier=backend.tier,
         models=None if declared is None else {model: _capabilities(card) for model, card in declared.items()},
         loads_models=loads_models,
     )
@@ -283,6 +285,8 @@ def _managed(name: str, model_name: str, model: ModelSettings, host: str) -> Bac
         priority=model.priority,
         role=model.role,
         host=host,
+        zone=model.zone,
+        tier=model.tier,
         models={model_name: _capabilities(model)},
         health=Health.HEALTHY,
     )

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from enginehouse.testing.gateway import RunningGateway
-from enginehouse_llama_swap.paths.activity import histogram
+from enginehouse_llama_swap.activity import histogram
 from tests.support import plain_httpx
 
 CONFIG = """
