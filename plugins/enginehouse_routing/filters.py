@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, ClassVar, Final
-
-import msgspec
+from typing import ClassVar, Final
 
 from enginehouse import Candidate, Filter, Health, Requirements
 from enginehouse_routing.extractors import LONGEST_TOKENS
+from enginehouse_routing.parameters import ErrorShareConfig
 
 _HEALTHY: Final = Health.HEALTHY
 
@@ -80,12 +79,6 @@ class PausedFilter(Filter):
 
     def why(self, requirements: Requirements, candidate: Candidate) -> str:
         return candidate.paused
-
-
-class ErrorShareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``most``: the largest share of bad answers with which an engine still gets requests; ``routing.error_share``."""
-
-    most: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
 
 
 class ErrorShareFilter(Filter):

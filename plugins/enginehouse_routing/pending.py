@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from enginehouse import Candidate, Requirements, Strategy, Verdict
-from enginehouse_routing.random_config import RandomConfig
+from enginehouse_routing.parameters import RandomConfig
 
 
 class LeastPending(Strategy):

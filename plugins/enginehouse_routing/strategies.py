@@ -8,7 +8,7 @@ from operator import attrgetter, mul
 from typing import ClassVar
 
 from enginehouse import Candidate, Requirements, Strategy, Verdict, WeightedScorer
-from enginehouse_routing.random_config import RandomConfig
+from enginehouse_routing.parameters import RandomConfig
 from enginehouse_routing.smart_choice import best_of, scores_of
 
 

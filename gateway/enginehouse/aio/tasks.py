@@ -8,19 +8,19 @@ from typing import Any
 
 
 class BackgroundTasks:
-    """Starts tasks, holds them while they run, and cancels them together.
+    """Starts tasks, holds them while they run, and cancels them together, the oldest first.
 
     The event loop keeps only weak references to tasks, so one without other references may vanish in mid-run.
     """
 
     def __init__(self) -> None:
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], None] = {}
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run ``work`` in the background."""
         task = asyncio.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        self._running[task] = None
+        task.add_done_callback(self._running.pop)
         return task
 
     def cancel(self) -> None:

@@ -35,6 +35,7 @@ _AT_ONCE: Collection[Path] = (
     ("backends",),
     ("models",),
     ("zones",),
+    ("discovery",),
     PARAMETERS,
 )
 """Keys that a running gateway can change; all others need a restart."""

@@ -65,7 +65,7 @@ class HostQueue:
         self._failing: SwapDone | None = None
         self._stops = EngineStops(engines, self._granted, listener.stopping, self._stopped)
         self._exits = EngineExits()
-        self._doubts: set[asyncio.Task[None]] = set()
+        self._doubts: dict[asyncio.Task[None], None] = {}
         self._unloaded: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -101,18 +101,18 @@ class HostQueue:
         if self._open.take(ticket) is not None:
             self._handle(lambda: self._scheduler.on_cancel(ticket))
 
-    def served(self, replica: str) -> None:
-        """Report that a granted request has ended."""
+    def served(self, replica: str, keep_alive: float | None = None) -> None:
+        """Report that a granted request has ended. ``keep_alive``: as for ``QueueListener.served``."""
         self._granted.end(replica)
-        self._listener.served(replica)
+        self._listener.served(replica, keep_alive)
         self._handle(lambda: self._scheduler.on_serve_done(replica))
         self._granted.wake_drain(replica)
 
     def connection_lost(self, replica: str, generation: int) -> None:
         """Report that an engine broke a granted request off. Its place stays taken until the reason is known."""
         doubt = asyncio.ensure_future(self._settle(replica, generation))
-        self._doubts.add(doubt)
-        doubt.add_done_callback(self._doubts.discard)
+        self._doubts[doubt] = None
+        doubt.add_done_callback(self._doubts.pop)
 
     def exited(self, replica: str) -> None:
         """Report that a ready engine exited, or was put to sleep, without an order of the scheduler."""

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from enginehouse.testing import candidate, check_filter, requirements
-from enginehouse_routing.filters import ErrorShareConfig, ErrorShareFilter, PausedFilter
+from enginehouse_routing.filters import ErrorShareFilter, PausedFilter
+from enginehouse_routing.parameters import ErrorShareConfig
 from tests.support.routing import make_router, make_snapshot
 
 

@@ -17,14 +17,14 @@ from enginehouse.telemetry.trace_context import Trace
 
 
 class Endings:
-    """Knows the live requests, and makes the record of each that ends.
+    """Knows the live requests, the oldest first, and makes the record of each that ends.
 
     ``delivery`` brings records to observers. ``log_access`` writes the line of a request to the access log, if there is
     one.
     """
 
     def __init__(self, context: RelayContext, delivery: RecordDelivery) -> None:
-        self.live: set[LiveRequest] = set()
+        self.live: dict[LiveRequest, None] = {}
         self.log_access: Callable[[float, RequestRecord], None] | None = None
         self.delivery = delivery
         self._observed = delivery.callbacks
@@ -40,7 +40,7 @@ class Endings:
         answer: AnswerSize = NO_ANSWER,
     ) -> None:
         """Remove a live request, whose attempts have all ended, and report it."""
-        self.live.discard(request)
+        self.live.pop(request, None)
         context, attempts = self._context, request.attempts
         summary = AttemptsSummary(attempts) if attempts else None
         ended = summary.ended if summary is not None else context.clock.now()

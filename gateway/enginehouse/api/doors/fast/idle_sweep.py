@@ -16,18 +16,18 @@ class IdleSweep:
     """
 
     def __init__(self) -> None:
-        self._checks: set[Check] = set()
+        self._checks: dict[Check, None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, check: Check, loop: asyncio.AbstractEventLoop) -> None:
         """Call ``check`` every second from now on."""
-        self._checks.add(check)
+        self._checks[check] = None
         if self._timer is None:
             self._timer = loop.call_later(1, self._sweep, loop)
 
     def discard(self, check: Check) -> None:
         """Stop calling ``check``."""
-        self._checks.discard(check)
+        self._checks.pop(check, None)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
