@@ -33,6 +33,10 @@ class GatheringDoor(Door):
         self._lines = b""
         self._answer: GatheredAnswer | None = None
 
+    @property
+    def address(self) -> str:
+        return self._door.address
+
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         if self.gathers and status == 200 and b"content-type: text/event-stream" in lines.lower():
             self._answer = GatheredAnswer(self._memory)

@@ -79,6 +79,10 @@ class Exchange(MovableExchange):
         self._overhead = 0.0
         self._unread = 0
 
+    @property
+    def address(self) -> str:
+        return self._reply.door.address
+
     # --- from the door
 
     def begin(self, body: bytes, caller: Caller | None = None) -> None:
