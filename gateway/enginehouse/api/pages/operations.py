@@ -58,6 +58,7 @@ class Operations:
             "requests": len(self._relay.live),
             "backends": self._relay.context.fleet.backends(),
             "replicas": replicas,
+            "learned": self._relay.context.router.learned(),
             "gpus": self._live.gpus(),
         }
         return json_response(facts)
