@@ -29,6 +29,7 @@ from enginehouse.api.pages.operations import Operations
 from enginehouse.api.pages.operators import OperatorPages
 from enginehouse.api.pages.protocols import ProtocolPages
 from enginehouse.api.pages.reload import Reload
+from enginehouse.api.pages.series import SeriesPage
 from enginehouse.api.pages.upstream import UpstreamRoute
 from enginehouse.app.build import build_admission, build_drivers, build_fleet, first_host_context
 from enginehouse.app.build_rescheduling import build_rescheduler
@@ -38,6 +39,7 @@ from enginehouse.app.continuations import continuation_rules, endpoints, engine_
 from enginehouse.app.exports import build_exporter, build_metric_push, build_tracer
 from enginehouse.app.plugin_instances import check_parameters, create_installed, skip_or_raise
 from enginehouse.app.reload import ConfigSource, Reloader
+from enginehouse.app.sampling import EverySecond, gauges
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
@@ -65,6 +67,8 @@ from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.observers import Observers
 from enginehouse.telemetry.plugin_times import PluginTimes
 from enginehouse.telemetry.record_delivery import RecordDelivery
+from enginehouse.telemetry.series.reading import SeriesReader
+from enginehouse.telemetry.series.series_store import SeriesStore
 from enginehouse.telemetry.swap_reports import SwapReports
 
 _log = logging.getLogger(__name__)
@@ -114,6 +118,10 @@ class Gateway:
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
         self.admission = build_admission(config, self.relay)
+        self.series = SeriesStore(
+            self.relay.context.counters, partial(gauges, self.relay, self.engines), outside.clock.epoch
+        )
+        self.every_second = EverySecond(self.series.sample, outside.clock.epoch)
         self._prober = Prober(self.fleet, config.checks, outside.chance)
         logs = self.log, self._access_log
         parts = GatewayParts(registry, self.fleet, self.engines, self.relay, self.admission, self._prober, *logs)
@@ -153,6 +161,7 @@ class Gateway:
     async def start(self) -> None:
         """Start to probe backends, and take over engines that still run. ``settled`` waits for the first probes."""
         self.log.open()
+        self.every_second.start()
         if self.config.telemetry.access_log:
             self.relay.endings.log_access = self._access_log.add
         if self.exporter is not None:
@@ -204,6 +213,7 @@ class Gateway:
         if self._settling is not None:
             self._settling.cancel()
         self.reloader.close()
+        self.every_second.stop()
         self.rescheduler.stop()
         self.relay.close()
         self._prober.close()
@@ -252,6 +262,7 @@ class Gateway:
     def _application(self) -> Starlette:
         config, admission, clock = self.config, self.admission, self.relay.context.clock
         live = LiveView(self.relay, self.engines)
+        series = SeriesReader(self.series)
         models = ModelList(
             admission, lambda: self.config.models, self._aliases, self.engines.quantizations, int(clock.epoch())
         )
@@ -265,6 +276,7 @@ class Gateway:
                 admission,
                 [
                     *Operations(self.relay, live, self._about).routes,
+                    *SeriesPage(series, clock.epoch).routes,
                     *DrainPages(self.relay, self.engines).routes,
                     *Lifecycle(self.engines).routes,
                     *ClusterPages(self.rescheduler.view, self.rescheduler.records).routes,
@@ -288,7 +300,9 @@ class Gateway:
             yield
             await self.stop()
 
-        return build_application(admission, routes, cors=config.server.cors, lifespan=lifespan)
+        application = build_application(admission, routes, cors=config.server.cors, lifespan=lifespan)
+        application.state.series = series
+        return application
 
     def _sample_plugins(self) -> None:
         """Measure the next call of every plugin, on the path of requests and of loads."""

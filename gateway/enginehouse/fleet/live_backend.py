@@ -22,6 +22,7 @@ class LiveBackend:
     """A backend's live state, and the candidates last made from it (``offers``, by model).
 
     ``has_listed``: whether its engine has ever listed its models, which are ``discovered``.
+    ``state_since``: when each model got its state, ``health_since``: when the backend got its health, if that changed.
     """
 
     __slots__ = (
@@ -30,10 +31,12 @@ class LiveBackend:
         "errors",
         "has_listed",
         "health",
+        "health_since",
         "info",
         "load",
         "offers",
         "pauses",
+        "state_since",
         "states",
     )
 
@@ -47,6 +50,8 @@ class LiveBackend:
         self.has_listed = False
         self.discovered: dict[str, Capabilities] = {}
         self.states: dict[str, tuple[ReplicaState, float]] = {}
+        self.state_since: dict[str, float] = {}
+        self.health_since: float | None = None
         self.offers: dict[str, Candidate] = {}
 
     def is_same_server(self, backend: BackendInfo) -> bool:
