@@ -323,4 +323,6 @@ class Gateway:
         return self.current.aliases
 
     def _about(self) -> Mapping[str, str]:
-        return {"version": _version("enginehouse"), "strategy": self.config.routing.strategy}
+        config = self.config
+        strategy, trace_url = config.routing.strategy, config.telemetry.trace_url
+        return {"version": _version("enginehouse"), "strategy": strategy, "trace_url": trace_url}
