@@ -21,9 +21,6 @@ with a function `register(type, factory)`: `type` is the name that configuration
 The gateway calls a class that declares `Config`, a `msgspec.Struct` of its parameters, with an instance of it, and a
 class without `Config` without arguments. No hook runs during a request.
 
-The gateway does not use *experimental* hooks yet. Their interfaces may change, and a plugin that implements one causes
-a warning at start.
-
 [Write a plugin](../how-to/write-a-plugin.md) shows how to use them. [Types](types.md) lists the data types in the
 signatures.
 """
@@ -38,7 +35,7 @@ def hooks_page() -> str:
 def _row(kind: Kind) -> str:
     summary = _markdown(getattr(hookspecs, kind.hook)).partition("\n\n")[0]
     registers, _, used = re.split(r"([,.:] )", summary, maxsplit=1)
-    registers = registers.removeprefix("Register ") + (" (experimental)" if kind.experimental else "")
+    registers = registers.removeprefix("Register ")
     used = used.removeprefix("chosen by ").rstrip(".")
     return f"| `{kind.hook}` | {registers} | {used[0].lower()}{used[1:]} |"
 

@@ -29,6 +29,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.protocols import Protocol as Protocol
     from enginehouse.interfaces.protocols import ProtocolRequest as ProtocolRequest
     from enginehouse.interfaces.protocols import Translation as Translation
+    from enginehouse.interfaces.protocols import Forwarded as Forwarded
     from enginehouse.interfaces.protocols import Envelope as Envelope
     from enginehouse.domain.request_record import RequestRecord as RequestRecord
     from enginehouse.domain.request_record import AttemptRecord as AttemptRecord
@@ -43,6 +44,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.config.scheduling import MatrixSettings as MatrixSettings
     from enginehouse.config.rescheduling_settings import ReschedulingSettings as ReschedulingSettings
     from enginehouse.config.rules import is_base_url as is_base_url
+    from enginehouse.config.section import Period as Period
     from enginehouse.config.shape import dotted as dotted
     from enginehouse.config.units import format_duration as format_duration
     from enginehouse.config.units import parse_duration as parse_duration
@@ -111,7 +113,9 @@ if _typing.TYPE_CHECKING:
     # --- Engines
     from enginehouse.interfaces.drivers import EngineClient as EngineClient
     from enginehouse.interfaces.drivers import EngineResponse as EngineResponse
+    from enginehouse.interfaces.drivers import EventClient as EventClient
     from enginehouse.interfaces.drivers import LoadedModel as LoadedModel
+    from enginehouse.interfaces.drivers import LoadNews as LoadNews
     from enginehouse.interfaces.drivers import ServedModel as ServedModel
     from enginehouse.interfaces.drivers import SupportsLaunch as SupportsLaunch
     from enginehouse.interfaces.drivers import SupportsLoading as SupportsLoading

@@ -93,10 +93,7 @@ def register_launchers(register: Register[Launcher]) -> None:
 
 @hookspec
 def register_discoverers(register: Register[Discoverer]) -> None:
-    """Register discoverers, chosen by ``discovery.*.type``.
-
-    Experimental: the gateway does not use discoverers yet.
-    """
+    """Register discoverers, chosen by ``discovery.*.type``."""
 
 
 @hookspec

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 
 from enginehouse import (
     Capabilities,
     EngineClient,
+    EventClient,
     LoadedModel,
     LoadFailed,
     LoadingDriver,
+    LoadNews,
     NotEnoughMemory,
     ServedModel,
     read_json,
@@ -20,7 +22,7 @@ from enginehouse import (
 )
 from enginehouse_llamacpp.continuing import LlamaServerStreams
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
+_ON_THE_WAY = ("loading", "downloading")
 _KILLED = (9, -9, 137)
 """The exit codes of a model that the kernel killed for its memory."""
 
@@ -33,7 +35,6 @@ class LlamaCppRouterDriver(LoadingDriver, LlamaServerStreams):
     """
 
     server = "The router"
-    answers_when_loaded = True
     health_path = "/health"
     metrics_path = "/metrics?model={model}"
     endpoints = ("/v1/messages", "/v1/messages/count_tokens", "/v1/responses")
@@ -52,35 +53,65 @@ class LlamaCppRouterDriver(LoadingDriver, LlamaServerStreams):
         return [LoadedModel(model.id) for model in listed if model.status.value in ("loaded", "sleeping")]
 
     async def load(self, engine: EngineClient, model: str) -> None:
-        """Load a model and wait until the router says that it is loaded, or has failed."""
+        """Begin a load. ``loaded`` or ``load_problem`` tell how it ends."""
         refusal = await self.ask(engine, "/models/load", {"model": model})
         if refusal and "already running" not in refusal:
             raise self.load_failed(model, refusal)
-        pause = _FIRST_PAUSE_S
-        while (status := await self._status_of(engine, model)).value != "loaded":
-            if status.failed:
-                kind = NotEnoughMemory if status.exit_code in _KILLED else LoadFailed
-                raise kind(f"The router did not load '{model}': its process ended with status {status.exit_code}")
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    async def load_problem(self, engine: EngineClient, model: str) -> LoadFailed | None:
+        """The end of the model's process, as the list reports it."""
+        listed = read_json(await engine.request("GET", "/models"), _ModelList).data
+        status = next((each.status for each in listed if each.id == model), None)
+        if status is None:
+            return self.load_failed(model, "it is no longer listed")
+        if not status.failed:
+            return None
+        kind = NotEnoughMemory if status.exit_code in _KILLED else LoadFailed
+        return kind(f"The router did not load '{model}': its process ended with status {status.exit_code}")
+
+    async def follow_loads(self, engine: EventClient, on_news: Callable[[LoadNews], None]) -> None:
+        """``GET /models/sse``, which routers have since June 2026."""
+
+        def note(data: bytes) -> None:
+            with suppress(msgspec.DecodeError):
+                on_news(msgspec.json.decode(data, type=_Event).news())
+
+        await engine.follow("/models/sse", note)
 
     async def unload(self, engine: EngineClient, model: str) -> None:
         refusal = await self.ask(engine, "/models/unload", {"model": model})
         if refusal and "not running" not in refusal:
             raise self.unload_failed(model, refusal)
 
-    async def _status_of(self, engine: EngineClient, model: str) -> _Status:
-        listed = read_json(await engine.request("GET", "/models"), _ModelList).data
-        found = next((each.status for each in listed if each.id == model), None)
-        if found is None:
-            raise self.load_failed(model, "it is no longer listed")
-        return found
-
 
 class _Status(msgspec.Struct):
     value: str = "unloaded"
     failed: bool = False
     exit_code: int | None = None
+
+
+class _Progress(msgspec.Struct):
+    current: str = "model"
+    value: float = 0.0
+
+
+class _Change(msgspec.Struct):
+    status: str = ""
+    progress: _Progress | None = None
+
+
+class _Event(msgspec.Struct):
+    """An event of ``/models/sse``. Those about the whole list have no status."""
+
+    model: str = ""
+    event: str = ""
+    data: _Change = msgspec.field(default_factory=_Change)
+
+    def news(self) -> LoadNews:
+        text, progress = self.data.status or self.event, self.data.progress
+        if progress is not None:
+            text += f" {progress.current}: {progress.value:.0%}"
+        return LoadNews(self.model, text, settled=self.data.status not in _ON_THE_WAY)
 
 
 class _Architecture(msgspec.Struct):

@@ -2,11 +2,13 @@
 
 ::
 
-    fields      reads the fields of a request, with errors that name them
-    chats       what the protocols have in common: a chat that is asked for, its answer and its pieces
-    messages/   Anthropic's Messages
-    responses/  OpenAI's Responses
-    ollama/     Ollama's chats, prompts and embeddings
+    fields        reads the fields of a request, with errors that name them
+    chats         what the protocols have in common: a chat that is asked for, its answer and its pieces
+    messages/     Anthropic's Messages
+    responses/    OpenAI's Responses
+    ollama/       Ollama's chats, prompts and embeddings
+    lmstudio      LM Studio's paths and its list of models
+    openai_paths  OpenAI's requests under Azure's paths, and others
 """
 
 from __future__ import annotations
@@ -14,14 +16,17 @@ from __future__ import annotations
 from typing import Any
 
 from enginehouse import Protocol, Register, hookimpl
+from enginehouse_protocols.responses.protocol import Responses
 
 
 @hookimpl
 def register_protocols(register: Register[Any]) -> None:
-    """Offer the three protocols."""
+    """Offer the protocols."""
     register("messages", _messages)
-    register("responses", _responses)
+    register("responses", Responses)
     register("ollama", _ollama)
+    register("lmstudio", _lmstudio)
+    register("openai_paths", _openai_paths)
 
 
 def _messages() -> Protocol:
@@ -31,15 +36,22 @@ def _messages() -> Protocol:
     return Messages()
 
 
-def _responses() -> Protocol:
-    """OpenAI's Responses, as its SDKs and Codex speak them."""
-    from enginehouse_protocols.responses.protocol import Responses
-
-    return Responses()
-
-
 def _ollama() -> Protocol:
     """Ollama's own endpoints, as its clients speak them."""
     from enginehouse_protocols.ollama.protocol import Ollama
 
     return Ollama()
+
+
+def _lmstudio() -> Protocol:
+    """LM Studio's own endpoints."""
+    from enginehouse_protocols.lmstudio import LMStudio
+
+    return LMStudio()
+
+
+def _openai_paths() -> Protocol:
+    """OpenAI's requests under Azure's paths, ``/v1/engines/{name}`` and ``/v2/rerank``."""
+    from enginehouse_protocols.openai_paths import OpenAIPaths
+
+    return OpenAIPaths()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ from enginehouse import (
     ServedModel,
     SupportsFigures,
     SupportsSleep,
+    UpstreamError,
 )
 
 
@@ -43,6 +44,9 @@ class FakeClient:
         if isinstance(page, int):
             return EngineResponse(page, [], b"{}")
         return EngineResponse(200, [], page if isinstance(page, bytes) else msgspec.json.encode(page))
+
+    async def follow(self, path: str, on_event: Callable[[bytes], None]) -> None:
+        raise UpstreamError("it has no events")
 
 
 class ScriptedDriver(Driver, SupportsFigures, SupportsSleep):

@@ -7,8 +7,10 @@ models"), as a real one (b11434) answers them.
 from __future__ import annotations
 
 import json
+import queue
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
@@ -20,7 +22,7 @@ class FakeRouter:
     """Serves ``models``. Use it as a context manager.
 
     ``open``: loads end once it is set. ``room``: how many models fit; one more is killed, as the kernel does.
-    ``forgetful``: it refuses loaded models as not loaded.
+    ``forgetful``: it refuses loaded models as not loaded. ``reports``: it has ``/models/sse``.
     ``loads``: the models loaded so far. ``served``: those that answered a request, in order.
     """
 
@@ -30,6 +32,8 @@ class FakeRouter:
         self.open.set()
         self.room = 100
         self.forgetful = False
+        self.reports = True
+        self._readers: list[queue.SimpleQueue[bytes]] = []
         self.loads: list[str] = []
         self.served: list[str] = []
         self.states: dict[str, Mapping[str, Any]] = {}
@@ -46,6 +50,8 @@ class FakeRouter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.open.set()
+        for reader in self._readers:
+            reader.put(b"")
         self._server.shutdown()
         self._server.server_close()
 
@@ -54,11 +60,11 @@ class FakeRouter:
 
     def load_by_itself(self, model: str) -> None:
         """Load a model that the gateway has not asked for."""
-        self.states[model] = {"value": "loaded"}
+        self._set(model, "loaded")
 
     def unload_by_itself(self, model: str) -> None:
         """Unload a model as a server does with an idle one."""
-        self.states[model] = {"value": "unloaded"}
+        self._set(model, "unloaded")
 
     def listed(self) -> dict[str, Any]:
         entries = [{"id": model, "object": "model", "status": self._status(model)} for model in self.models]
@@ -68,7 +74,8 @@ class FakeRouter:
         with self._lock:
             if self._status(model)["value"] != "unloaded":
                 return 400, {"error": {"code": 400, "message": "model is already running"}}
-            self.states[model] = {"value": "loading"}
+            self._set(model, "loading")
+            self.report(model, {"status": "loading", "progress": {"current": "text_model", "value": 0.5}})
             self.loads.append(model)
         threading.Thread(target=self._finish_load, args=(model,), daemon=True).start()
         return 200, {"success": True}
@@ -77,7 +84,7 @@ class FakeRouter:
         with self._lock:
             if self._status(model)["value"] == "unloaded":
                 return 400, {"error": {"code": 400, "message": "model is not running"}}
-            self.states[model] = {"value": "unloaded"}
+            self._set(model, "unloaded")
         return 200, {"success": True}
 
     def _finish_load(self, model: str) -> None:
@@ -86,8 +93,24 @@ class FakeRouter:
             loaded = sum(self.is_loaded(each) for each in self.models)
             if self._status(model)["value"] != "loading":
                 return
-            killed = {"value": "unloaded", "failed": True, "exit_code": _OUT_OF_MEMORY}
-            self.states[model] = {"value": "loaded"} if loaded < self.room else killed
+            killed = {"failed": True, "exit_code": _OUT_OF_MEMORY}
+            self._set(model, "loaded") if loaded < self.room else self._set(model, "unloaded", **killed)
+
+    def events(self) -> Iterator[bytes]:
+        """What a reader of ``/models/sse`` gets until the server closes."""
+        reader: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._readers.append(reader)
+        while event := reader.get():
+            yield event
+
+    def report(self, model: str, data: Mapping[str, Any]) -> None:
+        event = {"model": model, "event": "status_change", "data": data}
+        for reader in self._readers:
+            reader.put(b"data: " + json.dumps(event).encode() + b"\n\n")
+
+    def _set(self, model: str, value: str, **more: Any) -> None:
+        self.states[model] = {"value": value, **more}
+        self.report(model, {"status": value, **more})
 
     def _status(self, model: str) -> Mapping[str, Any]:
         return self.states.get(model, {"value": "unloaded"})
@@ -102,6 +125,8 @@ def _handler(router: FakeRouter) -> type[BaseHTTPRequestHandler]:
                 self._answer(200, {"status": "ok"})
             elif self.path in ("/models", "/v1/models"):
                 self._answer(200, router.listed())
+            elif self.path == "/models/sse" and router.reports:
+                self._stream(router.events())
             else:
                 self._answer(404, {})
 
@@ -125,6 +150,15 @@ def _handler(router: FakeRouter) -> type[BaseHTTPRequestHandler]:
             self.send_header("content-length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
+
+        def _stream(self, events: Iterator[bytes]) -> None:
+            self.close_connection = True
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.end_headers()
+            with suppress(OSError):
+                for event in events:
+                    self.wfile.write(event)
 
         def log_message(self, format: str, *args: object) -> None:
             pass

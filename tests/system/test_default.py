@@ -63,11 +63,12 @@ def test_the_curl_line_of_the_greeting_works(gateway: RunningGateway) -> None:
 )
 def test_the_simulated_models_answer(gateway: RunningGateway, asked: str, served: str) -> None:
     with openai_client(gateway.url) as client:
-        answer = client.chat.completions.create(
+        raw = client.chat.completions.with_raw_response.create(
             model=asked, messages=[{"role": "user", "content": "Hello"}], max_tokens=3
         )
 
-    assert answer.model == served
+    answer = raw.parse()
+    assert (answer.model, raw.headers["x-enginehouse-model"]) == (asked, served)
     assert len((answer.choices[0].message.content or "").split()) == 3
 
 

@@ -121,7 +121,7 @@ def test_ac07_an_alias_is_resolved(smart: OperatedGateway, engines: Engines) -> 
 
     assert answer.headers["x-enginehouse-model"] == "only-b"
     assert answer.headers["x-enginehouse-reason"] == "alias"
-    assert answer.json()["model"] == "only-b"
+    assert answer.json()["model"] == "gpt-4"
 
 
 def test_ac08_a_fallback_serves_an_unknown_model(smart: OperatedGateway, engines: Engines) -> None:

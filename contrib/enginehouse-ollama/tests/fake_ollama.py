@@ -20,7 +20,10 @@ SIZE = 5_137_025_024
 
 
 class FakeOllama(PlayedServer):
-    """``models``: name -> capabilities. ``room``: the most models. ``loads``: those loaded so far."""
+    """``models``: name -> capabilities. ``room``: the most models. ``loads``: those loaded so far.
+
+    A model with the tag ``cloud`` is one of another server, as ``ListModelResponse`` of ``api/types.go`` describes it.
+    """
 
     def __init__(self, models: Mapping[str, Sequence[str]]) -> None:
         super().__init__()
@@ -34,7 +37,7 @@ class FakeOllama(PlayedServer):
             return 200, {"version": "0.12.6"}
         if path == "/api/tags":
             pulled = {"modified_at": "2025-05-10T08:06:48.639712648-07:00"}
-            return 200, {"models": [_entry(name) | pulled for name in self.models]}
+            return 200, {"models": [_entry(name) | pulled | _remote(name) for name in self.models]}
         if path == "/api/ps":
             more = {"expires_at": "2318-06-04T14:38:31.83753-07:00", "size_vram": SIZE, "context_length": 4096}
             return 200, {"models": [_entry(name) | more for name in self.running]}
@@ -69,7 +72,9 @@ class FakeOllama(PlayedServer):
         return self._load(name) or (200, done | {"done_reason": "load"})
 
     def _load(self, name: str) -> tuple[int, Any] | None:
-        """Load a model, or refuse."""
+        """Load a model, or refuse. A model of another server is only passed on."""
+        if _remote(name):
+            return None
         self.loads.append(name)
         if name not in self.running and len(self.running) >= self.room:
             return 500, {"error": "model requires more system memory (5.6 GiB) than is available (4.2 GiB)"}
@@ -80,6 +85,13 @@ class FakeOllama(PlayedServer):
 def _entry(name: str) -> dict[str, Any]:
     digest = "2ae6f6dd7a3dd734790bbbf58b8909a606e0e7e97e94b7604e0aa7ae4490e6d8"
     return {"name": name, "model": name, "size": SIZE, "digest": digest, "details": DETAILS}
+
+
+def _remote(name: str) -> dict[str, Any]:
+    """What marks a model of another server, whose size is that of its description."""
+    if not name.endswith("cloud"):
+        return {}
+    return {"remote_model": name.removesuffix("-cloud"), "remote_host": "https://ollama.com:443", "size": 384}
 
 
 def _shown(capabilities: Sequence[str]) -> dict[str, Any]:

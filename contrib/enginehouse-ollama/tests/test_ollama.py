@@ -19,6 +19,7 @@ from enginehouse.testing.gateway import RunningGateway
 REAL = "ENGINEHOUSE_TEST_OLLAMA"
 """The address of a real server, which has at least one model."""
 LLAMA, LLAVA, MINILM = "llama3.2:latest", "llava:7b", "all-minilm:latest"
+CLOUD = "gpt-oss:120b-cloud"
 MODELS = {LLAMA: ["completion", "tools"], LLAVA: ["completion", "vision"], MINILM: ["embedding"]}
 
 
@@ -94,6 +95,35 @@ host = "ollama"
             assert answer.status_code == 200, answer.text
             assert server.running == [model]
         assert server.loads == [LLAMA, LLAVA, LLAVA], "without room it is tried once more, with the other unloaded"
+
+
+def test_a_model_of_another_server_needs_no_load_and_no_memory(server: FakeOllama) -> None:
+    server.models = {**MODELS, CLOUD: ["completion", "tools"]}
+    served = {model.name: model for model in ask(server.url, "models")}
+    assert (served[CLOUD].proxied, served[CLOUD].memory) == (True, None)
+    assert not served[LLAMA].proxied
+    config = f"""
+[checks]
+interval = "100ms"
+[hosts.ollama]
+memory = "6GB"
+[scheduling]
+swapper = "memory"
+[backends.ollama]
+driver = "ollama"
+url = "{server.url}"
+host = "ollama"
+"""
+    with RunningGateway(config) as gateway:
+        gateway.until(lambda status: len(status["replicas"]) == 4)
+        for model in (CLOUD, LLAMA, CLOUD):
+            body = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
+            answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body, trust_env=False, timeout=30)
+            assert answer.status_code == 200, answer.text
+        assert (server.loads, server.running) == ([LLAMA], [LLAMA])
+        states = {each["model"]: each["state"] for each in gateway.status()["replicas"]}
+        assert (states[CLOUD], states[LLAMA], states[LLAVA]) == ("ready", "ready", "stopped")
+        assert httpx.post(f"{gateway.url}/api/models/{CLOUD}/load", trust_env=False).status_code == 400
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from enginehouse.app.role_warnings import warn_of_roles
 from enginehouse.config.managed import driver_of, hosts_of_model, managed_backends
 from enginehouse.config.plugin_tables import plugin_table
 from enginehouse.config.schema import (
+    BackendModelSettings,
     BackendSettings,
     CapabilitySettings,
     Config,
@@ -26,7 +27,7 @@ from enginehouse.config.schema import (
     TimeoutSettings,
 )
 from enginehouse.domain.capabilities import Capabilities
-from enginehouse.domain.errors import EnginehouseError
+from enginehouse.domain.errors import ConfigError, EnginehouseError
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.replica import Health, ReplicaState, replica_name
 from enginehouse.engines.guards import guarded_driver, guarded_launcher, unguarded
@@ -183,7 +184,7 @@ def build_admission(config: Config, relay: Relay) -> Admission:
         CrossOriginProtection(config.server),
         max_body=config.server.max_body,
         body_memory=BodyMemory(config.server.max_body_memory),
-        paths=(*INFERENCE_PATHS, *relay.context.protocols),
+        paths=(*INFERENCE_PATHS, *(path for path in relay.context.protocols if "{" not in path)),
         writes=WriteBatch(),
         client_timeout=config.timeouts.client,
     )
@@ -262,7 +263,7 @@ def _report_health(callbacks: Callbacks, name: str, health: Health) -> None:
 def _remote(name: str, backend: BackendSettings, loads_models: bool) -> BackendInfo:
     declared = backend.models
     if isinstance(declared, list):
-        declared = {model: CapabilitySettings() for model in declared}
+        declared = {model: BackendModelSettings() for model in declared}
     return BackendInfo(
         name=name,
         url=backend.url,
@@ -271,8 +272,22 @@ def _remote(name: str, backend: BackendSettings, loads_models: bool) -> BackendI
         role=backend.role,
         host=backend.host,
         models=None if declared is None else {model: _capabilities(card) for model, card in declared.items()},
+        names=_names_there(name, backend, loads_models),
         loads_models=loads_models,
     )
+
+
+def _names_there(name: str, backend: BackendSettings, loads_models: bool) -> Mapping[str, str]:
+    cards = backend.models if isinstance(backend.models, dict) else {}
+    names = {model: card.upstream for model, card in cards.items() if card.upstream not in ("", model)}
+    if names and loads_models:
+        model, upstream = next(iter(names.items()))
+        raise ConfigError(
+            "this server loads models by its own names for them",
+            key=f"backends.{name}.models.{model}.upstream",
+            remedy=f'name the model \'{upstream}\', and put "{model}" = "{upstream}" under [routing.aliases]',
+        )
+    return names
 
 
 def _managed(name: str, model_name: str, model: ModelSettings, host: str) -> BackendInfo:

@@ -117,8 +117,6 @@ def _without_effect(config: Config) -> Iterator[str]:
     if not config.rescheduling.enabled:
         for path in differences(ReschedulingSettings(), config.rescheduling):
             yield f"{dotted(('rescheduling', *path))} has no effect while rescheduling.enabled is false"
-    for name in config.discovery:
-        yield f"{dotted(('discovery', name))} has no effect in this version"
     for name, model in config.models.items():
         for key in () if model.launches else _LAUNCH_KEYS:
             if getattr(model, key) != getattr(ModelSettings(), key):

@@ -21,6 +21,8 @@ from enginehouse.app.build import (
 from enginehouse.app.build_router import build_router, settle
 from enginehouse.app.config_diff import diff_configs, differences
 from enginehouse.app.continuations import continuation_rules, endpoints, engine_facts, hedge_delay, unlisted_models
+from enginehouse.app.discovery.discovery import Discovery, check_discovery
+from enginehouse.app.discovery.found_backends import Joined
 from enginehouse.app.plugin_instances import check_parameters
 from enginehouse.app.role_warnings import warn_of_roles
 from enginehouse.config.aliases import Aliases
@@ -57,7 +59,7 @@ _KEPT_KINDS = (
 )
 """Kinds of plugins whose instances live as long as the gateway."""
 _OF_THE_RELAY = frozenset(
-    {"max_retries", "retry_budget", "hedge_after", "gather", "broken_stream", "max_continuations"}
+    {"max_retries", "retry_budget", "hedge_after", "gather", "broken_stream", "max_continuations", "answer_model"}
 )
 """The keys of ``[routing]`` that no router reads."""
 _ROUTING_KINDS = ("extractor", "filter", "scorer", "strategy")
@@ -74,6 +76,7 @@ class GatewayParts(NamedTuple):
     prober: Prober
     log: GatewayLog
     access_log: AccessLog
+    discovery: Discovery
 
 
 class CurrentConfig:
@@ -82,6 +85,7 @@ class CurrentConfig:
     def __init__(self, parts: GatewayParts, context: HostContext) -> None:
         self._parts = parts
         self.context = context
+        self._joined = Joined(context.config)
 
     @property
     def config(self) -> Config:
@@ -99,27 +103,43 @@ class CurrentConfig:
         shutting down.
         """
         self._parts.relay.check_open()
-        return ConfigChange(self._parts, self.context, new)
+        check_discovery(new, self._parts.registry)
+        change = ConfigChange(self._parts, self.context, self._parts.discovery.found.joined_to(new))
+        for warning in change.warnings:
+            _log.warning("%s", warning)
+        return change
 
     def carry_out(self, change: ConfigChange) -> None:
         """Put in force what ``prepare`` returned last."""
         change.carry_out()
-        self.context = change.context
+        self.context, self._joined = change.context, change.joined
+        self._parts.discovery.reconfigure(change.context.config)
+
+    def rejoin(self) -> None:
+        """Put the backends in force that discoverers have found since, and no longer those that are gone.
+
+        Raises ``ConfigError`` or ``PluginError`` if that cannot be; then nothing has changed.
+        """
+        found = self._parts.discovery.found
+        change = ConfigChange(self._parts, self.context, found.joined_to(self._joined.without_found(self.config)))
+        change.carry_out()
+        self.context, self._joined = change.context, change.joined
+        if lines := "; ".join(change.diff.lines()):
+            _log.info("Discovery: %s", lines)
 
 
 class ConfigChange:
-    """A prepared change: holds everything that the configuration ``new`` needs, while the old one stays in force.
+    """A prepared change: holds everything that the configuration ``joined`` needs, while the old one stays in force.
 
     ``diff`` says what changes. ``context`` is the hosts' view of the new configuration; ``context.config`` keeps old
-    values where a change needs a restart.
+    values where a change needs a restart. ``joined`` has the backends that discoverers found.
     """
 
-    def __init__(self, parts: GatewayParts, context: HostContext, new: Config) -> None:
+    def __init__(self, parts: GatewayParts, context: HostContext, joined: Joined) -> None:
         registry, old, relay = parts.registry, context.config, parts.relay.context
-        check_parameters(new, registry)
-        new, warnings = settle(new, registry)
-        for warning in warnings:
-            _log.warning("%s", warning)
+        check_parameters(joined.config, registry)
+        new, self.warnings = settle(joined.config, registry)
+        self.joined = joined
         drivers = build_drivers(new, registry, context.drivers, context.outside)
         check_launch_lines(new, drivers, registry)
         warn_of_roles(new, drivers, registry)
@@ -162,6 +182,7 @@ class ConfigChange:
         relay.budget.share = config.routing.retry_budget
         relay.gather = config.routing.gather
         relay.hold_answers = config.server.hold_answers
+        relay.renames = config.routing.answer_model == "asked"
         relay.hash_users = config.auth.hash_users
         relay.key_names = config.auth.key_names
         relay.hedging = hedge_delay(config, relay.hedging)
@@ -174,6 +195,8 @@ class ConfigChange:
             self.context.upstreams[name].timeouts = limits
         parts.fleet.become(self._fleet)
         self._probe(before)
+        parts.discovery.found.commit(self.joined)
+        parts.discovery.drain()
         parts.engines.carry_out(self._engines, self.diff.models.relaunched, config.server.drain_timeout)
         for name, upstream in before.items():
             if self.context.upstreams.get(name) is not upstream:

@@ -34,6 +34,7 @@ _AT_ONCE: Collection[Path] = (
     ("hosts",),
     ("backends",),
     ("models",),
+    ("discovery",),
     PARAMETERS,
 )
 """Keys that a running gateway can change; all others need a restart."""

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from importlib.metadata import version
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route
@@ -36,6 +37,7 @@ from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import build_router, settle
 from enginehouse.app.config_change import CurrentConfig, GatewayParts
 from enginehouse.app.continuations import continuation_rules, endpoints, engine_facts, hedge_delay, unlisted_models
+from enginehouse.app.discovery.discovery import Discovery
 from enginehouse.app.exports import build_exporter, build_metric_push, build_tracer
 from enginehouse.app.plugin_instances import check_parameters, create_installed, skip_or_raise
 from enginehouse.app.reload import ConfigSource, Reloader
@@ -123,8 +125,18 @@ class Gateway:
         )
         self.every_second = EverySecond(self.series.sample, outside.clock.epoch)
         self._prober = Prober(self.fleet, config.checks, outside.chance)
-        logs = self.log, self._access_log
-        parts = GatewayParts(registry, self.fleet, self.engines, self.relay, self.admission, self._prober, *logs)
+        self.discovery = Discovery(config, registry, self.relay)
+        parts = GatewayParts(
+            registry,
+            self.fleet,
+            self.engines,
+            self.relay,
+            self.admission,
+            self._prober,
+            self.log,
+            self._access_log,
+            self.discovery,
+        )
         self.current = CurrentConfig(parts, context)
         self.reloader = Reloader(self.current, source or ConfigSource(lambda: LoadedConfig(config, None, ()), None))
         self.rescheduler = build_rescheduler(
@@ -179,6 +191,7 @@ class Gateway:
             self.build_hosts()
         await self.engines.open()
         self.reloader.open()
+        self.discovery.open(self.current.rejoin)
         self._settling = asyncio.ensure_future(self._settle(first_round))
 
     async def settled(self) -> None:
@@ -190,7 +203,8 @@ class Gateway:
             await asyncio.wait([self._settling])
 
     async def _settle(self, first_round: asyncio.Future[None]) -> None:
-        await asyncio.wait([first_round], timeout=self.config.checks.timeout)
+        firsts = [first_round, asyncio.ensure_future(self.discovery.first_lists())]
+        await asyncio.wait(firsts, timeout=self.config.checks.timeout)
         self.rescheduler.start()
 
     def refuse_new(self) -> None:
@@ -214,6 +228,7 @@ class Gateway:
             self._settling.cancel()
         self.reloader.close()
         self.every_second.stop()
+        self.discovery.close()
         self.rescheduler.stop()
         self.relay.close()
         self._prober.close()
@@ -238,6 +253,7 @@ class Gateway:
             hedging=hedge_delay(config),
             gather=config.routing.gather,
             hold_answers=config.server.hold_answers,
+            renames=config.routing.answer_model == "asked",
             hash_users=config.auth.hash_users,
             key_names=config.auth.key_names,
             continuation=continuation_rules(config, context.drivers),
@@ -257,7 +273,9 @@ class Gateway:
     def _metrics(self) -> Metrics:
         exported = self.exporter.counters if self.exporter is not None else ExportCounters()
         memory = self.admission.body_memory
-        return Metrics(self.relay, memory, self.engines, self.loop_monitor, self.plugin_times, exported)
+        return Metrics(
+            self.relay, memory, self.engines, self.loop_monitor, self.plugin_times, exported, self.discovery.status
+        )
 
     def _application(self) -> Starlette:
         config, admission, clock = self.config, self.admission, self.relay.context.clock
@@ -268,7 +286,7 @@ class Gateway:
         )
         routes: list[BaseRoute] = [
             *models.routes,
-            *ProtocolPages(self.protocols, models).routes,
+            *ProtocolPages(admission, self.protocols, models).routes,
             *EnginePages(admission).routes,
             *self.health.routes,
             UpstreamRoute(admission, self._aliases),
@@ -322,7 +340,10 @@ class Gateway:
     def _aliases(self) -> Aliases:
         return self.current.aliases
 
-    def _about(self) -> Mapping[str, str]:
-        config = self.config
-        strategy, trace_url = config.routing.strategy, config.telemetry.trace_url
-        return {"version": _version("enginehouse"), "strategy": strategy, "trace_url": trace_url}
+    def _about(self) -> Mapping[str, Any]:
+        return {
+            "version": _version("enginehouse"),
+            "strategy": self.config.routing.strategy,
+            "trace_url": self.config.telemetry.trace_url,
+            "discovery": self.discovery.status(),
+        }

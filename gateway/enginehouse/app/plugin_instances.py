@@ -24,16 +24,23 @@ def identity(registry: Registry, kind: str, type: str) -> PluginId:
 
 
 def create(
-    config: Config, registry: Registry, kind: str, type: str, key: str = "", own: Mapping[str, Any] | None = None
+    config: Config,
+    registry: Registry,
+    kind: str,
+    type: str,
+    key: str = "",
+    own: Mapping[str, Any] | None = None,
+    own_table: str = "",
 ) -> Any:
     """An instance of ``type`` with its parameters. ``key``: the configuration key that names the type.
 
-    ``own``: parameters of this instance, which win over those in ``[plugins]``; errors name them below ``key``.
+    ``own``: parameters of this instance, which win over those in ``[plugins]``; they stand in the table ``own_table``,
+    by default in ``parameters`` below ``key``.
     """
     table = plugin_table(config.plugins, kind, type)
     shared = table.parameters if table.kind or _takes_parameters(registry, kind, type) else {}
     if own:
-        return registry.create(kind, type, {**shared, **own}, key, f"{key}.parameters")
+        return registry.create(kind, type, {**shared, **own}, key, own_table or f"{key}.parameters")
     return registry.create(kind, type, shared, key, table.key)
 
 

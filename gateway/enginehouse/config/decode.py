@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec.inspect import (
     AnyType,
     BoolType,
@@ -18,14 +19,12 @@ from msgspec.inspect import (
     Type,
 )
 
-from enginehouse.config.schema import PluginSettings
+from enginehouse.config.schema import DiscoverySettings, PluginSettings
 from enginehouse.config.secrets import Secret, refuse_mask
-from enginehouse.config.shape import PARAMETERS, Path, Shape, shape_of
-from enginehouse.config.units import parse_duration, parse_size
+from enginehouse.config.shape import Path, Shape, has_parameters, shape_of
+from enginehouse.config.units import MEASURES
 from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import ConfigError
-
-_MEASURES: dict[str, Callable[[str], float]] = {"duration": parse_duration, "size": parse_size}
 
 
 class Problem(NamedTuple):
@@ -37,15 +36,28 @@ class Problem(NamedTuple):
     error: type[ConfigError] = ConfigError
 
 
-def gather_plugin_tables(data: dict[str, Any]) -> None:
-    """Move every ``[plugins.TYPE]`` table of ``data`` into ``plugins.parameters``, where the schema expects it."""
-    plugins = data.get("plugins")
-    if not isinstance(plugins, dict):
-        return
-    settings = set(PluginSettings.__struct_fields__) - {"parameters"}
-    tables = {name: table for name, table in plugins.items() if isinstance(table, dict) and name not in settings}
-    rest = {name: value for name, value in plugins.items() if name not in tables}
-    data["plugins"] = {"parameters": tables, **rest}
+def gather_parameters(data: dict[str, Any]) -> None:
+    """Move parameters of plugins to where the schema expects them.
+
+    ``[plugins.TYPE]`` becomes ``plugins.parameters.TYPE``, and what only a discoverer knows of ``[discovery.NAME]``
+    becomes ``discovery.NAME.parameters``.
+    """
+    if isinstance(plugins := data.get("plugins"), dict):
+        data["plugins"] = _gathered(plugins, PluginSettings, lambda value: isinstance(value, dict))
+    if isinstance(discovery := data.get("discovery"), dict):
+        data["discovery"] = {
+            name: _gathered(table, DiscoverySettings) if isinstance(table, dict) else table
+            for name, table in discovery.items()
+        }
+
+
+def _gathered(
+    table: dict[str, Any], type_: type[msgspec.Struct], moves: Callable[[Any], bool] = lambda _: True
+) -> dict[str, Any]:
+    """``table`` with the keys that ``type_`` does not have, and whose values move, in ``parameters``."""
+    own = set(type_.__struct_fields__) - {"parameters"}
+    moved = {name: value for name, value in table.items() if name not in own and moves(value)}
+    return {"parameters": moved, **{name: value for name, value in table.items() if name not in moved}}
 
 
 class Decoder:
@@ -73,7 +85,7 @@ class Decoder:
 
     def _read_struct(self, kind: StructType, table: dict[str, Any], path: Path) -> dict[str, Any]:
         fields = {field.encode_name: field for field in kind.fields}
-        known = sorted(name for name in fields if (*path, name) != PARAMETERS)
+        known = sorted(name for name in fields if not (name == "parameters" and has_parameters(path)))
         for name in (name for name in table if name not in fields):
             remedy = did_you_mean(name, known) or _in_a_table(name, kind) or f"known here: {', '.join(known)}"
             self.problems.append(Problem((*path, name), "unknown key", remedy))
@@ -111,7 +123,7 @@ def _in_a_table(name: str, kind: StructType) -> str:
 
 def _measure(shape: Shape, text: str) -> float:
     """The number that ``text`` with a unit means. Raises ``ValueError`` if it is none, or too small."""
-    number = _MEASURES[shape.unit](text)
+    number = MEASURES[shape.unit](text)
     least = min((kind.ge or 0 for kind in shape.kinds if isinstance(kind, IntType | FloatType)), default=0)
     if number < least:
         raise ValueError(f"expected {least * 1000:g} ms or more, got {json.dumps(text)}")

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.inspect import type_info
 
 from enginehouse.config import rules
-from enginehouse.config.decode import Decoder, Problem, gather_plugin_tables
+from enginehouse.config.decode import Decoder, Problem, gather_parameters
 from enginehouse.config.environment import Overrides, override
 from enginehouse.config.locate import find_config
 from enginehouse.config.schema import Config, PluginSettings
@@ -53,7 +53,7 @@ def load_plugin_settings(environ: Mapping[str, str]) -> PluginSettings:
     """``[plugins]`` alone, for what works without a valid configuration. Raises as ``load_config``."""
     found = find_config(None, environ)
     data = {"plugins": (_parse(found) if found else {}).get("plugins", {})}
-    gather_plugin_tables(data)
+    gather_parameters(data)
     overrides = override(data, environ)
     decoder = Decoder(lambda text: read_secret(text, Path(), environ))
     plain = decoder.read(type_info(PluginSettings), data["plugins"], ("plugins",))
@@ -66,7 +66,7 @@ def read_document(data: dict[str, Any], file: Path | None, environ: Mapping[str,
 
     Raises as ``load_config``.
     """
-    gather_plugin_tables(data)
+    gather_parameters(data)
     overrides = override(data, environ)
     folder = file.parent if file else Path()
     decoder = Decoder(lambda text: read_secret(text, folder, environ))

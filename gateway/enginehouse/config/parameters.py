@@ -11,6 +11,7 @@ import msgspec
 from msgspec.inspect import LiteralType, StructType, type_info
 
 from enginehouse.config.shape import shape_of
+from enginehouse.config.units import MEASURES
 from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import ConfigError
 
@@ -35,7 +36,7 @@ def decode_parameters(
     if type is None:
         return None
     try:
-        return msgspec.convert(dict(values), type)
+        return msgspec.convert(_in_units(type, values, table), type)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$.")
         where = path.rstrip("`")
@@ -53,6 +54,19 @@ def closest(name: str, known: Iterable[str], what: str) -> str:
     """The remedy for a name that is not in ``known``; ``what`` introduces the list of known names."""
     names = list(known)
     return f"{did_you_mean(name, names)} {what}: {', '.join(names)}".lstrip()
+
+
+def _in_units(type: type[msgspec.Struct], values: Mapping[str, Any], table: str) -> dict[str, Any]:
+    """``values`` with durations and sizes as numbers. Raises ``ConfigError`` for text that is none."""
+    read = dict(values)
+    for field in cast(StructType, type_info(type)).fields:
+        name, unit = field.encode_name, shape_of(field.type).unit
+        if unit and isinstance(values.get(name), str):
+            try:
+                read[name] = MEASURES[unit](values[name])
+            except ValueError as error:
+                raise ConfigError(str(error), key=_join(table, name)) from None
+    return read
 
 
 def _choices(type: type[msgspec.Struct], name: str) -> list[Any]:

@@ -10,7 +10,7 @@ import tomli_w
 from msgspec.inspect import DictType, EnumType, Field, ListType, StructType, Type
 
 from enginehouse.config.masks import masked_arguments, masked_line, masked_parameters
-from enginehouse.config.schema import Config, PluginSettings
+from enginehouse.config.schema import Config, DiscoverySettings, PluginSettings
 from enginehouse.config.secrets import MASK, Secret, shown
 from enginehouse.config.shape import config_type, shape_of
 from enginehouse.config.units import format_duration, format_size
@@ -40,6 +40,8 @@ def effective_data(config: Config) -> dict[str, Any]:
     for model in data["models"].values():
         model |= {key: masked_line(model[key]) for key in ("command", "stop_command")}
         model["args"] = masked_arguments(model["args"])
+    for name, source in config.discovery.items():
+        data["discovery"][name] |= masked_parameters(source.parameters)
     data["plugins"] |= {name: masked_parameters(table) for name, table in config.plugins.parameters.items()}
     return data
 
@@ -66,7 +68,7 @@ def as_written(type_: Type, value: Any) -> Any:
 def _table(kind: StructType, value: Any) -> dict[str, Any]:
     fields = ((field, getattr(value, field.name)) for field in kind.fields)
     table = {field.encode_name: as_written(field.type, item) for field, item in fields if item is not None}
-    if kind.cls is PluginSettings:
+    if kind.cls in (PluginSettings, DiscoverySettings):
         table |= table.pop("parameters")
     return table
 
@@ -88,9 +90,11 @@ def json_schema() -> dict[str, Any]:
         properties = definitions[struct.cls.__name__]["properties"]
         for field in struct.fields:
             properties[field.encode_name] = _property(field, properties[field.encode_name])
-    plugins = definitions["PluginSettings"]
+    plugins, discovery = definitions["PluginSettings"], definitions["DiscoverySettings"]
     parameters = plugins["properties"].pop("parameters")
     plugins["additionalProperties"] = {"type": "object", "description": parameters["description"]}
+    parameters = discovery["properties"].pop("parameters")
+    discovery["additionalProperties"] = {"description": parameters["description"]}
     return schema
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
@@ -73,6 +73,13 @@ class RoutingSettings(Section, frozen=True):
             "survive their engine too"
         ),
     ] = False
+    answer_model: Annotated[
+        Literal["asked", "engine"],
+        Meta(
+            description="the `model` in answers: the name that the client `asked` for, or what the `engine` says where "
+            "that has another name for the model"
+        ),
+    ] = "asked"
     weights: WeightSettings = WeightSettings()
     filters: Annotated[
         list[str] | None, Meta(description="filters to run, in order; all installed ones by default")

@@ -153,6 +153,12 @@ class CapabilitySettings(Section, frozen=True):
     embeddings: Annotated[bool | None, Meta(description="computes embeddings")] = None
 
 
+class BackendModelSettings(CapabilitySettings, frozen=True):
+    """A model of a backend."""
+
+    upstream: Annotated[str, Meta(description="name that this backend has for the model, if it is another one")] = ""
+
+
 class BackendSettings(Section, frozen=True):
     """An engine server that is already running."""
 
@@ -164,7 +170,7 @@ class BackendSettings(Section, frozen=True):
         str, Meta(description="host that it runs on; give a server that loads models itself a host of its own")
     ] = "local"
     models: Annotated[
-        list[str] | dict[str, CapabilitySettings] | None,
+        list[str] | dict[str, BackendModelSettings] | None,
         Meta(description="models that it serves; by default, those that the engine lists"),
     ] = None
     concurrency: Annotated[
@@ -286,9 +292,15 @@ class ModelSettings(CapabilitySettings, frozen=True):
 
 
 class DiscoverySettings(Section, frozen=True):
-    """A source of backends. It has no effect in this version: the gateway does not use discoverers yet."""
+    """A source of backends that come and go. All other keys of the table are parameters of the discoverer."""
 
-    type: Annotated[str, Meta(description="a registered discoverer")]
+    type: Annotated[str, Meta(description="`static`, `dns` or a plugin's")]
+    prefix: Annotated[
+        str | None, Meta(description="begins the names of its backends; by default its own name and a hyphen")
+    ] = None
+    api_key: Annotated[
+        SecretText, Meta(description='API key for engines that come without one; `"env:NAME"` or `"file:PATH"`')
+    ] = ""
     parameters: Annotated[dict[str, Any], Meta(description="parameters of the discoverer")] = {}
 
 

@@ -32,7 +32,7 @@ Path = tuple[str | int, ...]
 """The path of a value in a ``Config``: names of fields and entries, and positions in lists."""
 
 PARAMETERS: Path = ("plugins", "parameters")
-"""The path of all ``[plugins.TYPE]`` tables. Files and errors omit ``parameters``."""
+"""The path of all ``[plugins.TYPE]`` tables. Files and errors omit ``parameters``, here and in ``[discovery.NAME]``."""
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _UNITS = {"duration": 'a duration such as "500ms", "30s" or "10m"', "size": 'a size such as "512MiB" or "24GiB"'}
@@ -88,9 +88,17 @@ def shape_of(type_: Type) -> Shape:
     return Shape((type_,))
 
 
+def has_parameters(table: Path) -> bool:
+    """Whether keys that the schema does not know may stand in ``table``, as parameters of a plugin."""
+    return table == PARAMETERS[:1] or (len(table) == 2 and table[0] == "discovery")
+
+
 def written(path: Path) -> Path:
     """``path`` as in the file."""
-    return (path[0], *path[2:]) if path[:2] == PARAMETERS and len(path) > 2 else path
+    for length in (1, 2):
+        if has_parameters(path[:length]) and path[length : length + 1] == ("parameters",) and len(path) > length + 1:
+            return (*path[:length], *path[length + 1 :])
+    return path
 
 
 def dotted(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 
 _NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*")
@@ -32,6 +33,10 @@ def parse_size(text: str) -> int:
     if (match := _NUMBER.fullmatch(text)) and (match[2].lower() or "b") in _BYTES:
         return int(Decimal(match[1]) * _BYTES[match[2].lower() or "b"])
     raise ValueError(f'expected a size such as "512MiB" or "24GiB", got "{text}"')
+
+
+MEASURES: Mapping[str, Callable[[str], float]] = {"duration": parse_duration, "size": parse_size}
+"""How text in a unit becomes a number."""
 
 
 def format_duration(seconds: float) -> str:

@@ -189,18 +189,28 @@ class CapabilityMismatch(RequestError):
         )
         self.missing = tuple(missing)
 
+    def name_able(self, models: Sequence[str]) -> None:
+        """Name up to five of the ``models`` that are known to have what is missing."""
+        if models:
+            listed = ", ".join(f"'{model}'" for model in models[:_MOST_LISTED])
+            self.message += f" ({listed} can serve it)"
+            self.details = {**self.details, "models": list(models[:_MOST_LISTED])}
+
 
 class ContextLengthExceeded(CapabilityMismatch):
-    """The prompt and the answer need more ``tokens``, as estimated, than ``limit``, the model's longest context."""
+    """The prompt and the answer need more ``tokens`` than ``limit``, the model's longest context.
+
+    ``counted``: the engine has counted them; otherwise they are estimated.
+    """
 
     code = "context_length_exceeded"
 
-    def __init__(self, model: str, tokens: int, limit: int) -> None:
+    def __init__(self, model: str, tokens: int, limit: int, *, counted: bool = False) -> None:
         details = {"model": shortened(model), "missing": ["context_length"], "tokens": tokens, "limit": limit}
         RequestError.__init__(
             self,
-            f"This model's maximum context length is {limit} tokens (context_length). However, your request has about "
-            f"{tokens} tokens. Please reduce the length of the messages.",
+            f"This model's maximum context length is {limit} tokens (context_length). However, your request has "
+            f"{'' if counted else 'about '}{tokens} tokens. Please reduce the length of the messages.",
             param="messages",
             details=details,
         )

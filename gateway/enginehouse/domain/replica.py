@@ -53,6 +53,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     backend: str
     replica: str
     """The name of the replica, ``model@backend``."""
+    name_there: str = ""
+    """The name that the engine has for the model, if it is another one."""
     host: str = "local"
     health: Health = Health.HEALTHY
     draining: bool = False
@@ -62,6 +64,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     suspect: bool = False
     """Whether the engine refused the model with 401, 403 or 404 when it was last asked, and another one serves it."""
     state: ReplicaState = ReplicaState.READY
+    proxied: bool = False
+    """Whether its engine only passes requests on, so that it waits in no queue and needs no load."""
     wake_s: float = 0.0
     """The expected seconds until a replica that is not ready can serve."""
     priority: int = 0

@@ -56,7 +56,7 @@ class Route(msgspec.Struct, frozen=True):
 
     @property
     def model(self) -> str:
-        """The model name that the engine receives."""
+        """The model that serves the request."""
         return self.chosen.model
 
 

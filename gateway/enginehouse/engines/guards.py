@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from enginehouse.domain.continuation import Continuation, PartialAnswer
-from enginehouse.domain.errors import EnginehouseError
+from enginehouse.domain.errors import EnginehouseError, LoadFailed
 from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.driver_support import SUPPORTS, DriverSupport, support_of
@@ -159,6 +159,8 @@ ANSWERS: Mapping[str, tuple[str, Fits]] = {
     "inspect": ("ModelFacts", _instance(ModelFacts)),
     "load": _ANYTHING,
     "unload": _ANYTHING,
+    "load_problem": ("a LoadFailed or None", _instance(LoadFailed, type(None))),
+    "follow_loads": _ANYTHING,
     "is_not_loaded": _BOOL,
     "loaded": ("a list of LoadedModels", _list_of(LoadedModel)),
     "full_name": _TEXT,

@@ -255,8 +255,8 @@ class Host(QueueListener):
     def swap_done(self, done: SwapDone) -> None:
         self._publisher.swap_done(done)
 
-    def served(self, replica: str) -> None:
-        self._idle.used(replica, self.queue.now())
+    def served(self, replica: str, keep_alive: float | None) -> None:
+        self._idle.used(replica, self.queue.now(), keep_alive)
 
     def queue_changed(self) -> None:
         self._publisher.queue_changed()

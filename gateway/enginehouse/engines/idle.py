@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from enginehouse.domain.replica import ReplicaState
@@ -16,6 +17,7 @@ class IdleKeeper:
 
     def __init__(self, ttls: Mapping[str, float]) -> None:
         self._last_used: dict[str, float] = {}
+        self._asked: dict[str, float] = {}
         self.reconfigure(ttls)
 
     def reconfigure(self, ttls: Mapping[str, float]) -> None:
@@ -23,9 +25,13 @@ class IdleKeeper:
         self._ttls = {replica: ttl for replica, ttl in ttls.items() if ttl > 0}
         self._last_used = {replica: used for replica, used in self._last_used.items() if replica in self._ttls}
 
-    def used(self, replica: str, now: float) -> None:
-        """Note the end of a request."""
-        if replica in self._ttls:
+    def used(self, replica: str, now: float, keep_alive: float | None = None) -> None:
+        """Note the end of a request. ``keep_alive``: the seconds that take the place of the ttl until the next one."""
+        if keep_alive is not None:
+            self._asked[replica] = keep_alive
+        else:
+            self._asked.pop(replica, None)
+        if replica in self._ttls or keep_alive is not None:
             self._last_used[replica] = now
 
     def due(self, states: Mapping[str, ReplicaState], in_flight: Mapping[str, int], now: float) -> Sequence[str]:
@@ -33,14 +39,20 @@ class IdleKeeper:
 
         Those that are due are forgotten, for an owner may load one again before the next call.
         """
-        for replica in self._ttls:
+        for replica in {**self._ttls, **self._asked}:
             if states.get(replica) is not ReplicaState.READY:
                 self._last_used.pop(replica, None)
+                self._asked.pop(replica, None)
             elif in_flight.get(replica):
                 self._last_used[replica] = now
             else:
                 self._last_used.setdefault(replica, now)
-        due = [replica for replica, used in self._last_used.items() if now - used >= self._ttls[replica]]
+        due = [replica for replica, used in self._last_used.items() if now - used >= self._longest(replica)]
         for replica in due:
             del self._last_used[replica]
+            self._asked.pop(replica, None)
         return due
+
+    def _longest(self, replica: str) -> float:
+        asked = self._asked.get(replica)
+        return self._ttls.get(replica, math.inf) if asked is None else asked

@@ -189,7 +189,7 @@ class _Listener(QueueListener):
     def swap_done(self, done: SwapDone) -> None:
         pass
 
-    def served(self, replica: str) -> None:
+    def served(self, replica: str, keep_alive: float | None) -> None:
         pass
 
     def queue_changed(self) -> None:

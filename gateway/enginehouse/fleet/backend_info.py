@@ -13,9 +13,10 @@ from enginehouse.domain.replica import Health, ReplicaState, Role
 class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The description of a backend.
 
-    ``models``: the models that it serves and their capabilities; ``None`` to take the models that probes discover.
-    ``health``: the verdict at the start. ``UNKNOWN`` leaves it to the first probe or request. ``loads_models``: its
-    models are replicas with states, stopped at first.
+    - ``models``: the models that it serves and their capabilities; ``None`` to take the models that probes discover.
+    - ``names``: those that its engine has for these models, where they differ.
+    - ``health``: the verdict at the start. ``UNKNOWN`` leaves it to the first probe or request.
+    - ``loads_models``: its models are replicas with states, stopped at first.
     """
 
     name: str
@@ -25,6 +26,7 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
     role: Role = Role.NEUTRAL
     host: str = "local"
     models: Mapping[str, Capabilities] | None = None
+    names: Mapping[str, str] = {}
     health: Health = Health.UNKNOWN
     loads_models: bool = False
 

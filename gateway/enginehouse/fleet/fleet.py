@@ -118,6 +118,13 @@ class Fleet:
             live.pauses.clear_all()
             self._publish(live)
 
+    def set_proxied(self, name: str, models: frozenset[str]) -> None:
+        """Set which models of a backend that loads models itself need no load."""
+        live = self._backend(name)
+        if models != live.proxied:
+            live.proxied = models
+            self._publish(live)
+
     def list_failed(self, name: str, why: str) -> None:
         """Report that the backend did not list its models. A failed probe, unless its models are known."""
         live = self._backends.get(name)
@@ -179,11 +186,15 @@ class Fleet:
             self._health_changed(live)
 
     def model_to_test(self, name: str) -> str | None:
-        """A ready model of a backend that failed requests, and that a probe may make healthy again now."""
+        """A ready model of a backend that failed requests, and that a probe may make healthy again now.
+
+        It has the name that the engine knows.
+        """
         live = self._backends.get(name)
         if live is None or not live.health.is_doubtful(self._clock()):
             return None
-        return next((model for model, each in live.offers.items() if each.state is ReplicaState.READY), None)
+        ready = (each for each in live.offers.values() if each.state is ReplicaState.READY)
+        return next((each.name_there or each.model for each in ready), None)
 
     def answered(self, load: Load, latency_ms: float) -> None:
         """Report the time to the first byte of an answer of the backend with this ``load``."""

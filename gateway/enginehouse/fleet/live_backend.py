@@ -21,7 +21,8 @@ _STOPPED = (ReplicaState.STOPPED, 5.0)
 class LiveBackend:
     """A backend's live state, and the candidates last made from it (``offers``, by model).
 
-    ``has_listed``: whether its engine has ever listed its models, which are ``discovered``.
+    ``has_listed``: whether its engine has ever listed its models, which are ``discovered``. ``proxied``: those of its
+    models that need no load though it loads others.
     ``state_since``: when each model got its state, ``health_since``: when the backend got its health, if that changed.
     """
 
@@ -36,6 +37,7 @@ class LiveBackend:
         "load",
         "offers",
         "pauses",
+        "proxied",
         "state_since",
         "states",
     )
@@ -49,6 +51,7 @@ class LiveBackend:
         self.draining = False
         self.has_listed = False
         self.discovered: dict[str, Capabilities] = {}
+        self.proxied: frozenset[str] = frozenset()
         self.states: dict[str, tuple[ReplicaState, float]] = {}
         self.state_since: dict[str, float] = {}
         self.health_since: float | None = None
@@ -102,21 +105,24 @@ class LiveBackend:
         """The engine's report on ``model``. A launched engine has only that model, under any name."""
         if not self.info.url and len(self.discovered) == 1:
             return next(iter(self.discovered.values()))
-        return self.discovered.get(model)
+        return self.discovered.get(self.info.names.get(model, model))
 
     def _candidate(self, model: str, capabilities: Capabilities, now: float) -> Candidate:
         backend, offered = self.info, self.offers.get(model)
-        state, wake_s = self.states.get(model, _STOPPED if backend.loads_models else _READY)
+        proxied = model in self.proxied
+        state, wake_s = _READY if proxied else self.states.get(model, _STOPPED if backend.loads_models else _READY)
         candidate = Candidate(
             model=model,
             backend=backend.name,
             replica=replica_name(model, backend.name) if offered is None else offered.replica,
+            name_there=backend.names.get(model, ""),
             host=backend.host,
             health=self.health.health,
             draining=self.draining,
             paused=self.pauses.why(model, now),
             suspect=self.pauses.is_suspect(model),
             state=state,
+            proxied=proxied,
             wake_s=wake_s,
             priority=backend.priority,
             role=backend.role,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -11,7 +11,7 @@ import msgspec
 
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
 from enginehouse.domain.continuation import Continuation, PartialAnswer, StreamTraits
-from enginehouse.domain.errors import CannotContinue
+from enginehouse.domain.errors import CannotContinue, LoadFailed
 from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
 from enginehouse.interfaces.launch_spec import EngineOptions, FoundModel, LaunchSpec, ModelFacts
 
@@ -34,6 +34,16 @@ class EngineClient(Protocol):
         """
 
 
+class EventClient(EngineClient, Protocol):
+    """An ``EngineClient`` that also follows the events of its engine."""
+
+    async def follow(self, path: str, on_event: Callable[[bytes], None]) -> None:
+        """Call ``on_event`` with the data of each server-sent event of ``GET path``, as long as they come.
+
+        Raises ``UpstreamError`` when they end, or if the engine has none.
+        """
+
+
 class ServedModel(msgspec.Struct, frozen=True):
     """A model that an engine lists, with the capabilities that it reports."""
 
@@ -41,6 +51,8 @@ class ServedModel(msgspec.Struct, frozen=True):
     capabilities: Capabilities = UNKNOWN
     memory: int | None = None
     """The server's estimate of its bytes when loaded, if the server loads models itself."""
+    proxied: bool = False
+    """Whether a server that loads models itself only passes requests for this one on: it is ready without a load."""
 
 
 class LoadedModel(msgspec.Struct, frozen=True):
@@ -49,6 +61,16 @@ class LoadedModel(msgspec.Struct, frozen=True):
     name: str
     memory: int | None = None
     """The bytes that it takes now; ``None`` if the server does not report them."""
+
+
+class LoadNews(msgspec.Struct, frozen=True):
+    """What a server says of one model by itself."""
+
+    model: str
+    text: str
+    """For the log, such as ``loading: 40 %``."""
+    settled: bool = True
+    """Whether the model is now loaded or unloaded, or has failed. ``False`` while it makes progress."""
 
 
 class Driver(ABC):
@@ -139,6 +161,20 @@ class SupportsLoading(ABC):
     @abstractmethod
     async def loaded(self, engine: EngineClient) -> Sequence[LoadedModel]:
         """Return the models that the server has loaded and that can take requests now."""
+
+    async def load_problem(self, engine: EngineClient, model: str) -> LoadFailed | None:
+        """Return why the server has given up the load that ``load`` has begun; ``None`` if it has not.
+
+        The gateway asks as often as it calls ``loaded``, while it waits for the load.
+        """
+        return None
+
+    async def follow_loads(self, engine: EventClient, on_news: Callable[[LoadNews], None]) -> None:
+        """Call ``on_news`` whenever the server reports by itself that it loads or unloads a model.
+
+        Runs until the gateway cancels it. Raise ``UpstreamError`` when the reports end: the gateway follows them anew.
+        Return if there are none: then the gateway knows of changes only because it asks regularly.
+        """
 
     def is_not_loaded(self, status: int, body: bytes) -> bool:
         """Return whether this answer refuses a request because its model is not loaded.

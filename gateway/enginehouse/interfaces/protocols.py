@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -21,6 +21,13 @@ class ProtocolRequest(msgspec.Struct, frozen=True):
     """Whether the gateway knows a model of that name."""
 
 
+class Forwarded(NamedTuple):
+    """A request of OpenAI's that came to another path: the client gets the answer as it is."""
+
+    path: str
+    body: bytes
+
+
 class Translation(ABC):
     """One client's request as a request of OpenAI's, and the way back of its answer.
 
@@ -32,6 +39,9 @@ class Translation(ABC):
     body: bytes
     stream_type: ClassVar[bytes] = b"text/event-stream; charset=utf-8"
     """The content type of streams."""
+    keep_alive: float | None = None
+    """The idle seconds after which the gateway may stop an engine that it launched for the model, in place of its
+    ``ttl``; ``None`` if the request does not say so."""
 
     @abstractmethod
     def answer(self, answer: dict[str, Any]) -> bytes:
@@ -56,13 +66,13 @@ class Protocol(ABC):
     name: ClassVar[str]
     """Named in the header ``x-enginehouse-protocol``."""
     paths: Sequence[str]
-    """The paths whose ``POST`` it translates. Where all engines of a model speak a path themselves, the gateway passes
-    the bytes and does not ask."""
+    """The paths whose ``POST`` it translates, perhaps with parts such as ``{model:path}``, as Starlette's have. Where
+    all engines of a model speak a path themselves, the gateway passes the bytes and does not ask."""
     pages: Sequence[tuple[str, str]] = ()
     """Methods and paths of what it answers itself, such as a list of models."""
 
     @abstractmethod
-    def translate(self, request: ProtocolRequest) -> Translation:
+    def translate(self, request: ProtocolRequest) -> Translation | Forwarded:
         """Return the request as one of OpenAI's. Raise ``InvalidRequest`` for what cannot be said there."""
 
     @abstractmethod

@@ -100,15 +100,7 @@ def _load(found: _Found, allowed: Iterable[_Found], registry: Registry) -> Plugi
         registry.add(offered)
     except PluginError as problem:
         return problem
-    _warn_of_experimental(found.origin, offered)
     return None
-
-
-def _warn_of_experimental(origin: PluginOrigin, offered: Sequence[Registered]) -> None:
-    used = {entry.kind for entry in offered}
-    for kind in KINDS:
-        if kind.experimental and kind.name in used:
-            logger.warning("%s: the hook '%s' is experimental: nothing uses it yet", origin, kind.hook)
 
 
 def _find() -> Iterator[_Found]:

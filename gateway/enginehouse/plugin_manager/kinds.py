@@ -31,13 +31,12 @@ class Kind(NamedTuple):
     """One extension point: its hook, the word for the objects registered there, and their interface.
 
     ``interface`` is ``None`` where the factory returns an object of another library (Starlette routes, a click
-    command). ``experimental`` marks a hook that nothing uses yet.
+    command).
     """
 
     hook: str
     name: str
     interface: type | None
-    experimental: bool = False
 
 
 KINDS = (
@@ -49,7 +48,7 @@ KINDS = (
     Kind("register_swappers", "swapper", Swapper),
     Kind("register_drivers", "driver", Driver),
     Kind("register_launchers", "launcher", Launcher),
-    Kind("register_discoverers", "discoverer", Discoverer, experimental=True),
+    Kind("register_discoverers", "discoverer", Discoverer),
     Kind("register_protocols", "protocol", Protocol),
     Kind("register_rescheduling_policies", "rescheduling_policy", ReschedulingPolicy),
     Kind("register_migrators", "migrator", Migrator),

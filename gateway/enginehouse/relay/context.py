@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.config.aliases import Aliases
 from enginehouse.domain.errors import RequestError, Unauthorized
+from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.fleet.fleet import Fleet
@@ -34,13 +35,14 @@ class RelayContext:
     """The parts of the gateway that live requests use and report to: counters, decisions and observers.
 
     A reload of the configuration replaces ``router``, ``filters``, ``upstreams``, ``max_retries``, ``hedging``,
-    ``gather``, ``hold_answers``, ``hash_users``, ``key_names``, ``continuation``, ``engine_facts``, ``endpoints`` and
-    the share of ``budget``.
+    ``gather``, ``hold_answers``, ``renames``, ``hash_users``, ``key_names``, ``continuation``, ``engine_facts``,
+    ``endpoints``, ``unlisted_models`` and the share of ``budget``.
 
     - ``endpoints``: the paths that engines serve themselves. ``protocols`` translate others, by path.
     - ``hedging``: ``None`` where slow streams are not asked of a second replica.
     - ``gather``: requests without a stream are relayed as streams.
     - ``hold_answers``: answers without a stream, up to so many bytes, are delivered when they are whole.
+    - ``renames``: answers have the model's name that the client asked for.
     - ``hash_users``: end users are known by hashes of their names.
     - ``key_names``: those of the keys, or an empty one if none are set.
     - ``unlisted_models``: those that no list and no error names.
@@ -61,6 +63,7 @@ class RelayContext:
         hedging: HedgeDelay | None = None,
         gather: bool = False,
         hold_answers: int = 0,
+        renames: bool = True,
         hash_users: bool = False,
         key_names: Sequence[str] = ("",),
         continuation: ContinuationRules,
@@ -88,6 +91,7 @@ class RelayContext:
         self.hedging = hedging
         self.gather = gather
         self.hold_answers = hold_answers
+        self.renames = renames
         self.hash_users = hash_users
         self.key_names = key_names
         self.tracer = tracer
@@ -107,6 +111,10 @@ class RelayContext:
         self.decisions.routed(request_id, requirements.caller, route)
         if self._on_routed:
             notify(self._on_routed, request_id.decode(), requirements, route)
+
+    def queue_of(self, candidate: Candidate) -> HostQueue | None:
+        """The queue that decides when ``candidate`` gets a request; ``None`` if it may at once."""
+        return None if candidate.proxied else self.queues.get(candidate.backend)
 
     def is_not_loaded(self, backend: str, status: int, answer: bytes) -> bool:
         """Whether the driver reads in an answer of ``backend`` that the model is not loaded."""

@@ -7,6 +7,7 @@ import os
 
 from enginehouse.domain.errors import ShuttingDown
 from enginehouse.domain.request import Headers, InferenceRequest
+from enginehouse.interfaces.protocols import Protocol
 from enginehouse.relay.answers.gathering_door import GatheringDoor
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.door import Door, OpenExchange
@@ -54,10 +55,24 @@ class Opener:
         """
         protocol = self._context.protocols.get(path)
         if protocol is not None and decoded is None:
-            return TranslatedExchange(self._context, door, path, headers, protocol, self._open)
+            return self.open_translated(door, path, headers, protocol)
         return self._open(door, path, headers, decoded)
 
-    def _open(self, door: Door, path: str, headers: Headers, decoded: InferenceRequest | None = None) -> OpenExchange:
+    def open_translated(self, door: Door, path: str, headers: Headers, protocol: Protocol) -> OpenExchange:
+        """A new exchange in the client's ``protocol``, which the door treats as one from ``open``."""
+        return TranslatedExchange(self._context, door, path, headers, protocol, self._open_translated)
+
+    def _open_translated(self, door: Door, path: str, headers: Headers, keep_alive: float | None) -> OpenExchange:
+        return self._open(door, path, headers, keep_alive=keep_alive)
+
+    def _open(
+        self,
+        door: Door,
+        path: str,
+        headers: Headers,
+        decoded: InferenceRequest | None = None,
+        keep_alive: float | None = None,
+    ) -> OpenExchange:
         request_id, context = self._request_id(headers), self._context
         gathering = GatheringDoor(door, context.engine_memory) if context.gather else None
         job: InferenceJob
@@ -68,6 +83,7 @@ class Opener:
         else:
             job = InferenceJob(context, path, headers, request_id)
         job.decoded = decoded
+        job.keep_alive = keep_alive
         if path in context.protocols:
             job.protocol_line = b"x-enginehouse-protocol: native\r\n"
         exchange = Exchange(job, gathering or door, self._endings)

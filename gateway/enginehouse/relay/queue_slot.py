@@ -27,7 +27,8 @@ class QueueSlot:
 
     ``arrived``: since when the request waits, in seconds on the queue's clock; by default since now. ``caller``: the
     name of its key. ``is_granted``: it waits no longer. ``in_doubt``: the engine broke the request off and may have
-    exited. ``joined_load``: it was refused because a load failed that had begun before it came.
+    exited. ``joined_load``: it was refused because a load failed that had begun before it came. ``keep_alive``: the
+    idle seconds for which the request wants the replica kept, if it says so.
     """
 
     __slots__ = (
@@ -39,6 +40,7 @@ class QueueSlot:
         "in_doubt",
         "is_granted",
         "joined_load",
+        "keep_alive",
         "ticket",
     )
 
@@ -54,6 +56,7 @@ class QueueSlot:
     ) -> None:
         self._holder = holder
         self._queue = queue
+        self.keep_alive: float | None = None
         self.is_granted = False
         self._released = False
         self._generation = 0
@@ -113,4 +116,4 @@ class QueueSlot:
         elif self.in_doubt and self.launched:
             self._queue.connection_lost(self.ticket.replica, self._generation)
         else:
-            self._queue.served(self.ticket.replica)
+            self._queue.served(self.ticket.replica, self.keep_alive)

@@ -33,6 +33,7 @@ class Relay:
         self._opener = opener = Opener(context, endings, progress_reports)
         self.check_open = opener.check_open
         self.open = opener.open
+        self.open_translated = opener.open_translated
         self.open_form = opener.open_form
         self.open_upload = opener.open_upload
         self.pass_through = opener.pass_through

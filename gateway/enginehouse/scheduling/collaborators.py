@@ -47,8 +47,11 @@ class QueueListener(Protocol):
     def swap_done(self, done: SwapDone) -> None:
         """A swap ended."""
 
-    def served(self, replica: str) -> None:
-        """A granted request ended."""
+    def served(self, replica: str, keep_alive: float | None) -> None:
+        """A granted request ended.
+
+        ``keep_alive``: the idle seconds for which it wants the replica kept, if it says so.
+        """
 
     def queue_changed(self) -> None:
         """The waiting requests, or their order, may have changed."""

@@ -101,10 +101,10 @@ class HostQueue:
         if self._open.take(ticket) is not None:
             self._handle(lambda: self._scheduler.on_cancel(ticket))
 
-    def served(self, replica: str) -> None:
-        """Report that a granted request has ended."""
+    def served(self, replica: str, keep_alive: float | None = None) -> None:
+        """Report that a granted request has ended. ``keep_alive``: as for ``QueueListener.served``."""
         self._granted.end(replica)
-        self._listener.served(replica)
+        self._listener.served(replica, keep_alive)
         self._handle(lambda: self._scheduler.on_serve_done(replica))
         self._granted.wake_drain(replica)
 

@@ -139,6 +139,8 @@ LATENCY = _gauge("enginehouse_backend_latency_seconds", "Average time until an a
 ERROR_SHARE = _gauge(
     "enginehouse_backend_error_share", "Share of bad answers in the last two minutes, from 0 to 1.", ("backend",)
 )
+DISCOVERED = _gauge("enginehouse_discovered_backends", "Backends in a discoverer's last list.", ("discovery",))
+DISCOVERY_AGE = _gauge("enginehouse_discovery_age_seconds", "Age of a discoverer's last list.", ("discovery",))
 LOOP_LAG = _histogram(
     "enginehouse_event_loop_lag_seconds",
     "Delay of the event loop, which delays all requests.",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
+from enginehouse.domain.errors import UpstreamError
 from enginehouse.interfaces.drivers import EngineResponse
+from enginehouse.relay.events.sse import read_events
 from enginehouse.testing.expect import expect
 
 
@@ -30,11 +32,23 @@ class FakeEngineClient:
 
     async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
         """Answer with the page of ``path``."""
+        page = self._page(path)
+        if isinstance(page, int):
+            return EngineResponse(page, [], b"{}")
+        return EngineResponse(200, [], page if isinstance(page, bytes) else msgspec.json.encode(page))
+
+    async def follow(self, path: str, on_event: Callable[[bytes], None]) -> None:
+        """Bring the events of the page of ``path``, which are bytes, and end."""
+        page = self._page(path)
+        for event in read_events(page) if isinstance(page, bytes) else ():
+            if event.data is not None:
+                on_event(event.data)
+        raise UpstreamError("its events have ended")
+
+    def _page(self, path: str) -> Any:
         expect(path.startswith("/"), f"a driver must request a path that begins with '/', got {path!r}")
         self.asked.append(path)
         page = self.pages.get(path, self.otherwise)
         if isinstance(page, Exception):
             raise page
-        if isinstance(page, int):
-            return EngineResponse(page, [], b"{}")
-        return EngineResponse(200, [], page if isinstance(page, bytes) else msgspec.json.encode(page))
+        return page

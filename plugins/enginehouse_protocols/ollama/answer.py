@@ -21,9 +21,12 @@ class OllamaAnswer(Translation):
 
     stream_type: ClassVar[bytes] = b"application/x-ndjson"
 
-    def __init__(self, model: str, path: str, body: bytes, loads: bool = False) -> None:
+    def __init__(
+        self, model: str, path: str, body: bytes, keep_alive: float | None = None, *, loads: bool = False
+    ) -> None:
         self.path = path
         self.body = body
+        self.keep_alive = keep_alive
         self._model = model
         self._loads = loads
         self._began = time.monotonic_ns()
@@ -36,7 +39,8 @@ class OllamaAnswer(Translation):
         piece = read_piece(answer)
         self._note(piece)
         if self._loads:
-            return self._line(self._said(Piece()) | {"done": True, "done_reason": "load"})
+            reason = "unload" if self.keep_alive == 0 else "load"
+            return self._line(self._said(Piece()) | {"done": True, "done_reason": reason})
         return self._line(self._said(piece, [*piece.tools]) | self._done())
 
     def event(self, event: dict[str, Any]) -> bytes:

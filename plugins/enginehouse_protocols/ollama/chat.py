@@ -11,6 +11,7 @@ from enginehouse import Translation
 from enginehouse_protocols.chats import CHATS, chat_body, function_tool, image_part, joined, text_part, tool_call
 from enginehouse_protocols.fields import json_text, put
 from enginehouse_protocols.ollama.answer import ChatAnswer, GenerateAnswer
+from enginehouse_protocols.ollama.durations import seconds
 
 COMPLETIONS = "/v1/completions"
 _OPTIONS = {
@@ -48,6 +49,7 @@ class _Body(msgspec.Struct, kw_only=True):
     format: str | dict[str, Any] | None = None
     options: dict[str, Any] | None = None
     think: bool | str | None = None
+    keep_alive: float | str | None = None
 
 
 class ChatBody(_Body, kw_only=True):
@@ -69,25 +71,27 @@ class GenerateBody(_Body, kw_only=True):
 
 def chat(body: ChatBody, model: str) -> Translation:
     """The chat. One without messages loads the model."""
+    keep_alive = seconds(body.keep_alive)
     if not body.messages:
-        return ChatAnswer(body.model, CHATS, _loading(body, model), loads=True)
+        return ChatAnswer(body.model, CHATS, _loading(body, model), keep_alive, loads=True)
     fields = _fields(body, model) | {"messages": list(_messages(body.messages))}
     if body.tools:
         fields["tools"] = [_tool(tool) for tool in body.tools]
-    return ChatAnswer(body.model, CHATS, chat_body(fields))
+    return ChatAnswer(body.model, CHATS, chat_body(fields), keep_alive)
 
 
 def generate(body: GenerateBody, model: str) -> Translation:
     """The prompt, through the model's template as Ollama does, or raw. An empty one loads the model."""
+    keep_alive = seconds(body.keep_alive)
     if not body.prompt and not body.images:
-        return GenerateAnswer(body.model, CHATS, _loading(body, model), loads=True)
+        return GenerateAnswer(body.model, CHATS, _loading(body, model), keep_alive, loads=True)
     fields = _fields(body, model)
     if body.raw or body.suffix is not None:
         put(fields, prompt=body.prompt, suffix=body.suffix)
-        return GenerateAnswer(body.model, COMPLETIONS, chat_body(fields))
+        return GenerateAnswer(body.model, COMPLETIONS, chat_body(fields), keep_alive)
     turns = [Turn("system", body.system)] if body.system else []
     fields["messages"] = list(_messages([*turns, Turn("user", body.prompt, images=body.images)]))
-    return GenerateAnswer(body.model, CHATS, chat_body(fields))
+    return GenerateAnswer(body.model, CHATS, chat_body(fields), keep_alive)
 
 
 def _loading(body: _Body, model: str) -> bytes:

@@ -46,7 +46,14 @@ def _show(body: bytes, cards: Cards) -> Any:
     length = card.get("max_model_len")
     info = {"general.architecture": "llama"} | ({"llama.context_length": length} if length else {})
     about = {"modelfile": "", "parameters": "", "template": "", "details": _details(card)}
-    return about | {"model_info": info, "capabilities": ["completion", "tools"]}
+    return about | {"model_info": info, "capabilities": _capabilities(card.get("capabilities", {}))}
+
+
+def _capabilities(known: Mapping[str, bool]) -> list[str]:
+    """In Ollama's words. A model whose engine does not say whether it takes tools may well do."""
+    words = {"completion": True, "tools": known.get("tools", True)}
+    words |= {"vision": known.get("vision", False), "embedding": known.get("embeddings", False)}
+    return [word for word, has in words.items() if has]
 
 
 def _version(body: bytes, cards: Cards) -> Any:

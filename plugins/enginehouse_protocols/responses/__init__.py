@@ -6,4 +6,5 @@
     request    a request as a chat
     answer     a chat's answer as a response, whole
     stream     a chat's events as those of a response
+    stored     responses that later requests continue
 """

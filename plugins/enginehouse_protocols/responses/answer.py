@@ -10,8 +10,8 @@ from enginehouse_protocols.chats import Usage, new_id
 from enginehouse_protocols.responses.request import ResponsesBody
 
 
-def response_object(body: ResponsesBody) -> dict[str, Any]:
-    """A response that has not begun, with what the client asked for."""
+def response_object(body: ResponsesBody, *, stored: bool) -> dict[str, Any]:
+    """A response that has not begun, with what the client asked for. ``stored``: it will be kept."""
     return {
         "id": new_id("resp_"),
         "object": "response",
@@ -24,9 +24,9 @@ def response_object(body: ResponsesBody) -> dict[str, Any]:
         "model": body.model,
         "output": [],
         "parallel_tool_calls": body.parallel_tool_calls is not False,
-        "previous_response_id": None,
+        "previous_response_id": body.previous_response_id,
         "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
-        "store": False,
+        "store": stored,
         "temperature": body.temperature,
         "text": {"format": {"type": "text"}},
         "tool_choice": body.tool_choice or "auto",

@@ -2,25 +2,59 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, Final
 
 import msgspec
 
-from enginehouse import Envelope, Protocol, ProtocolRequest, Translation
+from enginehouse import Envelope, Protocol, ProtocolRequest, Translation, parse_size
 from enginehouse_protocols.fields import read
-from enginehouse_protocols.responses.request import ResponsesBody, chat_fields
+from enginehouse_protocols.responses.request import Item, ResponsesBody, chat_fields
+from enginehouse_protocols.responses.stored import StoredResponses
 from enginehouse_protocols.responses.stream import ResponseTranslation
+
+_PATH: Final = "/v1/responses"
+
+
+class ResponsesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``stored``: the size of all responses that are kept for ``previous_response_id``, or ``"0"`` to keep none."""
+
+    stored: str = "0"
+
+    def __post_init__(self) -> None:
+        parse_size(self.stored)
+
+
+_KEEP_NONE: Final = ResponsesConfig()
 
 
 class Responses(Protocol):
-    """OpenAI's Responses, each of which brings its whole conversation."""
+    """OpenAI's Responses. A request brings its whole conversation, or continues a response that is kept."""
 
+    Config = ResponsesConfig
     name: ClassVar[str] = "responses"
-    paths = ("/v1/responses",)
+    paths = (_PATH,)
+    pages = (("GET", f"{_PATH}/{{id}}"), ("DELETE", f"{_PATH}/{{id}}"))
+
+    def __init__(self, config: ResponsesConfig = _KEEP_NONE) -> None:
+        self._most = parse_size(config.stored)
+        self._stored = StoredResponses(self._most)
 
     def translate(self, request: ProtocolRequest) -> Translation:
         body = read(request.body, ResponsesBody)
-        return ResponseTranslation(body, chat_fields(body))
+        items = [Item(content=body.input)] if isinstance(body.input, str) else body.input
+        if body.previous_response_id is not None:
+            items = [*self._stored.conversation(body.previous_response_id), *items]
+        keep = partial(self._stored.keep, asked=items) if self._most and body.store is not False else None
+        return ResponseTranslation(body, chat_fields(body, items), keep)
 
     def error(self, status: int, envelope: Envelope) -> bytes:
         return msgspec.json.encode(envelope)
+
+    def page(self, method: str, path: str, body: bytes, models: Sequence[Mapping[str, Any]]) -> bytes:
+        id = path.removeprefix(f"{_PATH}/")
+        if method == "GET":
+            return self._stored.response(id)
+        self._stored.delete(id)
+        return msgspec.json.encode({"id": id, "object": "response", "deleted": True})

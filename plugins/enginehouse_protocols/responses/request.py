@@ -85,15 +85,13 @@ class ResponsesBody(msgspec.Struct):
     user: str | None = None
     metadata: dict[str, Any] | None = None
     previous_response_id: str | None = None
+    store: bool | None = None
 
 
-def chat_fields(body: ResponsesBody) -> dict[str, Any]:
-    """The fields of the chat. Raises ``InvalidRequest`` for what no chat can say."""
-    if body.previous_response_id is not None:
-        raise InvalidRequest(
-            "The gateway keeps no responses: send the whole conversation in 'input'", param="previous_response_id"
-        )
-    fields: dict[str, Any] = {"model": body.model, "messages": list(_messages(body)), "stream": body.stream}
+def chat_fields(body: ResponsesBody, items: Sequence[Item]) -> dict[str, Any]:
+    """The fields of the chat about the conversation ``items``. Raises ``InvalidRequest`` for what no chat can say."""
+    messages = list(_messages(body.instructions, items))
+    fields: dict[str, Any] = {"model": body.model, "messages": messages, "stream": body.stream}
     put(
         fields,
         max_tokens=body.max_output_tokens,
@@ -109,14 +107,11 @@ def chat_fields(body: ResponsesBody) -> dict[str, Any]:
     return fields
 
 
-def _messages(body: ResponsesBody) -> Iterator[dict[str, Any]]:
-    if body.instructions:
-        yield {"role": "system", "content": body.instructions}
-    if isinstance(body.input, str):
-        yield {"role": "user", "content": body.input}
-        return
+def _messages(instructions: str | None, items: Sequence[Item]) -> Iterator[dict[str, Any]]:
+    if instructions:
+        yield {"role": "system", "content": instructions}
     calls: list[dict[str, Any]] = []
-    for item in body.input:
+    for item in items:
         if item.type == "function_call":
             calls.append(tool_call(item.call_id, item.name, item.arguments))
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -22,7 +22,7 @@ from enginehouse_protocols.responses.request import ResponsesBody
 
 
 class ResponseTranslation(Translation):
-    """A response, asked for as a chat of these ``fields``.
+    """A response, asked for as a chat of these ``fields``. ``keep`` gets it once it is whole.
 
     Its output consists of items, one after the other: reasoning, a message, calls of functions. A new kind of piece, or
     another call, ends the open item and begins the next.
@@ -30,9 +30,12 @@ class ResponseTranslation(Translation):
 
     path = CHATS
 
-    def __init__(self, body: ResponsesBody, fields: dict[str, Any]) -> None:
+    def __init__(
+        self, body: ResponsesBody, fields: dict[str, Any], keep: Callable[[dict[str, Any]], None] | None = None
+    ) -> None:
         self.body = chat_body(fields)
-        self._response = response_object(body)
+        self._keep = keep
+        self._response = response_object(body, stored=keep is not None)
         self._output: list[dict[str, Any]] = []
         self._item: _Item | None = None
         self._number = 0
@@ -60,7 +63,10 @@ class ResponseTranslation(Translation):
         return self._event("error", {**fields, "error": error})
 
     def _ended(self) -> dict[str, Any]:
-        return ended(self._response, self._output, self._finish, self._usage)
+        response = ended(self._response, self._output, self._finish, self._usage)
+        if self._keep is not None:
+            self._keep(response)
+        return response
 
     def _beginning(self) -> Iterator[bytes]:
         if not self._number:

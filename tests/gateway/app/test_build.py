@@ -5,11 +5,22 @@ from collections.abc import Sequence
 
 import pytest
 
-from enginehouse import Candidate, PluginFailed, Requirements, Scorer
+from enginehouse import (
+    Candidate,
+    ConfigError,
+    EngineClient,
+    LoadedModel,
+    LoadingDriver,
+    PluginFailed,
+    Requirements,
+    Scorer,
+)
 from enginehouse.app import build_router
+from enginehouse.app.build import build_fleet
 from enginehouse.app.build_router import settle
 from enginehouse.config.routing import RoutingSettings, ScorerSettings
-from enginehouse.config.schema import Config, PluginSettings
+from enginehouse.config.schema import BackendModelSettings, BackendSettings, Config, PluginSettings
+from enginehouse.interfaces.driver_support import support_of
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
 from enginehouse.testing import candidate, requirements
@@ -19,6 +30,15 @@ from tests.support.routing import make_snapshot
 class NotANumber(Scorer):
     def score(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[float]:
         return [math.nan] * len(candidates)
+
+
+class Loads(LoadingDriver):
+    async def load(self, engine: EngineClient, model: str) -> None: ...
+
+    async def unload(self, engine: EngineClient, model: str) -> None: ...
+
+    async def loaded(self, engine: EngineClient) -> list[LoadedModel]:
+        return []
 
 
 def test_scorers_of_other_distributions_are_guarded() -> None:
@@ -51,3 +71,10 @@ def test_an_unknown_strategy_of_a_model_falls_back_to_smart() -> None:
     config, warnings = settle(Config(routing=routing), registry)
     assert (config.routing.strategy, config.routing.strategies) == ("session", {"m": "smart"})
     assert any("there is no strategy 'sesion'" in each and '"session"' in each for each in warnings)
+
+
+def test_a_server_that_loads_models_knows_them_by_its_own_names() -> None:
+    models = {"m": BackendModelSettings(upstream="org/m")}
+    config = Config(backends={"a": BackendSettings(url="http://a", driver="loads", models=models)})
+    with pytest.raises(ConfigError, match=r"backends\.a\.models\.m\.upstream.*routing\.aliases"):
+        build_fleet(config, drivers={"loads": support_of(Loads())})

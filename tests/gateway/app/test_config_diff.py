@@ -154,7 +154,6 @@ def test_a_model_that_could_not_be_launched_before_either_holds_nothing_up(read:
         ("", "[scheduling]\nscheduler = 'x'", "scheduling.scheduler"),
         ("[hosts.h]", "[hosts.h]\nlauncher = 'ray'", "hosts.h.launcher"),
         ("", "[rescheduling]\ninterval = '1s'", "rescheduling.interval"),
-        ("", "[discovery.x]\ntype = 'x'", "discovery"),
     ],
 )
 def test_what_needs_a_restart_is_told_and_stays_as_it_was(read: Read, old: str, new: str, key: str) -> None:

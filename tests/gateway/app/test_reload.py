@@ -199,3 +199,10 @@ def test_without_a_file_there_is_the_embedded_default_and_then_the_file_that_com
     }
     os.kill(home.process.pid, signal.SIGHUP)
     home.until(lambda _: "nothing changed" in home.log)
+
+
+def test_a_404_names_the_models_that_are_listed_now(open_shared: OpenShared) -> None:
+    home = open_shared(table("a") + table("b"))
+    assert home.ask("c").json()["error"]["details"]["models"] == ["a", "b"]
+    home.reload(table("a") + table("b") + "unlisted = true\n")
+    assert home.ask("c").json()["error"]["details"]["models"] == ["a"]

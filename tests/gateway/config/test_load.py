@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from enginehouse.config.load_config import load_config
-from enginehouse.config.schema import CapabilitySettings, Config
+from enginehouse.config.schema import BackendModelSettings, Config
 from enginehouse.domain.errors import ConfigError, ConfigErrors
 from enginehouse.domain.replica import Role
 from tests.support.config_files import Load, Refuse
@@ -71,7 +71,7 @@ def test_models_of_a_backend_are_a_list_or_a_table(load: Load) -> None:
     ).config.backends
     assert backends["a"].models == ["x"]
     assert backends["a"].role is Role.DECODE
-    assert backends["b"].models == {"x:8b": CapabilitySettings(tools=False)}
+    assert backends["b"].models == {"x:8b": BackendModelSettings(tools=False)}
 
 
 def test_a_whole_number_is_a_number(load: Load) -> None:

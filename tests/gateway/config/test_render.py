@@ -31,6 +31,7 @@ from enginehouse.config.schema import (
     BackendSettings,
     BodyFilterSettings,
     Config,
+    DiscoverySettings,
     KeySettings,
     ModelSettings,
     ServerSettings,
@@ -62,6 +63,7 @@ SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     ),
     (KeySettings, "key"): secret("K[A-Z]{4}"),
     (BackendSettings, "api_key"): secret("B[A-Z]{2}") | st.just(""),
+    (DiscoverySettings, "api_key"): secret("D[A-Z]{2}") | st.just(""),
     (TelemetrySettings, "headers"): st.dictionaries(TEXT, secret("T[A-Z]{2}"), max_size=2),
     (BackendSettings, "url"): st.sampled_from(["http://127.0.0.1:8001", "https://engine.example.com/prefix"]),
     (BackendSettings, "host"): st.just("local"),
@@ -133,6 +135,7 @@ def value_of(kind: Type, unit: str) -> st.SearchStrategy[Any]:
 def test_the_effective_configuration_reads_back_the_same(file: Path, config: Config) -> None:
     file.write_bytes(effective(config).encode())
     secrets = [key.key for key in config.auth.keys] + [backend.api_key for backend in config.backends.values()]
+    secrets += [source.api_key for source in config.discovery.values()]
     secrets += config.telemetry.headers.values()
     assert load_config(file, {name: name for name in secrets}).config == config
     file.write_bytes(page(config).encode())

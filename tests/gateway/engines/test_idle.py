@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from enginehouse import ReplicaState
@@ -53,3 +55,27 @@ def test_a_replica_that_is_loaded_again_at_once_has_its_whole_ttl(keeper: IdleKe
 def test_a_sleeping_replica_is_not_due(keeper: IdleKeeper) -> None:
     keeper.due(ALL_READY, {}, 0)
     assert keeper.due({"short": ReplicaState.SLEEPING}, {}, 50) == []
+
+
+def test_a_request_may_say_for_how_long_it_wants_the_replica_kept(keeper: IdleKeeper) -> None:
+    keeper.used("short", 0, keep_alive=30)
+    keeper.used("forever", 0, keep_alive=0)
+    keeper.used("long", 0, keep_alive=math.inf)
+    assert keeper.due(ALL_READY, {}, 29) == ["forever"]
+    assert keeper.due(ALL_READY, {}, 1000) == ["short"]
+
+
+def test_the_next_request_brings_the_ttl_back(keeper: IdleKeeper) -> None:
+    keeper.used("short", 0, keep_alive=math.inf)
+    keeper.used("forever", 0, keep_alive=5)
+    keeper.used("short", 20)
+    keeper.used("forever", 4)
+    assert keeper.due(ALL_READY, {}, 29) == []
+    assert keeper.due(ALL_READY, {}, 90) == ["short"]
+
+
+def test_a_replica_that_stopped_starts_with_its_ttl_again(keeper: IdleKeeper) -> None:
+    keeper.used("short", 0, keep_alive=1000)
+    keeper.due({**ALL_READY, "short": ReplicaState.STOPPED}, {}, 1)
+    keeper.due(ALL_READY, {}, 2)
+    assert keeper.due(ALL_READY, {}, 12) == ["short"]

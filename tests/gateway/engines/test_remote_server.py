@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from enginehouse import (
     EngineClient,
     EngineProcess,
+    EventClient,
     LoadedModel,
     LoadFailed,
+    LoadNews,
     NotEnoughMemory,
     ServedModel,
     SupportsLoading,
@@ -35,11 +37,20 @@ class LoadingDriver(ScriptedDriver, SupportsLoading):
         self.answer = asyncio.Event()
         self.answer.set()
         self.lists = True
+        self.problem: LoadFailed | None = None
+        self.on_news: Callable[[LoadNews], None] | None = None
 
     async def load(self, engine: EngineClient, model: str) -> None:
         if self.error is not None:
             raise self.error
         self.held[model] = 5000
+
+    async def load_problem(self, engine: EngineClient, model: str) -> LoadFailed | None:
+        return self.problem
+
+    async def follow_loads(self, engine: EventClient, on_news: Callable[[LoadNews], None]) -> None:
+        self.on_news = on_news
+        await asyncio.Event().wait()
 
     async def unload(self, engine: EngineClient, model: str) -> None:
         self.held.pop(model, None)
@@ -148,6 +159,40 @@ def test_a_load_that_the_server_calls_done_and_never_lists_fails(in_virtual_time
         assert asyncio.get_running_loop().time() < 10
 
     in_virtual_time(scenario())
+
+
+def test_a_wait_ends_when_the_server_reports_a_change(in_virtual_time: Run) -> None:
+    async def scenario() -> None:
+        scene, log, loop = RemoteSetting(), LogRing(), asyncio.get_running_loop()
+        scene.driver.lists = False
+        scene.server.begin()
+        load = asyncio.ensure_future(RemoteLauncher(scene.server, "a", 60.0).launch("one", LINE, log))
+        await asyncio.sleep(7.3)
+        assert scene.driver.on_news is not None
+        scene.driver.on_news(LoadNews("a", "loading: 40 %", settled=False))
+        await asyncio.sleep(0.01)
+        assert not load.done()
+        scene.driver.lists = True
+        scene.driver.on_news(LoadNews("a", "loaded"))
+        process = await load
+        assert loop.time() == pytest.approx(7.31, abs=0.001)
+        assert log.tail(2) == ["loading: 40 %", "loaded"]
+        end = asyncio.ensure_future(process.exited())
+        await asyncio.sleep(0.01)
+        del scene.driver.held["a"]
+        scene.driver.on_news(LoadNews("a", "unloaded"))
+        await end
+        assert loop.time() == pytest.approx(7.32, abs=0.001)
+        scene.server.close()
+
+    in_virtual_time(scenario())
+
+
+async def test_a_load_that_the_server_gives_up_fails() -> None:
+    scene = RemoteSetting()
+    scene.driver.lists, scene.driver.problem = False, NotEnoughMemory("killed")
+    with pytest.raises(NotEnoughMemory, match="killed"):
+        await within(scene.load("a"))
 
 
 def test_only_changes_of_the_list_count() -> None:

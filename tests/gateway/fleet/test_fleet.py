@@ -109,6 +109,16 @@ def test_a_backend_that_failed_requests_is_tested_with_a_ready_model(fleet: Flee
     assert fleet.model_to_test("gone") is None
 
 
+def test_an_engine_may_have_another_name_for_a_model(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", "m", names={"m": "org/m"}))
+    fleet.set_models("a", {"org/m": Capabilities(context_length=4096)})
+    [found] = fleet.snapshot.candidates("m")
+    assert (found.model, found.name_there, found.capabilities.context_length) == ("m", "org/m", 4096)
+    for _ in range(3):
+        fleet.doubted("a", "answered 500")
+    assert fleet.model_to_test("a") == "org/m"
+
+
 def test_an_engine_that_is_back_is_not_judged_by_the_latencies_before_its_end(fleet: Fleet, backend: Make) -> None:
     """With them, ``smart`` did not use it: its average changes only when it gets requests."""
     fleet.add(backend("a", "m"))
@@ -370,3 +380,13 @@ def test_the_latency_is_the_mean_of_the_first_answers_and_a_slow_average_of_many
         load.answered(30.0)
     load.answered(1030.0)
     assert load.avg_latency_ms == pytest.approx(40.0, abs=0.5)
+
+
+def test_a_model_that_its_server_passes_on_is_ready_without_a_load(fleet: Fleet, backend: Make) -> None:
+    fleet.add(backend("a", "local", "cloud", loads_models=True))
+    fleet.set_proxied("a", frozenset({"cloud"}))
+    [cloud], [local] = fleet.snapshot.candidates("cloud"), fleet.snapshot.candidates("local")
+    assert (cloud.state, cloud.proxied, cloud.wake_s) == (ReplicaState.READY, True, 0.0)
+    assert (local.state, local.proxied) == (ReplicaState.STOPPED, False)
+    fleet.set_proxied("a", frozenset())
+    assert fleet.snapshot.candidates("cloud")[0].state is ReplicaState.STOPPED

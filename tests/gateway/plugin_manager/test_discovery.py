@@ -207,27 +207,7 @@ def require(folder: Path, requirement: str) -> None:
     metadata.write_text(metadata.read_text() + f"Requires-Dist: {requirement}\n")
 
 
-def test_a_hook_that_nothing_uses_yet_is_a_warning(install: Install, caplog: pytest.LogCaptureFixture) -> None:
-    install(
-        "shift",
-        """
-        class Finds(Discoverer):
-            def watch(self): ...
-
-        @hookimpl
-        def register_discoverers(register):
-            register("finds", Finds)
-            register("finds_too", Finds)
-        """,
-    )
-
-    assert load_plugins(PluginSettings()).registry.types("discoverer") == ("finds", "finds_too")
-    assert caplog.messages == [
-        f"{ORIGIN}the hook 'register_discoverers' is experimental: nothing uses it yet",
-    ]
-
-
-def test_a_hook_that_is_used_is_no_warning(install: Install, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_good_plugin_is_no_warning(install: Install, caplog: pytest.LogCaptureFixture) -> None:
     install("shift", GOOD)
     load_plugins(PluginSettings())
 

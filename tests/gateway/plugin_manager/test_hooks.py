@@ -24,11 +24,6 @@ def test_every_hook_says_what_it_is_for(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.hook)
-def test_a_hook_that_nothing_uses_yet_is_marked_as_experimental(kind: Kind) -> None:
-    assert ("Experimental: " in (inspect.getdoc(getattr(hookspecs, kind.hook)) or "")) == kind.experimental
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.hook)
 def test_every_hook_and_every_method_is_in_the_reference(kind: Kind) -> None:
     page = PAGE.read_text()
 

@@ -98,3 +98,40 @@ async def test_an_endless_answer_is_cut_off(engine: StartEngine, client: MakeCli
     with pytest.raises(UpstreamError, match="too large"):
         await client(served).request("GET", "/health")
     await served.calls[0].closed.wait()
+
+
+async def follow(client: Client) -> tuple[list[bytes], str]:
+    """The events that the client gets, and why they end."""
+    events: list[bytes] = []
+    with pytest.raises((UpstreamError, UpstreamTimeout)) as raised:
+        await client.follow("/events", events.append)
+    return events, str(raised.value)
+
+
+async def test_events_are_followed_until_they_end(engine: StartEngine, client: MakeClient) -> None:
+    served = await engine()
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+    served.plays(head + b": hello\n\nevent: x\nda", b"ta: 1\n\ndata: 2\r\ndata: 3\r\n\r\n", Cut.CLOSE)
+    assert await follow(client(served)) == ([b"1", b"2\n3"], "its events have ended")
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ((b"HTTP/1.1 404 X\r\ncontent-length: 2\r\n\r\n{}",), "no events"),
+        ((b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",), "no events"),
+        ((b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: " + b"x" * 1_100_000,), "more than"),
+        ((b"nonsense\r\n\r\n",), "malformed"),
+        ((Cut.CLOSE,), "closed"),
+        ((asyncio.Event(),), "no events from a in 0.1 s"),
+    ],
+    ids=["absent", "json", "too large", "nonsense", "closed", "silent"],
+)
+async def test_an_engine_without_events_is_not_followed(
+    engine: StartEngine, client: MakeClient, script: tuple[Step, ...], why: str
+) -> None:
+    served = await engine()
+    served.plays(*script)
+    events, reason = await follow(client(served, timeout=0.1))
+    assert events == []
+    assert why in reason

@@ -74,3 +74,55 @@ async def test_an_unlisted_model_is_only_shown_by_its_id_and_alias(house: OpenGa
     for name in "mn":
         assert read(await gateway.ask(gateway.get(f"/v1/models/{name}")))["id"] == name
     assert (await gateway.ask(gateway.post())).status == 200
+
+
+async def test_the_model_list_says_what_models_can(house: OpenGateway, engine: StartEngine) -> None:
+    one, other = await engine(), await engine()
+    can = {"a": {"m": {"vision": False, "tools": True}}, "b": {"m": {"vision": True}}}
+    backends = {name: {"url": each.url, "models": can[name]} for name, each in (("a", one), ("b", other))}
+    gateway = await house(backends=backends)
+    [card] = read(await gateway.ask(gateway.get("/v1/models")))["data"]
+    assert card["capabilities"] == {"vision": True, "tools": True}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/openai/deployments/m/chat/completions?api-version=2024-10-21",
+        "/v1/engines/m/chat/completions",
+        "/openai/v1/chat/completions",
+        "/api/v0/chat/completions",
+    ],
+)
+async def test_other_paths_lead_to_chats(path: str, house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served)
+    served.says(b'{"the":  "answer"}')
+    reply = await gateway.ask(gateway.post({"model": "m"}, path=path))
+    assert (reply.status, reply.body) == (200, b'{"the":  "answer"}')
+    call = await served.call()
+    assert (call.request_line, msgspec.json.decode(call.body)) == (
+        b"POST /v1/chat/completions HTTP/1.1",
+        {"model": "m"},
+    )
+
+
+async def test_other_paths_stream_and_have_errors(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served)
+    served.streams(b'data: {"n":1}\n\n', b"data: [DONE]\n\n", served.END)
+    path = "/openai/deployments/m/chat/completions"
+    reply = await gateway.ask(gateway.post(stream=True, path=path))
+    assert reply.body == b'data: {"n":1}\n\ndata: [DONE]\n\n'
+    reply = await gateway.ask(gateway.post(path="/openai/deployments/gone/chat/completions"))
+    assert (reply.status, reply.code) == (404, "model_not_found")
+    reply = await gateway.ask(gateway.post(b"[]", path=path))
+    assert (reply.status, reply.code) == (400, "invalid_request")
+
+
+async def test_a_404_names_no_unlisted_model(house: OpenGateway, engine: StartEngine) -> None:
+    models = {"m": {"unlisted": True}, "mild": {"command": "engine ${port}"}}
+    gateway = await house(await engine(), models=models)
+    reply = await gateway.ask(gateway.post({"model": "n"}))
+    assert reply.status == 404
+    assert msgspec.json.decode(reply.body)["error"]["details"]["models"] == ["mild"]

@@ -258,3 +258,20 @@ async def test_without_room_an_answer_passes_as_it_comes(house: OpenGateway, eng
     assert (memory.held, dict(memory.dropped)) == (0, {"answer": 1})
     rest.set()
     assert await client.chunk() == b"]"
+
+
+@pytest.mark.parametrize(("most", "pieces", "why"), [(100_000, 1, "server.max_engine_memory"), (0, 65, "67108864")])
+async def test_a_translated_answer_without_room_is_a_bad_gateway(
+    house: OpenGateway, engine: StartEngine, most: int, pieces: int, why: str
+) -> None:
+    served = await engine()
+    gateway = await house(served, models={MODEL: {"endpoints": []}})
+    memory = gateway.relay.context.engine_memory
+    memory.most = most
+    served.plays(HEAD, chunk(b"{"), *[chunk(b" " * MIB)] * pieces, chunk(b"}"), b"0\r\n\r\n")
+    reply = await gateway.ask(gateway.post({**CHAT, "max_tokens": 1}, path="/v1/messages"))
+    error = msgspec.json.decode(reply.body)["error"]
+    assert (reply.status, error["code"], error["type"]) == (502, "upstream_error", "api_error")
+    assert why in error["message"]
+    await gateway.quiet()
+    assert (memory.held, memory.dropped["answer"]) == (0, 1)

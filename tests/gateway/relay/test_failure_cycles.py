@@ -45,6 +45,19 @@ async def test_a_failed_question(house: OpenGateway, engine: StartEngine, script
     assert not await left_by(fail, settled=lambda: closed(gateway, served))
 
 
+@pytest.mark.parametrize("script", [(HEAD, Cut.RESET), (HEAD,), (asyncio.Event(),)], ids=["cut", "no events", "late"])
+async def test_events_that_end(house: OpenGateway, engine: StartEngine, script: tuple[Step, ...]) -> None:
+    served = await engine()
+    gateway = await house(served)
+    served.otherwise(script)
+
+    async def fail() -> None:
+        with pytest.raises(RequestError):
+            await Client(gateway.relay.context.upstreams["a"], 0.02).follow("/events", lambda _: None)
+
+    assert not await left_by(fail, settled=lambda: closed(gateway, served))
+
+
 async def test_a_question_to_nobody(house: OpenGateway, engine: StartEngine) -> None:
     gateway = await house(await engine(there=False))
 

@@ -97,10 +97,10 @@ async def test_the_only_replicas_own_error_passes_through(house: OpenGateway, en
 async def test_the_last_replicas_own_error_passes_through(house: OpenGateway, engine: StartEngine) -> None:
     first, last = await engine(), await engine()
     gateway = await house(first, last)
-    first.says(b"first", 500)
-    last.says(b"last", 503)
+    first.says(b'"first"', 500)
+    last.says(b'"last"', 503)
     reply = await gateway.ask()
-    assert (reply.status, reply.body, reply.header("x-enginehouse-backend")) == (503, b"last", "b")
+    assert (reply.status, reply.body, reply.header("x-enginehouse-backend")) == (503, b'"last"', "b")
 
 
 @pytest.mark.parametrize(("most", "asked"), [(0, 1), (1, 2), (2, 3), (9, 4)])

@@ -23,7 +23,9 @@ CALLS = [
 
 
 def translated(protocol: Protocol, path: str, body: dict[str, Any]) -> Translation:
-    return protocol.translate(ProtocolRequest(path, json.dumps(body).encode(), lambda name: name == "m"))
+    made = protocol.translate(ProtocolRequest(path, json.dumps(body).encode(), lambda name: name == "m"))
+    assert isinstance(made, Translation)
+    return made
 
 
 def message(*turns: dict[str, Any], **fields: Any) -> Translation:

@@ -88,6 +88,8 @@ def test_every_metric_of_requests_and_engines_is_on_the_dashboard() -> None:
         "enginehouse_backend_error_share",
         "enginehouse_backend_latency_seconds",
         "enginehouse_build_info",
+        "enginehouse_discovered_backends",
+        "enginehouse_discovery_age_seconds",
         "enginehouse_engine_answer_bytes",
         "enginehouse_engine_answers_dropped",
         "enginehouse_request_body_bytes",

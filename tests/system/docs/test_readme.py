@@ -4,6 +4,8 @@ import re
 from contextlib import ExitStack
 from typing import Any
 
+import httpx
+
 from enginehouse.testing import check_filter, create
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
@@ -23,7 +25,9 @@ def test_the_client_of_the_readme_is_served_through_its_alias_and_fallback() -> 
         gateway.until_health(**{"gpu-2": "healthy"})
         exec(CLIENT.replace("http://127.0.0.1:8080", gateway.url), names)
         names["client"].close()
-    assert names["answer"].model == "llama3:8b"
+        [decision] = httpx.get(f"{gateway.url}/api/decisions").json()["decisions"]
+    assert names["answer"].model == "gpt-4"
+    assert decision["chosen"] == "llama3:8b@gpu-2"
 
 
 def test_the_plugin_of_the_readme_keeps_the_rules_of_a_filter(install: Install) -> None:

@@ -192,3 +192,20 @@ def test_another_configuration_keeps_what_is_loaded(serve: Serve, router: FakeRo
     assert states(gateway)["a@one"] == "ready"
     assert gateway.ask("a").status_code == 200
     assert router.loads == ["a"]
+
+
+def test_what_a_server_reports_is_known_at_once(serve: Serve, router: FakeRouter) -> None:
+    gateway = known(serve('[checks]\ninterval = "60s"\n' + backend("one", router)), "a")
+    assert gateway.asking("a").result().status_code == 200
+    router.unload_by_itself("a")
+    gateway.until(lambda _: states(gateway)["a@one"] == "stopped")
+    router.load_by_itself("b")
+    gateway.until(lambda _: states(gateway)["b@one"] == "ready")
+
+
+def test_an_older_router_reports_nothing(serve: Serve, router: FakeRouter) -> None:
+    router.reports = False
+    gateway = known(serve(CHECKS + backend("one", router)), "a")
+    assert gateway.asking("a").result().status_code == 200
+    router.unload_by_itself("a")
+    gateway.until(lambda _: states(gateway)["a@one"] == "stopped")

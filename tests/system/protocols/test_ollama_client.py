@@ -79,3 +79,13 @@ def test_errors_are_ollamas(client: ollama.Client) -> None:
     with pytest.raises(ollama.ResponseError) as streamed:
         list(client.chat(model="none", messages=HELLO, stream=True))
     assert streamed.value.status_code == 404
+
+
+def test_keep_alive_is_the_time_that_a_model_stays_loaded() -> None:
+    with RunningGateway('[models.m]\ndriver = "sim"\nttl = "1h"\n') as gateway:
+        client = ollama.Client(host=gateway.url)
+        assert client.chat(model="m", messages=HELLO, options=SIX).eval_count == 6
+        assert [model.model for model in client.ps().models] == ["m"]
+        assert client.generate(model="m", keep_alive=0).done_reason == "unload"
+        gateway.until(lambda status: status["replicas"][0]["state"] == "stopped")
+        client._client.close()

@@ -8,6 +8,7 @@ from typing import Any
 import openai
 import pytest
 
+from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
 from tests.support.openai_clients import openai_client
 
@@ -60,3 +61,31 @@ def test_what_the_gateway_does_not_keep_is_refused(client: openai.OpenAI) -> Non
         client.responses.create(model="m", input="Hello", previous_response_id="resp_1")
     with pytest.raises(openai.BadRequestError, match="Only OpenAI runs the tool"):
         client.responses.create(model="m", input="Hello", tools=[{"type": "web_search"}])
+
+
+def test_a_kept_response_is_continued(engines: tuple[SimEngine, SimEngine]) -> None:
+    backend = f'[backends.one]\ndriver = "openai"\nurl = "{engines[0].url}"\nmodels = ["m"]\n'
+    with (
+        RunningGateway(f'{backend}[plugins.responses]\nstored = "1MiB"\n') as gateway,
+        openai_client(gateway.url) as client,
+    ):
+        gateway.until_health(one="healthy")
+        first = client.responses.create(model="m", input="Hello", max_output_tokens=8)
+        with client.responses.stream(
+            model="m", input="Go on", previous_response_id=first.id, max_output_tokens=8
+        ) as stream:
+            *_, last = stream
+        second: Any = last.response  # type: ignore[union-attr]
+        said = [{"role": "assistant", "content": first.output_text}, {"role": "user", "content": "Go on"}]
+        whole: Any = [{"role": "user", "content": "Hello"}, *said]
+        same: Any = client.responses.create(model="m", input=whole, max_output_tokens=8, store=False)
+        assert second.output_text == same.output_text
+        assert (second.previous_response_id, second.store, same.store) == (first.id, True, False)
+        assert client.responses.retrieve(second.id).output_text == second.output_text
+        client.responses.delete(first.id)
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(first.id)
+        with pytest.raises(openai.BadRequestError, match=r"any more.*whole conversation"):
+            client.responses.create(model="m", input="Go on", previous_response_id=first.id)
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(same.id)

@@ -27,7 +27,7 @@ class OllamaDriver(LoadingDriver):
         lengths = {model.name: model.context_length for model in await _running(engine)}
         abilities = await asyncio.gather(*(_abilities(engine, model.name) for model in pulled))
         return [
-            ServedModel(model.name, _capabilities(able, lengths.get(model.name)), model.size)
+            model.served(_capabilities(able, lengths.get(model.name)))
             for model, able in zip(pulled, abilities, strict=True)
         ]
 
@@ -54,8 +54,15 @@ class OllamaDriver(LoadingDriver):
 
 
 class _Pulled(msgspec.Struct):
+    """A model of the list. Ollama passes requests for one with a ``remote_host`` on, and never lists it as running."""
+
     name: str
     size: int = 0
+    remote_host: str = ""
+
+    def served(self, capabilities: Capabilities) -> ServedModel:
+        proxied = bool(self.remote_host)
+        return ServedModel(self.name, capabilities, None if proxied else self.size, proxied)
 
 
 class _Tags(msgspec.Struct):

@@ -14,6 +14,7 @@ from enginehouse.api.errors import json_response
 from enginehouse.api.keys import KeyHolder
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import ModelSettings
+from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.replica import Candidate, ReplicaState
 from enginehouse.routing.refusals import unknown_model
 
@@ -23,6 +24,7 @@ _WORDS = {
     ReplicaState.SLEEPING: "sleeping",
 }
 """The best state of a replica first; all other states are ``unloaded``."""
+_CAPABILITIES = ("vision", "tools", "json_mode", "embeddings")
 
 
 class ModelList:
@@ -79,15 +81,22 @@ class ModelList:
         return {name: card for name, card in cards.items() if holder is None or holder.may_use(name)}
 
     def _card(self, name: str, candidates: Sequence[Candidate]) -> dict[str, Any]:
-        lengths = [c.capabilities.context_length for c in candidates if c.capabilities.context_length is not None]
+        had = [candidate.capabilities for candidate in candidates]
+        lengths = [each.context_length for each in had if each.context_length is not None]
         card = {"id": name, "object": "model", "created": self._since, "owned_by": "enginehouse", "root": name}
-        card |= {"status": {"value": _status(candidates)}}
+        card |= {"status": {"value": _status(candidates)}, "capabilities": _known(had)}
         if (settings := self._models().get(name)) is not None:
             texts = {"name": settings.name, "description": settings.description}
             card |= {key: text for key, text in texts.items() if text}
         if (quantization := self._quantizations().get(candidates[0].model)) is not None:
             card["quantization"] = quantization
         return card | {"max_model_len": max(lengths)} if lengths else card
+
+
+def _known(had: Sequence[Capabilities]) -> dict[str, bool]:
+    """The capabilities of which something is known: whether one of the replicas has each."""
+    said = {name: {getattr(each, name) for each in had} for name in _CAPABILITIES}
+    return {name: True in values for name, values in said.items() if values != {None}}
 
 
 def _status(candidates: Sequence[Candidate]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -27,7 +28,7 @@ class _MoveOrder(msgspec.Struct):
 class Operations:
     """Shows operators the gateway's state. ``about`` returns further facts for the status."""
 
-    def __init__(self, relay: Relay, live: LiveView, about: Callable[[], Mapping[str, str]]) -> None:
+    def __init__(self, relay: Relay, live: LiveView, about: Callable[[], Mapping[str, Any]]) -> None:
         self._relay = relay
         self._live = live
         self._about = about

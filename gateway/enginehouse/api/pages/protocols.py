@@ -2,34 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Scope
 
+from enginehouse.api.doors.admission import Admission
+from enginehouse.api.doors.asgi import AsgiDoor, Outbound
 from enginehouse.api.pages.model_list import ModelList
 from enginehouse.domain.errors import BodyTooLarge, RequestError
+from enginehouse.domain.request import Headers
 from enginehouse.interfaces.protocols import Protocol
+from enginehouse.relay.door import OpenExchange
 
 _LARGEST = 64 * 1024
 """Bytes of a body; these pages are asked for a name at most."""
 
 
 class ProtocolPages:
-    """The pages of ``protocols``, made from the entries of ``models`` that the caller may use."""
+    """The pages of ``protocols``, made from the entries of ``models`` that the caller may use.
 
-    def __init__(self, protocols: Sequence[Protocol], models: ModelList) -> None:
+    Their paths with parts such as ``{model:path}`` are here too: the doors know only whole ones.
+    """
+
+    def __init__(self, admission: Admission, protocols: Sequence[Protocol], models: ModelList) -> None:
+        self._admission = admission
         self._protocols = protocols
         self._models = models
 
     @property
-    def routes(self) -> Sequence[BaseRoute]:
-        return [
-            Route(path, _Page(protocol, self._models).answer, methods=[method])
-            for protocol in self._protocols
-            for method, path in protocol.pages
-        ]
+    def routes(self) -> Iterator[BaseRoute]:
+        for protocol in self._protocols:
+            for method, path in protocol.pages:
+                yield Route(path, _Page(protocol, self._models).answer, methods=[method])
+            for path in protocol.paths:
+                if "{" in path:
+                    yield Route(path, _ProtocolDoor(self._admission, protocol), methods=["POST"])
+
+
+class _ProtocolDoor(AsgiDoor):
+    """The ASGI door of requests in ``protocol``."""
+
+    def __init__(self, admission: Admission, protocol: Protocol) -> None:
+        super().__init__(admission)
+        self._protocol = protocol
+
+    def _open(self, out: Outbound, scope: Scope, headers: Headers) -> OpenExchange:
+        return self._admission.relay.open_translated(out, scope["path"], headers, self._protocol)
 
 
 class _Page:

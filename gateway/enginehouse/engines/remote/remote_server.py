@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within
-from enginehouse.domain.errors import LoadFailed
+from enginehouse.domain.errors import LoadFailed, RequestError
 from enginehouse.interfaces.driver_support import DriverSupport
-from enginehouse.interfaces.drivers import EngineClient, LoadedModel, ServedModel
+from enginehouse.interfaces.drivers import EventClient, LoadedModel, LoadNews, ServedModel
 from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
 
 _log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 _PAUSE_GROWTH = 1.5
+_LONGEST_RETRY_S = 60.0
 _LISTED_WITHIN_S = 5.0
 """In so much time, a server lists a model that it says it has loaded."""
 
 
 class RemoteServer:
-    """Loads and unloads the models of one backend, and asks it every ``interval`` seconds which ones are loaded.
+    """Loads and unloads the models of one backend, and knows which ones are loaded.
 
-    ``connect`` makes a client with a time limit. ``models``: what the server can serve, with an estimate of the memory
-    where it gives one. ``on_found`` gets a model that is loaded although no load of the gateway's own holds it.
+    It asks every ``interval`` seconds, and whenever the server reports a change by itself.
+
+    ``connect`` makes a client with a time limit. ``models``: what the server can load, with an estimate of the memory
+    where it gives one. ``proxied``: what it serves without a load. ``on_found`` gets a model that is loaded although no
+    load of the gateway's own holds it.
     """
 
     def __init__(
@@ -34,7 +40,7 @@ class RemoteServer:
         name: str,
         url: str,
         driver: DriverSupport,
-        connect: Callable[[float], EngineClient],
+        connect: Callable[[float], EventClient],
         interval: float,
         on_found: Callable[[str, EngineProcess], None],
     ) -> None:
@@ -44,44 +50,56 @@ class RemoteServer:
         self.driver = driver
         self.loading = driver.loading
         self.models: dict[str, int | None] = {}
+        self.proxied: frozenset[str] = frozenset()
         self.loaded: Mapping[str, LoadedModel] = {}
         self._connect = connect
         self._interval = interval
         self._on_found = on_found
         self._holders: dict[str, RemoteLoad] = {}
+        self._outputs: dict[str, EngineOutput] = {}
+        self._changed = asyncio.Event()
         self._round = 0
         self._problem = ""
         self._tasks = BackgroundTasks()
 
     def discover(self, served: Sequence[ServedModel]) -> bool:
-        """Take the models that the server lists; whether they have changed."""
-        before, self.models = self.models, {model.name: model.memory for model in served}
+        """Take the models that the server lists; whether those that it can load have changed."""
+        self.proxied = frozenset(model.name for model in served if model.proxied)
+        before, self.models = self.models, {model.name: model.memory for model in served if not model.proxied}
         return before != self.models
 
     def begin(self) -> None:
-        """Begin to ask regularly."""
+        """Begin to ask regularly, and to follow the server's own reports."""
         self._tasks.start(self._keep_asking())
+        self._tasks.start(self._keep_following())
 
     def close(self) -> None:
         """Stop asking. The server keeps its loaded models."""
         self._tasks.cancel()
 
-    async def load(self, model: str, timeout: float) -> RemoteLoad:
-        """Load a model and wait until it is loaded. Raises what the driver raises."""
-        await self.loading.load(self._connect(timeout), model)
+    async def load(self, model: str, timeout: float, output: EngineOutput) -> RemoteLoad:
+        """Load a model and wait until it is loaded. Raises what the driver raises.
+
+        ``output`` gets what the server reports meanwhile.
+        """
+        self._outputs[model] = output
         try:
+            engine = self._connect(timeout)
+            await self.loading.load(engine, model)
             within = _LISTED_WITHIN_S if self.loading.answers_when_loaded else None
-            await asyncio.wait_for(self._until(lambda: model in self.loaded), within)
+            await asyncio.wait_for(self._until(partial(self._is_loaded, engine, model)), within)
         except asyncio.TimeoutError:
             raise LoadFailed(
                 f"{self.name} says that it has loaded '{model}', but does not list it among its loaded models"
             ) from None
+        finally:
+            del self._outputs[model]
         return self._hold(model)
 
     async def unload(self, model: str, timeout: float) -> None:
         """Unload a model and wait until it is gone."""
         await self.loading.unload(self._connect(timeout), model)
-        await self._until(lambda: model not in self.loaded)
+        await self._until(partial(self._is_gone, model))
 
     def note_unloaded(self, model: str) -> None:
         """Note that the server has refused a request because ``model`` is not loaded."""
@@ -119,20 +137,56 @@ class RemoteServer:
         self.hold(load)
         return load
 
-    async def _until(self, holds: Callable[[], bool]) -> None:
-        """Ask at growing intervals until ``holds``. An answer that is late or wrong counts as no change."""
+    async def _is_loaded(self, engine: EventClient, model: str) -> bool:
+        """Whether the list has ``model``. Raises ``LoadFailed`` if the server has given the load up."""
+        if model in self.loaded:
+            return True
+        if (problem := await self.loading.load_problem(engine, model)) is not None:
+            raise problem
+        return False
+
+    async def _is_gone(self, model: str) -> bool:
+        return model not in self.loaded
+
+    async def _until(self, holds: Callable[[], Awaitable[bool]]) -> None:
+        """Ask which models are loaded until ``holds``: at growing intervals, and when the server reports a change.
+
+        An answer that is late or wrong counts as no change.
+        """
         pause = _FIRST_PAUSE_S
         while True:
+            changed = self._changed
             await self._try_to_refresh()
-            if holds():
+            if await holds():
                 return
-            await asyncio.sleep(pause)
+            await _wait_until_set(changed, pause)
             pause = min(pause * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
 
     async def _keep_asking(self) -> None:
         while True:
+            changed = self._changed
             await self._try_to_refresh()
-            await asyncio.sleep(self._interval)
+            await _wait_until_set(changed, self._interval)
+
+    async def _keep_following(self) -> None:
+        """Follow the server's reports as long as it has any. Pauses grow while it cannot be reached."""
+        pause = self._interval
+        while True:
+            heard = self._changed
+            try:
+                await self.loading.follow_loads(self._connect(max(self._interval, _LONGEST_PAUSE_S)), self._note_news)
+                return
+            except RequestError as error:
+                _log.debug("Backend %s reports no loads by itself: %s", self.name, error)
+            pause = self._interval if heard.is_set() else min(2 * pause, _LONGEST_RETRY_S)
+            await asyncio.sleep(pause)
+
+    def _note_news(self, news: LoadNews) -> None:
+        if (output := self._outputs.get(news.model)) is not None:
+            output.write(f"{news.text}\n".encode())
+        if news.settled:
+            self._changed.set()  # whoever waits has this one, whoever begins to wait from now on has the next
+            self._changed = asyncio.Event()
 
     async def _try_to_refresh(self) -> None:
         try:
@@ -144,6 +198,11 @@ class RemoteServer:
             self._problem = problem
         else:
             self._problem = ""
+
+
+async def _wait_until_set(event: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        await run_within(seconds, event.wait())
 
 
 class RemoteLoad(EngineProcess):
@@ -200,7 +259,7 @@ class RemoteLauncher(Launcher):
     async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> EngineProcess:
         output.write(f"Loading {self._model} on {self._server.url}\n".encode())
         try:
-            return await self._server.load(self._model, self._timeout)
+            return await self._server.load(self._model, self._timeout, output)
         except LoadFailed as error:
             output.write(f"{error}\n".encode())
             raise

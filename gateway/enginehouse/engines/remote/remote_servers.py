@@ -13,7 +13,7 @@ from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.remote.remote_server import RemoteServer
 from enginehouse.interfaces.driver_support import DriverSupport
-from enginehouse.interfaces.drivers import EngineClient, ServedModel
+from enginehouse.interfaces.drivers import EventClient, ServedModel
 from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.swappers import HostedReplica
 from enginehouse.relay.upstream.client import Client
@@ -50,14 +50,16 @@ class RemoteServers:
             server.close()
 
     def discover(self, backend: str, served: Sequence[ServedModel]) -> bool:
-        """Take the models that a backend lists, or of these the configured ones; whether they have changed."""
+        """Take the models that a backend lists, or of these the configured ones; whether those to load have changed."""
         server, wanted = self._servers.get(backend), self._context.config.backends[backend].models
         if server is None:
             return False
-        if wanted is None:
-            return server.discover(served)
-        names = {server.loading.full_name(name): name for name in wanted}
-        return server.discover([replace(each, name=names[each.name]) for each in served if each.name in names])
+        if wanted is not None:
+            names = {server.loading.full_name(name): name for name in wanted}
+            served = [replace(each, name=names[each.name]) for each in served if each.name in names]
+        changed = server.discover(served)
+        self._context.fleet.set_proxied(backend, server.proxied)
+        return changed
 
     def replicas(self, context: HostContext) -> dict[str, ManagedReplica]:
         """The replicas of the servers that ``context`` keeps, by name."""
@@ -112,7 +114,7 @@ class RemoteServers:
             server.begin()
         return server
 
-    def _connect(self, name: str, timeout: float) -> EngineClient:
+    def _connect(self, name: str, timeout: float) -> EventClient:
         return Client(self._context.upstreams[name], timeout)
 
     def _found(self, name: str) -> Callable[[str, EngineProcess], None]:

@@ -53,9 +53,8 @@ def _problem(body: bytes, backend: str) -> RequestError | None:
     if error is None:
         return None
     why = f"Backend '{backend}' answered with an error: {message_of(error)}"
-    return (
-        InvalidRequest(why) if BrokenStream(why, 0, error).is_request else UpstreamError(why, details={"error": error})
-    )
+    kind = InvalidRequest if BrokenStream(why, 0, error).is_request else UpstreamError
+    return kind(why, details={"error": error})
 
 
 def _no_json(backend: str) -> UpstreamInvalid:

@@ -9,6 +9,8 @@ import msgspec
 from enginehouse.domain.errors import RequestError, UpstreamError
 from enginehouse.relay.answers.fast_path import FastPath
 from enginehouse.relay.answers.json_answer import JsonInPieces
+from enginehouse.relay.answers.renamed_door import RenamedDoor, renaming
+from enginehouse.relay.continuation.added_fields import Cut, joined_cuts
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import Door
 from enginehouse.relay.events.sse import comment, is_whole, whole_events
@@ -33,6 +35,7 @@ class Reply:
     - ``status``: of the head; 0 until the door has it.
     - ``paused``: the client is slow.
     - ``history``: keeps what the client gets of a stream that can be continued.
+    - ``rename``: gives the model in the client's events the name that it asked for, if the engine has another one.
     - ``fast_path``: of the stream's events, if it has one.
     """
 
@@ -50,6 +53,7 @@ class Reply:
         "form",
         "history",
         "paused",
+        "rename",
         "status",
     )
 
@@ -65,6 +69,7 @@ class Reply:
         self._whole = b""
         self.history: StreamHistory | None = None
         self.fast_path: FastPath | None = None
+        self.rename: Cut | None = None
         self.begun = self.paused = False
         self.status = 0
 
@@ -87,6 +92,12 @@ class Reply:
         if status < 300 and self.form.is_checked:
             self._check = StreamCheck(self.form)
 
+    def name_model(self, name: str, *, stream: bool) -> None:
+        """Have the client get ``name`` as the model, in an answer or a ``stream`` that begins now."""
+        if self.rename is None:
+            self.rename = rename = renaming(name)
+            self.door = RenamedDoor(self.door, name, rename, stream=stream)
+
     def keep(self, history: StreamHistory | None) -> None:
         """Let ``history``, if it can be continued, keep the stream that begins now."""
         meter = self._meter
@@ -95,7 +106,7 @@ class Reply:
         if history is not None:
             history.meter = meter
         if (transport := self.door.chunks_to()) is not None:
-            cut = history.cut if history is not None else None
+            cut = joined_cuts(history.cut if history is not None else None, self.rename)
             form = self.form if self._check is not None else None
             self.fast_path = FastPath(transport, history or meter, cut, form)
 
@@ -111,6 +122,10 @@ class Reply:
         self._check = None
         self.history = self.fast_path = None
         return True
+
+    def drop_head(self) -> None:
+        """Let the error that follows have a status of its own, if nothing of the answer has passed yet."""
+        self._head = None
 
     def answer(self, status: int, lines: bytes, body: bytes) -> None:
         """Pass on an answer that arrived whole, and is no stream."""

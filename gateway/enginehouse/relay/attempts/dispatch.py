@@ -212,7 +212,7 @@ class Dispatch:
         assert requirements is not None
         if job.trace is not None:
             job.trace.attempt = len(self.attempts)
-        upstream, queue = context.upstreams[chosen.backend], context.queues.get(chosen.backend)
+        upstream, queue = context.upstreams[chosen.backend], context.queue_of(chosen)
         self.attempt = attempt = Attempt(route, upstream, job.began if queue is None else NEVER, body)
         context.routed(job.request_id, requirements, route)
         if queue is None:
@@ -220,6 +220,7 @@ class Dispatch:
         else:
             slot = QueueSlot(self, queue, job.request_id, chosen.replica, job.priority, waiting_since, job.key)
             attempt.slot = slot
+            slot.keep_alive = job.keep_alive
             slot.take()
 
     def _send(self) -> None:

@@ -143,7 +143,7 @@ class Hedge:
         rival = self._find_rival()
         if rival is None:
             return
-        queue = context.queues.get(rival.route.chosen.backend)
+        queue = context.queue_of(rival.route.chosen)
         if queue is not None and not rival.take_free_slot(queue, job.request_id, job.priority, job.key):
             rival.release()
             return

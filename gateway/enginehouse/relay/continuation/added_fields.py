@@ -23,6 +23,14 @@ _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
 
+def joined_cuts(first: Cut | None, then: Cut | None) -> Cut | None:
+    """Both, one after the other."""
+    if first is None or then is None:
+        return first or then
+    one, other = first, then
+    return lambda piece: other(one(piece))
+
+
 def cut_ids(piece: bytes) -> bytes:
     """``piece`` without ``token_ids`` and ``prompt_token_ids``.
 

@@ -21,15 +21,17 @@ def one_token(body: bytes) -> bytes:
 
 
 async def continuation_of(
-    history: StreamHistory, driver: SupportsContinuation, engine: EngineClient, *, exact: bool = True
+    history: StreamHistory, body: bytes, driver: SupportsContinuation, engine: EngineClient, *, exact: bool = True
 ) -> Continuation:
     """The request with which ``engine`` continues the stream; ``exact``: by its tokens, if the driver can.
+
+    ``body``: the client's request, as that engine would get it.
 
     Raises ``CannotContinue``, or what the driver and the engine raise.
     """
     if why := history.why_not_movable():
         raise CannotContinue(f"The stream cannot be continued: {why}")
-    answer = history.partial(history.body)
+    answer = history.partial(body)
     if not exact:
         answer = msgspec.structs.replace(answer, ids=None, pieces=None)
     answer = await driver.fill_in(engine, answer)

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from enginehouse.domain.continuation import PartialAnswer, StreamTraits
+from enginehouse.domain.replica import Candidate
 from enginehouse.interfaces.drivers import SupportsContinuation
 from enginehouse.relay.continuation.added_fields import cutter
 from enginehouse.relay.continuation.chunk_writer import DONE, ChunkWriter
@@ -23,6 +24,7 @@ from enginehouse.relay.continuation.restrictions import (
 )
 from enginehouse.relay.engine_memory import FULL, EngineMemory, EngineShare
 from enginehouse.relay.events.sse import is_whole
+from enginehouse.routing.body.replace_model import replace_model
 from enginehouse.telemetry.answer_meter import AnswerMeter
 
 _MOST_UNREAD: Final = 64 * 1024
@@ -100,12 +102,18 @@ class StreamHistory:
             self.read()
         return self.cut(piece) if self.cut is not None else piece
 
-    def begin_anew(self, driver: SupportsContinuation) -> bytes:
+    def body_for(self, candidate: Candidate) -> bytes:
+        """The client's request, with the name that the engine of ``candidate`` has for the model."""
+        name = candidate.name_there or candidate.model
+        return self.body if self.fields.get("model") == name else replace_model(self.body, name)
+
+    def begin_anew(self, driver: SupportsContinuation, candidate: Candidate) -> bytes:
         """The request for another engine, while the client has nothing yet."""
-        asked = driver.continuable(self.path, self.body)
+        body = self.body_for(candidate)
+        asked = driver.continuable(self.path, body)
         self.traits = driver.streams
         self.progress.ends = [] if driver.streams.token_by_token else None
-        self.cut = cutter(driver.streams.added) if asked is not self.body else None
+        self.cut = cutter(driver.streams.added) if asked is not body else None
         return asked
 
     # --- what the client asked for

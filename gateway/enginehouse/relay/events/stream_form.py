@@ -7,6 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from enginehouse.domain.errors import ContextLengthExceeded
+
 _ANTHROPIC_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -89,7 +91,11 @@ def _openai(status: int, envelope: dict[str, Any]) -> object:
 
 def _anthropic(status: int, envelope: dict[str, Any]) -> object:
     """Anthropic's error object, with the gateway's other fields beside its own two."""
-    return {"type": "error", "error": {**envelope["error"], "type": _ANTHROPIC_TYPES.get(status, "api_error")}}
+    error = dict(envelope["error"])
+    details = error.get("details") or {}
+    if error.get("code") == ContextLengthExceeded.code and "tokens" in details:
+        error["message"] = f"prompt is too long: {details['tokens']} tokens > {details['limit']} maximum"
+    return {"type": "error", "error": {**error, "type": _ANTHROPIC_TYPES.get(status, "api_error")}}
 
 
 def _of_responses(status: int, envelope: dict[str, Any]) -> object:

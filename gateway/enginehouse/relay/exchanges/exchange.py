@@ -8,12 +8,13 @@ from typing import Final, NamedTuple
 from enginehouse.domain.errors import (
     Cancelled,
     CannotContinue,
-    ModelNotFound,
     RequestError,
     UpstreamError,
 )
+from enginehouse.domain.replica import Candidate
 from enginehouse.domain.route import Route
 from enginehouse.relay.answers.captured_door import CapturedDoor
+from enginehouse.relay.answers.engine_error import context_error, readable_error
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.json_answer import JsonInPieces, why_unfit
 from enginehouse.relay.answers.reply import Reply
@@ -90,8 +91,7 @@ class Exchange(MovableExchange):
             job.admit(body, caller)
             self._dispatch.start()
         except RequestError as error:
-            if isinstance(error, ModelNotFound):
-                error.suggest(job.usable_models())
+            job.advise(error)
             self.fail(error)
         except Exception:
             _log.exception("a request met a defect of the gateway")
@@ -290,13 +290,17 @@ class Exchange(MovableExchange):
         if must_be_json and complete:
             problem = why_unfit(body, chosen.backend, may_be_error=self._reply.form.is_checked)
             if problem is not None:
-                self._lost(problem)
+                self._unfit(problem, chosen)
                 return False
         if self._hedge is not None:
             self._hedge.begins(attempt, head.status)
         if self._refusal is not None and complete and head.status in REFUSALS:
             head, body, route, _ = self._refusal
             chosen = route.chosen
+        if complete and head.status >= 400 and not (job.raw or head.opaque or head.stream):
+            head, body = readable_error(head, body, self._reply.form, chosen, job.requirements)
+        if job.context.renames and (chosen.name_there or chosen.model) != route.requested and not job.raw:
+            self._name_model(head, route.requested)
         origin = origin_lines(chosen.backend, chosen.model, route.reason._value_)  # .value takes 0.2 us in Python 3.10
         if self._reply.status:
             self._reply = self._reply.join(head, origin, chosen.backend)
@@ -317,6 +321,19 @@ class Exchange(MovableExchange):
         if head.stream and head.status == 200 and not job.raw:
             self._reply.keep(job.history)
         return True
+
+    def _unfit(self, problem: RequestError, chosen: Candidate) -> None:
+        too_long = context_error(problem.details.get("error"), chosen, self._job.requirements)
+        if too_long is not None:
+            self._dispatch.cancel()
+            self.fail(too_long)
+        else:
+            self._lost(problem)
+
+    def _name_model(self, head: AnswerHead, name: str) -> None:
+        """Let the client find ``name`` in the answer: it knows the model by no other one."""
+        if head.status < 300 and (head.stream or head.json):
+            self._reply.name_model(name, stream=head.stream)
 
     def _must_be_json(self, head: AnswerHead) -> bool:
         """Whether the answer is JSON or bad: it says so, or it answers a chat or the like and is no stream."""
@@ -370,7 +387,11 @@ class Exchange(MovableExchange):
             return
         details = {"error": problem.error} if problem.error is not None else None
         error = UpstreamError(f"Backend '{attempt.upstream.name}' {problem.why}", details=details)
-        if problem.is_request:
+        too_long = context_error(problem.error, attempt.route.chosen, self._job.requirements)
+        if too_long is not None:
+            self._reply.drop_head()
+            self.fail(too_long)
+        elif problem.is_request:
             self.fail(error)
         else:
             self._broke_off(error)

@@ -56,6 +56,7 @@ class ContinuationJob(Job):
         self.began = job.began
         self.trace, self.untraced = job.trace, job.untraced
         self.caller = job.caller
+        self.keep_alive = job.keep_alive
         self.requirements = msgspec.structs.replace(job.requirements, model=broken.chosen.model)
         self.history = self._stream = history
         self._most = tries_before + job.context.continuation.max_continuations
@@ -157,15 +158,16 @@ class ContinuationJob(Job):
         if history.common is None and not history.why:
             self.mode, self._modes = ContinuationMode.RESTART, []
             self.translator = None
-            return history.begin_anew(driver)
+            return history.begin_anew(driver, route.chosen)
         if mode is ContinuationMode.RESTART:
             if why := history.why_not_anew():
                 raise CannotContinue(why)
-            body = driver.continuable(history.path, history.body)
+            body = driver.continuable(history.path, history.body_for(route.chosen))
             continuation = Continuation(path=history.path, body=body, tokens=0, skip=history.progress.chars)
         else:
             client = Client(upstream, _TIMEOUT_S)
-            continuation = await continuation_of(history, driver, client, exact=mode is ContinuationMode.TOKENS)
+            exact = mode is ContinuationMode.TOKENS
+            continuation = await continuation_of(history, history.body_for(route.chosen), driver, client, exact=exact)
             if (
                 mode is ContinuationMode.TOKENS and not continuation.exact
             ):  # the driver knows no tokens: this is the text already

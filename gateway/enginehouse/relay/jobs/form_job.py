@@ -40,7 +40,7 @@ class FormJob(InferenceJob):
 
     def body_for(self, route: Route) -> bytes:
         """The form with the name that the engine has for the model."""
-        return self._model.replaced(self.body, route.chosen.model)
+        return self._model.replaced(self.body, route.chosen.name_there or route.chosen.model)
 
 
 class UploadJob(FormJob):

@@ -46,11 +46,12 @@ class InferenceJob(Job):
 
         A stream that another engine can continue also tells its tokens.
         """
-        body, filters, model = self.body, self.context.filters, route.chosen.model
+        body, filters, chosen = self.body, self.context.filters, route.chosen
         if filters.change_any:
-            body = filters.apply(body, route.requested, model)
-        if model != route.requested:
-            body = replace_model(body, model)
+            body = filters.apply(body, route.requested, chosen.model)
+        name = chosen.name_there or chosen.model
+        if name != route.requested:
+            body = replace_model(body, name)
         assert self.requirements is not None
         return self._continuable(route, body) if self.requirements.stream else body
 
@@ -61,7 +62,7 @@ class InferenceJob(Job):
         if self.path not in PATHS or context.continuation.of(chosen.model) == "error":
             return body
         if len(context.fleet.snapshot.candidates(chosen.model)) < 2:
-            queue = context.queues.get(chosen.backend)
+            queue = context.queue_of(chosen)
             if queue is None or not queue.launches:
                 return body
         driver = context.continuation.drivers.get(chosen.backend)

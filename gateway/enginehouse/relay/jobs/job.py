@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from enginehouse.domain.errors import RequestError
+from enginehouse.domain.errors import CapabilityMismatch, ModelNotFound, RequestError
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import Headers, InferenceRequest
 from enginehouse.domain.requirements import Requirements
@@ -35,6 +36,7 @@ class Job(ABC):
     - ``answer_limit``: the most tokens of the answer, if the body says so.
     - ``user``: the end user that the body names, if any.
     - ``decoded``: the request, if the door has read its body already.
+    - ``keep_alive``: the idle seconds for which it wants its engine kept, if it says so.
     - ``repeatable``: the request may reach an engine twice.
     - ``retry_statuses``: answers that are a reason to ask another replica. Of those in ``REFUSALS``, the first one is
       the client's if all replicas give one.
@@ -61,6 +63,7 @@ class Job(ABC):
         "decoded",
         "headers",
         "history",
+        "keep_alive",
         "path",
         "protocol_line",
         "request_id",
@@ -89,6 +92,7 @@ class Job(ABC):
         self.caller: Caller | None = None
         self.user: str | None = None
         self.protocol_line = b""
+        self.keep_alive: float | None = None
         self.answer_limit: int | None = None
         self._admitted = False
         self._reserved = 0
@@ -128,7 +132,21 @@ class Job(ABC):
         order = self.context.engine_facts.priority_order(upstream)
         return with_priority(body, order, self.caller.priority) if order else body
 
-    def usable_models(self) -> list[str]:
+    def advise(self, error: RequestError) -> None:
+        """Add the names of models to an error that says why the request can have none."""
+        if isinstance(error, ModelNotFound):
+            error.suggest(self._usable_models())
+        elif isinstance(error, CapabilityMismatch) and self.requirements is not None:
+            snapshot, tokens = self.context.fleet.snapshot, self.requirements.estimated_tokens
+            error.name_able(
+                [
+                    name
+                    for name in self._usable_models()
+                    if any(_has(each, error.missing, tokens) for each in snapshot.candidates(name))
+                ]
+            )
+
+    def _usable_models(self) -> list[str]:
         """The models that the caller may name, and may know of."""
         caller, hidden = self.caller, self.context.unlisted_models
         listed = (name for name in self.context.fleet.snapshot.models if name not in hidden)
@@ -226,6 +244,15 @@ class Job(ABC):
     @abstractmethod
     def served(self, route: Route, status: int, suspects: Suspects) -> None:
         """Count a whole answer, if it is good, for its backend, and against the ``suspects``."""
+
+
+def _has(candidate: Candidate, capabilities: Sequence[str], tokens: int) -> bool:
+    """Whether a replica is known to have ``capabilities``: a context for so many ``tokens`` among them."""
+    had = candidate.capabilities
+    return all(
+        (had.context_length or 0) >= tokens if name == "context_length" else getattr(had, name, None) is True
+        for name in capabilities
+    )
 
 
 def _used(prompt: int, answer: AnswerSize) -> int | None:

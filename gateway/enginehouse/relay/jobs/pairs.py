@@ -28,6 +28,7 @@ from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.jobs.prompt_slot import PromptSlot
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.routing.body.replace_model import replace_model
 from enginehouse.routing.refusals import unpaired
 
 _LONGEST_S = 3600.0
@@ -111,6 +112,7 @@ async def _read_prompt(job: Job, prefill: Candidate, path: str, body: bytes) -> 
 async def _ask(job: Job, prefill: Candidate, upstream: Upstream, path: str, body: bytes) -> EngineResponse:
     fleet = job.context.fleet
     began = job.context.clock.now()
+    body = replace_model(body, prefill.name_there or prefill.model)  # ``body`` is as the other engine gets it
     try:
         client = Client(upstream, upstream.timeouts.first_byte or _LONGEST_S)
         response = await client.request("POST", path, job.ranked(upstream, body))

@@ -21,7 +21,7 @@ class PromptSlot:
         self._load = candidate.load
         self._slot: QueueSlot | None = None
         self._load.begin()
-        queue = job.context.queues.get(candidate.backend)
+        queue = job.context.queue_of(candidate)
         if queue is None:
             self.granted()
         else:

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from enginehouse.aio.timeouts import run_unless
+from enginehouse.domain.continuation import Continuation
 from enginehouse.domain.errors import CannotContinue, NotFound
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.domain.request_record import AttemptRecord, StreamGap
@@ -150,10 +151,10 @@ class Move:
         return found
 
     def _take_slot(self) -> None:
-        backend, job = self._attempt.route.chosen.backend, self._stream.job
-        queue = self._context.queues.get(backend)
+        chosen, job = self._attempt.route.chosen, self._stream.job
+        queue = self._context.queue_of(chosen)
         if queue is not None and not self._attempt.take_free_slot(queue, job.request_id, job.priority, job.key):
-            raise CannotContinue(f"Backend '{backend}' is full", retry_after=1)
+            raise CannotContinue(f"Backend '{chosen.backend}' is full", retry_after=1)
 
     async def _take_turn(self) -> None:
         """Wait until the destination may read this text. Its length is estimated where no engine has told it."""
@@ -165,7 +166,7 @@ class Move:
         await self._unless_ended(turn.begin(self._context.continuation.migrate_timeout / 2))
 
     async def _read_ahead(self, history: StreamHistory) -> None:
-        continuation = await continuation_of(history, self._driver, self._engine)
+        continuation = await self._continuation(history)
         question = self._engine.request("POST", continuation.path, one_token(continuation.body))
         began = self._context.clock.now()
         response = await self._unless_ended(question)
@@ -173,6 +174,10 @@ class Move:
             raise self._failed(f"answered {response.status} to the text so far")
         if self._turn is not None:
             self._readings.note(self._turn.tokens, self._context.clock.now() - began)
+
+    async def _continuation(self, history: StreamHistory) -> Continuation:
+        body = history.body_for(self._attempt.route.chosen)
+        return await continuation_of(history, body, self._driver, self._engine)
 
     async def _unless_ended(self, step: Coroutine[Any, Any, _Result]) -> _Result | None:
         """The result of ``step``. Raises ``CannotContinue`` at once if the stream ends meanwhile."""
@@ -191,7 +196,7 @@ class Move:
         stream.hold()
         self._cut_at = self._context.clock.now()
         try:
-            continuation = await continuation_of(history, self._driver, self._engine)
+            continuation = await self._continuation(history)
             if self._engine_request:
                 continuation = self._driver.following(continuation, self._engine_request)
             self._translator = ContinuationTranslator(history, continuation, self._driver.streams)

@@ -8,12 +8,13 @@ import msgspec
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
-from enginehouse.interfaces.protocols import Protocol, ProtocolRequest, Translation
+from enginehouse.interfaces.protocols import Forwarded, Protocol, ProtocolRequest, Translation
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.door import Caller, Door, OpenExchange
 from enginehouse.relay.protocols.translating_door import TranslatingDoor, failed
 
-Open = Callable[[Door, str, Headers], OpenExchange]
+Open = Callable[[Door, str, Headers, float | None], OpenExchange]
+"""Opens an exchange of a path, whose engine may be kept for so many idle seconds."""
 
 
 class _Asked(msgspec.Struct):
@@ -42,28 +43,36 @@ class TranslatedExchange:
         if self._exchange is not None:
             return
         if self._is_native(body):
-            self._exchange = exchange = self._open(self._door, self._path, self._headers)
-            exchange.begin(body, caller)
+            self._begin(self._door, Forwarded(self._path, body), caller)
             return
         door = self._translating
         try:
-            door.translation = translation = self._translate(body)
+            translation = self._translate(body)
         except RequestError as error:
-            self._exchange = exchange = self._open(door, self._path, self._headers)
-            exchange.cancel(error)
+            self._open_refused().cancel(error)
             return
-        self._exchange = exchange = self._open(door, translation.path, self._headers)
-        exchange.begin(translation.body, caller)
+        if isinstance(translation, Forwarded):
+            self._begin(self._door, translation, caller)
+        else:
+            door.translation = translation
+            self._begin(door, translation, caller)
+
+    def _begin(self, door: Door, request: Translation | Forwarded, caller: Caller | None) -> None:
+        keep_alive = None if isinstance(request, Forwarded) else request.keep_alive
+        self._exchange = exchange = self._open(door, request.path, self._headers, keep_alive)
+        exchange.begin(request.body, caller)
+
+    def _open_refused(self) -> OpenExchange:
+        """The exchange of a request that no engine gets: the log has it nevertheless."""
+        if self._exchange is None:
+            self._exchange = self._open(self._translating, self._path, self._headers, None)
+        return self._exchange
 
     def cancel(self, error: RequestError | None = None) -> None:
-        if self._exchange is None:
-            self._exchange = self._open(self._translating, self._path, self._headers)
-        self._exchange.cancel(error)
+        self._open_refused().cancel(error)
 
     def client_disconnected(self) -> None:
-        if self._exchange is None:  # its body never came; the log has it nevertheless
-            self._exchange = self._open(self._translating, self._path, self._headers)
-        self._exchange.client_disconnected()
+        self._open_refused().client_disconnected()
         self._translating.release()
 
     def pause(self) -> None:
@@ -82,7 +91,7 @@ class TranslatedExchange:
         context = self._context
         return context.endpoints.are_native(self._path, model, context.fleet.snapshot)
 
-    def _translate(self, body: bytes) -> Translation:
+    def _translate(self, body: bytes) -> Translation | Forwarded:
         context = self._context
         snapshot = context.fleet.snapshot
         request = ProtocolRequest(self._path, body, lambda name: context.endpoints.knows(name, snapshot))

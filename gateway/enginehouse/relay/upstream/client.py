@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Final
 
 from enginehouse.aio.timeouts import run_within
@@ -13,6 +14,7 @@ from enginehouse.relay.engine_memory import FULL, EngineShare
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.headers import read_lines
 from enginehouse.relay.upstream.connection import Connection
+from enginehouse.relay.upstream.followed_events import FollowedEvents
 from enginehouse.relay.upstream.upstream import Upstream
 
 _LARGEST: Final = 1 << 20
@@ -25,7 +27,7 @@ _PER_BYTE: Final = 16
 
 
 class Client:
-    """An ``EngineClient`` on the connections that live requests use."""
+    """An ``EventClient`` on the connections that live requests use."""
 
     def __init__(self, upstream: Upstream, timeout: float) -> None:
         self._upstream = upstream
@@ -41,6 +43,27 @@ class Client:
             return await run_within(self._timeout, self._request(method, path, body))
         except TimeoutError:
             raise UpstreamTimeout(f"no answer from {self._upstream.name} in {self._timeout:g} s") from None
+
+    async def follow(self, path: str, on_event: Callable[[bytes], None]) -> None:
+        """Call ``on_event`` with the data of each server-sent event of ``GET path``, on a connection of its own.
+
+        Raises ``UpstreamError`` when the events end, ``UpstreamTimeout`` if they do not begin in time.
+        """
+        request = self._upstream.fixed("GET", path) + b"accept: text/event-stream\r\n\r\n"
+        try:
+            connection = await run_within(self._timeout, self._upstream.pool.connect())
+        except TimeoutError:
+            raise UpstreamTimeout(f"no connection to {self._upstream.name} in {self._timeout:g} s") from None
+        events = FollowedEvents(on_event)
+        connection.send(events, request)
+        try:
+            await asyncio.wait({events.begun}, timeout=self._timeout)
+            if not events.begun.done():
+                raise UpstreamTimeout(f"no events from {self._upstream.name} in {self._timeout:g} s")
+            await events.ended
+        finally:
+            connection.abort()
+            del events  # a failure refers to this frame, and the events to the failure
 
     async def _request(self, method: str, path: str, body: bytes) -> EngineResponse:
         pool = self._upstream.pool

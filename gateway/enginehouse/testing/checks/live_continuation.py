@@ -42,7 +42,7 @@ async def _check(it: SupportsContinuation, client: EngineClient, path: str, body
     delivered = StreamHistory(path, body, it.streams, added=asked is not body)
     delivered.take(_first_half(whole))
     try:
-        continuation = await continuation_of(delivered, it, client, exact=exact)
+        continuation = await continuation_of(delivered, delivered.body, it, client, exact=exact)
     except CannotContinue:
         return
     how = f"the continuation of {path} by {'tokens' if continuation.exact else 'text'}"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from enginehouse.domain.errors import InvalidRequest, ModelNotFound
-from enginehouse.interfaces.protocols import Protocol, ProtocolRequest, Translation
+from enginehouse.interfaces.protocols import Forwarded, Protocol, ProtocolRequest, Translation
 from enginehouse.testing.expect import expect
 
 ENGINE_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
+_PART = re.compile(r"\{[^}]*\}")
+"""A part of a path that differs from request to request."""
 _USAGE = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
 _ASKED = {
     "model": "m",
@@ -46,7 +49,7 @@ def check_protocol(factory: Callable[[], Protocol]) -> None:
     expect(b"not found" in it.error(error.status, error.envelope()), "error must tell the message")
     for path in it.paths:
         for body in _bodies():
-            _check_request(it, path, body)
+            _check_request(it, _PART.sub("m", path), body)
 
 
 def _bodies() -> Iterator[bytes]:
@@ -64,7 +67,11 @@ def _check_request(it: Protocol, path: str, body: bytes) -> None:
         return
     except Exception as error:
         raise AssertionError(f"translate must raise InvalidRequest for {body!r}, not {error!r}") from error
-    expect(isinstance(made, Translation), f"translate must return a Translation, got {made!r}")
+    if isinstance(made, Forwarded):
+        expect(made.path.startswith("/v1/"), f"path must be one of OpenAI's, got {made.path!r}")
+        _expect_bytes("body", made.body)
+        return
+    expect(isinstance(made, Translation), f"translate must return a Translation or Forwarded, got {made!r}")
     expect(made.path in ENGINE_PATHS, f"path must be one that every engine has, got {made.path!r}")
     asked = json.loads(made.body)
     expect(asked.get("model") == "m", f"body must name the model, got {asked!r}")

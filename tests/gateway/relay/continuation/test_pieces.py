@@ -11,6 +11,7 @@ from enginehouse import Continuation, StreamTraits
 from enginehouse.relay.continuation.restrictions import has_joined_tokens
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.continuation.translator import ContinuationTranslator
+from enginehouse.testing import candidate
 
 COMPLETIONS = "/v1/completions"
 PLAIN = StreamTraits(token_by_token=True)
@@ -92,7 +93,7 @@ def test_an_engine_that_has_not_answered_is_replaced_by_another() -> None:
             return body
 
     stream = StreamHistory(COMPLETIONS, delivered(OTHER).body, OTHER, added=False)
-    stream.begin_anew(Driver())  # type: ignore[arg-type]
+    stream.begin_anew(Driver(), candidate("b"))  # type: ignore[arg-type]
     stream.take(event("a"))
     stream.read()
     assert pieces(stream) == ["a"]

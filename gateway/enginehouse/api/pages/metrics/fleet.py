@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import Metric
 
 from enginehouse.api.pages.metrics import births
 from enginehouse.api.pages.metrics.families import Numbers, from_zero, histograms, numbers
+from enginehouse.domain.discovery_status import DiscoveryStatus
 from enginehouse.domain.replica import Health, ReplicaState
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.relay.relay import Relay
@@ -32,6 +33,12 @@ def fleet_metrics(relay: Relay, engines: ManagedEngines) -> Iterator[Metric]:
     yield histograms(metrics.SWAPS, {**begun, **counters.swaps}.items())
     evicted = (((replica,), count) for replica, count in counters.evictions.items())
     yield numbers(metrics.EVICTIONS, from_zero(((replica,) for replica in launched), evicted))
+
+
+def discovery_metrics(sources: Sequence[DiscoveryStatus]) -> Iterator[Metric]:
+    """The families of discoverers. One that has listed nothing yet has no age."""
+    yield numbers(metrics.DISCOVERED, (([each.name], each.backends) for each in sources))
+    yield numbers(metrics.DISCOVERY_AGE, (([each.name], each.age_s) for each in sources if each.age_s is not None))
 
 
 def _gpus(engines: ManagedEngines) -> Numbers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from time import time
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
@@ -17,9 +17,10 @@ from starlette.responses import Response
 
 from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.pages.metrics.families import with_created
-from enginehouse.api.pages.metrics.fleet import fleet_metrics
+from enginehouse.api.pages.metrics.fleet import discovery_metrics, fleet_metrics
 from enginehouse.api.pages.metrics.process import process_metrics
 from enginehouse.api.pages.metrics.requests import request_metrics
+from enginehouse.domain.discovery_status import DiscoveryStatus
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry.exporter_process import ExportCounters
@@ -52,6 +53,7 @@ class Metrics(Collector):
         loop_monitor: LoopMonitor,
         plugin_times: PluginTimes,
         exported: ExportCounters,
+        sources: Callable[[], Sequence[DiscoveryStatus]],
     ) -> None:
         self._relay = relay
         self._body_memory = body_memory
@@ -59,6 +61,7 @@ class Metrics(Collector):
         self._loop_monitor = loop_monitor
         self._plugin_times = plugin_times
         self._exported = exported
+        self._sources = sources
         self._since = time()
         self.registry = CollectorRegistry()
         self.registry.register(self)
@@ -81,4 +84,5 @@ class Metrics(Collector):
         """Yield all metric families; the Prometheus client library calls this."""
         yield from request_metrics(self._relay, self._body_memory)
         yield from fleet_metrics(self._relay, self._engines)
+        yield from discovery_metrics(self._sources())
         yield from process_metrics(self._loop_monitor, self._plugin_times, self._exported)

@@ -1,0 +1,1 @@
+"""Backends that discoverers find join the configuration in force, and leave it again, without a reload."""

@@ -1,0 +1,178 @@
+"""Watches the configured discoverers, and puts what they find in force."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from enginehouse.aio.clock import Clock
+from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.app.discovery.found_backends import FoundBackends, Source
+from enginehouse.app.plugin_instances import create
+from enginehouse.config.schema import Config, DiscoverySettings
+from enginehouse.config.shape import dotted
+from enginehouse.domain.discovery_status import DiscoveryStatus, FoundStatus
+from enginehouse.domain.errors import EnginehouseError
+from enginehouse.domain.foreign import describe, shown
+from enginehouse.interfaces.discoverers import Discoverer, FoundBackend
+from enginehouse.plugin_manager.registry import Registry
+from enginehouse.relay.relay import Relay
+
+_log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+_LOOK_EVERY_S = 0.2
+"""How often it looks whether a withdrawn backend still has requests."""
+
+
+class Discovery:
+    """Watches the discoverers of ``[discovery]``; ``found`` is what they found.
+
+    A backend that is withdrawn, or that its discoverer calls draining, gets no new requests, and its streams move away.
+    A withdrawn one leaves when it has no requests any more, or after ``server.drain_timeout``.
+    """
+
+    def __init__(self, config: Config, registry: Registry, relay: Relay) -> None:
+        self.found = FoundBackends(registry.types("driver"))
+        self._registry = registry
+        self._relay = relay
+        self._clock: Clock = relay.context.clock
+        self._rejoin: Callable[[], None] = lambda: None
+        self._config = config
+        self._watches: dict[str, asyncio.Task[None]] = {}
+        self._firsts: dict[str, asyncio.Event] = {}
+        self._tasks = BackgroundTasks()
+        self._drained: set[str] = set()
+        self._leaving: asyncio.Task[None] | None = None
+        self._is_open = False
+        check_discovery(config, registry)
+
+    def open(self, rejoin: Callable[[], None]) -> None:
+        """Begin to watch. ``rejoin`` puts a configuration with all found backends in force, in one step."""
+        self._is_open, self._rejoin = True, rejoin
+        self.reconfigure(self._config)
+
+    def close(self) -> None:
+        """Watch nothing any more. What was found stays in force."""
+        self._is_open = False
+        self._tasks.cancel()
+
+    def reconfigure(self, config: Config) -> None:
+        """Watch the discoverers of another configuration. Those that are configured as before go on."""
+        self._config = config
+        if not self._is_open:
+            return
+        removed = [name for name, each in self.found.sources.items() if config.discovery.get(name) != each.settings]
+        for name in removed:
+            self._watches.pop(name).cancel()
+            self.found.remove(name)
+        if removed:
+            self._put_in_force()
+        for name, settings in config.discovery.items():
+            if name not in self.found.sources:
+                self.found.sources[name] = source = Source(name, settings)
+                self._firsts[name] = asyncio.Event()
+                discoverer = make_discoverer(config, self._registry, name, settings)
+                self._watches[name] = self._tasks.start(self._keep_watching(source, discoverer))
+
+    async def first_lists(self) -> None:
+        """Wait until every discoverer has yielded a list, or failed."""
+        for first in list(self._firsts.values()):
+            await first.wait()
+
+    def drain(self) -> None:
+        """Drain what is to be drained, and drain no more what was so because of its discoverer. Call it after joins."""
+        fleet, wanted = self._relay.context.fleet, self.found.draining()
+        known = {each.name for each in fleet.backends()}
+        for name in (self._drained - wanted) & known:
+            fleet.undrain(name)
+        for name in wanted - self._drained:
+            fleet.drain(name)
+            self._relay.drains.begin(name)
+        self._drained = wanted
+
+    async def _keep_watching(self, source: Source, discoverer: Discoverer) -> None:
+        pause = _FIRST_PAUSE_S
+        while True:
+            listed_at = source.listed_at
+            why = await self._watch(source, discoverer)
+            if source.listed_at != listed_at:
+                pause = _FIRST_PAUSE_S
+            if why != source.error:
+                _log.warning("discovery.%s: %s; the last list stays in force", source.name, why)
+            source.error = why
+            self._firsts[source.name].set()
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    async def _watch(self, source: Source, discoverer: Discoverer) -> str:
+        """Take the lists of ``discoverer`` until it ends or fails; why it did."""
+        try:
+            async for found in discoverer.watch():
+                self._listed(source, found)
+        except Exception as error:
+            return str(error) if isinstance(error, EnginehouseError | OSError) and str(error) else describe(error)
+        return "it ended its list"
+
+    def _listed(self, source: Source, found: Mapping[str, FoundBackend]) -> None:
+        if not isinstance(found, Mapping) or not all(isinstance(each, FoundBackend) for each in found.values()):
+            raise TypeError(f"it must yield a mapping of names to FoundBackend, got {shown(found)}")
+        problem = source.problem
+        if self.found.listed(source, found, self._clock.now()):
+            self._put_in_force()
+        if source.problem and source.problem != problem:
+            _log.warning("discovery.%s: %s", source.name, source.problem)
+        self._firsts[source.name].set()
+
+    def _put_in_force(self) -> None:
+        for name in [each for each in self.found.leaving if not self._relay.drains.live(each)]:
+            self.found.left(name)
+        self._rejoin()
+        if self.found.leaving and (self._leaving is None or self._leaving.done()):
+            self._leaving = self._tasks.start(self._see_off())
+
+    async def _see_off(self) -> None:
+        """Remove withdrawn backends when their requests have ended."""
+        since: dict[str, float] = {}
+        while self.found.leaving:
+            now = self._clock.now()
+            since = {name: since.get(name, now) for name in self.found.leaving}
+            longest = self._config.server.drain_timeout
+            gone = [n for n, at in since.items() if now - at >= longest or not self._relay.drains.live(n)]
+            for name in gone:
+                self.found.left(name)
+            if gone:
+                self._rejoin()
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    def status(self) -> list[DiscoveryStatus]:
+        """Every discoverer and its last list."""
+        now = self._clock.now()
+        return [
+            DiscoveryStatus(
+                name=source.name,
+                type=source.settings.type,
+                backends=len(source.backends),
+                age_s=None if source.listed_at is None else round(now - source.listed_at, 3),
+                error=source.problem or None,
+                found=[
+                    FoundStatus(name=name, draining=found.draining, labels=found.labels)
+                    for name, found in source.backends.items()
+                ],
+            )
+            for source in self.found.sources.values()
+        ]
+
+
+def make_discoverer(config: Config, registry: Registry, name: str, settings: DiscoverySettings) -> Discoverer:
+    """The discoverer of ``[discovery.NAME]``. Raises ``ConfigError`` or ``PluginError``."""
+    key = dotted(("discovery", name))
+    made: Discoverer = create(config, registry, "discoverer", settings.type, f"{key}.type", settings.parameters, key)
+    return made
+
+
+def check_discovery(config: Config, registry: Registry) -> None:
+    """Make every discoverer once. Raises ``ConfigError`` or ``PluginError`` for what could not be watched."""
+    for name, settings in config.discovery.items():
+        make_discoverer(config, registry, name, settings)

@@ -1,0 +1,73 @@
+"""The client's side of a request whose model has another name at its engine."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from enginehouse.aio.write_batch import BatchedTransport
+from enginehouse.domain.errors import RequestError
+from enginehouse.relay.continuation.added_fields import Cut
+from enginehouse.relay.door import Door
+from enginehouse.routing.body.replace_model import replace_model
+
+_MODEL: Final = re.compile(rb'("model"[ \t\r\n]*:[ \t\r\n]*)"[^"\\]*(?:\\.[^"\\]*)*"')
+_HELD: Final = 1024
+"""Bytes: the most that the key and its value take in an answer that passes in pieces."""
+
+
+def renaming(name: str) -> Cut:
+    """Returns what makes ``name`` the value of each ``model`` in a piece of an answer.
+
+    A quoted key cannot be part of a text, whose quotes are escaped.
+    """
+    value = msgspec.json.encode(name)
+
+    def rename(piece: bytes) -> bytes:
+        return _MODEL.sub(lambda found: found[1] + value, piece)
+
+    return rename
+
+
+class RenamedDoor(Door):
+    """Passes answers on to another ``door``, with the ``name`` that the client asked for as their ``model``."""
+
+    __slots__ = ("_door", "_held", "_name", "_rename", "_stream")
+
+    def __init__(self, door: Door, name: str, rename: Cut, *, stream: bool) -> None:
+        self._door = door
+        self._name = name
+        self._rename = rename
+        self._stream = stream
+        self._held = b""
+
+    def answer(self, status: int, lines: bytes, body: bytes) -> None:
+        with suppress(RequestError, ValueError):  # a list, or JSON that only some readers take
+            body = replace_model(body, self._name)
+        self._door.answer(status, lines, body)
+
+    def start(self, status: int, lines: bytes, length: int | None) -> None:
+        self._door.start(status, lines, None)
+
+    def write(self, chunk: bytes) -> None:
+        """Pass on a piece. The end of one waits for the next: a name may lie across the two."""
+        chunk = self._rename(self._held + chunk)
+        if not self._stream:
+            chunk, self._held = chunk[:-_HELD], chunk[-_HELD:]
+        if chunk:
+            self._door.write(chunk)
+
+    def chunks_to(self) -> BatchedTransport | None:
+        return self._door.chunks_to()
+
+    def finish(self, chunk: bytes) -> None:
+        self._door.finish(self._rename(self._held + chunk))
+
+    def unread(self) -> int:
+        return self._door.unread()
+
+    def abort(self) -> None:
+        self._door.abort()

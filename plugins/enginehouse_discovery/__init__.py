@@ -1,0 +1,15 @@
+"""Finds backends in a file, at a URL or in DNS."""
+
+from __future__ import annotations
+
+from enginehouse import Discoverer, Register, hookimpl
+from enginehouse_discovery.dns import DnsDiscoverer
+from enginehouse_discovery.static import StaticDiscoverer
+
+__all__ = ["DnsDiscoverer", "StaticDiscoverer"]
+
+
+@hookimpl
+def register_discoverers(register: Register[Discoverer]) -> None:
+    register("static", StaticDiscoverer)
+    register("dns", DnsDiscoverer)

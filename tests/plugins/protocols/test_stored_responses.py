@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from enginehouse import InvalidRequest, NotFound
+from enginehouse_protocols.responses.request import Item
+from enginehouse_protocols.responses.stored import StoredResponses
+
+
+def response(id: str, text: str = "ho") -> dict[str, Any]:
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+    return {"id": id, "output": [said]}
+
+
+def test_a_conversation_ends_with_the_response() -> None:
+    stored = StoredResponses(10_000)
+    stored.keep(response("a"), [Item(content="hi")])
+    asked, said = stored.conversation("a")
+    assert (asked.role, asked.content, said.role) == ("user", "hi", "assistant")
+    assert json.loads(stored.response("a")) == response("a")
+
+
+def test_the_least_recently_used_one_goes_first() -> None:
+    stored = StoredResponses(1500)
+    for id in "abc":
+        stored.keep(response(id, "x" * 100), [])
+    stored.conversation("a")
+    stored.keep(response("d", "x" * 100), [])
+    assert stored.conversation("a")
+    with pytest.raises(InvalidRequest, match="any more"):
+        stored.conversation("b")
+
+
+def test_what_is_larger_than_all_room_is_not_kept_and_what_is_deleted_makes_room() -> None:
+    stored = StoredResponses(1000)
+    stored.keep(response("a", "x" * 2000), [])
+    with pytest.raises(NotFound):
+        stored.response("a")
+    stored.keep(response("b", "x" * 200), [])
+    stored.delete("b")
+    with pytest.raises(NotFound):
+        stored.delete("b")
+    stored.keep(response("c", "x" * 200), [])
+    assert stored.response("c")
+
+
+def test_without_room_the_error_says_how_to_get_it() -> None:
+    with pytest.raises(InvalidRequest, match=r"plugins\.responses\.stored"):
+        StoredResponses(0).conversation("a")
