@@ -31,6 +31,7 @@ from enginehouse.api.pages.operations import Operations
 from enginehouse.api.pages.operators import OperatorPages
 from enginehouse.api.pages.protocols import ProtocolPages
 from enginehouse.api.pages.reload import Reload
+from enginehouse.api.pages.series import SeriesPage
 from enginehouse.api.pages.upstream import UpstreamRoute
 from enginehouse.app.build import build_admission, build_drivers, build_fleet, first_host_context
 from enginehouse.app.build_rescheduling import build_rescheduler
@@ -42,6 +43,7 @@ from enginehouse.app.discovery.discovery import Discovery
 from enginehouse.app.exports import build_exporter, build_metric_push, build_tracer
 from enginehouse.app.plugin_instances import check_parameters, create_installed, routes_of_plugins, skip_or_raise
 from enginehouse.app.reload import ConfigSource, Reloader
+from enginehouse.app.sampling import EverySecond, gauges
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
@@ -71,6 +73,8 @@ from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.observers import Observers
 from enginehouse.telemetry.plugin_times import PluginTimes
 from enginehouse.telemetry.record_delivery import RecordDelivery
+from enginehouse.telemetry.series.reading import SeriesReader
+from enginehouse.telemetry.series.series_store import SeriesStore
 from enginehouse.telemetry.swap_reports import SwapReports
 
 _log = logging.getLogger(__name__)
@@ -122,6 +126,10 @@ class Gateway:
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
         self.admission = build_admission(config, self.relay)
+        self.series = SeriesStore(
+            self.relay.context.counters, partial(gauges, self.relay, self.engines), outside.clock.epoch
+        )
+        self.every_second = EverySecond(self.series.sample, outside.clock.epoch)
         self._prober = Prober(self.fleet, config.checks, outside.chance)
         self.discovery = Discovery(config, registry, self.relay)
         parts = GatewayParts(
@@ -171,6 +179,7 @@ class Gateway:
     async def start(self) -> None:
         """Start to probe backends, and take over engines that still run. ``settled`` waits for the first probes."""
         self.log.open()
+        self.every_second.start()
         if self.config.telemetry.access_log:
             self.relay.endings.log_access = self._access_log.add
         if self.exporter is not None:
@@ -224,6 +233,7 @@ class Gateway:
         if self._settling is not None:
             self._settling.cancel()
         self.reloader.close()
+        self.every_second.stop()
         self.discovery.close()
         self.rescheduler.stop()
         self.relay.close()
@@ -278,6 +288,7 @@ class Gateway:
     def _application(self) -> Starlette:
         config, admission, clock = self.config, self.admission, self.relay.context.clock
         live = LiveView(self.relay, self.engines)
+        series = SeriesReader(self.series)
         models = ModelList(
             admission, lambda: self.config.models, self._aliases, self.engines.quantizations, int(clock.epoch())
         )
@@ -293,6 +304,7 @@ class Gateway:
                 [
                     *Operations(self.relay, live, self._about).routes,
                     *History(self.relay.context.activity, self._session_headers).routes,
+                    *SeriesPage(series, clock.epoch).routes,
                     *DrainPages(self.relay, self.engines).routes,
                     *Lifecycle(self.engines).routes,
                     *ClusterPages(self.rescheduler.view, self.rescheduler.records).routes,
@@ -316,7 +328,9 @@ class Gateway:
             yield
             await self.stop()
 
-        return build_application(admission, routes, cors=config.server.cors, lifespan=lifespan)
+        application = build_application(admission, routes, cors=config.server.cors, lifespan=lifespan)
+        application.state.series = series
+        return application
 
     def _sample_plugins(self) -> None:
         """Measure the next call of every plugin, on the path of requests and of loads."""
@@ -346,5 +360,6 @@ class Gateway:
         return {
             "version": _version("enginehouse"),
             "strategy": self.config.routing.strategy,
+            "trace_url": self.config.telemetry.trace_url,
             "discovery": self.discovery.status(),
         }

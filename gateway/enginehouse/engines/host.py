@@ -12,6 +12,7 @@ from enginehouse.domain.ticket import SwapDone
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.gpus.host_gpus import host_gpus
 from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.host_memory import HostMemory, host_memory
 from enginehouse.engines.host_replicas import HostReplicas, RunningEngine
 from enginehouse.engines.host_rules import HostChange, HostRules
 from enginehouse.engines.idle import IdleKeeper
@@ -126,6 +127,10 @@ class Host(QueueListener):
     def gpus(self) -> Sequence[GpuStatus]:
         """The GPUs of this host, as they were some seconds ago."""
         return self.pool.gpus.status(self.name)
+
+    def memory(self) -> HostMemory:
+        """The memory that its engines may take, and take."""
+        return host_memory(self._rules.facts, self.queue.running())
 
     def logs(self) -> Mapping[str, LogRing]:
         """The log of each backend's engine."""

@@ -48,6 +48,8 @@ class Endings:
         record = _record(request, job, status, outcome, error, ended, summary, answer, trace)
         if summary is not None:
             context.counters.add(record, summary)
+        else:
+            context.counters.unrouted += 1
         if trace is not None and context.tracer is not None:
             context.tracer.add(traced_request(job, trace, record, request.answer_ends()))
         if self.log_access is not None:
