@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: run test slow chaos compiled pure lint fix bench soak docs site engines protocols clean
+.PHONY: run test slow browser chaos compiled pure lint fix bench soak docs site engines protocols clean
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -19,6 +19,9 @@ test: $(STAMP)  ## run the tests, in one process more than there are cores: many
 
 slow: $(STAMP)  ## run the tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+browser:  ## install what the slow tests of the dashboard need besides Node.js and Chromium
+	npm install --no-audit --no-fund --prefix tests/plugins/dashboard/browser
 
 chaos: SEEDS ?= 10000
 chaos: FIRST ?= 0

@@ -38,6 +38,8 @@ if _typing.TYPE_CHECKING:
     from enginehouse.hookspecs import Register as Register
     from enginehouse.hookspecs import hookimpl as hookimpl
     from enginehouse.interfaces.routes import guarded as guarded
+    from enginehouse.telemetry.series.reading import SeriesReader as SeriesReader
+    from enginehouse.telemetry.series.reading import SeriesAnswer as SeriesAnswer
     from enginehouse.config.scheduling import GroupSettings as GroupSettings
     from enginehouse.config.scheduling import MatrixSettings as MatrixSettings
     from enginehouse.config.rescheduling_settings import ReschedulingSettings as ReschedulingSettings

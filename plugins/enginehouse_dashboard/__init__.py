@@ -1,42 +1,57 @@
-"""The page ``/dashboard``: the gateway's state in a web browser."""
+"""The page ``/dashboard``: the gateway in a web browser."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from enginehouse import Register, hookimpl
 
-_ASSETS = {
-    "/dashboard": ("dashboard.html", "text/html"),
-    "/dashboard/dashboard.css": ("dashboard.css", "text/css"),
-    "/dashboard/dashboard.js": ("dashboard.js", "text/javascript"),
-}
+_PAGE = "/dashboard"
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _HEADERS = {
     "cache-control": "no-cache",
     # No page of another origin may frame the buttons, and text of clients never becomes a script.
-    "content-security-policy": "default-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'",
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; form-action 'none'; frame-ancestors 'none'; base-uri 'none'",
     "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
 }
 
 
 def dashboard_routes() -> list[BaseRoute]:
-    """The page and its script. They hold no facts, so everyone may read them; the facts come from ``/api``."""
-    folder = files(__name__) / "assets"
-    return [
-        Route(path, partial(_asset, content=(folder / name).read_bytes(), media_type=media_type))
-        for path, (name, media_type) in _ASSETS.items()
-    ]
+    """The page, and the way to it from ``/`` and ``/ui``. It holds no facts, so everyone may read it.
+
+    The facts come from ``/api``.
+    """
+    found = dict(_assets(files(__name__) / "assets", _PAGE))
+    page = found.pop(f"{_PAGE}/index.html")
+    assets = [Route(path, asset) for path, asset in {_PAGE: page, **found}.items()]
+    return [*assets, Route("/", _to_page), Route("/ui", _to_page)]
+
+
+def _assets(folder: Traversable, path: str) -> Iterator[tuple[str, Any]]:
+    """The page of every file in ``folder`` and the folders in it, by its path below ``path``."""
+    for each in folder.iterdir():
+        if each.is_dir():
+            yield from _assets(each, f"{path}/{each.name}")
+        elif media_type := _TYPES.get(each.name[each.name.rfind(".") :]):
+            yield f"{path}/{each.name}", partial(_asset, content=each.read_bytes(), media_type=media_type)
 
 
 async def _asset(request: Request, content: bytes, media_type: str) -> Response:
     return Response(content, media_type=media_type, headers=_HEADERS)
+
+
+async def _to_page(request: Request) -> Response:
+    return RedirectResponse(_PAGE, headers=_HEADERS)
 
 
 @hookimpl

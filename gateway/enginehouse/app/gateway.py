@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from importlib.metadata import version
@@ -20,6 +20,7 @@ from enginehouse.api.pages.endless import EndlessStreams
 from enginehouse.api.pages.engine_pages import EnginePages
 from enginehouse.api.pages.events import Events
 from enginehouse.api.pages.health import HealthPages
+from enginehouse.api.pages.history import History
 from enginehouse.api.pages.lifecycle import Lifecycle
 from enginehouse.api.pages.live_view import LiveView
 from enginehouse.api.pages.logs import Logs
@@ -30,6 +31,7 @@ from enginehouse.api.pages.operations import Operations
 from enginehouse.api.pages.operators import OperatorPages
 from enginehouse.api.pages.protocols import ProtocolPages
 from enginehouse.api.pages.reload import Reload
+from enginehouse.api.pages.series import SeriesPage
 from enginehouse.api.pages.upstream import UpstreamRoute
 from enginehouse.app.build import build_admission, build_drivers, build_fleet, first_host_context
 from enginehouse.app.build_rescheduling import build_rescheduler
@@ -39,8 +41,9 @@ from enginehouse.app.config_change import CurrentConfig, GatewayParts
 from enginehouse.app.continuations import continuation_rules, endpoints, engine_facts, hedge_delay, unlisted_models
 from enginehouse.app.discovery.discovery import Discovery
 from enginehouse.app.exports import build_exporter, build_metric_push, build_tracer
-from enginehouse.app.plugin_instances import check_parameters, create_installed, skip_or_raise
+from enginehouse.app.plugin_instances import check_parameters, create_installed, routes_of_plugins, skip_or_raise
 from enginehouse.app.reload import ConfigSource, Reloader
+from enginehouse.app.sampling import EverySecond, gauges
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
@@ -70,6 +73,8 @@ from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.observers import Observers
 from enginehouse.telemetry.plugin_times import PluginTimes
 from enginehouse.telemetry.record_delivery import RecordDelivery
+from enginehouse.telemetry.series.reading import SeriesReader
+from enginehouse.telemetry.series.series_store import SeriesStore
 from enginehouse.telemetry.swap_reports import SwapReports
 
 _log = logging.getLogger(__name__)
@@ -121,6 +126,10 @@ class Gateway:
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
         self.admission = build_admission(config, self.relay)
+        self.series = SeriesStore(
+            self.relay.context.counters, partial(gauges, self.relay, self.engines), outside.clock.epoch
+        )
+        self.every_second = EverySecond(self.series.sample, outside.clock.epoch)
         self._prober = Prober(self.fleet, config.checks, outside.chance)
         self.discovery = Discovery(config, registry, self.relay)
         parts = GatewayParts(
@@ -170,6 +179,7 @@ class Gateway:
     async def start(self) -> None:
         """Start to probe backends, and take over engines that still run. ``settled`` waits for the first probes."""
         self.log.open()
+        self.every_second.start()
         if self.config.telemetry.access_log:
             self.relay.endings.log_access = self._access_log.add
         if self.exporter is not None:
@@ -223,6 +233,7 @@ class Gateway:
         if self._settling is not None:
             self._settling.cancel()
         self.reloader.close()
+        self.every_second.stop()
         self.discovery.close()
         self.rescheduler.stop()
         self.relay.close()
@@ -277,19 +288,23 @@ class Gateway:
     def _application(self) -> Starlette:
         config, admission, clock = self.config, self.admission, self.relay.context.clock
         live = LiveView(self.relay, self.engines)
+        series = SeriesReader(self.series)
         models = ModelList(
             admission, lambda: self.config.models, self._aliases, self.engines.quantizations, int(clock.epoch())
         )
         routes: list[BaseRoute] = [
+            *self._plugin_routes(of_compat=True),
             *models.routes,
             *ProtocolPages(admission, self.protocols, models).routes,
             *EnginePages(admission).routes,
             *self.health.routes,
-            UpstreamRoute(admission, self._aliases),
+            UpstreamRoute(admission, self._aliases, lambda: self.config.scheduling.never_load_for),
             OperatorPages(
                 admission,
                 [
                     *Operations(self.relay, live, self._about).routes,
+                    *History(self.relay.context.activity, self._session_headers).routes,
+                    *SeriesPage(series, clock.epoch).routes,
                     *DrainPages(self.relay, self.engines).routes,
                     *Lifecycle(self.engines).routes,
                     *ClusterPages(self.rescheduler.view, self.rescheduler.records).routes,
@@ -305,7 +320,7 @@ class Gateway:
         if config.telemetry.metrics:
             routes.append(Route("/metrics", self.metrics.page))
             routes.append(Route("/metrics/engines", EngineMetrics(self.relay.context).page))
-        routes += self._plugin_routes()
+        routes += self._plugin_routes(of_compat=False)
 
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -313,15 +328,18 @@ class Gateway:
             yield
             await self.stop()
 
-        return build_application(admission, routes, cors=config.server.cors, lifespan=lifespan)
+        application = build_application(admission, routes, cors=config.server.cors, lifespan=lifespan)
+        application.state.series = series
+        return application
 
     def _sample_plugins(self) -> None:
         """Measure the next call of every plugin, on the path of requests and of loads."""
         for calls in (self.relay.context.router.sampled, self.engines.sampled, self.observers.sampled):
             self.plugin_times.sample(calls)
 
-    def _plugin_routes(self) -> Iterator[BaseRoute]:
-        for plugin, routes in create_installed(self.config, self.registry, "routes"):
+    def _plugin_routes(self, *, of_compat: bool) -> Iterator[BaseRoute]:
+        wanted = routes_of_plugins(self.config, self.registry, of_compat=of_compat)
+        for plugin, routes in create_installed(self.config, self.registry, "routes", wanted):
             if not isinstance(routes, (list, tuple)) or not all(isinstance(each, BaseRoute) for each in routes):
                 problem = f"the routes '{plugin.type}' must be a list of Starlette routes, got {shown(routes)}"
                 skip_or_raise(self.config, self.registry.get("routes", plugin.type).error(problem))
@@ -330,6 +348,11 @@ class Gateway:
                     guarded = isinstance(route, GuardedRoutes)
                     yield OperatorPages(self.admission, route.routes) if guarded else route
 
+    def _session_headers(self) -> Sequence[str]:
+        """The headers that name the session of a request, as ``routing.session`` has them."""
+        sources = self.config.routing.session
+        return [source.removeprefix("header:") for source in sources if source.startswith("header:")]
+
     def _aliases(self) -> Aliases:
         return self.current.aliases
 
@@ -337,5 +360,6 @@ class Gateway:
         return {
             "version": _version("enginehouse"),
             "strategy": self.config.routing.strategy,
+            "trace_url": self.config.telemetry.trace_url,
             "discovery": self.discovery.status(),
         }

@@ -55,6 +55,13 @@ class TelemetrySettings(Section, frozen=True):
     capture_content: Annotated[
         bool, Meta(description="put prompts and answers into spans; everyone who can read traces can then read them")
     ] = False
+    trace_url: Annotated[
+        str,
+        Meta(
+            description="where people read a trace: an address with `{trace_id}`, such as "
+            "`https://jaeger.example/trace/{trace_id}`; the dashboard links to it"
+        ),
+    ] = ""
     flush_timeout: Annotated[
         Duration, Meta(description="time for which a stopping gateway waits for its last spans to be sent")
     ] = 5

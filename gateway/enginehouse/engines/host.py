@@ -12,6 +12,7 @@ from enginehouse.domain.ticket import SwapDone
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.gpus.host_gpus import host_gpus
 from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.host_memory import HostMemory, host_memory
 from enginehouse.engines.host_replicas import HostReplicas, RunningEngine
 from enginehouse.engines.host_rules import HostChange, HostRules
 from enginehouse.engines.idle import IdleKeeper
@@ -112,7 +113,12 @@ class Host(QueueListener):
     def running(self) -> Sequence[RunningEngine]:
         """The engines that are neither stopped nor failed."""
         states = self.queue.running().items()
-        return [self.replicas[replica].running(state) for replica, state in states]
+        found = ((self.replicas[replica], state) for replica, state in states)
+        return [each.running(state, self._url(each.backend)) for each, state in found]
+
+    def _url(self, backend: str) -> str:
+        upstream = self._context.upstreams.get(backend)
+        return "" if upstream is None else upstream.pool.origin.url  # it may be retiring
 
     def quantizations(self) -> Mapping[str, str]:
         """The quantisation of each model's weights, if its files name it."""
@@ -121,6 +127,10 @@ class Host(QueueListener):
     def gpus(self) -> Sequence[GpuStatus]:
         """The GPUs of this host, as they were some seconds ago."""
         return self.pool.gpus.status(self.name)
+
+    def memory(self) -> HostMemory:
+        """The memory that its engines may take, and take."""
+        return host_memory(self._rules.facts, self.queue.running())
 
     def logs(self) -> Mapping[str, LogRing]:
         """The log of each backend's engine."""

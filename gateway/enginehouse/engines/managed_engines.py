@@ -17,6 +17,7 @@ from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Ticket
 from enginehouse.engines.host import Host
 from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.host_memory import HostMemory
 from enginehouse.engines.host_replicas import RunningEngine
 from enginehouse.engines.host_rules import HostChange
 from enginehouse.engines.load_request import preload
@@ -179,6 +180,10 @@ class ManagedEngines:
     def gpus(self) -> Sequence[GpuStatus]:
         """The GPUs of every host, as they were some seconds ago."""
         return [gpu for host in self._hosts.values() for gpu in host.gpus()]
+
+    def memory(self) -> Sequence[HostMemory]:
+        """The memory of every host."""
+        return [host.memory() for host in self._hosts.values()]
 
     def waiting(self) -> Mapping[Ticket, Waiting]:
         """The waiting requests, by ticket."""

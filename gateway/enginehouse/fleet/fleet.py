@@ -252,6 +252,8 @@ class Fleet:
         if problem:
             live.health.note(problem, self._clock())
         live.states[model] = (state, wake_s)
+        if state is not before:
+            live.state_since[model] = self._clock()
         if state is not ReplicaState.READY:
             live.pauses.clear(model)
         self._publish(live)
@@ -263,6 +265,11 @@ class Fleet:
     def health(self, name: str) -> Health:
         """The health of a backend."""
         return self._backend(name).health.health
+
+    def changed_at(self, candidate: Candidate) -> tuple[float | None, float | None]:
+        """When a replica got its state, and its backend its health; ``None`` if they have not changed yet."""
+        live = self._backend(candidate.backend)
+        return live.state_since.get(candidate.model), live.health_since
 
     def load(self, name: str) -> Load:
         """The live figures of a backend. The object stays the same until the backend is removed."""
@@ -300,6 +307,7 @@ class Fleet:
         return tuple([name for name, live in self._backends.items() if not live.listed])
 
     def _health_changed(self, live: LiveBackend) -> None:
+        live.health_since = self._clock()
         if live.health.health is Health.HEALTHY:
             live.load.forget_latencies()
         self._publish(live)

@@ -23,6 +23,7 @@ class LiveBackend:
 
     ``has_listed``: whether its engine has ever listed its models, which are ``discovered``. ``proxied``: those of its
     models that need no load though it loads others.
+    ``state_since``: when each model got its state, ``health_since``: when the backend got its health, if that changed.
     """
 
     __slots__ = (
@@ -31,11 +32,13 @@ class LiveBackend:
         "errors",
         "has_listed",
         "health",
+        "health_since",
         "info",
         "load",
         "offers",
         "pauses",
         "proxied",
+        "state_since",
         "states",
     )
 
@@ -50,6 +53,8 @@ class LiveBackend:
         self.discovered: dict[str, Capabilities] = {}
         self.proxied: frozenset[str] = frozenset()
         self.states: dict[str, tuple[ReplicaState, float]] = {}
+        self.state_since: dict[str, float] = {}
+        self.health_since: float | None = None
         self.offers: dict[str, Candidate] = {}
 
     def is_same_server(self, backend: BackendInfo) -> bool:
@@ -121,6 +126,8 @@ class LiveBackend:
             wake_s=wake_s,
             priority=backend.priority,
             role=backend.role,
+            zone=backend.zone,
+            tier=backend.tier,
             capabilities=capabilities,
             load=self.load,
         )
@@ -135,6 +142,7 @@ class LiveBackend:
             priority=backend.priority,
             role=backend.role,
             host=backend.host,
+            zone=backend.zone,
             state=self.state,
             health=health.health,
             last_error=health.last_error,

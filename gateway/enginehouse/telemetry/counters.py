@@ -134,6 +134,8 @@ class Counters:
         self._keyed = 0
         """The number of ``KeyCounts`` of all series."""
         self.refused: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.unrouted = 0
+        """Requests that ended without an attempt."""
         self.swaps: defaultdict[tuple[str, str], Histogram] = defaultdict(Histogram)
         """The durations of swaps, by target and outcome: ``ready`` or ``failed``."""
         self.last_swaps: deque[SwapRecord] = deque(maxlen=_LAST_SWAPS)

@@ -96,6 +96,7 @@ async def test_a_launch_reads_no_configuration_and_stays_short(tmp_path: Path) -
         async with served(launcher, tmp_path) as gateway:
             assert (await gateway.ask()).status == 200
             await gateway.gateway.engines.unload()
+            gateway.gateway.every_second.stop()  # sampling is no part of a launch
             sys.setprofile(walk)
             try:
                 assert (await gateway.ask()).status == 200

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from enginehouse.api.pages.condition import condition
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.gpu import GpuStatus
 from enginehouse.domain.replica import AT_REST, Candidate
+from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.route import ExplainedCandidate
+from enginehouse.engines.host_memory import HostMemory
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.relay import Relay
@@ -26,6 +30,36 @@ class LiveView:
     def replicas(self) -> Sequence[Candidate]:
         return [each for candidates in self._relay.context.fleet.snapshot.models.values() for each in candidates]
 
+    def status_rows(self) -> Sequence[Mapping[str, Any]]:
+        """Every replica with its condition, its memory, its slots, and the requests that wait for it."""
+        fleet, now = self._relay.context.fleet, self._relay.context.clock.epoch()
+        backends = {each.name: each for each in fleet.backends()}
+        waiting = self._waiting_by_replica()
+        sizes = {name: size for each in self._engines.memory() for name, size in each.replicas.items()}
+        return [
+            replica(each)
+            | {
+                "suspect": each.suspect,
+                "capabilities": each.capabilities,
+                "condition": condition(
+                    each,
+                    backends[each.backend],
+                    waiting=waiting[each.replica],
+                    changed_at=fleet.changed_at(each),
+                    now=now,
+                ),
+                "memory": sizes.get(each.replica),
+                "slots": each.load.slots or None,
+                "waiting": waiting[each.replica],
+            }
+            for each in self.replicas()
+            if each.backend in backends
+        ]
+
+    def hosts(self) -> Sequence[HostMemory]:
+        """The memory of the hosts."""
+        return self._engines.memory()
+
     def gpus(self) -> Sequence[GpuStatus]:
         """The GPUs of this machine, as they were some seconds ago."""
         return self._engines.gpus()
@@ -34,6 +68,21 @@ class LiveView:
         """Every live request, oldest first."""
         now = self._relay.context.clock.now()
         return [_request(exchange, progress, now) for exchange, progress in self._live_requests()]
+
+    def details(self, live: LiveRequest) -> Mapping[str, Any]:
+        """A live request with its attempts, and the route that it would get if it came now."""
+        context, needs, attempt = self._relay.context, live.requirements, live.attempt
+        ticket = live.ticket
+        waits = self._engines.waiting().get(ticket) if ticket is not None else None
+        progress = (waits.phase, waits.position) if waits else (live.phase, None)
+        attempts = [*live.attempts, *([attempt.record("live")] if attempt is not None else [])]
+        return {
+            **_request(live, progress, context.clock.now()),
+            "prompt_tokens": live.prompt_tokens,
+            "max_tokens": live.max_tokens,
+            "attempts": [_attempt(each, live.began) for each in attempts],
+            "explanation": context.router.explain(needs, context.fleet.snapshot) if needs is not None else None,
+        }
 
     def progress(self) -> dict[str, RequestProgress]:
         """The progress of each live request whose model is decided, by its id."""
@@ -64,6 +113,14 @@ class LiveView:
             return list(self._engines.plan(name).evict)
         return []
 
+    def _waiting_by_replica(self) -> Counter[str]:
+        """How many requests wait for each replica. The tickets of a backend with a limit name no replica."""
+        waiting = self._engines.waiting()
+        if not waiting:
+            return Counter()
+        routes = {live.ticket: live.route.chosen.replica for live in self._relay.live if live.ticket and live.route}
+        return Counter(routes.get(ticket, ticket.replica) for ticket in waiting)
+
     def _live_requests(self) -> Iterator[tuple[LiveRequest, RequestProgress]]:
         waiting = {**self._engines.waiting(), **self._relay.context.waiting_room.waiting()}
         for exchange in sorted(self._relay.live, key=lambda exchange: exchange.began):
@@ -83,6 +140,30 @@ def replica(candidate: Candidate) -> dict[str, Any]:
     }
 
 
+def _attempt(attempt: AttemptRecord, began: float) -> dict[str, Any]:
+    """An attempt as JSON. Its times are in milliseconds since the request was whole; the live one ends now."""
+
+    def since(at: float | None) -> float | None:
+        return None if at is None else round((at - began) * 1000, 1)
+
+    return {
+        "backend": attempt.backend,
+        "replica": attempt.replica,
+        "model": attempt.model,
+        "reason": attempt.reason,
+        "attempted": attempt.attempted,
+        "outcome": attempt.outcome,
+        "why": attempt.why,
+        "status": attempt.status,
+        "began_ms": since(attempt.began),
+        "granted_ms": since(attempt.granted),
+        "sent_ms": since(attempt.sent),
+        "first_byte_ms": since(attempt.first_byte),
+        "ended_ms": since(attempt.ended),
+        "moved": attempt.gap,
+    }
+
+
 def _request(exchange: LiveRequest, progress: RequestProgress, now: float) -> dict[str, Any]:
     route, needs = exchange.route, exchange.requirements
     phase, position = progress
@@ -91,6 +172,7 @@ def _request(exchange: LiveRequest, progress: RequestProgress, now: float) -> di
         "path": exchange.path,
         "caller": exchange.caller,
         "user": exchange.user,
+        "address": exchange.address,
         "model": needs.model if needs else None,
         "phase": phase,
         "position": position,

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.errors import json_response
-from enginehouse.api.pages.live_view import LiveView, replica
+from enginehouse.api.pages.live_view import LiveView
 from enginehouse.domain.errors import InvalidRequest, NotFound
 from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
 from enginehouse.relay.relay import Relay
@@ -41,6 +41,7 @@ class Operations:
             Route("/api/status", self.status),
             Route("/api/requests", self.requests),
             Route("/api/requests/{id:path}/move", self.move, methods=["POST"]),
+            Route("/api/requests/{id:path}", self.request, methods=["GET"]),
             Route("/api/requests/{id:path}", self.cancel, methods=["DELETE"]),
             Route("/api/decisions", self.decisions),
             Route("/api/explain/route", self.explain_route, methods=["POST"]),
@@ -48,16 +49,13 @@ class Operations:
 
     async def status(self, request: Request) -> Response:
         """The gateway, its backends and its replicas."""
-        replicas = [
-            replica(each) | {"suspect": each.suspect, "capabilities": each.capabilities}
-            for each in self._live.replicas()
-        ]
         facts = {
             **self._about(),
             "uptime_s": round(self._epoch() - self._since, 3),
             "requests": len(self._relay.live),
             "backends": self._relay.context.fleet.backends(),
-            "replicas": replicas,
+            "replicas": self._live.status_rows(),
+            "hosts": self._live.hosts(),
             "learned": self._relay.context.router.learned(),
             "gpus": self._live.gpus(),
         }
@@ -66,6 +64,14 @@ class Operations:
     async def requests(self, request: Request) -> Response:
         """Every live request, oldest first."""
         return json_response({"requests": self._live.requests()})
+
+    async def request(self, request: Request) -> Response:
+        """The live request with an id: its attempts, and the route that it would get now. Of several, the oldest."""
+        wanted = request.path_params["id"]
+        found = min(self._relay.find(wanted), key=lambda live: live.began, default=None)
+        if found is None:
+            raise NotFound(f"There is no live request '{wanted}'")
+        return json_response(self._live.details(found))
 
     async def cancel(self, request: Request) -> Response:
         """Cancel all live requests with an id, which clients choose. The answer tells how many there were."""
@@ -100,6 +106,7 @@ class Operations:
         path = request.query_params.get("path", "/v1/chat/completions")
         context = self._relay.context
         needs = context.router.requirements(read_request(path, request.headers.raw, await request.body()))
+        context.router.find_zones(needs, request.headers.raw)
         rules = hand_over_rules(context.continuation.drivers, path)
         explanation = context.router.explain(needs, context.fleet.snapshot, rules)
         shown = [msgspec.structs.replace(each, evicts=self._live.evicted_for(each)) for each in explanation.candidates]

@@ -48,10 +48,13 @@ class Endings:
         record = _record(request, job, status, outcome, error, ended, summary, answer, trace)
         if summary is not None:
             context.counters.add(record, summary)
+        else:
+            context.counters.unrouted += 1
         if trace is not None and context.tracer is not None:
             context.tracer.add(traced_request(job, trace, record, request.answer_ends()))
         if self.log_access is not None:
             self.log_access(context.clock.epoch(), record)
+        context.activity.add(record, job.headers, request.address)
         if self._observed:
             self.delivery.add(record)
 
@@ -106,4 +109,5 @@ def _record(
         bytes_out,
         events,
         trace.trace_id.decode() if trace is not None else None,
+        tokens.timings if tokens is not None else None,
     )

@@ -1,0 +1,73 @@
+// Makes and changes elements. Text of clients and engines is only ever set as text, never as markup.
+
+/** An element: `h("td", { class: "number", onclick }, "text", child)`. Names that begin with `on` are listeners. */
+export function h(tag, given = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(given)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (name in made && typeof value !== "string") made[name] = value;
+    else if (value !== null && value !== undefined) made.setAttribute(name, value);
+  }
+  made.append(...children.flat().filter((each) => each !== null && each !== undefined));
+  return made;
+}
+
+/** An element of SVG. */
+export function svg(tag, given = {}, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(given)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+/** Sets a text only if it differs, so that nothing is drawn anew and a selection stays. */
+export function put(node, text) {
+  const wanted = text === null || text === undefined ? "" : String(text);
+  if (node.textContent !== wanted) node.textContent = wanted;
+  return node;
+}
+
+export function look(node, name) {
+  if (node.className !== name) node.className = name;
+}
+
+export function show(node, shown) {
+  if (node.hidden === Boolean(shown)) node.hidden = !shown;
+}
+
+/**
+ * Keeps the children of `parent` equal to `items`, in place: an item that stays keeps its elements, so focus, selection
+ * and what a button is doing stay too. `make(item)` returns `{ node, update(item) }`.
+ */
+export function keyed(parent, items, key, make) {
+  const before = (parent.kept ??= new Map());
+  const now = new Map();
+  let place = parent.firstChild;
+  for (const item of items) {
+    const name = key(item);
+    const part = before.get(name) ?? make(item);
+    part.update(item);
+    now.set(name, part);
+    if (part.node === place) place = place.nextSibling;
+    else if (before.has(name) && place?.contains?.(document.activeElement)) {
+      parent.insertBefore(part.node, place.nextSibling); // never moves what has the focus
+    } else parent.insertBefore(part.node, place);
+  }
+  for (const [name, part] of before) if (!now.has(name)) part.node.remove();
+  parent.kept = now;
+}
+
+/** A table whose rows are kept by `keyed`. `columns`: names; a name that begins with `#` is of numbers. */
+export function table(columns, none) {
+  const body = h("tbody");
+  const heads = columns.map((name) => h("th", name.startsWith("#") ? { class: "number", scope: "col" } : { scope: "col" },
+    name === "" ? h("span", { class: "sr" }, "actions") : name.replace("#", "")));
+  const shown = h("table", { class: "folds" }, h("thead", {}, h("tr", {}, heads)), body);
+  const empty = h("p", { class: "none" }, none);
+  return { node: h("div", { class: "scroll" }, shown, empty), body,
+    rows(items, key, make) {
+      keyed(body, items, key, make);
+      show(shown, items.length);
+      show(empty, !items.length);
+    } };
+}

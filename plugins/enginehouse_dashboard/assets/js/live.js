@@ -1,0 +1,71 @@
+// Keeps the gateway's state up to date. `/api/events` says when to look again; nothing is asked while nobody looks.
+
+import { Refused, call, events, read } from "./gateway.js";
+
+const LOOK_MS = 2000;
+const SOON_MS = 250;
+const RECONNECT_MS = 2000;
+const MOST_EVENTS = 200;
+
+const watchers = new Set();
+
+/** What is known. `access`: `operator`, `caller` (a key that is no admin's), `none` (a key is missing), or empty. */
+export const live = { status: null, events: [], access: "", problem: "" };
+
+export function watch(changed) {
+  watchers.add(changed);
+  return () => watchers.delete(changed);
+}
+
+const tellAll = () => watchers.forEach((changed) => changed());
+
+async function accessWithout(error) {
+  if (error.status === 401) return "none";
+  if (error.status === 403) return (await read("/v1/models").then(() => true, () => false)) ? "caller" : "none";
+  return live.access;
+}
+
+export async function look() {
+  if (document.hidden || live.access === "none" || live.access === "caller") return;
+  try {
+    live.status = await read("/api/status");
+    live.access = "operator";
+    live.problem = "";
+  } catch (error) {
+    live.problem = error instanceof Refused ? error.message : "the gateway does not answer";
+    live.access = await accessWithout(error);
+  }
+  tellAll();
+}
+
+/** Looks at once, with another key. */
+export function startAgain() {
+  live.access = "";
+  return look();
+}
+
+let soon = null;
+export function lookSoon() {
+  soon ??= setTimeout(async () => { await look(); soon = null; }, SOON_MS);
+}
+
+async function follow() {
+  for await (const { event, data } of events(await call("GET", "/api/events"))) {
+    if (event !== "snapshot" && !event.startsWith("request_")) lookSoon();
+    if (event === "snapshot" || event === "request_phases") continue;
+    if (event === "request_routed" || event === "request_finished") continue; // the page counts them over time
+    live.events.unshift({ event, ...JSON.parse(data) });
+    live.events.length = Math.min(live.events.length, MOST_EVENTS);
+    tellAll();
+  }
+}
+
+export async function start() {
+  document.addEventListener("visibilitychange", look);
+  setInterval(look, LOOK_MS);
+  await look();
+  for (;;) {
+    if (live.access === "operator" && !document.hidden) await follow().catch(() => {}); // look() tells what is wrong
+    await new Promise((resolve) => setTimeout(resolve, RECONNECT_MS));
+  }
+}

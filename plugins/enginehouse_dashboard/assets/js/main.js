@@ -1,0 +1,67 @@
+// Begins the page: which view is shown, and for whom.
+
+import { h, look as dress, put, show } from "./dom.js";
+import { key } from "./gateway.js";
+import { live, start, startAgain, watch } from "./live.js";
+import { duration, plural } from "./words.js";
+import { chatView } from "./chat/view.js";
+import { logsView } from "./logs.js";
+import { operateView } from "./operate/view.js";
+import { overviewView } from "./overview/view.js";
+import { requestsView } from "./requests/view.js";
+
+const VIEWS = { overview: overviewView, requests: requestsView, chat: chatView, operate: operateView, logs: logsView };
+const FOR_CALLERS = new Set(["chat"]);
+const at = (id) => document.getElementById(id);
+const made = new Map();
+
+function wanted() {
+  const name = location.hash.slice(1).split("/")[0];
+  if (live.access === "caller") return "chat";
+  return name in VIEWS ? name : "overview";
+}
+
+/** Shows the wanted view. A view is made when it is first shown, and told when it is shown and left. */
+function turn() {
+  if (!live.access || live.access === "none") return;
+  const name = wanted();
+  if (!made.has(name)) {
+    const view = VIEWS[name]();
+    made.set(name, view);
+    at("views").append(h("section", { id: `view-${name}`, "aria-label": name, hidden: true }, view.node));
+  }
+  for (const [each, view] of made) {
+    const section = at(`view-${each}`);
+    if (section.hidden && each === name) view.shown?.();
+    if (!section.hidden && each !== name) view.left?.();
+    show(section, each === name);
+  }
+  for (const link of at("tabs").children) {
+    const target = link.hash.slice(1);
+    if (target === name) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+    show(link, live.access === "operator" || FOR_CALLERS.has(target));
+  }
+  made.get(name).update?.();
+}
+
+function head() {
+  show(at("key"), live.access === "none");
+  const status = live.status;
+  if (status && live.access === "operator") {
+    put(at("headline"), `${status.version} · up ${duration(status.uptime_s)} · ${plural(status.requests, "live request")}`);
+  }
+  const lost = live.problem && live.access !== "caller";
+  put(at("connection"), lost ? live.problem : live.access === "caller" ? "a caller's key" : "live");
+  dress(at("connection"), `dot ${lost ? "bad" : "good"}`);
+}
+
+at("key").addEventListener("submit", (event) => {
+  event.preventDefault();
+  key.set(at("secret").value);
+  at("secret").value = "";
+  startAgain();
+});
+window.addEventListener("hashchange", () => { turn(); at("views").focus({ preventScroll: true }); });
+watch(() => { head(); turn(); });
+start();

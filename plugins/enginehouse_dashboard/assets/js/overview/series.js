@@ -1,0 +1,53 @@
+// Figures over time, as the gateway keeps them: only what is new is asked for.
+
+import { read } from "../gateway.js";
+
+export const RANGES = { "15 min": { step: 1, length: 900 }, "24 h": { step: 60, length: 1440 } };
+
+/** The values of one metric in a range. `lines`: `{ name, values }`, the oldest first, as many as the range has steps. */
+export class Series {
+  constructor(metric, by, { step, length }) {
+    Object.assign(this, { metric, by, step, length, unit: "", end: 0, lines: new Map() });
+  }
+
+  /** Asks for the buckets that have come. The last one may have been incomplete. */
+  async fetch() {
+    const since = this.end ? this.end - 2 * this.step : Date.now() / 1000 - this.step * this.length;
+    const query = new URLSearchParams({ metric: this.metric, by: this.by, since: Math.floor(since), step: this.step });
+    const answer = await read(`/api/series?${query}`);
+    this.unit = answer.unit;
+    const size = Math.max(0, ...answer.series.map((each) => each.values.length));
+    const end = answer.from + size * this.step;
+    const shift = this.end ? Math.round((end - this.end) / this.step) : this.length;
+    for (const values of this.lines.values()) {
+      values.splice(0, shift);
+      while (values.length < this.length) values.push(null);
+    }
+    for (const { labels, values } of answer.series) {
+      const name = Object.values(labels)[0] ?? "";
+      const kept = this.lines.get(name) ?? new Array(this.length).fill(null);
+      values.slice(-this.length).forEach((value, n, all) => { kept[this.length - all.length + n] = value; });
+      this.lines.set(name, kept);
+    }
+    this.end = end;
+  }
+
+  /** At most `most` lines, those with the greatest values first. */
+  greatest(most) {
+    const sum = (values) => values.reduce((total, value) => total + (value ?? 0), 0);
+    return [...this.lines].map(([name, values]) => ({ name, values, sum: sum(values) }))
+      .sort((a, b) => b.sum - a.sum).slice(0, most);
+  }
+}
+
+/** `values` as at most `points` of the same length of time: the mean of rates, the greatest of percentiles and queues. */
+export function thinned(values, points, greatest) {
+  const size = Math.ceil(values.length / points);
+  const thin = [];
+  for (let first = 0; first < values.length; first += size) {
+    const known = values.slice(first, first + size).filter((value) => value !== null);
+    if (!known.length) thin.push(null);
+    else thin.push(greatest ? Math.max(...known) : known.reduce((a, b) => a + b, 0) / known.length);
+  }
+  return thin;
+}

@@ -1,0 +1,114 @@
+// The overview: how the gateway is, every model, and figures over time.
+
+import { h, keyed, put, show } from "../dom.js";
+import { live } from "../live.js";
+import { bytes, clock, count, plural } from "../words.js";
+import { meter, modelCard, modelsOf } from "./cards.js";
+import { charts } from "./charts.js";
+
+const MOST_CARDS = 24;
+const MOST_EVENTS = 30;
+
+export function overviewView() {
+  const tiles = h("div", { class: "tiles" });
+  const memory = h("div", { class: "tiles" });
+  const search = h("input", { type: "search", placeholder: "Find a model or backend", "aria-label": "Find a model or backend" });
+  const cards = h("div", { class: "cards" });
+  const more = h("button", { type: "button" });
+  const none = h("div", { class: "none sheet" });
+  const list = h("ol", { class: "events" });
+  const quiet = h("p", { class: "none" }, h("b", {}, "Nothing has happened since you opened this page"),
+    "Loads, swaps, moves and changes of health appear here and as marks on the charts.");
+  const over = charts();
+  let all = false;
+  const node = h("div", { class: "stack" }, tiles, memory,
+    h("div", {}, h("div", { class: "head" }, h("h2", {}, "Models"), search), cards, none, h("p", {}, more)),
+    over.node,
+    h("div", {}, h("div", { class: "head" }, h("h2", {}, "Events")), h("div", { class: "sheet" }, list, quiet)));
+  search.addEventListener("input", update);
+  more.addEventListener("click", () => { all = !all; update(); });
+
+  function update() {
+    const { status } = live;
+    if (!status) return;
+    const models = modelsOf(status);
+    keyed(tiles, facts(status, models), (each) => each.name, tile);
+    keyed(memory, places(status), (each) => each.name, place);
+    show(memory, memory.childElementCount);
+    const found = models.filter((each) => fits(each, search.value.trim().toLowerCase()));
+    const shown = all ? found : found.slice(0, MOST_CARDS);
+    keyed(cards, shown, (each) => each.name, modelCard);
+    show(more, found.length > MOST_CARDS);
+    put(more, all ? "Show fewer" : `Show ${found.length - shown.length} more`);
+    show(search, models.length > 6);
+    show(none, !found.length);
+    if (!found.length) nothing(models.length);
+    keyed(list, live.events.slice(0, MOST_EVENTS), (each) => `${each.time} ${each.event} ${JSON.stringify(each)}`, eventRow);
+    show(quiet, !live.events.length);
+  }
+
+  function nothing(known) {
+    none.replaceChildren(...known ? [h("b", {}, "No model fits"), "Change what you search for."]
+      : [h("b", {}, "No models yet"), "Add a backend or a model to enginehouse.toml, or start with: enginehouse run FOLDER"]);
+  }
+
+  return { node, update, shown: over.start, left: over.stop };
+}
+
+const fits = ({ name, replicas }, text) => !text || name.toLowerCase().includes(text)
+  || replicas.some(({ backend }) => backend.toLowerCase().includes(text));
+
+function facts(status, models) {
+  const is = (...words) => status.replicas.filter(({ condition }) => words.includes(condition.word)).length;
+  const waiting = status.replicas.reduce((sum, each) => sum + each.waiting, 0);
+  const trouble = is("failed", "unreachable", "refused");
+  return [
+    { name: "live requests", value: count(status.requests) },
+    { name: "waiting", value: count(waiting), tone: waiting ? "busy" : "" },
+    { name: plural(models.length, "model").replace(/^\S+ /, ""), value: count(models.length) },
+    { name: "replicas ready", value: `${is("ready")} of ${status.replicas.length}` },
+    { name: "in trouble", value: count(trouble), tone: trouble ? "bad" : "" },
+  ];
+}
+
+function tile({ name }) {
+  const value = h("b");
+  return { node: h("div", { class: "sheet tile" }, value, h("span", {}, name)), update: (each) => {
+    put(value, each.value);
+    value.className = each.tone ?? "";
+  } };
+}
+
+/** Every place with a limited memory: hosts with a budget, and GPUs. */
+function places({ hosts, gpus }) {
+  return [
+    ...hosts.filter(({ budget }) => budget).map(({ host, used, budget }) => ({ name: `host ${host}`, used, total: budget })),
+    ...gpus.map(({ host, gpu, name, used, total }) => ({ name: `${host === "local" ? "" : `${host} `}GPU ${gpu} · ${name}`, used, total })),
+  ];
+}
+
+function place() {
+  const bar = meter();
+  return { node: h("div", { class: "sheet tile" }, bar.node), update: ({ name, used, total }) =>
+    bar.set(used / total, name, `${bytes(used)} of ${bytes(total)}`) };
+}
+
+function eventRow({ event, time, ...rest }) {
+  const bad = rest.error || rest.health === "unhealthy" || rest.state === "failed";
+  const node = h("li", {}, h("span", { class: "faint" }, clock(time)), h("span", { class: bad ? "bad" : "" }, sentence(event, rest)));
+  return { node, update() {} };
+}
+
+function sentence(event, each) {
+  const list = (names) => names.length ? names.join(", ") : "nothing";
+  switch (event) {
+    case "swap_started": return `${each.target} begins to load; stops ${list(each.evict)}`;
+    case "swap_done": return each.error ? `${each.target} did not load: ${each.error}` : `${each.target} is loaded`;
+    case "replica_state": return `${each.replica} is ${each.state}`;
+    case "backend_health": return `${each.backend} is ${each.health}`;
+    case "backend_draining": return each.draining ? `${each.backend} takes no new requests` : `${each.backend} takes requests again`;
+    case "request_moved": return `A stream moved from ${each.source} to ${each.destination}; its client waited ${Math.round(each.gap_ms)} ms`;
+    case "migration_done": return `${each.policy} moved ${plural(each.moved.length, "request")} from ${each.source} to ${each.destination}`;
+    default: return `${event.replaceAll("_", " ")}: ${Object.values(each).filter((value) => typeof value === "string").join(" ")}`;
+  }
+}

@@ -1,0 +1,124 @@
+// Live requests, the last ones that ended, and the last decisions.
+
+import { h, look, put, show, table } from "../dom.js";
+import { Refused, read } from "../gateway.js";
+import { live } from "../live.js";
+import { clock, count, duration, milliseconds, plural, tone } from "../words.js";
+import { openDrawer } from "./drawer.js";
+
+const LOOK_MS = 2000;
+const MOST_ROWS = 100;
+const HISTORY = 200;
+
+export function requestsView() {
+  const search = h("input", { type: "search", placeholder: "Model, key, backend or id", "aria-label": "Find requests" });
+  const status = h("select", { "aria-label": "Outcome" },
+    [["", "all outcomes"], ["2xx", "answered"], ["4xx", "4xx"], ["5xx", "5xx"]].map(([value, text]) => new Option(text, value)));
+  const slow = h("input", { type: "number", min: "0", step: "0.5", placeholder: "slower than, s", "aria-label": "Slower than so many seconds" });
+  const running = table(["request", "model", "phase", "backend", "key", "#age", "#tokens", "#moves"],
+    h("span", {}, h("b", {}, "No request is live"), "Send one from “Try it”, or point a client at this address."));
+  const more = h("p", { class: "small faint" });
+  const ended = table(["ended", "model", "outcome", "backend", "key", "#took", "#first token", "#tokens", "#tokens/s"],
+    h("span", {}, h("b", {}, "No request fits"), "The gateway remembers the last requests without their contents."));
+  const decided = table(["time", "request", "asked for", "chosen", "reason"], "No request was routed yet.");
+  const past = h("div", {}, h("div", { class: "head" }, h("h2", {}, "Ended"), h("div", { class: "row" }, status, slow)),
+    h("div", { class: "sheet" }, ended.node));
+  const node = h("div", {},
+    h("div", { class: "head" }, h("h2", {}, "Live"), search), h("div", { class: "sheet" }, running.node, more), past,
+    h("div", { class: "head" }, h("h2", {}, "Decisions")), h("div", { class: "sheet" }, decided.node));
+  let timer = null;
+  let known = { requests: [], history: [], decisions: [] };
+  let remembers = true;
+  for (const each of [search, status, slow]) each.addEventListener("input", draw);
+
+  async function go() {
+    clearTimeout(timer);
+    if (!document.hidden && live.access === "operator") await ask().catch(() => {}); // the page tells that it is lost
+    timer = setTimeout(go, LOOK_MS);
+  }
+
+  async function ask() {
+    const [{ requests }, { decisions }, history] = await Promise.all(
+      [read("/api/requests"), read("/api/decisions?limit=50"), remembers ? ended_() : []]);
+    known = { requests, decisions, history };
+    draw();
+  }
+
+  /** The ended requests; a gateway without `/api/history` remembers none. */
+  async function ended_() {
+    try {
+      return (await read(`/api/history?limit=${HISTORY}`)).requests;
+    } catch (error) {
+      if (error instanceof Refused && error.status === 404) remembers = false;
+      return [];
+    }
+  }
+
+  function draw() {
+    const text = search.value.trim().toLowerCase();
+    const fits = (each, names) => !text || names.some((name) => String(each[name] ?? "").toLowerCase().includes(text));
+    const running_ = known.requests.filter((each) => fits(each, ["id", "model", "caller", "replica", "phase"]));
+    running.rows(running_.slice(0, MOST_ROWS), (each) => each.id, liveRow);
+    put(more, running_.length > MOST_ROWS ? `and ${plural(running_.length - MOST_ROWS, "more request")}: search to see them` : "");
+    show(past, remembers);
+    const least = Number(slow.value) * 1000;
+    ended.rows(known.history.filter((each) => fits(each, ["id", "model", "asked", "caller", "backend", "code"])
+      && (!status.value || String(each.status)[0] === status.value[0]) && each.duration_ms >= least).slice(0, MOST_ROWS),
+    (each) => String(each.number ?? `${each.id} ${each.time}`), endedRow);
+    decided.rows(known.decisions.filter((each) => fits(each, ["request_id", "requested", "chosen", "caller"])).slice(0, 20),
+      (each) => `${each.time} ${each.request_id}`, decisionRow);
+  }
+
+  return { node, shown: go, left: () => clearTimeout(timer) };
+}
+
+const td = (label, name = "") => h("td", { "data-label": label, class: name });
+
+/** A row whose first cell opens the request's drawer. */
+function row(cells, open) {
+  const id = h("button", { type: "button", class: "link mono cut", onclick: open });
+  const node = h("tr", {}, h("td", { class: "wide" }, id), cells);
+  return { node, id };
+}
+
+function liveRow(first) {
+  let request = first;
+  const cells = { model: td("model"), phase: td("phase"), replica: td("at"), caller: td("key"), age: td("age", "number"),
+    tokens: td("tokens", "number"), moves: td("moves", "number") };
+  const word = h("span", { class: "chip" });
+  cells.phase.append(word);
+  const { node, id } = row(Object.values(cells), () => openDrawer({ live: request }));
+  return { node, update(each) {
+    request = each;
+    put(id, each.id);
+    put(cells.model, each.model ?? each.path);
+    put(word, each.position === null ? each.phase : `${each.phase}, number ${each.position + 1}`);
+    look(word, `chip ${tone(each.phase)}`);
+    put(cells.replica, each.replica?.split("@").at(-1));
+    put(cells.caller, each.caller);
+    put(cells.age, duration(each.age_ms / 1000));
+    put(cells.tokens, count(each.output_tokens));
+    put(cells.moves, each.moves || "");
+  } };
+}
+
+function endedRow(record) {
+  const rate = record.decode_rate ? count(record.decode_rate) : "";
+  const good = record.status < 400;
+  const cells = [h("td", { "data-label": "model" }, record.model ?? record.asked ?? record.path),
+    h("td", { "data-label": "outcome" }, h("span", { class: `chip ${good ? "good" : "bad"}` }, good ? String(record.status) : `${record.status} ${record.code ?? ""}`)),
+    h("td", { "data-label": "at" }, record.backend ?? ""), h("td", { "data-label": "key" }, record.caller ?? ""),
+    h("td", { "data-label": "took", class: "number" }, milliseconds(record.duration_ms)),
+    h("td", { "data-label": "first token", class: "number" }, milliseconds(record.ttft_ms)),
+    h("td", { "data-label": "tokens", class: "number" }, record.tokens_out === null ? "" : `${count(record.tokens_in)} → ${count(record.tokens_out)}`),
+    h("td", { "data-label": "tokens/s", class: "number" }, rate)];
+  const { node, id } = row(cells, () => openDrawer({ record }));
+  put(id, clock(record.time));
+  return { node, update() {} };
+}
+
+function decisionRow(each) {
+  const node = h("tr", {}, h("td", { class: "faint wide" }, clock(each.time)), h("td", { class: "mono wide" }, each.request_id), h("td", {}, each.requested),
+    each.error ? h("td", { class: "bad wide" }, each.error.message) : h("td", {}, each.chosen), h("td", { class: "faint" }, each.reason ?? ""));
+  return { node, update() {} };
+}

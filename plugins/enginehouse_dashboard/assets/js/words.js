@@ -1,0 +1,57 @@
+// Figures and states for readers.
+
+const TONES = {
+  ready: "good", serving: "good", done: "good",
+  loading: "busy", "waiting for room": "busy", stopping: "busy", draining: "busy", queued: "busy", migrating: "busy",
+  routing: "busy", unknown: "busy", downloading: "busy", placing: "busy",
+  failed: "bad", unreachable: "bad", refused: "bad",
+};
+
+export const tone = (word) => TONES[word] ?? "faint";
+
+/** The condition of a replica in words: `loading 42 %`, `unreachable for 3 min`. */
+export function conditionText({ word, progress, since }, now = Date.now() / 1000) {
+  if (word === "loading") return progress === undefined ? "loading" : `loading ${Math.round(progress * 100)} %`;
+  if ((word === "unreachable" || word === "failed") && since) return `${word} for ${duration(now - since)}`;
+  return word;
+}
+
+export function duration(seconds) {
+  if (seconds < 0.001) return "0 ms";
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 60) return `${Math.round(seconds)} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min`;
+  const hours = Math.floor(minutes / 60);
+  return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} d`;
+}
+
+export const milliseconds = (ms) => (ms === null || ms === undefined ? "" : duration(ms / 1000));
+
+export function bytes(count) {
+  if (count === null || count === undefined) return "";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const step = Math.min(units.length - 1, Math.floor(Math.log2(Math.max(1, count)) / 10));
+  const value = count / 1024 ** step;
+  return `${value < 10 && step ? value.toFixed(1) : Math.round(value)} ${units[step]}`;
+}
+
+export function count(value) {
+  if (value === null || value === undefined) return "";
+  if (Math.abs(value) >= 1e6) return `${(value / 1e6).toFixed(1)} M`;
+  if (Math.abs(value) >= 1e4) return `${(value / 1e3).toFixed(1)} k`;
+  return value % 1 && Math.abs(value) < 100 ? value.toFixed(1) : String(Math.round(value));
+}
+
+/** A value of a series, by its unit. */
+export function figure(value, unit) {
+  if (value === null || value === undefined) return "–";
+  if (unit === "ms") return milliseconds(value);
+  if (unit === "ratio") return `${Math.round(value * 100)} %`;
+  if (unit === "bytes") return bytes(value);
+  return unit === "1/s" ? `${count(value)}/s` : count(value);
+}
+
+export const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString([], { hour12: false });
+export const plural = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;

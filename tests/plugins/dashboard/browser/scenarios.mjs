@@ -1,0 +1,123 @@
+// What people do on the page. Every scenario returns what it found.
+import { crowd } from "./crowd.mjs";
+
+const VIEWS = ["overview", "requests", "chat", "operate", "logs"];
+const WATCHED_MS = 10000;
+
+/** Every view on a desktop, a phone, and in the dark: its picture, what axe finds, and whether it is wider than the screen. */
+export async function views({ open, findings, picture }) {
+  const serious = {};
+  const wide = [];
+  for (const [device, options] of Object.entries({ desktop: {}, dark: { scheme: "dark" }, phone: { width: 390, height: 844 } })) {
+    for (const view of VIEWS) {
+      const page = await open({ ...options, hash: `#${view}` });
+      await page.waitForSelector(`#view-${view}:not([hidden])`);
+      await page.waitForTimeout(1000); // charts and lists have come
+      await picture(page, `${device}-${view}`, true);
+      const found = await findings(page);
+      if (found.length) serious[`${device} ${view}`] = found;
+      if (await page.evaluate(() => document.documentElement.scrollWidth > innerWidth)) wide.push(`${device} ${view}`);
+      await page.close();
+    }
+  }
+  return { serious, wide };
+}
+
+/** Loads, unloads after a question, and drains; reads what the page says. */
+export async function operate({ open }) {
+  const said = {};
+  const page = await open();
+  const card = page.locator("article[aria-label='small-b']");
+  const word = card.locator(".title .chip");
+  said.before = await word.textContent();
+  await card.getByRole("button", { name: "Load" }).click();
+  await word.filter({ hasText: "ready" }).waitFor();
+  said.loaded = await word.textContent();
+  const unload = card.getByRole("button", { name: "Unload" });
+  await unload.click();
+  said.asked = await card.getByRole("group").getAttribute("aria-label");
+  await page.keyboard.press("Escape");
+  said.kept = await word.textContent();
+  said.focus = await page.evaluate(() => document.activeElement.getAttribute("aria-label"));
+  await page.waitForTimeout(2600); // a look at the status: the row stays, and so does the focus
+  said.focusLater = await page.evaluate(() => document.activeElement.getAttribute("aria-label"));
+  await unload.click();
+  await card.getByRole("button", { name: "Yes, unload" }).click();
+  await word.filter({ hasText: "stopped" }).waitFor();
+  said.unloaded = await word.textContent();
+  await page.goto(`${page.url().split("#")[0]}#operate`);
+  const row = page.locator("#view-operate tr", { hasText: "small-a" });
+  await row.getByRole("button", { name: "Drain" }).click();
+  await row.getByRole("button", { name: "Yes, drain" }).click();
+  await row.locator(".chip").filter({ hasText: "draining" }).waitFor();
+  await row.getByRole("button", { name: "Undrain" }).click();
+  await row.locator(".chip").filter({ hasText: /ready|stopped/ }).waitFor();
+  await page.getByRole("button", { name: "Preview the changes" }).click();
+  await page.getByText("Nothing has changed.").waitFor();
+  await page.getByLabel("Model to load").fill("small-b");
+  await page.getByRole("button", { name: "Explain the swap" }).click();
+  said.swap = await page.locator("#view-operate p", { hasText: "would run" }).textContent();
+  return { said };
+}
+
+/** Chats, looks at the request while it is answered, stops another, and reads logs. */
+export async function chat({ open, picture }) {
+  const said = {};
+  const page = await open({ hash: "#chat/small-a" });
+  await page.getByLabel("Message").fill("Hello");
+  await page.keyboard.press("Enter");
+  await page.locator(".figures", { hasText: "tokens/s" }).waitFor();
+  await page.getByRole("button", { name: "Send" }).waitFor(); // the answer is whole
+  said.who = await page.locator(".turn.assistant .who").textContent();
+  said.figures = await page.locator(".turn.assistant .figures").textContent();
+  await page.locator("summary", { hasText: "Options" }).click();
+  await page.getByLabel("Most tokens").fill("4000");
+  await page.getByLabel("Message").fill("A long answer, please");
+  await page.keyboard.press("Enter");
+  await page.locator(".turn.assistant").nth(1).locator(".figures", { hasText: "first token" }).waitFor();
+  const other = await open({ hash: "#requests" });
+  await other.locator("#view-requests button.link").first().click();
+  await other.locator("dialog .phase", { hasText: "answering" }).waitFor();
+  said.drawer = await other.locator("dialog").textContent();
+  await picture(other, "drawer");
+  await other.keyboard.press("Escape");
+  await page.getByRole("button", { name: "Stop" }).click();
+  await page.getByRole("button", { name: "Send" }).waitFor();
+  await page.locator("summary", { hasText: "As code" }).click();
+  said.code = await page.locator("pre.code").first().textContent();
+  await other.locator("#view-requests .none", { hasText: "No request is live" }).waitFor();
+  await page.goto(`${page.url().split("#")[0]}#logs`);
+  await page.locator("pre.log", { hasText: "small-a is ready" }).waitFor();
+  await page.getByLabel("Only lines with").fill("is ready");
+  said.lines = await page.locator("pre.log").textContent();
+  return { said };
+}
+
+/** A key that is no admin's may chat, and sees nothing else. */
+export async function caller({ open }) {
+  const page = await open();
+  await page.getByLabel("This gateway has keys").fill("k-caller");
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("#view-chat:not([hidden])");
+  return { tabs: await page.locator("nav a:visible").allTextContents() };
+}
+
+/** 500 backends and 2,000 live requests: the share of a core that the page takes, its nodes, and the first paint. */
+export async function many({ open, picture }) {
+  const figures = {};
+  for (const view of ["overview", "requests", "operate"]) {
+    const page = await open({ hash: `#${view}`, prepare: crowd(500, 2000) });
+    await page.waitForSelector(`#view-${view}:not([hidden])`);
+    await page.waitForTimeout(2500);
+    const session = await page.context().newCDPSession(page);
+    await session.send("Performance.enable");
+    const busy = async () => (await session.send("Performance.getMetrics")).metrics.find(({ name }) => name === "TaskDuration").value;
+    const before = await busy();
+    await page.waitForTimeout(WATCHED_MS);
+    figures[view] = { share: (await busy() - before) / (WATCHED_MS / 1000), nodes: await page.evaluate(() => document.querySelectorAll("*").length),
+      paint: await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime) };
+    await picture(page, `many-${view}`);
+    await page.close();
+  }
+  return { figures };
+}

@@ -1,0 +1,102 @@
+"""The page in a real browser: pictures, accessibility, every button, and what it costs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from enginehouse.testing.gateway import RunningGateway
+
+BROWSER = Path(__file__).parent / "browser"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
+NODE = shutil.which("node") or ""
+PICTURES = Path("build/pictures")
+CONFIG = """
+[scheduling]
+swapper = "memory"
+[hosts.local]
+memory = "24GiB"
+[models.small-a]
+driver = "sim"
+memory = "6GiB"
+preload = true
+[models.small-b]
+driver = "sim"
+memory = "8GiB"
+[models.broken]
+command = "false ${port}"
+[backends.away]
+url = "http://127.0.0.1:9"
+models = ["remote"]
+"""
+KEYS = """
+[auth]
+keys = [{ name = "boss", key = "k-boss", admin = true }, { name = "caller", key = "k-caller" }]
+"""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(not CHROMIUM or not NODE, reason="needs Chromium and Node.js"),
+    pytest.mark.skipif(
+        not (BROWSER / "node_modules" / "playwright-core").exists(), reason=f"needs: npm install --prefix {BROWSER}"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[RunningGateway]:
+    with RunningGateway(CONFIG) as running:
+        running.until(lambda status: "ready" in [each["state"] for each in status["replicas"]][:1])
+        yield running
+
+
+def seen(scenario: str, gateway: RunningGateway) -> dict[str, Any]:
+    """What ``scenario`` found. No script of the page may have failed."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    command = [NODE, "browser.mjs", CHROMIUM, scenario, gateway.url, str(PICTURES.absolute())]
+    done = subprocess.run(command, cwd=BROWSER, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found.pop("errors") == []
+    return found
+
+
+def test_every_view_is_accessible_and_fits_the_screen(gateway: RunningGateway) -> None:
+    assert seen("views", gateway) == {"serious": {}, "wide": []}
+
+
+def test_buttons_tell_what_they_do_and_keep_the_focus(gateway: RunningGateway) -> None:
+    said = seen("operate", gateway)["said"]
+    assert (said["before"], said["loaded"], said["unloaded"]) == ("stopped", "ready", "stopped")
+    assert said["asked"]
+    assert said["kept"] == "ready"
+    assert said["focus"] == said["focusLater"] == "Unload small-b"
+    assert said["swap"].endswith("small-b would run.")
+
+
+def test_a_chat_shows_who_answered_and_how_fast(gateway: RunningGateway) -> None:
+    said = seen("chat", gateway)["said"]
+    assert said["who"] == "small-a at small-a (match)"
+    assert "first token after" in said["figures"]
+    assert "Where it would go now" in said["drawer"]
+    assert "small-a" in said["code"]
+    assert all("is ready" in line for line in said["lines"].splitlines())
+
+
+def test_a_callers_key_may_chat() -> None:
+    with RunningGateway(CONFIG + KEYS, key="k-boss") as running:
+        assert seen("caller", running) == {"tabs": ["Try it"]}
+
+
+def test_a_crowd_stays_small(gateway: RunningGateway) -> None:
+    """The page shows a part of 500 backends and 2,000 live requests. Its share of a core is printed."""
+    figures = seen("many", gateway)["figures"]
+    print(json.dumps(figures))
+    assert {view: each["nodes"] for view, each in figures.items() if each["nodes"] > 4000} == {}
