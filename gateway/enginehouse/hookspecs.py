@@ -127,6 +127,9 @@ def register_routes(register: Register[Any]) -> None:
     """Register extra HTTP pages: ``type`` names them, ``factory`` returns a list of Starlette routes.
 
     They are open to everyone, even if keys are set. For pages that only operators may use, return ``guarded(routes)``.
+
+    Routes of the type ``compat.NAME`` answer the paths of another program for its tools. The gateway has them only with
+    ``[compat] NAME = true``, and they come before its own.
     """
 
 

@@ -1,4 +1,15 @@
-"""``enginehouse import llama-swap``: llama-swap's ``config.yaml``, turned into ``enginehouse.toml``."""
+"""llama-swap's paths, for its page and its tools: ``[compat] llama_swap = true``.
+
+The pages translate the gateway's own, which they ask as their clients would: in the same process, with the same key.
+
+::
+
+    own_pages    asks the gateway's own pages
+    models       /api/models/unload, /upstream, /models, /api/profiles, /api/version
+    activity     /api/metrics/activity and /api/metrics/stats
+    events       /api/events: its messages, between the gateway's own events
+    renamed      /v/... and other names of paths that the gateway has
+"""
 
 from __future__ import annotations
 
@@ -8,13 +19,16 @@ from enginehouse import Register, hookimpl
 
 
 @hookimpl
-def register_commands(register: Register[Any]) -> None:
-    """Offer ``enginehouse import llama-swap``."""
-    register("import llama-swap", _command)
+def register_routes(register: Register[Any]) -> None:
+    """Offer llama-swap's paths."""
+    register("compat.llama_swap", _routes)
 
 
-def _command() -> Any:
-    """Converts llama-swap's configuration."""
-    from enginehouse_llama_swap.import_command import llama_swap  # imports the converter: only when the command runs
+def _routes() -> Any:
+    """All routes. The gateway's own pages, which they ask, check the key of a request."""
+    from enginehouse_llama_swap.activity import ACTIVITY_ROUTES
+    from enginehouse_llama_swap.events import EVENT_ROUTES
+    from enginehouse_llama_swap.models import MODEL_ROUTES
+    from enginehouse_llama_swap.renamed import RENAMED_ROUTES
 
-    return llama_swap
+    return [*MODEL_ROUTES, *ACTIVITY_ROUTES, *EVENT_ROUTES, *RENAMED_ROUTES]

@@ -1,259 +1,119 @@
-"""Converts a model of llama-swap: an engine to launch, or a server that runs elsewhere."""
+"""What llama-swap's tools ask and do about models."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
-from urllib.parse import quote, urlsplit
+from typing import Any, Final
 
-from enginehouse import format_duration
-from enginehouse_llama_swap.addresses import is_here, read_url
-from enginehouse_llama_swap.commands import HEALTH_PATHS, PORT, driver_of, one_command, with_port
-from enginehouse_llama_swap.filters import read_filters
-from enginehouse_llama_swap.macros import Macros
-from enginehouse_llama_swap.table import Table
+import msgspec
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute
 
-_ANY_ANSWER = "none"
-"""No path: llama-swap and the gateway have the same word for it."""
-_HEALTH_PATH = "/health"
-_PATH_CHARACTERS = "/%?=&:@!$'()*+,;~"
-_WINDOWS_PATH = re.compile(r"\b[A-Za-z]:\\")
-_WHISPER = re.compile(r"whisper-server|whisper\.cpp")
-_TRANSCRIPTIONS = "/v1/audio/transcriptions"
-_LEFT_OUT = {
-    "metadata": "left out: the model list only has the capabilities of a model",
-    "compat": "left out: WebSockets count like other requests",
-    "healthCheckTimeout": "left out: llama-swap ignores it in favour of the global value; set start_timeout",
-}
-_CAPABILITIES_LEFT_OUT = {
-    "out": "left out: the output of a model is not declared",
-    "reranker": "left out: reranking is not declared",
-}
-_TIMEOUTS_LEFT_OUT = "left out: there is no such time limit"
-_ONLY_LAUNCHED = "left out: it only applies to engines that the gateway launches"
-_LAUNCH_KEYS = ("env", "cmdStop", "ttl", "unloadTimeout", "concurrencyLimit", "checkEndpoint", "sendLoadingState")
+from enginehouse_llama_swap.own_pages import OutsideRoute, ask
+
+_STATES: Final[Mapping[str, str]] = {"loaded": "ready", "loading": "starting"}
+"""The state of a model in our list, and llama-swap's word for it. It has none for a sleeping one."""
+_DISABLED: Final = {"enabled": False}
 
 
-class ModelDefaults(NamedTuple):
-    """The global settings for all models, with times in seconds. ``progress`` is ``sendLoadingState``."""
-
-    ttl: int
-    stop_timeout: int
-    start_timeout: int
-    progress: bool
-
-
-class ModelSource(NamedTuple):
-    """The engine of a model: the gateway launches it with ``command``, or it is a server at ``url``."""
-
-    command: str
-    url: str
+async def model_status(request: Request) -> list[dict[str, Any]]:
+    """Every listed model as the message ``modelStatus`` has it; aliases are no models of their own."""
+    cards = (await ask(request, "GET", "/v1/models")).json()["data"]
+    aliases: dict[str, list[str]] = {}
+    for card in cards:
+        if card["root"] != card["id"]:
+            aliases.setdefault(card["root"], []).append(card["id"])
+    peers = await _peers(request)
+    return [_status(card, aliases, peers) for card in cards if card["root"] == card["id"]]
 
 
-class ImportedModel(NamedTuple):
-    """A converted model: its table, its backend if the gateway does not launch it, and filters by alias."""
-
-    model: dict[str, Any]
-    backend: dict[str, Any] | None
-    by_name: dict[str, dict[str, Any]]
-
-
-def read_model(table: Table, id: str, name: str, port: int, defaults: ModelDefaults) -> ImportedModel | None:
-    """Convert the model ``id`` to its new ``name``. ``port`` is the value of ``${PORT}`` outside of commands.
-
-    ``None`` if the model has no name, or neither a usable command nor a URL.
-    """
-    if not name.strip():
-        table.note("left out: its name is empty")
-        return None
-    launch = Macros({"PORT": PORT, "PID": "${pid}", "MODEL_ID": "${model}" if name == id else id})
-    _note_names(table, id, name)
-    command = one_command(launch.expand(table.text("cmd")))
-    driver = driver_of(command)
-    source = _source(table, command, port)
-    if source is None:
-        table.note("left out: it has neither a command that can be launched nor a URL")
-        return None
-    filters = read_filters(table.table("filters"))
-    shared = _shown(table) | _capabilities(table.table("capabilities"))
-    limits = read_timeouts(table.table("timeouts"))
-    backend: dict[str, Any] | None = None
-    if source.command:
-        own = _launched(table, driver, source.command, launch, defaults) | limits
-    else:
-        own, backend = {}, {"driver": driver, "url": source.url, "models": [name]} | limits
-        table.leave_out({**_LEFT_OUT, **dict.fromkeys(_LAUNCH_KEYS, _ONLY_LAUNCHED)})
-    table.leave_out(_LEFT_OUT)
-    always, by_name = _own_filters(table, id, name, filters.always, filters.by_name)
-    return ImportedModel(own | shared | ({"filters": always} if always else {}), backend, by_name)
+async def _peers(request: Request) -> dict[str, str]:
+    """The models that other servers serve, each with the backend that does: what runs, but was not launched."""
+    replicas = (await ask(request, "GET", "/api/status")).json()["replicas"]
+    launched = {each["model"] for each in (await ask(request, "GET", "/running")).json()["running"]}
+    ready = {each["model"]: each["backend"] for each in replicas if each["state"] == "ready"}
+    return {model: backend for model, backend in ready.items() if model not in launched}
 
 
-def _shown(table: Table) -> dict[str, Any]:
-    """The fields of the model that the model list shows."""
-    shown = {"name": table.text("name"), "description": table.text("description"), "unlisted": table.flag("unlisted")}
-    return {key: value for key, value in shown.items() if value}
-
-
-def read_timeouts(table: Table) -> dict[str, Any]:
-    """Convert the ``timeouts`` of a model or a peer."""
-    names = {"connect": "connect", "responseHeader": "first_byte"}
-    limits = {ours: format_duration(table.whole(theirs, 0)) for theirs, ours in names.items() if theirs in table}
-    reasons = dict.fromkeys(("keepalive", "tlsHandshake", "expectContinue", "idleConn"), _TIMEOUTS_LEFT_OUT)
-    table.leave_out(reasons)
-    return {"timeouts": limits} if limits else {}
-
-
-def _note_names(table: Table, id: str, name: str) -> None:
-    for position, alias in enumerate(table.items("aliases")):
-        if isinstance(alias, dict) and len(alias) > 1:
-            table.note("only its id is converted", "aliases", position)
-        if not str(alias).strip():
-            table.note("left out: the name is empty", "aliases", position)
-    wanted = table.text("useModelName")
-    if name != id:
-        table.note(f'the model is named "{name}", as its engine expects, and "{id}" is an alias', "useModelName")
-    elif wanted and wanted != id:
-        problem = f'left out: the name "{wanted}" is taken, so the engine receives "{id}"'
-        table.note(f"{problem}; make the engine accept that name", "useModelName")
-
-
-def note_progress(table: Table) -> None:
-    """Note how ``sendLoadingState`` differs from the gateway's progress reports."""
-    text = "reported only after scheduling.progress_patience, so that an earlier error keeps its HTTP status"
-    table.note(text, "sendLoadingState")
-
-
-# --- engines
-
-
-def _source(table: Table, command: str, port: int) -> ModelSource | None:
-    given = read_url(table, "proxy")
-    url = urlsplit(given)
-    if given and (not command or not is_here(url.hostname)):
-        if command:
-            table.note("left out: the gateway launches engines only on its own machine; start it yourself", "cmd")
-        return ModelSource("", given)
-    if not command or PORT in command:
-        if given and (url.port != port or url.scheme != "http" or url.path):
-            table.note(f"left out: the engine must listen at http://127.0.0.1:{PORT}", "proxy")
-        return ModelSource(command, "") if command else None
-    return _fixed_port(table, command, given)
-
-
-def _fixed_port(table: Table, command: str, url: str) -> ModelSource | None:
-    """The engine of a model whose command has no ``${PORT}``."""
-    fixed = with_port(command, urlsplit(url).port if url else None)
-    if fixed is not None:
-        table.note(
-            f"the gateway chooses the port, so the command now has {PORT}; check that it is in the right place", "cmd"
-        )
-        return ModelSource(fixed, "")
-    if not url:
-        return None
-    table.note("left out: it has no port to listen on, so the gateway cannot launch it; start it yourself", "cmd")
-    return ModelSource("", url)
-
-
-# --- launched models
-
-
-def _launched(table: Table, driver: str, command: str, launch: Macros, defaults: ModelDefaults) -> dict[str, Any]:
-    ttl = table.whole("ttl", -1, least=-1)
-    settings = {
-        "driver": driver,
-        "command": command,
-        "env": _environment(table, launch),
-        "ttl": format_duration(defaults.ttl if ttl < 0 else ttl),
-        "stop_command": one_command(launch.expand(table.text("cmdStop"))),
-        "health_path": _health_path(table, driver),
-        "start_timeout": format_duration(defaults.start_timeout),
-        "stop_timeout": format_duration(table.whole("unloadTimeout", 0) or defaults.stop_timeout),
-        "concurrency": table.whole("concurrencyLimit", 0),
-        "progress": _progress(table, defaults),
+def _status(card: Mapping[str, Any], aliases: Mapping[str, list[str]], peers: Mapping[str, str]) -> dict[str, Any]:
+    status = {
+        "id": card["id"],
+        "name": card.get("name", ""),
+        "description": card.get("description", ""),
+        "state": _STATES.get(card["status"]["value"], "stopped"),
+        "unlisted": False,
+        "peerID": peers.get(card["id"], ""),
+        "aliases": aliases.get(card["id"], []),
     }
-    _note_differences(table, driver, command)
-    _note_own_endpoints(table, command)
-    usual = {"ttl": "0", "start_timeout": "2m", "stop_timeout": "10s"}
-    return {key: value for key, value in settings.items() if value and usual.get(key) != value}
+    optional = {"capabilities": card.get("capabilities"), "context_length": card.get("max_model_len")}
+    return status | {key: value for key, value in optional.items() if value}
 
 
-def _note_own_endpoints(table: Table, command: str) -> None:
-    """Note where clients find endpoints that are not routed by model."""
-    if _WHISPER.search(command) and _TRANSCRIPTIONS not in command:
-        text = f"whisper-server answers at /inference: add --inference-path {_TRANSCRIPTIONS} to its command"
-        table.note(f"{text}, or have clients send to /upstream/MODEL/inference", "cmd")
+async def _models(request: Request) -> Response:
+    return (await ask(request, "GET", "/v1/models")).response()
 
 
-def _progress(table: Table, defaults: ModelDefaults) -> str | None:
-    wanted = table.flag("sendLoadingState", defaults.progress)
-    if wanted is defaults.progress:
-        return None
-    if wanted:
-        note_progress(table)
-    return "reasoning" if wanted else "off"
+async def _unload_all(request: Request) -> Response:
+    """Unload every model. Live requests are cut off, as llama-swap does."""
+    answer = await ask(request, "POST", "/unload", force="true")
+    return JSONResponse({"msg": "ok"}) if answer.status < 400 else answer.response()
 
 
-def _note_differences(table: Table, driver: str, command: str) -> None:
-    """Note settings that work differently in the gateway."""
-    if driver == "openai":
-        table.note('unknown engine: driver = "openai" is used', "cmd")
-    if table.text("checkEndpoint") == _ANY_ANSWER:
-        table.note("the engine counts as ready after its first answer, not at its start", "checkEndpoint")
-    if "${env:" in command:
-        table.note("the value of a variable is always one word, even if it contains spaces", "cmd")
-    if _WINDOWS_PATH.search(command):
-        table.note("a backslash escapes the next character, as in a POSIX shell: write \\\\ or /", "cmd")
-    if table.whole("concurrencyLimit", 0):
-        table.note("requests above the limit wait in the queue; llama-swap refuses them", "concurrencyLimit")
+async def _unload(request: Request) -> Response:
+    answer = await ask(request, "POST", f"/api/models/{request.path_params['model']}/unload", force="true")
+    return PlainTextResponse("OK") if answer.status < 400 else answer.response()
 
 
-def _health_path(table: Table, driver: str) -> str:
-    """The health path; empty if it is the driver's."""
-    path = table.text("checkEndpoint", _HEALTH_PATH)
-    if path == _ANY_ANSWER:
-        return path
-    path = "/" + quote(path.removeprefix("/"), safe=_PATH_CHARACTERS)
-    return "" if path == HEALTH_PATHS[driver] else path
+async def _cancel(request: Request) -> Response:
+    answer = await ask(request, "DELETE", f"/api/requests/{request.path_params['id']}")
+    return JSONResponse({"msg": "ok"}) if answer.status < 400 else answer.response()
 
 
-def _environment(table: Table, launch: Macros) -> dict[str, str]:
-    environment: dict[str, str] = {}
-    for position, line in enumerate(table.texts("env")):
-        name, is_set, value = launch.expand(line).partition("=")
-        if is_set and name:
-            environment[name] = value
-        else:
-            table.note("left out: expected NAME=value", "env", position)
-    return environment
+async def _profiles(request: Request) -> Response:
+    """None: an importer makes aliases of the first one (see the note there)."""
+    (await ask(request, "GET", "/running")).json()  # for its check of the key
+    return JSONResponse({"active": None, "profiles": []})
 
 
-# --- capabilities and filters
+async def _version(request: Request) -> Response:
+    """``version`` stays the one that Ollama's clients ask for at the same path."""
+    own = (await ask(request, "GET", "/api/status")).json()["version"]
+    page = await ask(request, "GET", "/api/version")
+    version = msgspec.json.decode(page.body)["version"] if page.status == 200 else own
+    return JSONResponse({"version": version, "commit": f"enginehouse {own}", "build_date": "unknown"})
 
 
-def _capabilities(table: Table) -> dict[str, Any]:
-    """The declared capabilities. Capabilities that llama-swap does not list stay unknown."""
-    card: dict[str, Any] = {}
-    if context := table.whole("context", 0):
-        card["context_length"] = context
-        table.note("the gateway refuses longer requests", "context")
-    if "image" in table.texts("in"):
-        card["vision"] = True
-    if table.flag("tools"):
-        card["tools"] = True
-    table.leave_out(_CAPABILITIES_LEFT_OUT)
-    return card
+async def _disabled(request: Request) -> Response:
+    """The figures of the machine, which llama-swap answers so where they are switched off."""
+    (await ask(request, "GET", "/running")).json()
+    return JSONResponse(_DISABLED, 503)
 
 
-def _own_filters(
-    table: Table, id: str, name: str, always: dict[str, Any], by_name: Mapping[str, dict[str, Any]]
-) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The filters of all requests and those by alias. Filters for the model's own name apply to all requests."""
-    others = {other: filters for other, filters in by_name.items() if other != name and filters}
-    own = by_name.get(name, {}).get("set", {})
-    if own:
-        table.note(
-            "applies to every name of the model, unless that name sets the same field", "filters", "setParamsByID", id
-        )
-    merged = {**always.get("set", {}), **own}
-    return {**always, **({"set": merged} if merged else {})}, others
+async def _no_capture(request: Request) -> Response:
+    (await ask(request, "GET", "/running")).json()
+    error = {"message": "The gateway keeps no requests and answers", "type": "invalid_request_error"}
+    return JSONResponse({"src": "enginehouse", "error": {**error, "param": None, "code": "not_found"}}, 404)
+
+
+async def _to_the_page(request: Request) -> Response:
+    return RedirectResponse("/dashboard", 302)
+
+
+async def _alive(request: Request) -> Response:
+    return PlainTextResponse("OK")
+
+
+MODEL_ROUTES: Final[list[BaseRoute]] = [
+    OutsideRoute("/models", _models),
+    OutsideRoute("/api/models/unload", _unload_all, methods=["POST"]),
+    OutsideRoute("/api/models/unload/{model:path}", _unload, methods=["POST"]),
+    OutsideRoute("/api/inflight/{id:path}/cancel", _cancel, methods=["POST"]),
+    OutsideRoute("/api/profiles", _profiles),
+    OutsideRoute("/api/version", _version),
+    OutsideRoute("/api/performance", _disabled),
+    OutsideRoute("/api/hardware", _disabled),
+    OutsideRoute("/api/captures/{id}", _no_capture),
+    OutsideRoute("/upstream", _to_the_page),
+    OutsideRoute("/wol-health", _alive),
+]

@@ -43,8 +43,8 @@ class CacheAware(Strategy):
     The seconds are those until a slot is free or the replica is loaded, those for prompts that were sent there before,
     and those for the part of this prompt that is not in the engine's prefix cache. An engine is assumed to have the
     beginnings of the prompts that it was sent last, ``cache_tokens`` of them. How long a token takes, and how long
-    a request holds its slot, is learned from each engine's answers. Of candidates that cost about the same, the one
-    that was used least recently is picked.
+    a request holds its slot, is learned from each engine's answers; one that was slow is tried again now and then. Of
+    candidates that cost about the same, the one that was used least recently is picked.
     """
 
     Config: ClassVar[type[CacheAwareConfig]] = CacheAwareConfig
@@ -90,16 +90,18 @@ class CacheAware(Strategy):
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         """Return what each candidate costs, in milliseconds; the score is less their sum and that of its priority."""
         cached, tokens = self._cached(requirements), requirements.estimated_tokens
-        costs = self._costs.costs(candidates, cached, tokens)
-        return [self._verdict(*each, cached, tokens) for each in zip(candidates, costs, strict=True)]
+        costs, fastest = self._costs.costs(candidates, cached, tokens), self._costs.fastest(candidates)
+        return [self._verdict(*each, cached, tokens, fastest) for each in zip(candidates, costs, strict=True)]
 
     def _cached(self, requirements: Requirements) -> Mapping[str, int]:
         prompt = prompt_of(requirements)
         return self._prefixes.leading(prompt) if prompt is not None else _NOTHING
 
-    def _verdict(self, candidate: Candidate, cost: float, cached: Mapping[str, int], tokens: int) -> Verdict:
+    def _verdict(
+        self, candidate: Candidate, cost: float, cached: Mapping[str, int], tokens: int, fastest: float
+    ) -> Verdict:
         there = min(tokens, cached.get(candidate.replica, 0)) if candidate.state not in _WITHOUT_CACHE else 0
-        parts = self._costs.parts(candidate, there, tokens)
+        parts = self._costs.parts(candidate, there, tokens, fastest)
         figures = {
             "cached_tokens": there,
             "backlog_s": round(parts.wait, 6),

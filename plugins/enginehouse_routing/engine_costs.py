@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import sqrt
+from math import exp, sqrt
 from typing import Final, NamedTuple
 
 from enginehouse import Candidate
@@ -16,6 +16,10 @@ _OVERHEAD_TOKENS: Final = 256
 """What a prompt costs besides its tokens: an engine cannot answer in less than a step."""
 _QUEUE_S: Final = 0.002
 """Seconds for each other request. They make a step longer, even if their prompts have been read."""
+_MISSED_TURNS: Final = 3
+"""After so many turns that an engine missed, 63 % of what it was slower is forgotten: it may have been so only once."""
+_ALIKE: Final = 1.25
+"""Engines whose rates differ by less are equally fast: what each has learned depends on how busy it was."""
 _NEAR: Final = 1.05
 _NEAR_S: Final = 0.001
 """Costs that differ by less are equal: what was learned is not more exact."""
@@ -39,6 +43,11 @@ class LearnedRate:
         self._seconds = _KEPT * self._seconds + seconds
         self._tokens = _KEPT * self._tokens + tokens
         self.per_token = self._seconds / self._tokens
+
+    def fade(self, share: float) -> None:
+        """Keep ``share`` of the weight of the answers so far, so that the next one decides the more."""
+        self._seconds *= share
+        self._tokens *= share
 
     def ended(self, seconds: float) -> None:
         """Add a request that held its slot for so many ``seconds``."""
@@ -92,8 +101,24 @@ class EngineCosts:
 
     def used(self, backend: str) -> None:
         """Note that a request goes to ``backend``."""
+        engine = self.engine(backend)
+        engine.learned.fade(self._trust(engine) ** 2)  # the square: an old time may be a hundred times too long
         self._turn += 1
-        self.engine(backend).used = self._turn
+        engine.used = self._turn
+
+    def fastest(self, candidates: Sequence[Candidate]) -> float:
+        """The seconds for a token of the fastest engine among ``candidates``; 0 if nothing is known of any."""
+        fastest = 0.0
+        for each in candidates:
+            engine = self._engines.get(each.backend)
+            if engine is not None and (rate := engine.learned.per_token) and (rate < fastest or not fastest):
+                fastest = rate
+        return fastest
+
+    def _trust(self, engine: EngineState) -> float:
+        """How much what was learned of ``engine`` still counts, from 0 to 1: the less, the longer it was not used."""
+        missed, round = self._turn - engine.used, len(self._engines)
+        return exp(-missed / (_MISSED_TURNS * round)) if missed > round else 1.0
 
     def answered(self, engine: EngineState, seconds: float, tokens: float) -> None:
         """Learn from a first token that came ``seconds`` after its request was sent."""
@@ -125,18 +150,21 @@ class EngineCosts:
         """What each candidate costs, in seconds, with what a worse priority adds."""
         costs: list[float] = []
         first: int = candidates[0].priority
-        even = True
+        even, fastest = True, self.fastest(candidates)
         for each in candidates:
-            wait, own, harm = self._parts(each, cached.get(each.replica, 0) if cached else 0, tokens)
+            wait, own, harm = self._parts(each, cached.get(each.replica, 0) if cached else 0, tokens, fastest)
             costs.append(wait + own + harm)
             even = even and each.priority == first
         return costs if even else self._with_priorities(candidates, costs)
 
-    def parts(self, candidate: Candidate, cached: int, tokens: float) -> CostParts:
-        """What ``candidate`` costs, of whose prompt of so many ``tokens`` a part is ``cached`` there."""
-        return CostParts(*self._parts(candidate, cached, tokens))
+    def parts(self, candidate: Candidate, cached: int, tokens: float, fastest: float) -> CostParts:
+        """What ``candidate`` costs, of whose prompt of so many ``tokens`` a part is ``cached`` there.
 
-    def _parts(self, candidate: Candidate, cached: int, tokens: float) -> tuple[float, float, float]:
+        ``fastest``: that of all candidates.
+        """
+        return CostParts(*self._parts(candidate, cached, tokens, fastest))
+
+    def _parts(self, candidate: Candidate, cached: int, tokens: float, fastest: float) -> tuple[float, float, float]:
         load = candidate.load
         pending: int = load.pending
         slots: int = load.slots
@@ -145,6 +173,8 @@ class EngineCosts:
         if engine is not None:
             learned, backlog = engine.learned, engine.backlog
             rate, in_slot = learned.per_token or rate, learned.in_slot or in_slot
+            if rate > fastest > 0:
+                rate = fastest if rate < _ALIKE * fastest else fastest + (rate - fastest) * self._trust(engine)
         if not rate:
             rate = _FIRST_RATE
         missing = tokens - cached if tokens > cached else 0.0

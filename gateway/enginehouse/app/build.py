@@ -271,6 +271,8 @@ def _remote(name: str, backend: BackendSettings, loads_models: bool) -> BackendI
         priority=backend.priority,
         role=backend.role,
         host=backend.host,
+        zone=backend.zone,
+        tier=backend.tier,
         models=None if declared is None else {model: _capabilities(card) for model, card in declared.items()},
         names=_names_there(name, backend, loads_models),
         loads_models=loads_models,
@@ -298,6 +300,8 @@ def _managed(name: str, model_name: str, model: ModelSettings, host: str) -> Bac
         priority=model.priority,
         role=model.role,
         host=host,
+        zone=model.zone,
+        tier=model.tier,
         models={model_name: _capabilities(model)},
         health=Health.HEALTHY,
     )

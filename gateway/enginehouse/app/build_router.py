@@ -29,6 +29,7 @@ from enginehouse.routing.guarded_scorer import GuardedScorer
 from enginehouse.routing.prefixes.prompt import PromptExtractor
 from enginehouse.routing.router import Router
 from enginehouse.routing.session import SessionExtractor
+from enginehouse.routing.zones import TierFilter, ZoneFilter, Zones
 
 _LAUNCH_KEYS = ("options", "args", "env", "stop_command", "health_path")
 """The keys of a model that only concern the launch of its engine."""
@@ -53,10 +54,12 @@ def build_router(config: Config, registry: Registry, clock: Clock = SYSTEM_CLOCK
     for type, each in made.items():
         prepare(registry, "strategy", type, partial(each.strategy.start, clock.now))
     by_type = {type: (each.plugin, each.strategy) for type, each in made.items()}
+    zones = Zones(config.zones) if config.zones else None
     scorers = [scorer.scorer for each in made.values() for scorer in each.scorers]
     return Router(
         extractors=[*create_installed(config, registry, "extractor"), *_own_extractors(config, list(made.values()))],
-        filters=list(_filters(config, registry)),
+        filters=[*_required_filters(config, zones), *_filters(config, registry)],
+        zones=zones,
         strategy=by_type[routing.strategy],
         strategies={model: by_type[type] for model, type in routing.strategies.items()},
         scorers=[each for each in scorers if isinstance(each, GuardedScorer)],
@@ -144,6 +147,14 @@ def _strategy(config: Config, registry: Registry, type: str, key: str = "routing
         problem = f"the strategy '{type}' does not take its scorers, or has no extractors: {describe(error)}"
         raise registry.get("strategy", type).error(problem) from error
     return _MadeStrategy(identity(registry, "strategy", type), strategy, made, own)
+
+
+def _required_filters(config: Config, zones: Zones | None) -> Iterator[tuple[PluginId, Filter]]:
+    """The filters that ``routing.filters`` cannot leave out."""
+    if zones is not None:
+        yield PluginId("filter", "zone", trusted=True), ZoneFilter(zones)
+    if config.routing.least_tier:
+        yield PluginId("filter", "tier", trusted=True), TierFilter(config.routing.least_tier)
 
 
 def _filters(config: Config, registry: Registry) -> Iterator[tuple[PluginId, Filter]]:

@@ -235,4 +235,6 @@ def _needs_new_router(old: Config, new: Config, registry: Registry) -> bool:
     """Whether a new router is needed. An old one keeps the state of its plugins."""
     types = [(kind, type) for kind in _ROUTING_KINDS for type in registry.types(kind)]
     before, after = ([plugin_table(config.plugins, *each) for each in types] for config in (old, new))
-    return before != after or any(path[0] not in _OF_THE_RELAY for path in differences(old.routing, new.routing))
+    if before != after or old.zones != new.zones:
+        return True
+    return any(path[0] not in _OF_THE_RELAY for path in differences(old.routing, new.routing))

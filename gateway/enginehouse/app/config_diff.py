@@ -34,6 +34,7 @@ _AT_ONCE: Collection[Path] = (
     ("hosts",),
     ("backends",),
     ("models",),
+    ("zones",),
     ("discovery",),
     PARAMETERS,
 )

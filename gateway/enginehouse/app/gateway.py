@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from importlib.metadata import version
@@ -20,6 +20,7 @@ from enginehouse.api.pages.endless import EndlessStreams
 from enginehouse.api.pages.engine_pages import EnginePages
 from enginehouse.api.pages.events import Events
 from enginehouse.api.pages.health import HealthPages
+from enginehouse.api.pages.history import History
 from enginehouse.api.pages.lifecycle import Lifecycle
 from enginehouse.api.pages.live_view import LiveView
 from enginehouse.api.pages.logs import Logs
@@ -39,7 +40,7 @@ from enginehouse.app.config_change import CurrentConfig, GatewayParts
 from enginehouse.app.continuations import continuation_rules, endpoints, engine_facts, hedge_delay, unlisted_models
 from enginehouse.app.discovery.discovery import Discovery
 from enginehouse.app.exports import build_exporter, build_metric_push, build_tracer
-from enginehouse.app.plugin_instances import check_parameters, create_installed, skip_or_raise
+from enginehouse.app.plugin_instances import check_parameters, create_installed, routes_of_plugins, skip_or_raise
 from enginehouse.app.reload import ConfigSource, Reloader
 from enginehouse.app.sampling import EverySecond, gauges
 from enginehouse.config.aliases import Aliases
@@ -285,16 +286,18 @@ class Gateway:
             admission, lambda: self.config.models, self._aliases, self.engines.quantizations, int(clock.epoch())
         )
         routes: list[BaseRoute] = [
+            *self._plugin_routes(of_compat=True),
             *models.routes,
             *ProtocolPages(admission, self.protocols, models).routes,
             *EnginePages(admission).routes,
             *self.health.routes,
-            UpstreamRoute(admission, self._aliases),
+            UpstreamRoute(admission, self._aliases, lambda: self.config.scheduling.never_load_for),
             OperatorPages(
                 admission,
                 [
                     *Operations(self.relay, live, self._about).routes,
                     *SeriesPage(series, clock.epoch).routes,
+                    *History(self.relay.context.activity, self._session_headers).routes,
                     *DrainPages(self.relay, self.engines).routes,
                     *Lifecycle(self.engines).routes,
                     *ClusterPages(self.rescheduler.view, self.rescheduler.records).routes,
@@ -310,7 +313,7 @@ class Gateway:
         if config.telemetry.metrics:
             routes.append(Route("/metrics", self.metrics.page))
             routes.append(Route("/metrics/engines", EngineMetrics(self.relay.context).page))
-        routes += self._plugin_routes()
+        routes += self._plugin_routes(of_compat=False)
 
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -327,8 +330,9 @@ class Gateway:
         for calls in (self.relay.context.router.sampled, self.engines.sampled, self.observers.sampled):
             self.plugin_times.sample(calls)
 
-    def _plugin_routes(self) -> Iterator[BaseRoute]:
-        for plugin, routes in create_installed(self.config, self.registry, "routes"):
+    def _plugin_routes(self, *, of_compat: bool) -> Iterator[BaseRoute]:
+        wanted = routes_of_plugins(self.config, self.registry, of_compat=of_compat)
+        for plugin, routes in create_installed(self.config, self.registry, "routes", wanted):
             if not isinstance(routes, (list, tuple)) or not all(isinstance(each, BaseRoute) for each in routes):
                 problem = f"the routes '{plugin.type}' must be a list of Starlette routes, got {shown(routes)}"
                 skip_or_raise(self.config, self.registry.get("routes", plugin.type).error(problem))
@@ -336,6 +340,11 @@ class Gateway:
                 for route in routes:
                     guarded = isinstance(route, GuardedRoutes)
                     yield OperatorPages(self.admission, route.routes) if guarded else route
+
+    def _session_headers(self) -> Sequence[str]:
+        """The headers that name the session of a request, as ``routing.session`` has them."""
+        sources = self.config.routing.session
+        return [source.removeprefix("header:") for source in sources if source.startswith("header:")]
 
     def _aliases(self) -> Aliases:
         return self.current.aliases

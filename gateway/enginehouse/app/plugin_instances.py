@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from enginehouse.config.plugin_tables import PLUGIN_KINDS, plugin_table, plugin_tables
@@ -15,6 +15,8 @@ from enginehouse.domain.plugin_id import PluginId
 from enginehouse.plugin_manager.registry import Registry
 
 _log = logging.getLogger(__name__)
+_COMPAT = "compat."
+"""The types of routes that stand for another program begin so."""
 
 
 def identity(registry: Registry, kind: str, type: str) -> PluginId:
@@ -58,12 +60,30 @@ def prepare(registry: Registry, kind: str, type: str, how: Callable[[], None]) -
         raise registry.get(kind, type).error(problem) from error
 
 
-def create_installed(config: Config, registry: Registry, kind: str) -> Iterator[tuple[PluginId, Any]]:
-    """An instance of every type of ``kind``.
+def routes_of_plugins(config: Config, registry: Registry, *, of_compat: bool) -> Sequence[str]:
+    """The types of routes that the gateway has: those ``of_compat`` that ``[compat]`` wants, or all others.
+
+    Raises ``ConfigError`` for a name in ``[compat]`` that no plugin knows.
+    """
+    types = registry.types("routes")
+    known = [type.removeprefix(_COMPAT) for type in types if type.startswith(_COMPAT)]
+    for name in config.compat:
+        if name not in known:
+            remedy = did_you_mean(name, known) or "install its plugin or remove the key"
+            raise ConfigError(f"no plugin answers the paths of '{name}'", key=f"compat.{name}", remedy=remedy)
+    if of_compat:
+        return [_COMPAT + name for name, wanted in config.compat.items() if wanted]
+    return [type for type in types if not type.startswith(_COMPAT)]
+
+
+def create_installed(
+    config: Config, registry: Registry, kind: str, types: Sequence[str] | None = None
+) -> Iterator[tuple[PluginId, Any]]:
+    """An instance of every type of ``kind``, or of ``types`` only.
 
     With ``plugins.on_error = "skip"``, a type whose instance cannot be made is left out, with a warning.
     """
-    for type in registry.types(kind):
+    for type in registry.types(kind) if types is None else types:
         try:
             made = create(config, registry, kind, type)
         except PluginError as error:  # noqa: PERF203 - runs at start

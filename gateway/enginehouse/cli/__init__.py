@@ -13,6 +13,7 @@ from enginehouse.cli.plugin_commands import GroupWithPlugins
 from enginehouse.domain.errors import EnginehouseError
 
 _COMMANDS = {
+    "activity": "enginehouse.cli.activity:activity",
     "check": "enginehouse.cli.check:check",
     "drain": "enginehouse.cli.drain:drain",
     "explain": "enginehouse.cli.explain:explain",

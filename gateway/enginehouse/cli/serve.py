@@ -25,6 +25,7 @@ from enginehouse.api.doors.fast import WebSocketProtocol, fast_door
 from enginehouse.app import Gateway
 from enginehouse.app.reload import ConfigSource
 from enginehouse.app.watch import FolderWatch
+from enginehouse.cli.allocator import return_freed_memory
 from enginehouse.cli.listen import listen, url_of
 from enginehouse.cli.options import config_option
 from enginehouse.config.embedded import load_config_or_embedded
@@ -150,6 +151,7 @@ class _GatewayServer(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             _tune_garbage_collector()
+            return_freed_memory()
             self._gateway.loop_monitor.start()
             self._watchdog.start()
             self._loop.add_signal_handler(signal.SIGHUP, self._gateway.reloader.start_reload, "SIGHUP")

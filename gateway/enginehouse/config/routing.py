@@ -99,6 +99,10 @@ class RoutingSettings(Section, frozen=True):
             "`to` and `weight`, or `to` and `prefer`; an alias of an alias is not resolved"
         ),
     ] = {}
+    least_tier: Annotated[
+        dict[str, Positive],
+        Meta(description="least `tier` of the backends for models that clients name (or patterns), fallbacks included"),
+    ] = {}
     fallbacks: Annotated[
         dict[str, list[str]], Meta(description="models to try, in order, if a model cannot serve")
     ] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import urlsplit
 
@@ -70,6 +71,20 @@ def _hedge_after(config: Config) -> Iterator[Problem]:
         parse_hedge_after(config.routing.hedge_after)
     except ValueError as error:
         yield Problem(("routing", "hedge_after"), str(error), "name one of these")
+
+
+def _patterns_of_paths(config: Config) -> Iterator[Problem]:
+    for index, pattern in enumerate(config.scheduling.never_load_for):
+        if why := _fault_of_pattern(pattern):
+            yield Problem(("scheduling", "never_load_for", index), f"is no regular expression: {why}", "correct it")
+
+
+def _fault_of_pattern(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        return str(error)
+    return ""
 
 
 def _weights(config: Config) -> Iterator[Problem]:
@@ -245,6 +260,7 @@ _RULES: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _body_memory,
     _models_named,
     _hedge_after,
+    _patterns_of_paths,
     _weights,
     _alias_cycles,
     _urls,

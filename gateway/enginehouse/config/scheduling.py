@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from enginehouse.config.section import Count, Duration, Positive, ProgressForm, Section
+
+STATIC_FILES = r"\.(css|gif|ico|jpe?g|js|json|map|png|svg|txt|woff2?)$"
+"""The files of an engine's page."""
 
 
 class GroupSettings(Section, frozen=True):
@@ -42,6 +45,13 @@ class SchedulingSettings(Section, frozen=True):
         Literal["wanted", "always", "never"],
         Meta(description="when a load that no request waits for any more is cancelled: if its place is wanted"),
     ] = "wanted"
+    never_load_for: Annotated[
+        list[str],
+        Meta(
+            description="regular expressions of paths below `/upstream/MODEL`, with which a model that is not loaded "
+            "stays so: the answer is 409, so that an open page of an engine causes no swap"
+        ),
+    ] = field(default_factory=lambda: [STATIC_FILES])
     progress: Annotated[ProgressForm, Meta(description="form of the progress that waiting streams get")] = "off"
     progress_patience: Annotated[
         Duration, Meta(description="wait before the first report; an error before that keeps its HTTP status")

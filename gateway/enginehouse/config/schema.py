@@ -23,6 +23,7 @@ from enginehouse.config.section import (
     Section,
 )
 from enginehouse.config.telemetry import TelemetrySettings
+from enginehouse.config.zones import ZoneSettings
 from enginehouse.domain.replica import Role
 
 
@@ -166,6 +167,8 @@ class BackendSettings(Section, frozen=True):
     driver: Annotated[str, Meta(description="`llamacpp`, `vllm`, `sglang`, `openai`, `sim` or a plugin's")] = "openai"
     priority: Annotated[Count, Meta(description="lower is better")] = 0
     role: Annotated[Role, Meta(description="role when prefill and decode are disaggregated")] = Role.NEUTRAL
+    zone: Annotated[str, Meta(description="privacy zone that it is in; `[zones]` says which requests stay there")] = ""
+    tier: Annotated[Count, Meta(description="how good its models are; `routing.least_tier` asks for one")] = 0
     host: Annotated[
         str, Meta(description="host that it runs on; give a server that loads models itself a host of its own")
     ] = "local"
@@ -214,6 +217,8 @@ class ModelSettings(CapabilitySettings, frozen=True):
         str | Annotated[list[str], Meta(min_length=1)],
         Meta(description="host that it runs on, or a list of hosts, each with its own engines"),
     ] = "local"
+    zone: Annotated[str, Meta(description="privacy zone that it is in; `[zones]` says which requests stay there")] = ""
+    tier: Annotated[Count, Meta(description="how good its models are; `routing.least_tier` asks for one")] = 0
     replicas: Annotated[Positive, Meta(description="number of engines to launch, on each host")] = 1
     priority: Annotated[Count, Meta(description="lower is better")] = 0
     role: Annotated[Role, Meta(description="role when prefill and decode are disaggregated")] = Role.NEUTRAL
@@ -267,6 +272,9 @@ class ModelSettings(CapabilitySettings, frozen=True):
     unlisted: Annotated[
         bool, Meta(description="leave it and its aliases out of `GET /v1/models`; requests may still name them")
     ] = False
+    metadata: Annotated[
+        dict[str, Any], Meta(description="`meta` in `GET /v1/models`; the gateway does not read it")
+    ] = {}
     preload: Annotated[bool, Meta(description="load all its `replicas` when the gateway starts")] = False
     pin: Annotated[bool, Meta(description="never evict it for another model")] = False
     concurrency: Annotated[
@@ -336,4 +344,9 @@ class Config(Section, frozen=True):
     scheduling: SchedulingSettings = SchedulingSettings()
     rescheduling: ReschedulingSettings = ReschedulingSettings()
     discovery: dict[str, DiscoverySettings] = {}
+    zones: dict[str, ZoneSettings] = {}
+    compat: Annotated[
+        dict[str, bool],
+        Meta(description="other programs whose paths the gateway answers too, for their tools: `llama_swap`"),
+    ] = {}
     plugins: PluginSettings = PluginSettings()

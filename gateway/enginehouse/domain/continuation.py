@@ -18,6 +18,8 @@ class PartialAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The text that the client has."""
     tokens: int | None = None
     """The number of tokens of ``text``; ``None`` if it is unknown."""
+    events: int = 0
+    """The number of events that brought ``text``. Each had one token at least, and in most engines no more."""
     ids: Sequence[int] | None = None
     """The tokens of ``text``, beginning with the first; ``None`` if they are unknown."""
     skip: int = 0

@@ -19,6 +19,7 @@
         ├── ModelNotFound          404  model_not_found
         ├── NotFound               404  not_found
         ├── CannotContinue         409  cannot_continue
+        ├── NotLoaded              409  not_loaded
         ├── RateLimited            429  rate_limited
         ├── QueueFull              429  queue_full
         ├── Cancelled              499  cancelled
@@ -27,6 +28,7 @@
         │   └── UpstreamInvalid        502  upstream_invalid
         ├── Overloaded             503  overloaded
         ├── NoHealthyBackend       503  no_healthy_backend
+        ├── ZoneUnavailable        503  zone_unavailable
         ├── FallbackExhausted      503  fallback_exhausted
         ├── LoadFailed             503  load_failed
         │   ├── NotEnoughMemory        503  load_failed
@@ -273,6 +275,14 @@ class CannotContinue(RequestError):
     type = "invalid_request_error"
 
 
+class NotLoaded(RequestError):
+    """The request is one for which no model is loaded."""
+
+    status = 409
+    code = "not_loaded"
+    type = "invalid_request_error"
+
+
 class RateLimited(RequestError):
     """The API key exceeded one of its limits."""
 
@@ -338,6 +348,22 @@ class NoHealthyBackend(RequestError):
         if unlisted:
             message += f"; not known yet are the models of {', '.join(unlisted)}"
         super().__init__(message, details=details)
+
+
+class ZoneUnavailable(RequestError):
+    """No backend of the zones that a request must not leave can serve it."""
+
+    status = 503
+    code = "zone_unavailable"
+    retry_after = 5
+
+    def __init__(self, model: str, zones: Sequence[str]) -> None:
+        named = ", ".join(f"'{zone}'" for zone in zones)
+        super().__init__(
+            f"The request must not leave zone {named}, and no backend there serves '{shortened(model)}' now",
+            param="model",
+            details={"zones": list(zones)},
+        )
 
 
 class FallbackExhausted(RequestError):

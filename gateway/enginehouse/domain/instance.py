@@ -129,6 +129,8 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     node: str = ""
     unit: str = ""
+    zone: str = ""
+    """Its privacy zone. Requests move only within one."""
     role: Role = Role.NEUTRAL
     reserved: Role | None = None
     """The role for which adaptive disaggregation reserves it; ``None`` for none."""

@@ -71,5 +71,9 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     priority: int = 0
     """The backend's priority in the configuration; lower is better."""
     role: Role = Role.NEUTRAL
+    zone: str = ""
+    """The backend's privacy zone; empty for none."""
+    tier: int = 0
+    """How good the backend's models are, as the configuration says; 0 if it does not."""
     capabilities: Capabilities = UNKNOWN
     load: Load = msgspec.field(default_factory=Load)

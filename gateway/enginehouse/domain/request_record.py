@@ -67,6 +67,19 @@ class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
     """Only of an attempt that continued a stream."""
 
 
+class EngineTimings(msgspec.Struct, frozen=True, gc=False):
+    """What an engine measured of a request itself, as llama-server does."""
+
+    prefill_rate: float | None = None
+    """Tokens of the prompt that it read in a second."""
+    decode_rate: float | None = None
+    """Tokens of the answer that it wrote in a second."""
+    drafted: int | None = None
+    """Tokens that a draft model proposed."""
+    accepted: int | None = None
+    """Those of them that became part of the answer."""
+
+
 class RequestRecord(msgspec.Struct, frozen=True, gc=False):
     """What the gateway knows of a request that has ended, without its contents.
 
@@ -129,3 +142,5 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False):
     """Of a stream that the client got, without those that have no token: comments, the role, the end, the usage."""
     trace_id: str | None = None
     """Of a traced request."""
+    timings: EngineTimings | None = None
+    """What the engine measured itself, if it says so."""

@@ -24,6 +24,8 @@ class Requirements(msgspec.Struct, kw_only=True):
     """The name of the caller's key. The gateway sets it when the extractors have run."""
     user: str | None = None
     """The end user that the body names, or a hash of the name (``auth.hash_users``). Set at the same time."""
+    zones: tuple[str, ...] = ()
+    """The privacy zones that it must not leave. The gateway sets them with the caller."""
     session: str = ""
     """The session that it belongs to, as ``routing.session`` says; found only if a strategy has ``reads_session``."""
     extra: dict[str, Any] = {}

@@ -113,7 +113,12 @@ class Host(QueueListener):
     def running(self) -> Sequence[RunningEngine]:
         """The engines that are neither stopped nor failed."""
         states = self.queue.running().items()
-        return [self.replicas[replica].running(state) for replica, state in states]
+        found = ((self.replicas[replica], state) for replica, state in states)
+        return [each.running(state, self._url(each.backend)) for each, state in found]
+
+    def _url(self, backend: str) -> str:
+        upstream = self._context.upstreams.get(backend)
+        return "" if upstream is None else upstream.pool.origin.url  # it may be retiring
 
     def quantizations(self) -> Mapping[str, str]:
         """The quantisation of each model's weights, if its files name it."""

@@ -48,17 +48,27 @@ class ManagedReplica(NamedTuple):
         old = (driver_of(before.model), before.model.health_path)
         return old == (driver_of(self.model), self.model.health_path)
 
-    def running(self, state: ReplicaState) -> RunningEngine:
-        """Its engine in ``state``, as ``/running`` shows it."""
-        return RunningEngine(self.model_name, self.backend, state)
+    def running(self, state: ReplicaState, url: str) -> RunningEngine:
+        """Its engine in ``state`` at ``url``, as ``/running`` shows it."""
+        model = self.model
+        texts = (model.name, model.description, model.command)
+        return RunningEngine(self.model_name, self.backend, state, *texts, url, model.ttl)
 
 
 class RunningEngine(msgspec.Struct, frozen=True):
-    """An engine that is neither stopped nor failed, as ``/running`` shows it."""
+    """An engine that is neither stopped nor failed, as ``/running`` shows it, in llama-swap's words.
+
+    ``cmd``: the configured command, whose variables are not replaced. ``proxy``: its URL. ``ttl``: in seconds.
+    """
 
     model: str
     backend: str
     state: ReplicaState
+    name: str
+    description: str
+    cmd: str
+    proxy: str
+    ttl: float
 
 
 class HostReplicas:

@@ -25,6 +25,8 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     role: Role = Role.NEUTRAL
     host: str = "local"
+    zone: str = ""
+    tier: int = 0
     models: Mapping[str, Capabilities] | None = None
     names: Mapping[str, str] = {}
     health: Health = Health.UNKNOWN
@@ -46,6 +48,7 @@ class BackendStatus(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     role: Role
     host: str
+    zone: str = ""
     state: ReplicaState
     health: Health
     last_error: str | None

@@ -126,6 +126,8 @@ class LiveBackend:
             wake_s=wake_s,
             priority=backend.priority,
             role=backend.role,
+            zone=backend.zone,
+            tier=backend.tier,
             capabilities=capabilities,
             load=self.load,
         )
@@ -140,6 +142,7 @@ class LiveBackend:
             priority=backend.priority,
             role=backend.role,
             host=backend.host,
+            zone=backend.zone,
             state=self.state,
             health=health.health,
             last_error=health.last_error,

@@ -65,16 +65,17 @@ def continue_text(
 
     A chat whose ``text_ids`` and ``prompt_ids`` are known continues after these, so that no chat template changes the
     text. ``repeats`` means that the engine's answer to a chat begins with the open message; ``more`` has fields to set.
-    Raises ``CannotContinue`` if the number of tokens is unknown, or if the prompt of a completion is no text.
+    An event counts as a token where nobody counts these. Raises ``CannotContinue`` if the events are unknown too, or if
+    the prompt of a completion is no text.
     """
-    if answer.tokens is None:
+    made = answer.tokens if answer.tokens is not None else answer.events
+    if answer.text and not made:
         raise CannotContinue("How many tokens the answer has so far is unknown")
     if not answer.text:
         return Continuation(path=answer.path, body=answer.body, tokens=0)
     if answer.text_ids is not None and answer.prompt_ids is not None:
         with contextlib.suppress(CannotContinue):
-            ids, made = answer.text_ids, answer.tokens
-            body = _after_tokens(answer, answer.prompt_ids, ids, made, default_max_tokens, more)
+            body = _after_tokens(answer, answer.prompt_ids, answer.text_ids, made, default_max_tokens, more)
             return Continuation(path=COMPLETIONS, body=body, tokens=made)
     fields: _Fields = dict(_fields(answer.body))
     if answer.path == CHAT:
@@ -85,9 +86,9 @@ def continue_text(
         if not isinstance(prompt, str):
             raise CannotContinue("The prompt is no text")
         fields["prompt"] = prompt + answer.text
-    _limit(fields, answer.tokens, answer, default_max_tokens)
+    _limit(fields, made, answer, default_max_tokens)
     skip = len(answer.text) if repeats and answer.path == CHAT else 0
-    return Continuation(path=answer.path, body=_encode({**fields, **more}), tokens=answer.tokens, skip=skip)
+    return Continuation(path=answer.path, body=_encode({**fields, **more}), tokens=made, skip=skip)
 
 
 def _after_tokens(

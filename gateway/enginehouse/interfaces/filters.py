@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
+from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 
@@ -35,6 +36,10 @@ class Filter(ABC):
         If a filter returns any, the error is ``capability_mismatch`` (400), else ``no_healthy_backend`` (503).
         """
         return ()
+
+    def refusal(self, requirements: Requirements, candidates: Sequence[Candidate]) -> RequestError | None:
+        """Return the error if this filter drops the last ``candidates``; ``None`` for the usual one."""
+        return None
 
     def joined(self, following: Sequence[Filter]) -> Filter | None:
         """Return one filter that keeps what this one and all ``following`` keep; ``None`` if there is none.

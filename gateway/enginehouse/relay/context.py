@@ -25,6 +25,7 @@ from enginehouse.routing.body.body_filters import FiltersByName
 from enginehouse.routing.models_to_try import ModelsToTry
 from enginehouse.routing.router import Router
 from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.telemetry.activity import Activity
 from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.decisions import Decisions
 from enginehouse.telemetry.observers import Observers, notify
@@ -32,7 +33,7 @@ from enginehouse.telemetry.tracer import Tracer
 
 
 class RelayContext:
-    """The parts of the gateway that live requests use and report to: counters, decisions and observers.
+    """The parts of the gateway that live requests use and report to: counters, decisions, activity and observers.
 
     A reload of the configuration replaces ``router``, ``filters``, ``upstreams``, ``max_retries``, ``hedging``,
     ``gather``, ``hold_answers``, ``renames``, ``hash_users``, ``key_names``, ``continuation``, ``engine_facts``,
@@ -103,6 +104,7 @@ class RelayContext:
         self.reading_ahead: dict[str, ReadingAhead] = {}
         self.counters = Counters(max_series)
         self.decisions = Decisions(clock.epoch)
+        self.activity = Activity(clock.epoch)
         self._on_routed = observers.callbacks("routed")
         self._on_moved = observers.callbacks("moved")
 

@@ -22,6 +22,11 @@ class Door(ABC):
 
     __slots__ = ()
 
+    @property
+    def address(self) -> str:
+        """The client's address; empty if it has none."""
+        return ""
+
     def answer(self, status: int, lines: bytes, body: bytes) -> None:
         """Send a whole response."""
         self.start(status, lines, len(body))

@@ -79,6 +79,7 @@ def instance_view(
         id=backend.name,
         node=host.node or metadata.node_id,
         unit=host.unit or metadata.unit_id,
+        zone=backend.zone,
         role=backend.role,
         models=backend.models,
         data_parallel_size=metadata.data_parallel_size,

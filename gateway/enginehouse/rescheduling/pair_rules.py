@@ -52,6 +52,8 @@ class PairRules:
             return f"{earlier} moves the other way"
         if pair in self._pairs and not migration.requests:
             return f"{self._pairs[pair]} moves the same way"
+        if source.zone != destination.zone:
+            return "they are in different zones"
         if not source.shares_model(destination):
             return "they share no model"
         if not _is_evacuation(migration):

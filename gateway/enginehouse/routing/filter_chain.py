@@ -99,9 +99,18 @@ class FilterChain:
         """
         for position, before, kept in self._stages(requirements, candidates):
             if not kept:
+                if error := self._own_refusal(position, requirements, before):
+                    return error
                 missing = self._missing(position, requirements, before)
                 return _lacking(model, missing, requirements, before) if missing else NoHealthyBackend(model)
         return NoHealthyBackend(model)
+
+    def _own_refusal(
+        self, position: int, requirements: Requirements, candidates: Sequence[Candidate]
+    ) -> RequestError | None:
+        plugin, filter = self._filters[position]
+        with plugin_errors(plugin):
+            return filter.refusal(requirements, candidates)
 
     def _stages(
         self, requirements: Requirements, candidates: Sequence[Candidate]

@@ -11,6 +11,7 @@ from enginehouse.domain.errors import (
     ModelNotFound,
     NoHealthyBackend,
     RequestError,
+    ZoneUnavailable,
 )
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Reason
@@ -32,12 +33,18 @@ def refusal(
         model: _refusal_of(model, requirements, snapshot, exclude, filter_chain)
         for model in (requested, *(other.model for other in others))
     }
-    if any(other.reason is Reason.FALLBACK for other in others):
+    if any(other.reason is Reason.FALLBACK for other in others) and not _left_no_zone(errors):
         return _spent(errors)
     for error in reversed(errors.values()):  # prefer that of a known model, and of these the alias's target
         if not isinstance(error, ModelNotFound):
             return error
     return ModelNotFound(others[0].model, alias_of=requested) if others else errors[requested]
+
+
+def _left_no_zone(errors: Mapping[str, RequestError]) -> bool:
+    """Whether models are there, but none of them in the zones of the request."""
+    known = [error for error in errors.values() if not isinstance(error, ModelNotFound)]
+    return bool(known) and all(isinstance(error, ZoneUnavailable) for error in known)
 
 
 def unknown_model(model: str, unlisted: Sequence[str]) -> RequestError:

@@ -15,7 +15,7 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
-from enginehouse.domain.request import InferenceRequest
+from enginehouse.domain.request import Headers, InferenceRequest
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Explanation, Reason, Route, RouteDetails
 from enginehouse.interfaces.extractors import Extractor
@@ -29,6 +29,7 @@ from enginehouse.routing.models_to_try import ModelsToTry, ModelToTry
 from enginehouse.routing.refusals import refusal
 from enginehouse.routing.snapshot import RoutingSnapshot
 from enginehouse.routing.strategy_runner import StrategyRunner
+from enginehouse.routing.zones import Zones
 from enginehouse.telemetry.plugin_failures import plugin_failed
 from enginehouse.telemetry.plugin_times import SampledCall
 
@@ -40,8 +41,8 @@ class Router:
 
     If no candidate is left, the alias's target and then the fallbacks are tried. Decisions read only the given snapshot
     and never wait. Plugins are given as pairs of identity and instance; ``scorers`` are those of other distributions,
-    which the strategies have. ``strategies``: those for single models; ``now``: the clock. ``filter_drops`` counts the
-    candidates that each filter dropped.
+    which the strategies have. ``strategies``: those for single models; ``now``: the clock; ``zones``: those of
+    ``[zones]``, if there are any. ``filter_drops`` counts the candidates that each filter dropped.
     """
 
     def __init__(
@@ -54,8 +55,10 @@ class Router:
         scorers: Sequence[GuardedScorer] = (),
         strategies: Mapping[str, tuple[PluginId, Strategy]] = _NO_STRATEGIES,
         now: Callable[[], float] = SYSTEM_CLOCK.now,
+        zones: Zones | None = None,
     ) -> None:
         self._now = now
+        self._zones = zones
         self._extractors = tuple(
             SampledCall(plugin, (extractor if plugin.trusted else GuardedExtractor(plugin, extractor)).extract)
             for plugin, extractor in extractors
@@ -95,6 +98,19 @@ class Router:
             except BaseException as error:
                 raise plugin_failed(extractor.plugin, error) from error
         return requirements
+
+    def find_zones(self, requirements: Requirements, headers: Headers) -> None:
+        """Set the zones that a request with these headers must not leave, when its caller is known."""
+        if self._zones is not None:
+            requirements.zones = self._zones.of(requirements.model, requirements.caller, headers)
+
+    def why_not(self, requirements: Requirements, candidate: Candidate) -> str:
+        """Why a request must not go to ``candidate``, whatever chose it; empty if it may."""
+        if self._zones is None:
+            return ""
+        drops = self._filter_chain.drops(requirements, [candidate])
+        drop = drops.get(candidate.replica)
+        return drop.why if drop is not None and drop.filter == "zone" else ""
 
     def route(
         self,

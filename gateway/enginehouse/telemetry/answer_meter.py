@@ -91,7 +91,8 @@ def read_tokens(tail: bytes, first: bytes = b"") -> Tokens | None:
         began = _counted_at(first, first.find(_KEY))
         if began is not None and began.usage is not None:
             prompt, cached = began.usage.prompt()
-    return Tokens(prompt, usage.completion_tokens or usage.output_tokens, cached)
+    timings = found.timings.measured() if found is not None and found.timings is not None else None
+    return Tokens(prompt, usage.completion_tokens or usage.output_tokens, cached, timings)
 
 
 def _read_timings(tail: bytes) -> Tokens | None:
@@ -99,7 +100,8 @@ def _read_timings(tail: bytes) -> Tokens | None:
     found = _counted_at(tail, tail.rfind(_TIMINGS, -_END))
     if found is None or (timings := found.timings) is None:
         return None
-    return Tokens(timings.prompt_n + (timings.cache_n or 0), timings.predicted_n, timings.cache_n)
+    prompt = timings.prompt_n + (timings.cache_n or 0)
+    return Tokens(prompt, timings.predicted_n, timings.cache_n, timings.measured())
 
 
 def _without_token(first: bytes, tail: bytes) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from enginehouse.domain.request_record import EngineTimings
+
 
 class SwapRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One swap. Times are in seconds of the gateway's clock. ``outcome``: ``ready`` or ``failed``."""
@@ -21,6 +23,7 @@ class Tokens(msgspec.Struct, frozen=True, gc=False):
     input: int
     output: int
     cached: int | None = None
+    timings: EngineTimings | None = None
 
 
 AnswerSize = tuple[int, int, Tokens | None]

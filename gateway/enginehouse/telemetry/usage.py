@@ -6,6 +6,8 @@ from typing import Annotated, Final
 
 import msgspec
 
+from enginehouse.domain.request_record import EngineTimings
+
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
 
@@ -44,6 +46,16 @@ class Timings(msgspec.Struct, gc=False):
     """Those of the prompt that were computed."""
     predicted_n: _Count
     cache_n: _Count | None = None
+    prompt_per_second: float | None = None
+    predicted_per_second: float | None = None
+    draft_n: _Count | None = None
+    draft_n_accepted: _Count | None = None
+
+    def measured(self) -> EngineTimings | None:
+        """The figures that are no counts of tokens of the request, if it has any."""
+        if self.predicted_per_second is None and self.draft_n is None:
+            return None
+        return EngineTimings(self.prompt_per_second, self.predicted_per_second, self.draft_n, self.draft_n_accepted)
 
 
 class Counted(msgspec.Struct, gc=False):

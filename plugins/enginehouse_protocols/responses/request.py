@@ -12,6 +12,8 @@ from enginehouse_protocols.chats import function_tool, image_part, joined, text_
 from enginehouse_protocols.fields import json_text, put
 
 _ROLES = {"developer": "system"}
+_LEFT_OUT = frozenset({"namespace"})
+"""Groups of the client's own tools, which Codex offers besides others: no chat can name them, so none is called."""
 
 
 class Part(msgspec.Struct):
@@ -101,8 +103,8 @@ def chat_fields(body: ResponsesBody, items: Sequence[Item]) -> dict[str, Any]:
         reasoning_effort=body.reasoning.effort if body.reasoning else None,
         response_format=_format(body.text.format if body.text else None),
     )
-    if body.tools:
-        fields["tools"] = [_tool(tool) for tool in body.tools]
+    if tools := [_tool(tool) for tool in body.tools or () if tool.type not in _LEFT_OUT]:
+        fields["tools"] = tools
         put(fields, tool_choice=_choice(body.tool_choice), parallel_tool_calls=body.parallel_tool_calls)
     return fields
 

@@ -23,7 +23,7 @@ NOT_OF_THE_GATEWAY = {
     "enginehouse.telemetry.exporter.spans",
     "enginehouse.testing",
     "enginehouse_bench.bench_command",
-    "enginehouse_llama_swap.import_command",
+    "enginehouse_importers.kit.command",
     "enginehouse_sim.simulator",
 }
 NAMED = "import sys; from enginehouse.cli import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
@@ -54,7 +54,19 @@ def test_the_version_is_told_without_the_gateway() -> None:
     [
         ("un", ["plain,undrain", "plain,unload"]),
         ("be", ["plain,bench"]),
-        ("import ", ["plain,llama-swap"]),
+        (
+            "import ",
+            [
+                "plain,litellm",
+                "plain,llama-server",
+                "plain,llama-swap",
+                "plain,nexus",
+                "plain,olla",
+                "plain,ollama",
+                "plain,sglang-router",
+                "plain,vllm-router",
+            ],
+        ),
     ],
 )
 def test_commands_are_completed_without_the_gateway(words: str, completed: list[str]) -> None:

@@ -13,6 +13,7 @@ from enginehouse.domain.errors import CannotContinue, Overloaded, UpstreamError
 from enginehouse.relay.engine_memory import EngineMemory, EngineShare
 from enginehouse.relay.upstream.client import Client
 from tests.support.model_engine import StartModelEngine
+from tests.support.noted_records import NotedRecords
 from tests.support.scripted_engine import StartEngine, chunk
 from tests.support.served_gateway import MODEL, OpenGateway
 from tests.support.waiting import until
@@ -167,6 +168,25 @@ async def test_a_gathered_answer_without_room_is_a_bad_gateway(
     assert "server.max_engine_memory" in error["message"]
     await gateway.quiet()
     assert (memory.held, memory.dropped["gathered"]) == (0, 1)
+
+
+async def test_a_gathered_answer_whose_last_piece_is_too_much_has_not_been_served(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    served = await model_engine()
+    gateway = await house(
+        served, await model_engine(), backend={"driver": "vllm"}, server={"max_engine_memory": 50_000},
+        routing={"gather": True, "strategy": "priority_only"},
+    )  # fmt: skip
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    noted = NotedRecords(gateway)
+    served.scripts = [(head + chunk(event("x" * 60_000) + b"data: [DONE]\n\n") + b"0\r\n\r\n",)]
+    reply = await gateway.ask(gateway.post(CHAT))
+    assert (reply.status, msgspec.json.decode(reply.body)["error"]["code"]) == (502, "upstream_error")
+    await gateway.quiet()
+    record = await noted.only()
+    assert (record.status, record.outcome) == (502, "upstream_error")
+    assert gateway.relay.context.engine_memory.held == 0
 
 
 async def test_a_stream_goes_on_though_it_cannot_be_continued(

@@ -39,6 +39,7 @@ def test_a_decision_is_taken_apart() -> None:
             "session": "",
             "caller": None,
             "user": None,
+            "zones": (),
             "extra": {},
         },
         "candidates": [

@@ -211,3 +211,9 @@ def test_streams_lose_no_text(pieces: list[dict[str, Any]]) -> None:
     lines = [json.loads(line)["message"] for line in streamed(chat, pieces).split("\n") if line]
     assert "".join(line["content"] for line in lines) == said
     assert "".join(line.get("thinking", "") for line in lines) == thought
+
+
+def test_a_namespace_of_tools_is_left_out() -> None:
+    tools = [{"type": "namespace", "name": "mcp", "tools": []}, {"type": "function", "name": "add", "parameters": {}}]
+    chat = asked(translated(Responses(), "/v1/responses", {"model": "m", "input": "hi", "tools": tools}))
+    assert [tool["function"]["name"] for tool in chat["tools"]] == ["add"]

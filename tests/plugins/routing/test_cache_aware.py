@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from copy import deepcopy
 
@@ -192,3 +192,42 @@ def test_a_request_that_ends_unserved_teaches_nothing_and_leaves_nothing_behind(
         chosen.load.end()
         placement.ended()
     assert gateway.strategy.explain(gateway.asks(9), engines) == before
+
+
+@pytest.mark.parametrize("at_once", [1, 4, 8])
+@pytest.mark.parametrize("slow", "abc")
+def test_a_slow_start_costs_no_engine_its_share(slow: str, at_once: int) -> None:
+    """600 requests at three equal engines, of which one needed 3 s for its first answer."""
+    gateway, engines, asked = Gateway(), fleet(*"abc"), Counter[str]()
+    for engine in engines:
+        gateway.learn(gateway.asks(number_of(engine)), engine, first=3.0 if engine.backend == slow else 0.02)
+    live: deque[tuple[Candidate, Placement]] = deque()
+    for number in range(600):
+        if len(live) == at_once:
+            end(gateway, *live.popleft(), pause=0.02 / at_once)
+        chosen, placement = gateway.place(gateway.asks(1000 + number), engines)
+        placement.granted()
+        asked[chosen.backend] += 1
+        live.append((chosen, placement))
+    assert min(asked[name] for name in "abc") >= 150, asked
+
+
+def number_of(engine: Candidate) -> int:
+    return ord(engine.backend)
+
+
+def end(gateway: Gateway, engine: Candidate, placement: Placement, pause: float) -> None:
+    gateway.now += pause
+    placement.first_byte()
+    engine.load.end()
+    placement.ended()
+
+
+def test_an_engine_that_stays_slow_is_tried_now_and_then() -> None:
+    gateway, engines, asked = Gateway(), fleet("slow", "fast"), Counter[str]()
+    for number in range(1000):
+        chosen, placement = gateway.place(gateway.asks(number), engines)
+        placement.granted()
+        asked[chosen.backend] += 1
+        end(gateway, chosen, placement, pause=2.0 if chosen.backend == "slow" else 0.2)
+    assert 5 <= asked["slow"] <= 50, asked

@@ -25,7 +25,8 @@ _MOST_BUFFERED = 64 * 1024
 class Outbound(Door):
     """A ``Door`` that writes ASGI messages. It pauses the engine while the client reads too slowly."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "") -> None:
+        self._address = address
         self.exchange: OpenExchange | None = None
         self.aborted = False
         self._messages: deque[Message] = deque()
@@ -34,6 +35,10 @@ class Outbound(Door):
         self._paused = False
         self._filled = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        return self._address
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         headers = without_date(read_lines(lines))
@@ -118,7 +123,7 @@ class AsgiDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = headers_of(scope)
-        out = Outbound()
+        out = Outbound(address_of(scope))
         out.exchange = exchange = self._open(out, scope, headers)
         try:
             await self._relay(exchange, out, headers, receive, send)
@@ -186,6 +191,12 @@ class AsgiDoor:
 def headers_of(scope: Scope) -> Headers:
     """The headers of an HTTP request or a WebSocket handshake, with lower-case names."""
     return [(name.lower(), value) for name, value in scope["headers"]]
+
+
+def address_of(scope: Scope) -> str:
+    """The address of the client; empty if it has none, as on a Unix socket."""
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
 def without_date(headers: Headers) -> Headers:

@@ -172,6 +172,7 @@ def _request(exchange: LiveRequest, progress: RequestProgress, now: float) -> di
         "path": exchange.path,
         "caller": exchange.caller,
         "user": exchange.user,
+        "address": exchange.address,
         "model": needs.model if needs else None,
         "phase": phase,
         "position": position,

@@ -88,6 +88,8 @@ class ModelList:
         if (settings := self._models().get(name)) is not None:
             texts = {"name": settings.name, "description": settings.description}
             card |= {key: text for key, text in texts.items() if text}
+            if settings.metadata:
+                card["meta"] = settings.metadata
         if (quantization := self._quantizations().get(candidates[0].model)) is not None:
             card["quantization"] = quantization
         return card | {"max_model_len": max(lengths)} if lengths else card

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -34,12 +35,16 @@ class Address(NamedTuple):
 class UpstreamRoute(BaseRoute):
     """Passes requests and WebSockets below ``/upstream/`` to engines.
 
-    Paths are read as sent, where ``%2F`` is no slash. ``aliases`` returns the current aliases.
+    Paths are read as sent, where ``%2F`` is no slash. ``aliases`` returns the current aliases, ``never_load_for`` the
+    patterns of the paths for which no model is loaded.
     """
 
-    def __init__(self, admission: Admission, aliases: Callable[[], Aliases]) -> None:
+    def __init__(
+        self, admission: Admission, aliases: Callable[[], Aliases], never_load_for: Callable[[], Sequence[str]]
+    ) -> None:
         self._admission = admission
         self._aliases = aliases
+        self._never_load_for = never_load_for
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         ours = scope["type"] in ("http", "websocket") and scope.get("raw_path", b"").startswith(_PREFIX)
@@ -50,14 +55,19 @@ class UpstreamRoute(BaseRoute):
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
         target = (address.path or "/") + query.decode("latin-1")
         if scope["type"] == "websocket":
-            await self._open(scope, receive, send, EngineCall(address.model, "GET", target))
+            call = EngineCall(address.model, "GET", target, self._loads(address.path))
+            await self._open(scope, receive, send, call)
         elif address.known and not address.path:
             self._admission.admit_direct(headers_of(scope))
             status = 301 if scope["method"] in ("GET", "HEAD") else 308
             location = scope["raw_path"] + b"/" + query
             await RedirectResponse(location.decode("latin-1"), status)(scope, receive, send)
         else:
-            await CallDoor(self._admission, EngineCall(address.model, scope["method"], target))(scope, receive, send)
+            call = EngineCall(address.model, scope["method"], target, self._loads(address.path))
+            await CallDoor(self._admission, call)(scope, receive, send)
+
+    def _loads(self, path: str) -> bool:
+        return not any(re.search(pattern, path) for pattern in self._never_load_for())
 
     def _address(self, behind: bytes) -> Address:
         """Split ``behind`` after the longest known name, which may have slashes, or else after its first segment."""

@@ -84,6 +84,7 @@ def _explain(config: Config, state: State, view: ClusterView | None, path: str, 
         needs = router.requirements(read_request(path, [], body))
     except RequestError as error:
         return explain_unread(error)
+    router.find_zones(needs, [])
     drivers = continuation_rules(config, build_drivers(config, registry, {}, Outside())).drivers
     return router.explain(needs, fleet.snapshot, hand_over_rules(drivers, path))
 

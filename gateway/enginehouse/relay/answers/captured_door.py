@@ -15,6 +15,10 @@ class CapturedDoor(Door):
         self._door = door
         self._kept = kept
 
+    @property
+    def address(self) -> str:
+        return self._door.address
+
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         self._door.start(status, lines, length)
 

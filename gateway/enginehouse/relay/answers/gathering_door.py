@@ -33,6 +33,10 @@ class GatheringDoor(Door):
         self._lines = b""
         self._answer: GatheredAnswer | None = None
 
+    @property
+    def address(self) -> str:
+        return self._door.address
+
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         if self.gathers and status == 200 and b"content-type: text/event-stream" in lines.lower():
             self._answer = GatheredAnswer(self._memory)
@@ -46,10 +50,8 @@ class GatheringDoor(Door):
             self._door.write(chunk)
         else:
             self._answer.add(chunk)
-            if self._answer.why and self.cancel is not None:
-                cancel, self.cancel = self.cancel, None
-                # Later: the exchange is in the middle of a piece.
-                asyncio.get_running_loop().call_soon(cancel, _dropped(self._answer.why))
+            if self._answer.why:
+                asyncio.get_running_loop().call_soon(self._drop)  # later: the exchange is in the middle of a piece
 
     def release(self) -> None:
         """Drop the answer, and the exchange that uses this door: their cycle would wait for the collector."""
@@ -64,22 +66,26 @@ class GatheringDoor(Door):
             return
         answer.add(chunk)
         answer.read()
+        if answer.why and self._drop():
+            return
         error = answer.error
-        if answer.why and error is None:
-            error = _dropped(answer.why).envelope()
         status, body = (200, answer.body()) if error is None else (_status(error), msgspec.json.encode(error))
         self._door.start(status, self._lines, len(body))
         self._door.finish(body)
+
+    def _drop(self) -> bool:
+        """End the request, whose answer is too large, with an error, unless that is done; whether it is done here."""
+        cancel, self.cancel = self.cancel, None
+        if cancel is None or self._answer is None:
+            return False
+        cancel(UpstreamError(f"The engine's answer was dropped while the gateway gathered it: {self._answer.why}"))
+        return True
 
     def unread(self) -> int:
         return self._door.unread()
 
     def abort(self) -> None:
         self._door.abort()
-
-
-def _dropped(why: str) -> UpstreamError:
-    return UpstreamError(f"The engine's answer was dropped while the gateway gathered it: {why}")
 
 
 def _status(envelope: dict[str, object]) -> int:

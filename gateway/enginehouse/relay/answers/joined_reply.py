@@ -7,7 +7,7 @@ from typing import Final
 
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.continuation.progress import AnswerDiffers
-from enginehouse.relay.continuation.translator import ContinuationTranslator
+from enginehouse.relay.continuation.translator import Translator
 from enginehouse.relay.events.sse import is_whole, whole_events
 from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
 
@@ -29,7 +29,7 @@ class JoinedReply(Reply):
         self.status = before.status
         self.paused = before.paused
         self.history = before.history
-        self.translator: ContinuationTranslator | None = None
+        self.translator: Translator | None = None
         self._meter = before._meter
         self._on_joined = on_joined
         self._is_joined = False
@@ -38,7 +38,7 @@ class JoinedReply(Reply):
         """Drop the callback, which refers to the exchange of this reply: their cycle would wait for the collector."""
         self._on_joined = _ended
 
-    def accept(self, translator: ContinuationTranslator | None) -> None:
+    def accept(self, translator: Translator | None) -> None:
         """Begin an answer, which is a stream."""
         self.begun = True
         self.translator = translator
@@ -69,7 +69,7 @@ class JoinedReply(Reply):
             self.door.finish(b"")
         return problem
 
-    def _translate(self, translator: ContinuationTranslator, body: bytes) -> BrokenStream | None:
+    def _translate(self, translator: Translator, body: bytes) -> BrokenStream | None:
         problem = None
         events: list[bytes] = []
         try:

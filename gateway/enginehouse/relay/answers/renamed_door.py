@@ -44,6 +44,10 @@ class RenamedDoor(Door):
         self._stream = stream
         self._held = b""
 
+    @property
+    def address(self) -> str:
+        return self._door.address
+
     def answer(self, status: int, lines: bytes, body: bytes) -> None:
         with suppress(RequestError, ValueError):  # a list, or JSON that only some readers take
             body = replace_model(body, self._name)

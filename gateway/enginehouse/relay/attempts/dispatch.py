@@ -22,6 +22,7 @@ from enginehouse.relay.retrying.retries import (
     SendAgain,
     decide,
 )
+from enginehouse.relay.retrying.too_long import is_too_long
 
 _UNTRIED: Final = RetryState()
 _SPENT: Final = ". It was not sent once more: routing.retry_budget is spent"
@@ -86,20 +87,37 @@ class Dispatch:
         """Send the job again because the current attempt had this ``outcome``; whether that was the decision."""
         return self._begin_again(self._decide(outcome), "answered")
 
-    def loads_again(self, answer: bytes) -> bool:
+    def goes_elsewhere(self, answer: bytes) -> bool:
+        """Send the job again if ``answer`` says that its engine cannot serve it now; whether that is done."""
+        head, job = self.current().head, self.job
+        if head is None or head.status < 400 or job.raw:
+            return False
+        return self._loads_again(head.status, answer) or self._finds_longer_context(head.status, answer)
+
+    def _loads_again(self, status: int, answer: bytes) -> bool:
         """Load the model again if ``answer`` says that it is not loaded, and send the job to it; whether that is so.
 
         Somebody else has unloaded it. The server did nothing for the job.
         """
         attempt = self.current()
-        slot, head = attempt.slot, attempt.head
-        if slot is None or not slot.launched or head is None:
+        slot = attempt.slot
+        if slot is None or not slot.launched:
             return False
-        if not self.job.context.is_not_loaded(attempt.upstream.name, head.status, answer):
+        if not self.job.context.is_not_loaded(attempt.upstream.name, status, answer):
             return False
         slot.report_unloaded()
         attempt.find_out(self._send_back)
         return True
+
+    def _finds_longer_context(self, status: int, answer: bytes) -> bool:
+        """Send the job to a replica with a longer context if ``answer`` says that it is too long; whether that is so.
+
+        Engines count a prompt exactly, the gateway estimates it.
+        """
+        if not is_too_long(status, answer):
+            return False
+        short = self.job.too_short(self.current().route.chosen)
+        return self._begin_again(self._decide(Outcome.TOO_LONG, short), "answered")
 
     def lost(self, error: RequestError) -> None:
         """Retry the job, which its engine failed with ``error`` before it began to answer.
@@ -250,7 +268,8 @@ class Dispatch:
         again = state is not _UNTRIED and state.asked_twice(attempt.route.chosen.replica)
         sender.send_attempt(attempt, self.job.repeatable and not again)
 
-    def _decide(self, outcome: Outcome) -> RetryDecision:
+    def _decide(self, outcome: Outcome, unfit: tuple[str, ...] = ()) -> RetryDecision:
+        """Decide about the job, whose attempt had this ``outcome``. ``unfit``: replicas that cannot serve it either."""
         attempt, job = self.current(), self.job
         route, context = attempt.route, job.context
         culprit = route.prefill if outcome is Outcome.PROMPT_LOST and route.prefill is not None else route.chosen
@@ -262,7 +281,8 @@ class Dispatch:
             launched=attempt.slot is not None and attempt.slot.launched,
         )
         in_budget = context.budget.has_room(context.clock.now())
-        decision = decide(failed, self._state, job.max_retries, job.find_route, in_budget=in_budget)
+        find = job.find_route if not unfit else lambda failed: job.find_route((*failed, *unfit))
+        decision = decide(failed, self._state, job.max_retries, find, in_budget=in_budget)
         if decision is Otherwise.SPENT:
             context.counters.retries_refused["continuation" if job.continues else "retry"] += 1
         return decision

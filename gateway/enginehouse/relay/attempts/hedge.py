@@ -137,6 +137,8 @@ class Hedge:
         job, now = self._dispatch.job, self._dispatch.job.context.clock.now()
         context, requirements = job.context, job.requirements
         assert requirements is not None
+        if self._dispatch.attempt is None:  # it has failed, and the next one has not begun
+            return
         if not context.budget.has_room(now):
             context.counters.retries_refused["hedge"] += 1
             return

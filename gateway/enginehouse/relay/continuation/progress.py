@@ -26,6 +26,7 @@ _FIELDS = (
     "chars",
     "counted",
     "ends",
+    "events",
     "ids",
     "prompt_ids",
     "prompt_tokens",
@@ -38,7 +39,8 @@ class AnswerProgress:
 
     ``chars``: the length of the client's text. ``ids``: the tokens after ``prompt_ids``, ``None`` if an engine does not
     send them; ``base``: how many tokens of the answer are part of ``prompt_ids``. ``prompt_tokens``: the length of the
-    client's own prompt. ``counted``: the number of tokens by the engine's own count. ``ends``: where in the text each
+    client's own prompt. ``counted``: the number of tokens by the engine's own count. ``events``: how many
+    tokens there are at least, one for each event with text. ``ends``: where in the text each
     event ended, ``None`` if an event may have several tokens. ``shows_ids``: the client gets the tokens too.
     """
 
@@ -58,6 +60,7 @@ class AnswerProgress:
         self.prompt_ids: msgspec.Raw | None = None
         self.prompt_tokens: int | None = None
         self.counted: int | None = None
+        self.events = 0
         self.ends: list[int] | None = [] if token_by_token else None
 
     @property
@@ -101,6 +104,8 @@ class AnswerProgress:
 
         Raises ``AnswerDiffers`` if it does not repeat what the client has.
         """
+        if text:
+            self.events += 1
         new_text = self._add_text(text) if text else ""
         new_ids = self._add_ids(ids, text)
         if text and self.ids is not None:
@@ -165,6 +170,7 @@ class AnswerProgress:
         Its answer begins with the last ``skip`` characters of the client's text.
         """
         self._steps.clear()
+        self.events = tokens
         self._position = self.chars - skip
         self.counted = None
         if self.ends is not None:

@@ -41,6 +41,7 @@ class StreamHistory:
 
     - ``body``: the client's request.
     - ``why``: why the stream can neither be continued nor asked anew; empty if it can.
+    - ``roles``: the choices of whose chat the client knows the role.
     - ``finish``: the finish reason, once it has passed.
     - ``ended``: ``[DONE]`` has passed.
     - ``traits``: of the engine that answers now.
@@ -52,6 +53,7 @@ class StreamHistory:
     """
 
     __slots__ = (
+        "_answered",
         "_counted",
         "_fields",
         "_share",
@@ -67,6 +69,7 @@ class StreamHistory:
         "path",
         "pieces",
         "progress",
+        "roles",
         "traits",
         "why",
     )
@@ -80,6 +83,8 @@ class StreamHistory:
         self.progress = AnswerProgress(token_by_token=traits.token_by_token)
         self.common: dict[str, msgspec.Raw] | None = None
         self.why = ""
+        self.roles: set[int] = set()
+        self._answered = False
         self.finish: str | None = None
         self.ended = False
         self.pieces: list[bytes] = []
@@ -102,13 +107,19 @@ class StreamHistory:
             self.read()
         return self.cut(piece) if self.cut is not None else piece
 
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the client has nothing of the answer but roles, so that it may become any other one."""
+        self.read()
+        return not (self._answered or self.why)
+
     def body_for(self, candidate: Candidate) -> bytes:
         """The client's request, with the name that the engine of ``candidate`` has for the model."""
         name = candidate.name_there or candidate.model
         return self.body if self.fields.get("model") == name else replace_model(self.body, name)
 
     def begin_anew(self, driver: SupportsContinuation, candidate: Candidate) -> bytes:
-        """The request for another engine, while the client has nothing yet."""
+        """The request for another engine, while the stream is unanswered."""
         body = self.body_for(candidate)
         asked = driver.continuable(self.path, body)
         self.traits = driver.streams
@@ -155,15 +166,18 @@ class StreamHistory:
 
     def read(self) -> None:
         """Read the events that were only kept so far."""
-        pieces = self._take_unread()
+        for piece in self._take_unread():
+            self.note(piece)
+        self.count_kept()
+
+    def note(self, piece: bytes) -> None:
+        """Read whole events."""
         if self.why:
             return
         try:
-            for piece in pieces:
-                self._read(piece)
+            self._read(piece)
         except (ValueError, RecursionError):
             self.discard("an event of its engine cannot be understood")
-        self.count_kept()
 
     def count_kept(self) -> None:
         """Count what is kept, and stop keeping it if it is too much."""
@@ -199,6 +213,10 @@ class StreamHistory:
         self.read()
         return self.why or why_not_again(self.fields)
 
+    def may_go_on(self) -> bool:
+        """Whether another engine may go on with the stream, continued or asked anew."""
+        return self.is_unanswered or not (self.why_not_movable() and self.why_not_anew())
+
     def _read(self, piece: bytes) -> None:
         if self.common is None:
             self._begin(piece)
@@ -226,6 +244,13 @@ class StreamHistory:
         if chunk.prompt_token_ids is not ABSENT:
             progress.learn_prompt(chunk.prompt_token_ids)
         for choice in chunk.choices:
+            if choice.delta is not None and choice.delta.role is not None:
+                self.roles.add(choice.index)
+            if choice.is_empty:
+                if choice.prompt_token_ids is not ABSENT:
+                    progress.learn_prompt(choice.prompt_token_ids)
+                continue
+            self._answered = True
             if choice.index:
                 self.discard("it has several answers")
                 return
@@ -256,6 +281,7 @@ class StreamHistory:
                 body=body,
                 text=text,
                 tokens=0 if not text else progress.counted,
+                events=progress.events,
                 pieces=self._pieces(),
                 prompt_ids=None if progress.base else progress.prompt_ids,
             )
@@ -298,7 +324,7 @@ class StreamHistory:
         """The event that ends an answer whose every token has been seen; ``None`` for an answer with room left."""
         limit = self.max_tokens
         seen = self.partial(b"")
-        tokens = len(seen.pieces or ()) if seen.tokens is None else seen.tokens  # each piece has one at least
+        tokens = seen.events if seen.tokens is None else seen.tokens  # each event has one at least
         if limit is None or seen.skip or tokens < limit:
             return None
         return writer.text("", finish="length")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,17 +15,37 @@ from enginehouse.relay.continuation.restrictions import number
 from enginehouse.relay.continuation.stream_history import StreamHistory
 
 
-class ContinuationTranslator:
+class Translator(ABC):
     """Translates the answer to ``continuation`` for the client, who notices only a gap.
 
-    ``has_begun``: something new for the client has come. Until then ``history`` is as it was.
+    ``has_begun``: something new for the client has come.
     """
 
-    __slots__ = ("_history", "_progress", "_traits", "_writer", "continuation", "has_begun")
+    __slots__ = ("continuation", "has_begun")
 
-    def __init__(self, history: StreamHistory, continuation: Continuation, traits: StreamTraits) -> None:
+    def __init__(self, continuation: Continuation) -> None:
         self.continuation = continuation
         self.has_begun = False
+
+    @abstractmethod
+    def translate(self, piece: bytes) -> Iterator[bytes]:
+        """The client's events for whole events of the new engine.
+
+        Raises ``AnswerDiffers`` if they do not continue where the client's text ends, and ``ValueError`` for an event
+        that cannot be understood.
+        """
+
+
+class ContinuationTranslator(Translator):
+    """Translates the rest of an answer, of which the client has the first part.
+
+    Until it has begun, ``history`` is as it was.
+    """
+
+    __slots__ = ("_history", "_progress", "_traits", "_writer")
+
+    def __init__(self, history: StreamHistory, continuation: Continuation, traits: StreamTraits) -> None:
+        super().__init__(continuation)
         self._history = history
         self._traits = traits
         self._progress = history.progress.copy()
@@ -34,11 +55,6 @@ class ContinuationTranslator:
         self._writer = ChunkWriter(history.common or {}, chat=history.chat)
 
     def translate(self, piece: bytes) -> Iterator[bytes]:
-        """The client's events for whole events of the new engine.
-
-        Raises ``AnswerDiffers`` if they do not continue where the client's text ends, and ``ValueError`` for an event
-        that cannot be understood.
-        """
         for chunk, data in read_chunks(piece):
             yield self._end() if chunk is None else self._event(chunk, data)
         if self.has_begun:

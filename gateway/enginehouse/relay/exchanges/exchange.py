@@ -79,6 +79,10 @@ class Exchange(MovableExchange):
         self._overhead = 0.0
         self._unread = 0
 
+    @property
+    def address(self) -> str:
+        return self._reply.door.address
+
     # --- from the door
 
     def begin(self, body: bytes, caller: Caller | None = None) -> None:
@@ -240,7 +244,7 @@ class Exchange(MovableExchange):
             self._reply.end(ending)
             self._end(self._reply.status, "served")
             return
-        if history is None or (history.why_not_movable() and history.why_not_anew()):
+        if history is None or not history.may_go_on():
             dispatch.broke_off(error)
             return
         if rest is None:
@@ -261,7 +265,7 @@ class Exchange(MovableExchange):
         if attempt.answered_at or self._rest is not None:
             return False
         assert head is not None
-        if complete and head.status >= 400 and not job.raw and self._dispatch.loads_again(body):
+        if complete and self._dispatch.goes_elsewhere(body):
             return True
         now = job.context.clock.now()
         attempt.begins_answer(now)
@@ -284,7 +288,7 @@ class Exchange(MovableExchange):
             return False
         if self._rest is not None and self._joined is not None:
             return self._accept(attempt, head, self._rest, self._joined)
-        if complete and head.status >= 400 and not job.raw and self._dispatch.loads_again(body):
+        if complete and self._dispatch.goes_elsewhere(body):
             return False
         must_be_json = self._must_be_json(head)
         if must_be_json and complete:
@@ -368,6 +372,8 @@ class Exchange(MovableExchange):
 
     def _finish(self, attempt: Attempt, body: bytes) -> None:
         problem = self._reply.finish(body)
+        if self._status:  # its door has refused the last piece
+            return
         if problem is not None:
             self._spoil(attempt, problem)
         else:

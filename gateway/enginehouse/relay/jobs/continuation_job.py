@@ -12,9 +12,10 @@ from enginehouse.domain.errors import CannotContinue, RequestError, UpstreamErro
 from enginehouse.domain.request_record import StreamGap
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
+from enginehouse.relay.continuation.answer_anew import AnswerAnew
 from enginehouse.relay.continuation.asking import continuation_of
 from enginehouse.relay.continuation.stream_history import StreamHistory
-from enginehouse.relay.continuation.translator import ContinuationTranslator
+from enginehouse.relay.continuation.translator import ContinuationTranslator, Translator
 from enginehouse.relay.door import Caller
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.jobs.pairs import pair_route, prepare_pair
@@ -60,7 +61,7 @@ class ContinuationJob(Job):
         self.requirements = msgspec.structs.replace(job.requirements, model=broken.chosen.model)
         self.history = self._stream = history
         self._most = tries_before + job.context.continuation.max_continuations
-        self.translator: ContinuationTranslator | None = None
+        self.translator: Translator | None = None
         self.mode = ContinuationMode.TOKENS
         self.prompt: PromptRequest | None = None
         self._route: Route | None = None
@@ -155,10 +156,12 @@ class ContinuationJob(Job):
             raise CannotContinue("the configuration no longer has it")
         driver = self.context.continuation.drivers[backend].continuation
         history.read()
-        if history.common is None and not history.why:
+        if history.is_unanswered:
             self.mode, self._modes = ContinuationMode.RESTART, []
-            self.translator = None
-            return history.begin_anew(driver, route.chosen)
+            body = history.begin_anew(driver, route.chosen)
+            whole = Continuation(path=history.path, body=body, tokens=0)
+            self.translator = None if history.common is None else AnswerAnew(history, whole)
+            return body
         if mode is ContinuationMode.RESTART:
             if why := history.why_not_anew():
                 raise CannotContinue(why)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import ClassVar, Final, NamedTuple
 from urllib.parse import quote
 
-from enginehouse.domain.errors import Forbidden
-from enginehouse.domain.replica import Candidate
+from enginehouse.domain.errors import Forbidden, NotLoaded
+from enginehouse.domain.replica import Candidate, ReplicaState
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
@@ -24,11 +24,15 @@ _IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELET
 
 
 class EngineCall(NamedTuple):
-    """A call to the engine of ``model``: ``target`` is a path and perhaps a query, as they stand on the wire."""
+    """A call to the engine of ``model``: ``target`` is a path and perhaps a query, as they stand on the wire.
+
+    ``loads``: the model is loaded for it.
+    """
 
     model: str
     method: str
     target: str
+    loads: bool = True
 
 
 class EngineJob(Job):
@@ -53,10 +57,16 @@ class EngineJob(Job):
         return Requirements(model=self.call.model, path=self.call.target.partition("?")[0])
 
     def route(self, failed: tuple[str, ...]) -> Route:
-        """Also raises ``Forbidden`` if every engine of the model serves another one that the caller may not use."""
+        """Also raises ``NotLoaded``, and ``Forbidden`` if every engine of the model serves a forbidden one too."""
         snapshot = self.context.fleet.snapshot
         allowed = snapshot if self.caller is None else _AllowedEngines(snapshot, self.caller)
-        return self._decide(allowed, failed, fallbacks=False)
+        route = self._decide(allowed, failed, fallbacks=False)
+        if not self.call.loads and route.chosen.state is not ReplicaState.READY:
+            raise NotLoaded(
+                f"Model '{self.call.model}' is not loaded, and a request for {self.call.target} does not load it "
+                "(scheduling.never_load_for)"
+            )
+        return route
 
     def body_for(self, route: Route) -> bytes:
         return self.body

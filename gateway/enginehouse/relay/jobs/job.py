@@ -170,6 +170,8 @@ class Job(ABC):
         requirements.user = self.user
         if caller is not None:
             requirements.caller = caller.name
+        self.context.router.find_zones(requirements, self.headers)
+        if caller is not None:
             self._reserved = caller.admit(requirements, self.answer_limit)
             self._admitted = True
 
@@ -212,6 +214,13 @@ class Job(ABC):
                 return route, self.body_for(route)
         except RequestError:
             return None
+
+    def too_short(self, refusing: Candidate) -> tuple[str, ...]:
+        """The replicas that are not known to have a longer context than the one ``refusing`` the request."""
+        assert self.requirements is not None
+        limit = refusing.capabilities.context_length or self.requirements.estimated_tokens
+        rows = self.context.fleet.snapshot.models.values()
+        return tuple([each.replica for row in rows for each in row if (each.capabilities.context_length or 0) <= limit])
 
     def client_lines(self, lines: bytes, upstream: Upstream) -> bytes:
         """The header lines of an answer, as the client of a ``raw`` job gets them."""

@@ -54,6 +54,7 @@ class Endings:
             context.tracer.add(traced_request(job, trace, record, request.answer_ends()))
         if self.log_access is not None:
             self.log_access(context.clock.epoch(), record)
+        context.activity.add(record, job.headers, request.address)
         if self._observed:
             self.delivery.add(record)
 
@@ -108,4 +109,5 @@ def _record(
         bytes_out,
         events,
         trace.trace_id.decode() if trace is not None else None,
+        tokens.timings if tokens is not None else None,
     )

@@ -38,6 +38,11 @@ class LiveRequest(ABC):
         return self._job.path
 
     @property
+    def address(self) -> str:
+        """The client's address; empty if it has none."""
+        return ""
+
+    @property
     def request_id(self) -> bytes:
         """The value of ``x-request-id``. Clients choose it, so two live requests may have the same."""
         return self._job.request_id

@@ -142,6 +142,9 @@ class Move:
         found = serving.get(destination)
         if found is None:
             raise CannotContinue(f"Backend '{destination}' does not serve '{chosen.model}'")
+        needs = self._stream.job.requirements
+        if needs is not None and (why := self._context.router.why_not(needs, found)):
+            raise CannotContinue(f"The stream cannot move to backend '{destination}': {why}")
         if never_alone(self._context.continuation.drivers[destination], found):
             raise CannotContinue(f"Backend '{destination}' serves no request alone")
         if found.draining:

@@ -54,6 +54,10 @@ class TranslatingDoor(Door):
         self._share = EngineShare(memory, "answer", _LARGEST)
         self._dropped = ""
 
+    @property
+    def address(self) -> str:
+        return self._door.address
+
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         lowered = lines.lower()
         self._status = status

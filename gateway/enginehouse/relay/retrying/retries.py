@@ -23,6 +23,7 @@ class Outcome(Enum):
     REJECTED = "the queue rejected the request"
     JOINED_LOAD_FAILED = "a load failed that had begun before the request asked for it"
     NOT_LOADED = "the server says that the model is not loaded"
+    TOO_LONG = "the engine's context is too short for the request"
     UNFIT = "the engine cannot continue the stream"
     REPLICA_LOST = "the queue rejected the request because its replica was lost"
     PROMPT_LOST = "another engine failed to read the prompt"
@@ -152,7 +153,7 @@ def _adds_work(attempt: FailedAttempt, state: RetryState) -> bool:
     An engine that never had the request does none. One whose connection broke has ended its own: the first time, the
     next attempt takes its place, so the crash of an engine does not fail its requests, however many there are.
     """
-    if attempt.outcome is Outcome.NOT_LOADED:
+    if attempt.outcome in (Outcome.NOT_LOADED, Outcome.TOO_LONG):
         return False
     ended = attempt.outcome in _ENDED and not state.retries
     return attempt.sent and not ended

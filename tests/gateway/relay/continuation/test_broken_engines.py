@@ -227,6 +227,55 @@ async def test_an_engine_that_breaks_before_its_first_event_is_replaced(
     assert (await ask(gateway, CHAT, body())).answer == unbroken(CHAT, body()).answer
 
 
+@pytest.mark.parametrize("more", [{"n": 2}, {"logprobs": True}, {"tools": [{"type": "function"}]}], ids=str)
+async def test_a_stream_of_which_only_roles_came_is_asked_anew(
+    house: OpenGateway, engine: StartEngine, more: dict[str, Any]
+) -> None:
+    first, other = await engine(), await engine()
+    gateway = await house(first, other, backend=VLLM)
+    first.streams(chunk("x", 0, role="assistant", content=""), Cut.CLOSE)
+    said = [chunk("y", index, content="Hi", logprobs={"content": [{"token": "Hi"}]}) for index in (0, 1)]
+    ends = [chunk("y", index, finish="stop") for index in (0, 1)]
+    roles = [chunk("y", index, role="assistant", content="") for index in (0, 1)]
+    other.streams(*roles, *said, *ends, b"data: [DONE]\n\n", other.END)
+    reply = await gateway.ask(gateway.post(body(**more)))
+    events = [msgspec.json.decode(line[6:]) for line in reply.body.split(b"\n\n")[:-2]]
+    assert {event["id"] for event in events} == {"x"}
+    choices = [choice for event in events for choice in event["choices"]]
+    for index in (0, 1):
+        mine = [choice for choice in choices if choice["index"] == index]
+        assert [each["delta"].get("role") for each in mine if "role" in each["delta"]] == ["assistant"]
+        assert "".join(each["delta"].get("content") or "" for each in mine) == "Hi"
+        assert [each["logprobs"] for each in mine if each.get("logprobs")] == [{"content": [{"token": "Hi"}]}]
+        assert mine[-1]["finish_reason"] == "stop"
+    assert reply.body.endswith(b"data: [DONE]\n\n")
+    assert continued(gateway) == {("b", "broken", "restart"): 1}
+    sent = [msgspec.json.decode((await each.call()).body) for each in (first, other)]
+    assert sent[0] == sent[1]
+
+
+def chunk(id: str, index: int, *, finish: str | None = None, logprobs: object = None, **delta: str) -> bytes:
+    choice = {"index": index, "delta": delta, "finish_reason": finish, "logprobs": logprobs}
+    fields = {"id": id, "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+    return b"data: " + msgspec.json.encode(fields) + b"\n\n"
+
+
+@pytest.mark.parametrize("limit", [None, 7])
+async def test_a_text_goes_on_where_nobody_counts_its_tokens(
+    house: OpenGateway, engine: StartEngine, limit: int | None
+) -> None:
+    first, other = await engine(), await engine()
+    gateway = await house(first, other, plugins={"parameters": {"openai": {"continues": "text"}}})
+    first.streams(chunk("x", 0, content="One "), chunk("x", 0, content="two "), Cut.CLOSE)
+    other.streams(chunk("y", 0, content="three"), chunk("y", 0, finish="stop"), b"data: [DONE]\n\n", other.END)
+    seen = await ask(gateway, CHAT, body(max_tokens=limit))
+    assert (seen.text, seen.finish, seen.ended) == ("One two three", "stop", True)
+    asked = msgspec.json.decode((await other.call()).body)
+    assert asked["messages"][-1] == {"role": "assistant", "content": "One two "}
+    assert asked["max_tokens"] == (None if limit is None else limit - 2)
+    assert continued(gateway) == {("b", "broken", "text"): 1}
+
+
 async def test_clients_never_see_what_was_added(house: OpenGateway, model_engine: StartModelEngine) -> None:
     first, other = await model_engine(), await model_engine()
     gateway = await house(first, other, backend=VLLM)

@@ -83,3 +83,10 @@ def test_system_blocks_and_images_are_parts_of_the_prompt(post: Post) -> None:
 def test_an_error_has_anthropics_form(post: Post, body: dict[str, Any], status: int, kind: str) -> None:
     error = post(PAGE, status, **body)
     assert (error["type"], error["error"]["type"]) == ("error", kind)
+
+
+def test_a_later_turn_may_be_the_systems(post: Post) -> None:
+    turns = [*HELLO, {"role": "system", "content": [{"type": "text", "text": "Be quick"}]}]
+    with_system = post(PAGE, messages=turns, max_tokens=3)
+    assert with_system["usage"]["output_tokens"] == 3
+    assert with_system["usage"]["input_tokens"] > post(PAGE, messages=HELLO, max_tokens=3)["usage"]["input_tokens"]

@@ -156,3 +156,27 @@ def test_a_choice_of_no_tool_is_refused(post: Post) -> None:
     assert "no tools" in post(CHAT, 400, messages=HELLO, tool_choice="required")["error"]["message"]
     named = {"type": "function", "function": {"name": "fly"}}
     assert "'fly'" in post(CHAT, 400, messages=HELLO, tools=[LOOK], tool_choice=named)["error"]["message"]
+
+
+@pytest.mark.parametrize("fields", [{}, {"response_format": {"type": "json_object"}}])
+def test_a_schema_in_the_prompt_is_kept(post: Post, fields: dict[str, Any]) -> None:
+    schema = {"type": "object", "properties": {"heavy": {"type": "boolean"}}, "required": ["heavy"]}
+    told = f"Answer in json that matches this json_schema:\n{json.dumps(schema)}\nNo prose."
+    messages = [{"role": "system", "content": told}, *HELLO]
+    assert isinstance(content(post(CHAT, messages=messages, **fields))["heavy"], bool)
+
+
+@pytest.mark.parametrize(
+    "told", ['{"properties": {}}', "a JSON schema: {", 'a JSON schema: {"properties": 5}', "json schema {}"]
+)
+def test_what_is_no_schema_changes_nothing(post: Post, told: str) -> None:
+    answer = post(CHAT, messages=[{"role": "user", "content": told}], max_tokens=3)
+    with pytest.raises(ValueError, match="Expecting"):
+        json.loads(answer["choices"][0]["message"]["content"])
+
+
+def test_the_schema_of_a_tool_wins_over_one_in_the_prompt(post: Post) -> None:
+    messages = [{"role": "user", "content": 'json schema: {"type": "object", "properties": {}}'}]
+    asked = {"tools": [LOOK], "tool_choice": "required"}
+    [call] = post(CHAT, messages=messages, **asked)["choices"][0]["message"]["tool_calls"]
+    assert Wagon.model_validate_json(call["function"]["arguments"])

@@ -150,7 +150,8 @@ class FastDoor(Turns):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         wrapped = batched(transport, self.admission.writes)
         super().connection_made(cast(asyncio.Transport, wrapped))
-        self._client = ClientConnection(self.admission, wrapped, self.flow, self.arrived, self.answered)
+        address = self.client[0] if self.client else ""
+        self._client = ClientConnection(self.admission, wrapped, self.flow, self.arrived, self.answered, address)
         self.idle_since = self.loop.time()
         self._idle_sweep.add(self.check_silence, self.loop)
 

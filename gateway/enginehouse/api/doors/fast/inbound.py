@@ -42,10 +42,10 @@ class ClientConnection:
     """The state that the requests on one connection share.
 
     ``arrived`` takes a request that is complete, or that will be refused without its body. ``answered`` takes one that
-    has been answered.
+    has been answered. ``address``: the client's.
     """
 
-    __slots__ = ("admission", "answered", "arrived", "flow", "transport")
+    __slots__ = ("address", "admission", "answered", "arrived", "flow", "transport")
 
     def __init__(
         self,
@@ -54,7 +54,9 @@ class ClientConnection:
         flow: FlowControl,
         arrived: Callable[[Inbound], None],
         answered: Callable[[Inbound], None],
+        address: str = "",
     ) -> None:
+        self.address = address
         self.admission = admission
         self.transport = transport
         self.flow = flow
@@ -94,6 +96,10 @@ class Inbound(Door):
         self.waits = False
         self.whole = False
         self.response_complete = False
+
+    @property
+    def address(self) -> str:
+        return self._connection.address
 
     @property
     def may_repeat(self) -> bool:

@@ -8,8 +8,10 @@ from typing import Any
 
 from enginehouse import InvalidRequest
 from enginehouse_sim.simulator.domain.outputs import TokenLogprobs
+from enginehouse_sim.simulator.grammar.grammar import JSON_OBJECT
 from enginehouse_sim.simulator.server.endpoints.common import Alternatives, Positive, new_id
 from enginehouse_sim.simulator.server.endpoints.logprobs import chat_logprobs, prompt_logprobs
+from enginehouse_sim.simulator.server.endpoints.prompted_schema import prompted_schema
 from enginehouse_sim.simulator.server.endpoints.reply import Reply
 from enginehouse_sim.simulator.server.endpoints.sampling import SamplingBody, work_of
 from enginehouse_sim.simulator.server.endpoints.tools import Tool, ToolCall, ToolChoice, tool_call
@@ -53,6 +55,8 @@ async def chat(simulation: Simulation, call: Call) -> None:
 
 def _work(simulation: Simulation, id: str, body: ChatBody, prompt: PromptTokens, tool: ToolCall | None) -> Work:
     grammar = tool.function.grammar if tool is not None else body.grammar
+    if tool is None and grammar in (None, JSON_OBJECT):
+        grammar = prompted_schema(body.messages) or grammar
     return work_of(
         simulation,
         id,

@@ -63,7 +63,7 @@ Content = str | list[Block]
 class AnthropicMessage(msgspec.Struct):
     """One turn of a conversation."""
 
-    role: Literal["user", "assistant"]
+    role: Literal["user", "assistant", "system"]
     content: Content
 
 

@@ -1,0 +1,1 @@
+"""What all importers use: tables that note what nobody read, files, commands, backends."""

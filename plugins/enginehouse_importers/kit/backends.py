@@ -1,0 +1,104 @@
+"""Backends of a converted configuration: their names, addresses, drivers and secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from enginehouse import is_base_url
+from enginehouse_importers.kit.table import Table
+
+DRIVERS: Mapping[str, str] = {
+    "llamacpp": "llamacpp",
+    "llama-cpp": "llamacpp",
+    "llama.cpp": "llamacpp",
+    "vllm": "vllm",
+    "vllm-mlx": "vllm",
+    "sglang": "sglang",
+    "openai": "openai",
+    "openai-compatible": "openai",
+    "generic": "openai",
+    "litellm": "openai",
+    "lemonade": "openai",
+    "lmdeploy": "openai",
+    "exo": "openai",
+}
+"""The driver for each kind of server that other programs name. Others are asked as OpenAI-compatible servers."""
+PLUGINS: Mapping[str, str] = {
+    "ollama": "ollama",
+    "lmstudio": "lmstudio",
+    "lm-studio": "lmstudio",
+}
+"""Kinds that have a driver of their own, in the plugin ``enginehouse-NAME``."""
+_VERSION = re.compile(r"/v1/?$")
+_VARIABLE = re.compile(r"(?:os\.environ/|\$\{?)([A-Za-z_]\w*)\}?")
+
+
+class Backends:
+    """Backends by name."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, dict[str, Any]] = {}
+
+    def add(self, wanted: str, backend: Mapping[str, Any]) -> str:
+        """Add a backend, and return its name: ``wanted``, or that with a number if it is taken."""
+        name, number = wanted, 1
+        while name in self.tables:
+            number += 1
+            name = f"{wanted}-{number}"
+        self.tables[name] = {key: value for key, value in backend.items() if value not in ("", [], None)}
+        return name
+
+
+def driver_of(table: Table, key: str) -> str:
+    """The driver for the kind of server at ``key``."""
+    kind = table.text(key, "openai").lower()
+    if kind in PLUGINS:
+        driver = PLUGINS[kind]
+        table.note(
+            f'"openai" is used; pip install enginehouse-{driver} has the driver "{driver}", which loads models', key
+        )
+    elif kind not in DRIVERS:
+        table.note(f'"openai" is used for "{kind}": it must speak OpenAI\'s protocol', key)
+    return DRIVERS.get(kind, "openai")
+
+
+def read_base_url(table: Table, key: str, default: str = "") -> str:
+    """The URL at ``key`` as a backend has it, without ``/v1``. An invalid one is noted, and the result is empty."""
+    url = base_url(table.text(key, default))
+    if url and not is_base_url(url):
+        table.note("left out: it is not the URL of a server", key)
+        return ""
+    return url
+
+
+def base_url(url: str) -> str:
+    """``url`` without ``/v1`` and without a slash at its end."""
+    return _VERSION.sub("", url.strip()).rstrip("/")
+
+
+def name_of(url: str) -> str:
+    """A name for the backend at ``url``: its host, and its port if it has one."""
+    try:
+        parts = urlsplit(url)
+        port = f"-{parts.port}" if parts.port else ""
+        return f"{(parts.hostname or 'backend').strip('[]')}{port}"
+    except ValueError:
+        return "backend"
+
+
+def secret(table: Table, key: str) -> str:
+    """The secret at ``key``, a reference to a variable if it is one. No note contains it."""
+    text = table.text(key)
+    if found := _VARIABLE.fullmatch(text):
+        return f"env:{found[1]}"
+    if text:
+        table.note('is in the file in plain text, as before; "env:NAME" and "file:PATH" avoid that', key)
+    return text
+
+
+def seconds(number: float) -> str:
+    """A duration as our configuration has it."""
+    return f"{number:g}s" if number >= 1 or not number else f"{number * 1000:g}ms"

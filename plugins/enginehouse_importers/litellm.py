@@ -1,0 +1,344 @@
+"""LiteLLM's ``config.yaml``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from enginehouse_importers.kit.backends import Backends, name_of, read_base_url, seconds, secret
+from enginehouse_importers.kit.document import read_yaml
+from enginehouse_importers.kit.table import Converted, Note, Table
+
+
+class _Provider(NamedTuple):
+    """How a provider is asked: the driver, and the address where LiteLLM knows one."""
+
+    driver: str = "openai"
+    url: str = ""
+
+
+_PROVIDERS: Final[Mapping[str, _Provider]] = {
+    "openai": _Provider(url="https://api.openai.com"),
+    "text-completion-openai": _Provider(url="https://api.openai.com"),
+    "hosted_vllm": _Provider("vllm"),
+    "vllm": _Provider("vllm"),
+    "llamafile": _Provider("llamacpp", "http://127.0.0.1:8080"),
+    "lm_studio": _Provider(url="http://127.0.0.1:1234"),
+    "ollama": _Provider(url="http://127.0.0.1:11434"),
+    "ollama_chat": _Provider(url="http://127.0.0.1:11434"),
+    "openrouter": _Provider(url="https://openrouter.ai/api"),
+    "groq": _Provider(url="https://api.groq.com/openai"),
+    "mistral": _Provider(url="https://api.mistral.ai"),
+    "deepseek": _Provider(url="https://api.deepseek.com"),
+    "together_ai": _Provider(url="https://api.together.xyz"),
+    "fireworks_ai": _Provider(url="https://api.fireworks.ai/inference"),
+    "xai": _Provider(url="https://api.x.ai"),
+    "litellm_proxy": _Provider(),
+    "infinity": _Provider(),
+}
+"""The providers that speak OpenAI's protocol. Others are left out with a note."""
+_STRATEGIES: Final = {
+    "simple-shuffle": "random",
+    "least-busy": "least_pending",
+    "latency-based-routing": "cache_aware",
+}
+_NO_PRICES: Final = "left out: the gateway routes by load and cache, not by price"
+_NO_DATABASE: Final = "left out: keys are in auth.keys; the gateway needs no database"
+_ELSEWHERE: Final = "left out: the gateway logs, traces and counts by itself (see telemetry); other programs read these"
+_GUARDS: Final = "left out: a plugin may refuse or change requests"
+_CACHE: Final = "left out: the gateway stores no answers; engines cache prompts"
+_OF_DEPLOYMENTS: Final = {
+    **dict.fromkeys(("rpm", "tpm"), "left out: limits are for keys (auth.keys) and for engines (concurrency)"),
+    **dict.fromkeys(("max_retries", "num_retries"), "left out: routing.max_retries is for all"),
+    **dict.fromkeys(("input_cost_per_token", "output_cost_per_token", "cost_per_second"), _NO_PRICES),
+    **dict.fromkeys(
+        ("api_version", "azure_ad_token", "aws_region_name", "vertex_project"), "left out: of that provider"
+    ),
+    "organization": "left out: the engine gets no header of its own",
+    "extra_headers": "left out: the engine gets no header of its own",
+    "drop_params": "left out: models.NAME.filters.strip removes fields",
+    "tags": "left out: zones, rules of keys and aliases decide who may go where",
+    "use_in_pass_through": "left out: /upstream/MODEL passes everything on",
+}
+_LEFT_OUT: Final = {
+    "environment_variables": "left out: set them where the gateway starts; secrets are written as env:NAME",
+    **dict.fromkeys(("guardrails", "prompts", "vector_store_registry", "mcp_servers"), _GUARDS),
+    **dict.fromkeys(("credential_list", "search_tools", "files_settings"), "left out: there is no equivalent"),
+    "include": "left out: convert each file, or join them first",
+}
+_OF_ROUTER: Final = {
+    **dict.fromkeys(("redis_host", "redis_port", "redis_password", "redis_url", "redis_db"), _NO_DATABASE),
+    **dict.fromkeys(("cache_responses", "cache_kwargs", "caching_groups"), _CACHE),
+    "routing_strategy_args": "left out: [plugins.STRATEGY] has parameters",
+    "enable_pre_call_checks": "left out: the gateway always checks the context length",
+    "retry_policy": "left out: what another engine can serve is sent there, within routing.max_retries",
+    "retry_after": "left out: the gateway retries at once, at another engine",
+    "allowed_fails_policy": "left out: checks.failures counts failures",
+    "enable_tag_filtering": "left out: zones decide who may go where",
+    "debug_level": "left out: see telemetry.log_level",
+    "set_verbose": "left out: see telemetry.log_level",
+    "content_policy_fallbacks": "left out: an answer is never judged by its content",
+}
+_OF_LIBRARY: Final = {
+    **dict.fromkeys(("callbacks", "success_callback", "failure_callback", "service_callbacks"), _ELSEWHERE),
+    **dict.fromkeys(("cache", "cache_params"), _CACHE),
+    **dict.fromkeys(
+        ("set_verbose", "json_logs", "turn_off_message_logging", "redact_messages_in_exceptions"), _ELSEWHERE
+    ),
+    **dict.fromkeys(
+        ("drop_params", "modify_params"), "left out: fields pass as they are; models.NAME.filters changes them"
+    ),
+    **dict.fromkeys(("max_budget", "budget_duration"), "left out: auth.keys limits what each key may spend"),
+    "max_parallel_requests": "left out: models.NAME.concurrency is for each engine",
+    "content_policy_fallbacks": "left out: an answer is never judged by its content",
+    "default_team_settings": _ELSEWHERE,
+    "force_ipv4": "left out: name an address",
+    "ssl_verify": "left out: backends.NAME.verify_tls is for each backend",
+}
+_OF_GENERAL: Final = {
+    **dict.fromkeys(("database_url", "store_model_in_db", "database_connection_pool_limit"), _NO_DATABASE),
+    **dict.fromkeys(("alerting", "alerting_threshold", "alerting_args"), _ELSEWHERE),
+    **dict.fromkeys(("custom_auth", "enable_jwt_auth", "allowed_routes", "ui_access_mode"), "left out: see auth"),
+    **dict.fromkeys(("background_health_checks", "health_check_interval"), "left out: checks.interval, always on"),
+    **dict.fromkeys(("max_parallel_requests", "global_max_parallel_requests"), _OF_LIBRARY["max_parallel_requests"]),
+    "proxy_batch_write_at": _NO_DATABASE,
+    "infer_model_from_keys": "left out: name the models",
+    "completion_model": "left out: a request names its model",
+    "disable_spend_logs": _NO_DATABASE,
+}
+
+
+def convert(text: str, file: str = "") -> Converted:
+    """Convert the YAML ``text``; ``file`` is its name in errors. Raises ``ConfigError`` if it is no mapping."""
+    notes: list[Note] = []
+    top = Table(read_yaml(text, file), (), notes)
+    deployments = list(_deployments(top))
+    backends = _backends(deployments)
+    router, library = top.table("router_settings"), top.table("litellm_settings")
+    sections: dict[str, Any] = {
+        "auth": {"keys": _keys(top.table("general_settings"))},
+        "timeouts": _timeouts(router, library),
+        "checks": _checks(router),
+        "routing": _routing(router, library, deployments),
+        "backends": backends,
+        "models": _models(deployments),
+    }
+    router.leave_out(_OF_ROUTER)
+    library.leave_out(_OF_LIBRARY)
+    top.leave_out(_LEFT_OUT)
+    return Converted({name: section for name, section in sections.items() if any(section.values())}, notes)
+
+
+class _Deployment(NamedTuple):
+    """One entry of ``model_list``. ``name``: for clients; ``model``: for the engine; ``shared``: the same server."""
+
+    name: str
+    model: str
+    shared: tuple[str, ...]
+    backend: dict[str, Any]
+    card: dict[str, Any]
+    weight: float
+
+
+def _deployments(top: Table) -> Iterator[_Deployment]:
+    for position, data in enumerate(top.items("model_list")):
+        table = top.inside(data if isinstance(data, dict) else {}, "model_list", position)
+        found = _deployment(table)
+        table.leave_out(_OF_DEPLOYMENTS)
+        if found is not None:
+            yield found
+
+
+def _deployment(table: Table) -> _Deployment | None:
+    parameters = table.table("litellm_params")
+    name, given = table.text("model_name"), parameters.text("model")
+    custom = parameters.text("custom_llm_provider")
+    provider, _, model = given.partition("/") if "/" in given and not custom else (custom or "openai", "", given)
+    if provider not in _PROVIDERS and "api_base" in parameters and "/" in given:
+        provider, model = "openai", given
+    known = _PROVIDERS.get(provider)
+    card = _card(table.table("model_info"))
+    wild = "*" in name or "*" in model
+    if known is None or wild or not (name.strip() and model.strip()):
+        why = f'provider "{provider}" does not speak OpenAI\'s protocol' if known is None else "it names no model"
+        table.note(f"left out: {'a pattern of models needs their names' if wild else why}")
+        parameters.silence()
+        return None
+    url = read_base_url(parameters, "api_base", known.url)
+    if not url:
+        parameters.note("left out: it has no address", "api_base")
+        parameters.silence()
+        return None
+    backend, shared = _backend(parameters, known.driver, url)
+    weight = _number(parameters, "weight")
+    filters = _filters(parameters)
+    parameters.leave_out(_OF_DEPLOYMENTS)
+    return _Deployment(name, model, shared, backend, card | ({"filters": {"set": filters}} if filters else {}), weight)
+
+
+def _backend(parameters: Table, driver: str, url: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    key = secret(parameters, "api_key")
+    limits = {"total": _number(parameters, "timeout"), "first_byte": _number(parameters, "stream_timeout")}
+    backend: dict[str, Any] = {
+        "driver": driver,
+        "url": url,
+        "api_key": key,
+        "concurrency": parameters.whole("max_parallel_requests", 0),
+        "priority": parameters.whole("order", 0),
+    }
+    timeouts = {name: seconds(limit) for name, limit in limits.items() if limit}
+    backend |= {"timeouts": timeouts} if timeouts else {}
+    return {name: value for name, value in backend.items() if value}, (url, key, str(backend["priority"]))
+
+
+def _card(table: Table) -> dict[str, Any]:
+    """What the deployment can do."""
+    card: dict[str, Any] = {}
+    length = table.whole("max_input_tokens", 0) or table.whole("max_tokens", 0)
+    table.value("max_tokens")
+    if length:
+        card["context_length"] = length
+    for theirs, ours in {"supports_vision": "vision", "supports_function_calling": "tools"}.items():
+        if theirs in table:
+            card[ours] = table.flag(theirs)
+    if table.text("mode") == "embedding":
+        card["embeddings"] = True
+    names = ("id", "base_model", "db_model", "version", "mode", "health_check_model", "access_groups", "metadata")
+    shown = dict.fromkeys(names, "left out: only LiteLLM's own pages show it")
+    prices = dict.fromkeys(("input_cost_per_token", "output_cost_per_token"), _NO_PRICES)
+    table.leave_out({**shown, **prices, "max_output_tokens": "left out: the request says how many"})
+    return card
+
+
+def _filters(parameters: Table) -> dict[str, Any]:
+    """The fields that LiteLLM puts into requests."""
+    names = ("temperature", "top_p", "max_tokens", "seed", "presence_penalty", "frequency_penalty", "stop")
+    found = {name: value for name in names if (value := parameters.value(name)) is not None}
+    found |= parameters.mapping("extra_body")
+    if found:
+        parameters.note("set in every request, also where a client names another value", *list(found)[:1])
+    return found
+
+
+def _backends(deployments: list[_Deployment]) -> dict[str, dict[str, Any]]:
+    """One backend for each server, with all its models."""
+    backends, names = Backends(), dict[tuple[str, ...], str]()
+    for each in deployments:
+        if each.shared not in names:
+            names[each.shared] = backends.add(name_of(each.backend["url"]), each.backend | {"models": []})
+            backends.tables[names[each.shared]]["models"] = []
+        models = backends.tables[names[each.shared]]["models"]
+        if each.model not in models:
+            models.append(each.model)
+    return backends.tables
+
+
+def _models(deployments: list[_Deployment]) -> dict[str, dict[str, Any]]:
+    models: dict[str, dict[str, Any]] = {}
+    for each in deployments:
+        models[each.model] = {**models.get(each.model, {}), **each.card}
+    return {name: card for name, card in models.items() if card}
+
+
+# --- routing
+
+
+def _routing(router: Table, library: Table, deployments: list[_Deployment]) -> dict[str, Any]:
+    strategy = router.text("routing_strategy", "simple-shuffle")
+    if "routing_strategy" in router and strategy not in _STRATEGIES:
+        router.note("left out: the default strategy, cache_aware, is used", "routing_strategy")
+    _note_repeated(router, library)
+    retries = router.whole("num_retries", library.whole("num_retries", 2))
+    fallbacks = _fallbacks(router) | _fallbacks(library)
+    aliases, more = _aliases(deployments)
+    for name, chain in more.items():
+        fallbacks[name] = [*chain, *fallbacks.get(name, ())]
+    routing: dict[str, Any] = {
+        "strategy": _STRATEGIES.get(strategy, "") if "routing_strategy" in router else "",
+        "max_retries": retries if retries != 2 else None,
+        "aliases": aliases | _group_aliases(router, aliases),
+        "fallbacks": {name: list(dict.fromkeys(chain)) for name, chain in fallbacks.items()},
+    }
+    return {name: value for name, value in routing.items() if value not in ("", None, {})}
+
+
+def _note_repeated(router: Table, library: Table) -> None:
+    for theirs, own in {"num_retries": "num_retries", "timeout": "request_timeout"}.items():
+        if theirs in router and own in library:
+            library.note(f"left out: router_settings.{theirs} wins", own)
+
+
+def _aliases(deployments: list[_Deployment]) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """The names for clients that differ from the engines', and fallbacks of those that one engine has too."""
+    aliases: dict[str, Any] = {}
+    fallbacks: dict[str, list[str]] = {}
+    by_name: dict[str, dict[str, float]] = {}
+    for each in deployments:
+        by_name.setdefault(each.name, {}).setdefault(each.model, each.weight)
+    for name, models in by_name.items():
+        others = [model for model in models if model != name]
+        if name in models:
+            fallbacks.update({name: others} if others else {})
+        elif any(models.values()):
+            aliases[name] = [{"to": model, "weight": weight or 1} for model, weight in models.items()]
+        else:
+            aliases[name] = others[0] if len(others) == 1 else [{"to": model, "weight": 1} for model in others]
+    return aliases, fallbacks
+
+
+def _group_aliases(router: Table, aliases: Mapping[str, Any]) -> dict[str, Any]:
+    found = {}
+    for name, target in router.mapping("model_group_alias").items():
+        wanted = str(target.get("model", "")) if isinstance(target, dict) else str(target)
+        found[name] = aliases.get(wanted, wanted)
+        if isinstance(target, dict) and target.get("hidden"):
+            router.note("it is in the model list; models.NAME.unlisted hides it", "model_group_alias", name, "hidden")
+    return found
+
+
+def _fallbacks(table: Table) -> dict[str, list[str]]:
+    """Fallbacks of all kinds: the gateway tries them whatever the reason is."""
+    found: dict[str, list[str]] = {}
+    for key in ("fallbacks", "context_window_fallbacks"):
+        for position, entry in enumerate(table.items(key)):
+            for name, chain in entry.items() if isinstance(entry, dict) else ():
+                if isinstance(chain, list) and all(isinstance(each, str) for each in chain):
+                    found.setdefault(name, []).extend(chain)
+                else:
+                    table.note("left out: only names of models can be fallbacks", key, position)
+    if table.items("default_fallbacks"):
+        table.note("left out: name the fallbacks of each model in routing.fallbacks", "default_fallbacks")
+    return found
+
+
+def _timeouts(router: Table, library: Table) -> dict[str, str]:
+    own, of_library = _number(router, "timeout"), _number(library, "request_timeout")
+    total = own or of_library
+    limits = {"total": total, "first_byte": _number(router, "stream_timeout")}
+    return {name: seconds(limit) for name, limit in limits.items() if limit}
+
+
+def _checks(router: Table) -> dict[str, int]:
+    if _number(router, "cooldown_time"):
+        router.note("left out: a backend is used again after checks.successes good probes", "cooldown_time")
+    failures = router.whole("allowed_fails", 0)
+    return {"failures": failures} if failures else {}
+
+
+def _keys(table: Table) -> list[dict[str, Any]]:
+    key = secret(table, "master_key")
+    table.leave_out(_OF_GENERAL)
+    if key:
+        table.note(
+            "is the one admin key; keys of LiteLLM's database are not in the file: add them to auth.keys", "master_key"
+        )
+    return [{"name": "master", "key": key, "admin": True}] if key else []
+
+
+def _number(table: Table, key: str) -> float:
+    """A number of 0 or more."""
+    try:
+        return max(0.0, float(table.text(key, "0")))
+    except ValueError:
+        table.note("left out: expected a number", key)
+        return 0.0

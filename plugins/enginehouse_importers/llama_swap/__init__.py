@@ -1,0 +1,1 @@
+"""llama-swap's ``config.yaml``."""

@@ -1,0 +1,53 @@
+"""llama-swap's macros: ``${NAME}`` is replaced by text, or by a value of any type if it is the whole text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from enginehouse_importers.kit.table import scalar_text
+
+_MACRO = re.compile(r"\$\{([A-Za-z0-9_-]+)\}")
+RESERVED = frozenset({"PORT", "MODEL_ID", "PID"})
+"""Macros that llama-swap defines for each model."""
+
+
+class Macros:
+    """Macros in the order of their declaration. Each may use those declared before it."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = dict(values)
+
+    def over(self, own: Mapping[str, Any]) -> Macros:
+        """These macros and ``own`` ones of a model, which replace those of the same name."""
+        return Macros({**self._values, **own})
+
+    def expand(self, value: Any) -> Any:
+        """``value`` with all macros expanded, at any depth. Unknown macros stay."""
+        if isinstance(value, dict):
+            return {self.expand(name): self.expand(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.expand(item) for item in value]
+        return self._expand_text(value) if isinstance(value, str) else value
+
+    def _expand_text(self, text: str) -> Any:
+        for name, value in reversed(self._values.items()):
+            macro = f"${{{name}}}"
+            if text == macro and not isinstance(value, str):
+                return value
+            text = text.replace(macro, scalar_text(value))
+        return text
+
+
+def unknown_macros(value: Any) -> Iterator[str]:
+    """The names of the macros that remain in an expanded ``value``, except reserved ones."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from unknown_macros(name)
+            yield from unknown_macros(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from unknown_macros(item)
+    elif isinstance(value, str):
+        yield from (name for name in _MACRO.findall(value) if name not in RESERVED)

@@ -1,0 +1,190 @@
+"""Nexus's ``nexus.toml``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+from enginehouse import ConfigError, did_you_mean
+from enginehouse_importers.kit.backends import Backends, driver_of, read_base_url, seconds
+from enginehouse_importers.kit.document import table_of
+from enginehouse_importers.kit.table import Converted, Note, Table
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_STRATEGIES: Final = ("smart", "round_robin", "priority_only", "random")
+_PRIVATE: Final = "private"
+"""The zone of the backends that Nexus does not call open."""
+_OPEN: Final = "open"
+_LEFT_OUT: Final = {
+    "quality": "left out: routing.error_share leaves out backends that answer badly",
+    "lifecycle": "left out: the memory swapper decides whether a model fits",
+    "fleet": "left out: the gateway does not forecast",
+}
+_LEVELS: Final = {"trace": "debug", "debug": "debug", "info": "info", "warn": "warning", "error": "error"}
+
+
+def convert(text: str, file: str = "") -> Converted:
+    """Convert the TOML ``text``; ``file`` is its name in errors. Raises ``ConfigError`` if it is no TOML."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not valid TOML: {error}", file=file) from None
+    notes: list[Note] = []
+    top = Table(table_of(data, file), (), notes)
+    backends = _backends(top)
+    routing = top.table("routing")
+    zones, tiers = _policies(routing, backends)
+    sections = {
+        "server": _server(top.table("server")),
+        "telemetry": _telemetry(top.table("logging")),
+        "checks": _checks(top.table("health_check")),
+        "timeouts": _timeouts(top),
+        "routing": _routing(routing) | ({"least_tier": tiers} if tiers else {}),
+        "zones": zones,
+        "backends": backends.tables,
+        "scheduling": _scheduling(top.table("queue")),
+        "discovery": _discovery(top.table("discovery")),
+    }
+    top.leave_out(_LEFT_OUT)
+    return Converted({name: section for name, section in sections.items() if section}, notes)
+
+
+def _server(table: Table) -> dict[str, Any]:
+    found: dict[str, Any] = {"host": table.text("host"), "port": table.whole("port", 0)}
+    table.value("request_timeout_seconds")
+    table.leave_out({"max_concurrent_requests": "left out: Nexus ignores it too; see models.*.concurrency"})
+    return {key: value for key, value in found.items() if value}
+
+
+def _timeouts(top: Table) -> dict[str, str]:
+    limit = top.table("server").whole("request_timeout_seconds", 0)
+    return {"total": seconds(limit)} if limit else {}
+
+
+def _telemetry(table: Table) -> dict[str, str]:
+    level = _LEVELS.get(table.text("level", "info"), "info")
+    form = "json" if table.text("format") == "json" else ""
+    table.leave_out(
+        {
+            "component_levels": "left out: there is one level",
+            "enable_content_logging": "left out: telemetry.capture_content puts contents into traces",
+        }
+    )
+    return {key: value for key, value in (("log_level", level), ("log_format", form)) if value not in ("", "info")}
+
+
+def _checks(table: Table) -> dict[str, Any]:
+    if not table.flag("enabled", True):
+        table.note("left out: backends are always probed", "enabled")
+    found = {
+        "interval": seconds(table.whole("interval_seconds", 0)),
+        "timeout": seconds(table.whole("timeout_seconds", 0)),
+        "failures": table.whole("failure_threshold", 0),
+        "successes": table.whole("recovery_threshold", 0),
+    }
+    table.leave_out({})
+    return {key: value for key, value in found.items() if value not in ("0s", 0)}
+
+
+def _scheduling(table: Table) -> dict[str, Any]:
+    wait = table.whole("max_wait_seconds", 0)
+    found = {"max_queue": table.whole("max_size", 0), "queue_timeout": seconds(wait) if wait else ""}
+    if not table.flag("enabled", True):
+        table.note("left out: requests for a model that loads always wait; max_queue = 0 refuses them", "enabled")
+    table.leave_out({})
+    return {key: value for key, value in found.items() if value}
+
+
+def _discovery(table: Table) -> dict[str, Any]:
+    if table.flag("enabled"):
+        table.note("left out: name the servers in [backends]", "enabled")
+    table.leave_out(dict.fromkeys(("service_types", "grace_period_seconds"), "left out: see discovery.enabled"))
+    return {}
+
+
+def _backends(top: Table) -> Backends:
+    backends = Backends()
+    for position, data in enumerate(top.items("backends")):
+        if not isinstance(data, dict):
+            top.note("left out: expected a table", "backends", position)
+            continue
+        table = top.inside(data, "backends", position)
+        url = read_base_url(table, "url")
+        backend: dict[str, Any] = {
+            "driver": driver_of(table, "type"),
+            "url": url,
+            "priority": table.whole("priority", 0),
+            "zone": _zone(table),
+            "tier": table.whole("tier", 0),
+        }
+        if variable := table.text("api_key_env"):
+            backend["api_key"] = f"env:{variable}"
+        if url:
+            backends.add(table.text("name", "backend"), {key: value for key, value in backend.items() if value})
+        else:
+            table.note("left out: it has no URL")
+            table.silence()
+        table.leave_out({})
+    return backends
+
+
+def _zone(table: Table) -> str:
+    """The zone of a backend. Nexus has several that are not open, and restricts models to any of these."""
+    zone = table.text("zone")
+    if zone not in ("", _OPEN):
+        table.note(f'zones other than "{_OPEN}" are one here: "{_PRIVATE}"', "zone")
+        return _PRIVATE
+    return zone
+
+
+def _policies(routing: Table, backends: Backends) -> tuple[dict[str, Any], dict[str, int]]:
+    """The zones, and the least tiers, of models. Nexus's first matching policy wins, as the longest pattern does here.
+
+    A model that is restricted may only go to backends whose zone is not open.
+    """
+    models, tiers = [], {}
+    for position, data in enumerate(routing.items("policies")):
+        table = routing.inside(data if isinstance(data, dict) else {}, "policies", position)
+        pattern = table.text("model_pattern")
+        if table.text("privacy", "unrestricted") == "restricted":
+            models.append(pattern)
+        if tier := table.whole("min_tier", 0):
+            tiers[pattern] = tier
+        reasons = {
+            "max_cost_per_request": "left out: the cost of a request is not known before it",
+            "fallback_allowed": "left out: leave the model out of routing.fallbacks",
+        }
+        table.leave_out(reasons)
+    if not models:
+        return {}, tiers
+    for backend in backends.tables.values():
+        if backend.get("zone", _OPEN if "api_key" in backend else _PRIVATE) != _OPEN:
+            backend["zone"] = _PRIVATE
+    routing.note(f'models that are restricted go to backends of zone = "{_PRIVATE}" only', "policies")
+    return {_PRIVATE: {"models": models}}, tiers
+
+
+def _routing(table: Table) -> dict[str, Any]:
+    strategy = table.text("strategy", "smart")
+    if strategy not in _STRATEGIES:
+        table.note(f"left out: the default strategy is used. {did_you_mean(strategy, list(_STRATEGIES))}", "strategy")
+        strategy = ""
+    weights = {key: table.table("weights").whole(key, 0) for key in table.mapping("weights")}
+    aliases = {name: table.table("aliases").text(name) for name in table.mapping("aliases")}
+    for name, target in aliases.items():
+        if target in aliases:
+            table.note(f'"{target}" is an alias itself, and an alias of an alias is not resolved', "aliases", name)
+    fallbacks = {name: table.table("fallbacks").texts(name) for name in table.mapping("fallbacks")}
+    found = {
+        "strategy": strategy,
+        "max_retries": table.whole("max_retries", 2),
+        "weights": weights,
+        "aliases": aliases,
+        "fallbacks": fallbacks,
+    }
+    table.leave_out({"budget": "left out: auth.keys limits what each key may spend"})
+    return {key: value for key, value in found.items() if value or key == "max_retries"}

@@ -1,0 +1,192 @@
+"""Olla's ``config.yaml``."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from enginehouse import format_duration, parse_duration
+from enginehouse_importers.kit.backends import Backends, driver_of, read_base_url
+from enginehouse_importers.kit.document import read_yaml
+from enginehouse_importers.kit.table import Converted, Note, Table
+
+_STRATEGIES: Final = {
+    "least-connections": "least_pending",
+    "round-robin": "round_robin",
+    "priority": "priority_only",
+}
+_SESSIONS: Final = {"session_header": "header:x-olla-session-id", "auth_header": "header:authorization"}
+_TRACED: Final = "left out: telemetry.log_level and telemetry.access_log say what is logged"
+_LIMITS: Final = "left out: limits are for keys (auth.keys), not for addresses"
+_ALWAYS: Final = "left out: the gateway does so anyway, at its own pace"
+_HIGHEST: Final = 100
+"""Olla asks the highest priority first, the gateway the lowest."""
+_LEFT_OUT: Final = {
+    "model_registry": "left out: a model has one name; routing.aliases has others",
+    "translators": "left out: /v1/messages works in front of every engine",
+    "engineering": "left out: figures are at /metrics",
+    "dashboard": "left out: the page is at /dashboard, for operators",
+}
+
+
+def convert(text: str, file: str = "") -> Converted:
+    """Convert the YAML ``text``; ``file`` is its name in errors. Raises ``ConfigError`` if it is no mapping."""
+    notes: list[Note] = []
+    top = Table(read_yaml(text, file), (), notes)
+    discovery, proxy = top.table("discovery"), top.table("proxy")
+    backends, checks = _backends(discovery.table("static"))
+    aliases = {name: table for name, table in top.mapping("model_aliases").items() if isinstance(table, list)}
+    sections = {
+        "server": _server(top.table("server")),
+        "telemetry": _telemetry(top.table("logging")),
+        "checks": checks,
+        "routing": _routing(proxy) | ({"aliases": aliases} if aliases else {}),
+        "timeouts": _timeouts(proxy),
+        "backends": backends.tables,
+    }
+    _leave_out_proxy(proxy)
+    _leave_out_discovery(discovery)
+    top.leave_out(_LEFT_OUT)
+    return Converted({name: section for name, section in sections.items() if section}, notes)
+
+
+def _server(table: Table) -> dict[str, Any]:
+    found: dict[str, Any] = {"host": table.text("host"), "port": table.whole("port", 0)}
+    limits = table.table("request_limits")
+    found["max_body"] = limits.whole("max_body_size", 0)
+    limits.leave_out({"max_header_size": "left out: a head may have 64 KiB"})
+    if stop := _duration(table, "shutdown_timeout"):
+        found["drain_timeout"] = stop
+    cors = table.table("cors")
+    if cors.flag("enabled"):
+        found["cors"] = cors.texts("allowed_origins")
+    cors.leave_out(
+        dict.fromkeys(
+            (
+                "allowed_origins",
+                "allowed_methods",
+                "allowed_headers",
+                "exposed_headers",
+                "allow_credentials",
+                "max_age",
+            ),
+            "left out: the origins of server.cors may do everything",
+        )
+    )
+    timers = ("read_timeout", "read_header_timeout", "write_timeout", "idle_timeout")
+    table.leave_out(
+        {
+            **dict.fromkeys(timers, "left out: see timeouts.client; slow heads are cut off"),
+            "request_logging": _TRACED,
+            "rate_limits": _LIMITS,
+        }
+    )
+    return {key: value for key, value in found.items() if value}
+
+
+def _telemetry(table: Table) -> dict[str, str]:
+    levels = {"debug": "debug", "warn": "warning", "error": "error"}
+    found = {"log_level": levels.get(table.text("level"), ""), "log_format": table.text("format")}
+    if found["log_format"] == "text":
+        found["log_format"] = ""
+    table.leave_out({"output": "left out: the log goes to standard error"})
+    return {key: value for key, value in found.items() if value}
+
+
+def _routing(proxy: Table) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    balancer = proxy.text("load_balancer", "priority")
+    if balancer in _STRATEGIES:
+        found["strategy"] = _STRATEGIES[balancer]
+    else:
+        proxy.note("left out: the default strategy is used", "load_balancer")
+    sticky = proxy.table("sticky_sessions")
+    if sticky.flag("enabled"):
+        found |= _session(sticky)
+        proxy.note("left out: sticky_sessions decide", "load_balancer")
+    names = ("key_sources", "idle_ttl_seconds", "max_sessions", "prefix_hash_bytes")
+    sticky.leave_out(dict.fromkeys(names, "left out: sessions stay where they hash to, without a table"))
+    retry = proxy.table("retry")
+    if not retry.flag("enabled", True):
+        found["max_retries"] = 0
+    elif attempts := retry.whole("max_attempts", 0):
+        found["max_retries"] = attempts
+    retry.leave_out({"on_connection_failure": "left out: what another engine can serve is sent there"})
+    return found
+
+
+def _session(sticky: Table) -> dict[str, Any]:
+    sources = sticky.texts("key_sources")
+    if "prefix_hash" in sources:
+        sticky.note(
+            '"prefix_hash" is the strategy cache_aware, which knows which engine has read a prompt', "key_sources"
+        )
+        return {"strategy": "cache_aware"}
+    session = [_SESSIONS[source] for source in sources if source in _SESSIONS]
+    if any(source not in _SESSIONS for source in sources):
+        sticky.note("only session_header, auth_header and prefix_hash have an equivalent", "key_sources")
+    return {"strategy": "session", **({"session": session} if session else {})}
+
+
+def _timeouts(proxy: Table) -> dict[str, str]:
+    names = {"connection_timeout": "connect", "response_header_timeout": "first_byte", "read_timeout": "stall"}
+    found = {ours: _duration(proxy, theirs) for theirs, ours in names.items()}
+    found["total"] = _duration(proxy, "response_timeout")
+    return {key: value for key, value in found.items() if value}
+
+
+def _backends(static: Table) -> tuple[Backends, dict[str, str]]:
+    """The backends, and the shortest interval and longest time limit of their probes."""
+    backends = Backends()
+    intervals, limits = [], []
+    for position, data in enumerate(static.items("endpoints")):
+        table = static.inside(data if isinstance(data, dict) else {}, "endpoints", position)
+        url = read_base_url(table, "url")
+        backend: dict[str, Any] = {"driver": driver_of(table, "type"), "url": url}
+        if priority := table.whole("priority", _HIGHEST):
+            backend["priority"] = max(0, _HIGHEST - priority)
+        intervals.append(_duration(table, "check_interval"))
+        limits.append(_duration(table, "check_timeout"))
+        if url:
+            backends.add(table.text("name", "endpoint"), {key: value for key, value in backend.items() if value})
+        else:
+            table.note("left out: it has no URL")
+            table.silence()
+        own = dict.fromkeys(("model_url", "health_check_url"), "left out: the driver knows the paths of its engine")
+        table.leave_out({**own, "model_filter": "left out: list the models of the backend instead"})
+    static.leave_out({})
+    found = {
+        "interval": min(filter(None, intervals), key=parse_duration, default=""),
+        "timeout": max(filter(None, limits), key=parse_duration, default=""),
+    }
+    return backends, {key: value for key, value in found.items() if value}
+
+
+def _leave_out_proxy(proxy: Table) -> None:
+    proxy.leave_out(
+        {
+            "engine": "left out: there is one relay",
+            "profile": "left out: streams pass as they come",
+            "stream_buffer_size": "left out: streams pass as they come",
+            **dict.fromkeys(
+                ("connection_keep_alive", "tls_handshake_timeout"), "left out: there is no such time limit"
+            ),
+            **dict.fromkeys(("max_retries", "retry_backoff"), "left out: Olla ignores it too; see proxy.retry"),
+            "profile_filter": "left out: drivers are named by each backend",
+        }
+    )
+
+
+def _leave_out_discovery(discovery: Table) -> None:
+    if discovery.text("type", "static") != "static":
+        discovery.note("left out: name the servers in [backends]", "type")
+    discovery.leave_out(dict.fromkeys(("refresh_interval", "health_check", "model_discovery"), _ALWAYS))
+
+
+def _duration(table: Table, key: str) -> str:
+    """A duration, without one that is zero, which means no limit there."""
+    text = table.text(key)
+    try:
+        return format_duration(found) if text and (found := parse_duration(text)) else ""
+    except ValueError:
+        table.note("left out: expected a duration", key)
+        return ""

@@ -1,0 +1,335 @@
+"""The command lines of vllm-router and sglang-router."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from enginehouse import is_base_url
+from enginehouse_importers.kit.backends import Backends, base_url, name_of, seconds
+from enginehouse_importers.kit.table import Converted, Note, Table
+
+_STRATEGIES: Final[Mapping[str, str]] = {
+    "random": "random",
+    "round_robin": "round_robin",
+    "cache_aware": "cache_aware",
+    "kv_aware": "cache_aware",
+    "power_of_two": "p2c",
+    "consistent_hash": "session",
+    "consistent_hashing": "session",
+    "rendezvous_hash": "session",
+    "sticky_least_loaded": "session",
+    "prefix_hash": "cache_aware",
+    "bucket": "cache_aware",
+    "manual": "session",
+}
+_FLAGS: Final = frozenset(
+    [
+        "disable_circuit_breaker",
+        "disable_retries",
+        "disable_health_check",
+        "enable_igw",
+        "enable_program_scheduling",
+        "service_discovery",
+        "vllm_pd_disaggregation",
+        "pd_disaggregation",
+        "mini_lb",
+        "dp_aware",
+        "enable_trace",
+        "control_plane_audit_enabled",
+        "pd_kv_events",
+        "tokenizer_cache_enable_l0",
+        "tokenizer_cache_enable_l1",
+    ]
+)
+_SPLIT: Final = frozenset({"worker_urls", "cors_allowed_origins", "request_id_headers"})
+"""Options with several values."""
+_TREE: Final = (
+    "left out: cache_aware learns what engines have read and how fast they are; [plugins.cache_aware] has its figures"
+)
+_DISCOVERY: Final = "left out: name the engines in [backends]"
+_RETRY: Final = "left out: the gateway retries at once, at another engine"
+_BREAKER: Final = "left out: checks.failures and probes decide which engine gets requests"
+_TOKENS: Final = "left out: engines tokenize; the gateway relays text"
+_STORE: Final = "left out: the gateway stores no conversations"
+_CONTROL: Final = "left out: admin keys are in auth.keys"
+_TLS: Final = "left out: put a proxy for TLS in front"
+_START: Final = "left out: the gateway starts at once, and asks engines until they answer"
+_REASONS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        (
+            "cache_threshold",
+            "balance_abs_threshold",
+            "balance_rel_threshold",
+            "eviction_interval_secs",
+            "max_tree_size",
+        ),
+        _TREE,
+    ),
+    **dict.fromkeys(("bucket_adjust_interval_secs", "assignment_mode", "max_idle_secs", "router_temperature"), _TREE),
+    **dict.fromkeys(
+        (
+            "service_discovery",
+            "service_discovery_port",
+            "service_discovery_namespace",
+            "selector",
+            "prefill_selector",
+            "decode_selector",
+            "vllm_discovery_address",
+            "enable_igw",
+        ),
+        _DISCOVERY,
+    ),
+    **dict.fromkeys(
+        ("retry_initial_backoff_ms", "retry_max_backoff_ms", "retry_backoff_multiplier", "retry_jitter_factor"), _RETRY
+    ),
+    **dict.fromkeys(
+        ("cb_success_threshold", "cb_timeout_duration_secs", "cb_window_duration_secs", "disable_circuit_breaker"),
+        _BREAKER,
+    ),
+    **dict.fromkeys(
+        ("disable_health_check", "health_check_endpoint"), "left out: the driver knows how to ask an engine"
+    ),
+    **dict.fromkeys(
+        (
+            "model_path",
+            "tokenizer_path",
+            "chat_template",
+            "reasoning_parser",
+            "tool_call_parser",
+            "tokenizer_cache_enable_l0",
+            "tokenizer_cache_l0_max_entries",
+            "tokenizer_cache_enable_l1",
+            "tokenizer_cache_l1_max_memory",
+        ),
+        _TOKENS,
+    ),
+    **dict.fromkeys(
+        (
+            "history_backend",
+            "oracle_connect_descriptor",
+            "oracle_password",
+            "oracle_pool_max",
+            "oracle_pool_min",
+            "oracle_pool_timeout_secs",
+            "oracle_tns_alias",
+            "oracle_username",
+            "oracle_wallet_path",
+            "postgres_db_url",
+            "postgres_pool_max",
+            "redis_url",
+            "redis_pool_max",
+            "redis_retention_days",
+            "mcp_config_path",
+        ),
+        _STORE,
+    ),
+    **dict.fromkeys(
+        (
+            "control_plane_api_keys",
+            "control_plane_audit_enabled",
+            "jwt_audience",
+            "jwt_issuer",
+            "jwt_jwks_uri",
+            "jwt_role_mapping",
+        ),
+        _CONTROL,
+    ),
+    **dict.fromkeys(("tls_cert_path", "tls_key_path", "ca_cert_paths", "client_cert_path", "client_key_path"), _TLS),
+    **dict.fromkeys(("worker_startup_timeout_secs", "worker_startup_check_interval"), _START),
+    **dict.fromkeys(
+        ("prometheus_host", "prometheus_port", "prometheus_duration_buckets"), "left out: figures are at /metrics"
+    ),
+    **dict.fromkeys(("dp_aware", "intra_node_data_parallel_size"), "left out: an engine spreads over its ranks itself"),
+    **dict.fromkeys(
+        (
+            "kv_aware_session_affinity_ttl_secs",
+            "kv_connector",
+            "kv_event_block_size",
+            "kv_event_model",
+            "kv_event_replay_source",
+            "kv_event_source",
+            "kv_penalty_disk",
+            "kv_penalty_external",
+            "kv_penalty_host",
+            "pd_kv_events",
+        ),
+        _TREE,
+    ),
+    **dict.fromkeys(
+        ("wasm_middleware", "wasm_middleware_route", "wasm_middleware_sha256"), "left out: plugins are Python packages"
+    ),
+    **dict.fromkeys(
+        ("enable_program_scheduling", "program_scheduling_config_json"), "left out: priorities of keys order requests"
+    ),
+    "mini_lb": "left out: there is one relay",
+    "log_dir": "left out: the log goes to standard error",
+    "request_id_headers": "left out: the header is x-request-id",
+    "max_concurrent_requests": "left out: backends.NAME.concurrency is for each engine",
+    "rate_limit_tokens_per_second": "left out: limits are for keys (auth.keys)",
+    "backend": "left out: the importer's name decides the driver",
+    "decode_policy": "left out: the strategy picks both",
+    "prefill_policy": "left out: the strategy picks both",
+}
+"""Why an option has no equivalent."""
+KNOWN: Final = frozenset(
+    {
+        *_REASONS,
+        *("worker_urls", "policy", "host", "port", "api_key", "request_timeout_secs", "max_payload_size", "log_level"),
+        *("queue_size", "queue_timeout_secs", "cors_allowed_origins", "retry_max_retries", "disable_retries"),
+        *("cb_failure_threshold", "health_failure_threshold", "health_success_threshold", "health_check_timeout_secs"),
+        *("health_check_interval_secs", "prefill", "decode", "pd_disaggregation", "vllm_pd_disaggregation"),
+        *("shutdown_grace_period_secs", "enable_trace", "otlp_traces_endpoint"),
+    }
+)
+"""Every option that the importer knows."""
+
+
+def convert(driver: str, text: str, file: str = "") -> Converted:
+    """Convert the words of a command line, one on each line of ``text``. Its engines have ``driver``."""
+    notes: list[Note] = []
+    table = Table(_options([word for word in text.splitlines() if word], notes), (), notes)
+    backends = _backends(table, driver)
+    sections = {
+        "server": _server(table),
+        "auth": _auth(table),
+        "telemetry": _telemetry(table),
+        "checks": _checks(table),
+        "timeouts": _timeouts(table),
+        "routing": _routing(table),
+        "backends": backends.tables,
+        "scheduling": _scheduling(table),
+    }
+    table.leave_out(_REASONS)
+    return Converted({name: section for name, section in sections.items() if section}, notes)
+
+
+convert_vllm_router = partial(convert, "vllm")
+convert_sglang_router = partial(convert, "sglang")
+
+
+def _options(words: Sequence[str], notes: list[Note]) -> dict[str, Any]:
+    """The options by name, with ``_`` for ``-``. Those with several values, and repeated ones, are lists."""
+    options: dict[str, Any] = {}
+    name = ""
+    for word in words:
+        if word.startswith("--"):
+            name, _, value = word[2:].partition("=")
+            name = name.replace("-", "_")
+            name = name if name in KNOWN else name.removeprefix("router_")
+            values = [value] if value else []
+            if name in _FLAGS:
+                options[name] = True
+            elif name in ("prefill", "decode"):
+                options.setdefault(name, []).append(values)
+            else:
+                options.setdefault(name, []).extend(values)
+        elif not name or options[name] is True:
+            notes.append(Note(word, "left out: it belongs to no option"))
+        elif name in ("prefill", "decode"):
+            options[name][-1].append(word)
+        else:
+            options[name].append(word)
+    return {name: _value(name, value) for name, value in options.items()}
+
+
+def _value(name: str, value: Any) -> Any:
+    if value is True or name in _SPLIT or name in ("prefill", "decode"):
+        return value
+    return value[0] if len(value) == 1 else value or True
+
+
+def _backends(table: Table, driver: str) -> Backends:
+    backends = Backends()
+    urls = [each for part in table.texts("worker_urls") for each in part.split(",")]
+    for position, url in enumerate(urls):
+        _add(backends, table, url, {"driver": driver}, "worker_urls", position)
+    disaggregated = any(table.flag(name) for name in ("pd_disaggregation", "vllm_pd_disaggregation"))
+    for role in ("prefill", "decode"):
+        for position, words in enumerate(table.items(role)):
+            if words:
+                _add(backends, table, words[0], {"driver": driver, "role": role}, role, position)
+            if len(words) > 1:
+                table.note("left out: the driver asks an engine for its bootstrap port", role, position)
+    if disaggregated and not backends.tables:
+        table.note("left out: name the engines with --prefill and --decode", "pd_disaggregation")
+    return backends
+
+
+def _add(backends: Backends, table: Table, url: str, backend: dict[str, Any], *keys: str | int) -> None:
+    address = base_url(url)
+    if is_base_url(address):
+        backends.add(name_of(address), backend | {"url": address})
+    elif url:
+        table.note("left out: it is not the URL of a server that speaks HTTP", *keys)
+
+
+def _server(table: Table) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "host": table.text("host"),
+        "port": table.whole("port", 0),
+        "max_body": table.whole("max_payload_size", 0),
+        "cors": table.texts("cors_allowed_origins"),
+    }
+    if grace := table.whole("shutdown_grace_period_secs", 0):
+        found["drain_timeout"] = seconds(grace)
+    return {key: value for key, value in found.items() if value}
+
+
+def _auth(table: Table) -> dict[str, Any]:
+    if not (key := table.text("api_key")):
+        return {}
+    table.note("clients send it, as before; it is also the admin key", "api_key")
+    return {"keys": [{"name": "router", "key": key, "admin": True}]}
+
+
+def _telemetry(table: Table) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    level = table.text("log_level").lower().replace("warn", "warning").replace("warninging", "warning")
+    if level and level != "info":
+        found["log_level"] = level if level in ("debug", "warning", "error") else "debug"
+    endpoint = table.text("otlp_traces_endpoint")
+    if table.flag("enable_trace"):
+        found |= {"traces": "otlp"} | ({"endpoint": _http(endpoint)} if endpoint else {})
+    return found
+
+
+def _http(endpoint: str) -> str:
+    return endpoint if "://" in endpoint else f"http://{endpoint}"
+
+
+def _checks(table: Table) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "failures": table.whole("health_failure_threshold", 0) or table.whole("cb_failure_threshold", 0),
+        "successes": table.whole("health_success_threshold", 0),
+    }
+    table.value("cb_failure_threshold")
+    for theirs, ours in {"health_check_interval_secs": "interval", "health_check_timeout_secs": "timeout"}.items():
+        if value := table.whole(theirs, 0):
+            found[ours] = seconds(value)
+    return {key: value for key, value in found.items() if value}
+
+
+def _timeouts(table: Table) -> dict[str, str]:
+    limit = table.whole("request_timeout_secs", 0)
+    return {"total": seconds(limit)} if limit else {}
+
+
+def _scheduling(table: Table) -> dict[str, Any]:
+    wait = table.whole("queue_timeout_secs", 0)
+    found: dict[str, Any] = {"max_queue": table.whole("queue_size", 0), "queue_timeout": seconds(wait) if wait else ""}
+    return {key: value for key, value in found.items() if value}
+
+
+def _routing(table: Table) -> dict[str, Any]:
+    policy = table.text("policy", "cache_aware")
+    if policy not in _STRATEGIES:
+        table.note("left out: the default strategy, cache_aware, is used", "policy")
+    found: dict[str, Any] = {"strategy": _STRATEGIES.get(policy, "cache_aware")}
+    if table.flag("disable_retries"):
+        table.value("retry_max_retries")
+        found["max_retries"] = 0
+    elif retries := table.whole("retry_max_retries", 0):
+        found["max_retries"] = retries
+    return found

@@ -1,0 +1,229 @@
+"""A configuration of each program in its public schema, with every key that the importer knows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+import yaml
+from click.testing import CliRunner
+
+from enginehouse.cli.check import check
+from enginehouse.config.load_config import load_config
+from enginehouse.config.schema import Config
+from enginehouse_importers import litellm, nexus, olla, ollama, presets, router_commands
+from enginehouse_importers.kit.table import UNKNOWN, Converted
+from enginehouse_importers.llama_swap import convert as llama_swap
+from tests.support.walked_keys import vanished
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SAMPLES = Path(__file__).parent / "samples"
+REQUIRED = {
+    *("selectors.pinned.strategy", "routing.router.use", "routing.scheduler.use"),
+    *("proxy.retry.enabled", "backends[1].type"),
+}
+"""Keys that their program wants, whose value is what the importer assumes without them."""
+SECRETS = dict.fromkeys(("OPENAI_API_KEY", "MASTER", "KEY_TWO", "CLOUD"), "sk-of-the-environment")
+Convert = Callable[[str, str], Converted]
+FILES: Mapping[str, tuple[Convert, Callable[[str], Any], Callable[[Any], str]]] = {
+    "litellm.yaml": (litellm.convert, yaml.safe_load, yaml.safe_dump),
+    "olla.yaml": (olla.convert, yaml.safe_load, yaml.safe_dump),
+    "nexus.toml": (nexus.convert, tomllib.loads, tomli_w.dumps),
+    "llama_swap.yaml": (llama_swap.convert, yaml.safe_load, lambda data: yaml.safe_dump(data, sort_keys=False)),
+}
+
+
+def sample(name: str) -> str:
+    return (SAMPLES / name).read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_key_vanishes_silently(name: str) -> None:
+    convert, load, dump = FILES[name]
+    assert set(vanished(load(sample(name)), lambda data: convert(dump(data), name))) <= REQUIRED
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_key_of_the_sample_is_known(name: str) -> None:
+    assert [note.key for note in FILES[name][0](sample(name), name).notes if note.note == UNKNOWN] == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_key_that_nobody_knows_is_noted(name: str) -> None:
+    convert, load, dump = FILES[name]
+    notes = convert(dump({"unheard_of": 1, **load(sample(name))}), name).notes
+    assert ("unheard_of", UNKNOWN) in [(note.key, note.note) for note in notes]
+
+
+def checked(converted: Converted, folder: Path) -> Config:
+    """The configuration, after ``enginehouse check``."""
+    file = folder / "enginehouse.toml"
+    file.write_text(tomli_w.dumps(converted.config, multiline_strings=True), "utf-8")
+    answer = CliRunner(env=SECRETS).invoke(check, ["--config", str(file)])
+    assert answer.exit_code == 0, answer.output + str(answer.exception)
+    return load_config(file, SECRETS).config
+
+
+@pytest.mark.parametrize("name", [*FILES, "presets.ini"])
+def test_the_result_passes_the_check(name: str, tmp_path: Path) -> None:
+    convert = presets.convert if name == "presets.ini" else FILES[name][0]
+    checked(convert(sample(name), name), tmp_path)
+
+
+def test_nexus(tmp_path: Path) -> None:
+    config = checked(nexus.convert(sample("nexus.toml")), tmp_path)
+    assert (config.server.port, config.timeouts.total, config.routing.strategy) == (8001, 120, "priority_only")
+    assert (config.backends["home"].zone, config.backends["cloud"].zone) == ("private", "open")
+    assert config.zones["private"].models == ["med-*"]
+    assert config.routing.least_tier == {"med-*": 2}
+    assert config.backends["cloud"].api_key == SECRETS["OPENAI_API_KEY"]
+    assert config.backends["home"].url == "http://10.0.0.2:11434"
+
+
+def test_olla(tmp_path: Path) -> None:
+    config = checked(olla.convert(sample("olla.yaml")), tmp_path)
+    assert {name: each.priority for name, each in config.backends.items()} == {"ollama": 10, "vllm": 60}
+    assert (config.routing.strategy, config.routing.max_retries) == ("session", 3)
+    assert config.routing.session == ["header:x-olla-session-id", "header:authorization"]
+    assert (config.checks.interval, config.timeouts.first_byte, config.server.max_body) == (3, 30, 1048576)
+    assert config.server.cors == ["https://chat.example"]
+
+
+def test_litellm(tmp_path: Path) -> None:
+    config = checked(litellm.convert(sample("litellm.yaml")), tmp_path)
+    assert {name: each.models for name, each in config.backends.items()} == {
+        "api.openai.com": ["gpt-4o-2024"],
+        "10.0.0.1-8000": ["meta/llama"],
+        "10.0.0.2-8000": ["llama"],
+        "127.0.0.1-11434": ["llama3"],
+    }
+    weights = config.routing.aliases["gpt-4o"]
+    assert [(each.to, each.weight) for each in weights] == [("gpt-4o-2024", 3), ("meta/llama", 2)]  # type: ignore[union-attr]
+    assert config.routing.fallbacks["llama"] == ["llama3", "gpt-4o"]
+    assert (config.auth.keys[0].key, config.auth.keys[0].admin) == (SECRETS["MASTER"], True)
+    assert config.models["gpt-4o-2024"].context_length == 9000
+    assert config.backends["10.0.0.1-8000"].driver == "vllm"
+
+
+def test_presets_of_llama_server(tmp_path: Path) -> None:
+    converted = presets.convert(sample("presets.ini"))
+    config = checked(converted, tmp_path)
+    gemma = config.models["ggml-org/gemma:Q4"]
+    assert gemma.command.split()[:7] == ["llama-server", "--port", "${port}", "--n-gpu-layers", "99", "--jinja", "--hf"]
+    assert '\'{"reasoning_effort": "high"}\'' in gemma.command
+    assert "--no-warmup" in gemma.command
+    assert (gemma.context_length, gemma.preload, gemma.stop_timeout) == (8192, True, 30)
+    assert config.models["local"].path == "/models/local.gguf"
+    assert config.models["local"].args == ["--n-gpu-layers", "99", "--jinja", "--ctx-size", "4096", "--no-mmap"]
+    noted = {note.key for note in converted.notes}
+    assert {'"ggml-org/gemma:Q4".port', "local.LLAMA_ARG_THREADS", '"ggml-org/gemma:Q4".metrics'} <= noted
+
+
+COMMAND = """
+--worker-urls http://10.0.0.1:8000 http://10.0.0.2:8000/v1 --policy=power_of_two --host 0.0.0.0 --port 30001
+--api-key sk-1 --request-timeout-secs 90 --max-payload-size 1000000 --log-level WARN --queue-size 5
+--queue-timeout-secs 7 --cors-allowed-origins https://a.example --retry-max-retries 3 --health-failure-threshold 4
+--health-success-threshold 3 --health-check-timeout-secs 2 --health-check-interval-secs 9
+"""
+
+
+def test_a_command_line_of_a_router(tmp_path: Path) -> None:
+    converted = router_commands.convert_vllm_router("\n".join(COMMAND.split()))
+    config = checked(converted, tmp_path)
+    assert {name: (each.url, each.driver) for name, each in config.backends.items()} == {
+        "10.0.0.1-8000": ("http://10.0.0.1:8000", "vllm"),
+        "10.0.0.2-8000": ("http://10.0.0.2:8000", "vllm"),
+    }
+    assert (config.routing.strategy, config.routing.max_retries, config.timeouts.total) == ("p2c", 3, 90)
+    assert (config.scheduling.max_queue, config.scheduling.queue_timeout) == (5, 7)
+    assert (config.checks.failures, config.checks.successes, config.checks.interval) == (4, 3, 9)
+    assert config.telemetry.log_level == "warning"
+    assert [note.key for note in converted.notes] == ["api_key"]
+
+
+def test_prefill_and_decode_become_roles(tmp_path: Path) -> None:
+    words = "--pd-disaggregation --prefill http://p:1 8998 --decode http://d:2 --decode http://d:3 --disable-retries"
+    converted = router_commands.convert_sglang_router("\n".join(words.split()))
+    config = checked(converted, tmp_path)
+    assert [(each.url, each.role.value) for each in config.backends.values()] == [
+        ("http://p:1", "prefill"),
+        ("http://d:2", "decode"),
+        ("http://d:3", "decode"),
+    ]
+    assert config.routing.max_retries == 0
+    assert [note.key for note in converted.notes] == ["prefill[0]"]
+
+
+@pytest.mark.parametrize("option", sorted(router_commands.KNOWN))
+def test_no_option_of_a_router_vanishes(option: str) -> None:
+    value = (
+        ""
+        if option in router_commands._FLAGS
+        else "http://h:5"
+        if "url" in option or option in ("prefill", "decode")
+        else "9"
+    )
+    without = router_commands.convert_sglang_router("")
+    found = router_commands.convert_sglang_router(f"--{option.replace('_', '-')}\n{value}")
+    needs_another = {"cb_failure_threshold", "otlp_traces_endpoint", "pd_disaggregation", "vllm_pd_disaggregation"}
+    if option == "otlp_traces_endpoint":
+        found = router_commands.convert_sglang_router("--enable-trace\n--otlp-traces-endpoint\nh:4317")
+        assert found.config["telemetry"]["endpoint"] == "http://h:4317"
+    assert found != without or option in needs_another
+    assert UNKNOWN not in [note.note for note in found.notes]
+
+
+def test_the_models_of_ollama(tmp_path: Path) -> None:
+    tags = b'{"models":[{"name":"llama3:latest","size":1},{"name":"qwen:7b"}]}'
+    config = checked(ollama.convert_server("http://h:11434/v1", tags), tmp_path)
+    assert config.backends["ollama"].models == ["llama3:latest", "qwen:7b"]
+    assert config.routing.aliases == {"llama3": "llama3:latest"}
+
+
+MODELFILE = '''
+# mine
+FROM ./mine.gguf
+PARAMETER temperature 0.3
+PARAMETER num_ctx 4096
+PARAMETER stop "<end>"
+PARAMETER stop <stop>
+PARAMETER num_gpu 20
+PARAMETER mirostat 1
+TEMPLATE """
+{{ .Prompt }}
+"""
+SYSTEM You are a cat
+ADAPTER ./lora.gguf
+LICENSE mine
+'''
+
+
+def test_a_modelfile(tmp_path: Path) -> None:
+    converted = ollama.convert_modelfile(MODELFILE, "cat.Modelfile")
+    model = checked(converted, tmp_path).models["cat"]
+    assert (model.path, model.context_length) == ("./mine.gguf", 4096)
+    assert model.filters.set == {"temperature": 0.3, "stop": ["<end>", "<stop>"]}
+    assert model.args == ["--ctx-size", "4096", "-ngl", "20", "--lora", "./lora.gguf"]
+    assert {note.key for note in converted.notes} == {
+        "PARAMETER.mirostat", "PARAMETER.temperature", "TEMPLATE", "SYSTEM", "LICENSE",
+    }  # fmt: skip
+
+
+def test_a_modelfile_of_another_model_is_an_alias(tmp_path: Path) -> None:
+    converted = ollama.convert_modelfile("FROM llama3\nPARAMETER temperature 0", "Modelfile")
+    config = checked(converted, tmp_path)
+    assert config.routing.aliases == {"llama3-modelfile": "llama3"}
+    assert config.models["llama3-modelfile"].filters.set == {"temperature": 0}
+
+
+def test_no_note_contains_a_secret() -> None:
+    notes = str(litellm.convert(sample("litellm.yaml")).notes)
+    assert "in-the-file" not in notes
