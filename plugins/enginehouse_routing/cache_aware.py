@@ -23,17 +23,19 @@ from enginehouse import (
 from enginehouse_routing.engine_costs import EngineCosts
 
 _WITHOUT_CACHE = (ReplicaState.STOPPED, ReplicaState.STARTING, ReplicaState.FAILED)
+_CACHE_TOKENS = 500_000
+"""The size of a prefix cache that is neither configured nor reported."""
 _NOTHING: Mapping[str, int] = {}
 
 
 class CacheAwareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``cache_tokens``: the size of one engine's prefix cache; vLLM prints it as *GPU KV cache size*.
+    """``cache_tokens``: the size of one engine's prefix cache, by default what it reports, else 500,000.
 
     ``priority_s``: the seconds that a worse priority costs. A backend with a worse one is picked when those with a
     better one would answer that much later.
     """
 
-    cache_tokens: Annotated[int, msgspec.Meta(ge=1)] = 500_000
+    cache_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     priority_s: Annotated[float, msgspec.Meta(ge=0)] = 1.0
 
 
@@ -48,6 +50,7 @@ class CacheAware(Strategy):
     """
 
     Config: ClassVar[type[CacheAwareConfig]] = CacheAwareConfig
+    binds_late = True
 
     def __init__(self, config: CacheAwareConfig) -> None:
         self._cache_tokens = config.cache_tokens
@@ -83,7 +86,8 @@ class CacheAware(Strategy):
             self._prefixes.forget(chosen.replica)
         if prompt is not None:
             cached = self._prefixes.leading(prompt).get(chosen.replica, 0)
-            self._prefixes.note(chosen.replica, prompt, self._cache_tokens)
+            room = self._cache_tokens or chosen.load.cache_tokens or _CACHE_TOKENS
+            self._prefixes.note(chosen.replica, prompt, room)
             prompt.drop_content()  # the request may live long
         return _Learning(self._costs, self._now, chosen, max(0, requirements.estimated_tokens - cached))
 
@@ -92,6 +96,10 @@ class CacheAware(Strategy):
         cached, tokens = self._cached(requirements), requirements.estimated_tokens
         costs, fastest = self._costs.costs(candidates, cached, tokens), self._costs.fastest(candidates)
         return [self._verdict(*each, cached, tokens, fastest) for each in zip(candidates, costs, strict=True)]
+
+    def learned(self) -> Mapping[str, Mapping[str, float]]:
+        """Return each engine's rate, its requests' time in a slot, and the tokens of prompts without an answer yet."""
+        return self._costs.learned()
 
     def _cached(self, requirements: Requirements) -> Mapping[str, int]:
         prompt = prompt_of(requirements)

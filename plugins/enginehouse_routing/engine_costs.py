@@ -99,6 +99,17 @@ class EngineCosts:
             known = self._engines[backend] = EngineState()
         return known
 
+    def learned(self) -> dict[str, dict[str, float]]:
+        """What is known of each engine, by backend: times in milliseconds, the backlog in tokens."""
+        return {
+            backend: {
+                "ms_per_token": round(1e3 * known.learned.per_token, 4),
+                "slot_ms": round(1e3 * known.learned.in_slot, 1),
+                "backlog_tokens": round(known.backlog),
+            }
+            for backend, known in self._engines.items()
+        }
+
     def used(self, backend: str) -> None:
         """Note that a request goes to ``backend``."""
         engine = self.engine(backend)

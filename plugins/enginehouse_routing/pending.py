@@ -17,6 +17,7 @@ class LeastPending(Strategy):
     """
 
     Config: ClassVar[type[RandomConfig]] = RandomConfig
+    binds_late = True
 
     def __init__(self, config: RandomConfig) -> None:
         self._random = random.Random(config.seed)

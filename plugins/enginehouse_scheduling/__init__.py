@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enginehouse import Register, Scheduler, Swapper, hookimpl
+from enginehouse_scheduling.fair import Fair
 from enginehouse_scheduling.fifo import Fifo
 from enginehouse_scheduling.group import Group
 from enginehouse_scheduling.matrix.swapper import Matrix
@@ -11,8 +12,9 @@ from enginehouse_scheduling.memory import Memory
 
 @hookimpl
 def register_schedulers(register: Register[Scheduler]) -> None:
-    """Register the scheduler ``fifo``."""
+    """Register the schedulers: the configured one decides when requests run and models load."""
     register("fifo", Fifo)
+    register("fair", Fair)
 
 
 @hookimpl

@@ -63,6 +63,8 @@ class KeyHolder:
         self.name = key.name
         self.admin = key.admin
         self.priority = key.priority
+        self.weight = key.weight
+        self.ttft_objective = key.ttft_objective
         self._models = tuple(key.models)
         self.scoped = "*" not in key.models
         self._most = key.max_concurrent

@@ -85,8 +85,9 @@ def _note_figures(context: Callable[[], HostContext], name: str, report: Instanc
     """Show routing what the engine of the backend ``name`` reported."""
     status = report.status
     with suppress(NotFound):  # a reload has just removed it
-        usage = status.num_used_gpu_tokens / status.num_total_gpu_tokens if status.num_total_gpu_tokens else 0.0
-        context().fleet.load(name).report(status.num_waiting_requests, usage, report.asked_at)
+        total = status.num_total_gpu_tokens
+        usage = status.num_used_gpu_tokens / total if total else 0.0
+        context().fleet.load(name).report(status.num_waiting_requests, usage, total, report.asked_at)
 
 
 def _policy_types(settings: ReschedulingSettings) -> Iterator[str]:

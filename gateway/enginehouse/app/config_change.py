@@ -19,6 +19,7 @@ from enginehouse.app.build import (
     time_limits,
 )
 from enginehouse.app.build_router import build_router, settle
+from enginehouse.app.build_waiting_room import configure_waiting_room
 from enginehouse.app.config_diff import diff_configs, differences
 from enginehouse.app.continuations import continuation_rules, endpoints, engine_facts, hedge_delay, unlisted_models
 from enginehouse.app.discovery.discovery import Discovery, check_discovery
@@ -59,7 +60,16 @@ _KEPT_KINDS = (
 )
 """Kinds of plugins whose instances live as long as the gateway."""
 _OF_THE_RELAY = frozenset(
-    {"max_retries", "retry_budget", "hedge_after", "gather", "broken_stream", "max_continuations", "answer_model"}
+    {
+        "max_retries",
+        "retry_budget",
+        "hedge_after",
+        "shed_after",
+        "gather",
+        "broken_stream",
+        "max_continuations",
+        "answer_model",
+    }
 )
 """The keys of ``[routing]`` that no router reads."""
 _ROUTING_KINDS = ("extractor", "filter", "scorer", "strategy")
@@ -177,6 +187,7 @@ class ConfigChange:
             self._router.filter_drops.update(relay.router.filter_drops)
         relay.router = self._router
         relay.filters = FiltersByName(config.models, Aliases(config.routing.aliases))
+        configure_waiting_room(relay.waiting_room, config)
         parts.relay.progress_reports.configure(config.models, config.scheduling)
         relay.max_retries = config.routing.max_retries
         relay.budget.share = config.routing.retry_budget

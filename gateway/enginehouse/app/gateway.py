@@ -36,6 +36,7 @@ from enginehouse.api.pages.upstream import UpstreamRoute
 from enginehouse.app.build import build_admission, build_drivers, build_fleet, first_host_context
 from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import build_router, settle
+from enginehouse.app.build_waiting_room import RoomEvents, build_waiting_room
 from enginehouse.app.config_change import CurrentConfig, GatewayParts
 from enginehouse.app.continuations import continuation_rules, endpoints, engine_facts, hedge_delay, unlisted_models
 from enginehouse.app.discovery.discovery import Discovery
@@ -62,6 +63,8 @@ from enginehouse.relay.retrying.retry_budget import RetryBudget
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.routing.body.body_filters import FiltersByName
+from enginehouse.scheduling.caller_shares import CallerShares
+from enginehouse.scheduling.waiting_room import WaitingRoom
 from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.event_stream import EventStream
 from enginehouse.telemetry.exporter_process import ExportCounters
@@ -113,11 +116,13 @@ class Gateway:
         )
         self.engines = ManagedEngines(context)
         self.exporter = build_exporter(config.telemetry)
+        waiting_room = build_waiting_room(config, self.fleet, self.observers)
         self.relay = Relay(
-            self._relay_context(context),
+            self._relay_context(context, waiting_room),
             RecordDelivery(self.observers.callbacks("finished"), outside.clock.now),
-            ProgressReports(config.models, config.scheduling, self.engines.queues, outside.clock),
+            ProgressReports(config.models, config.scheduling, self.engines.queues, outside.clock, waiting_room),
         )
+        self.observers.add(RoomEvents(waiting_room))
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
         self.admission = build_admission(config, self.relay)
@@ -243,7 +248,7 @@ class Gateway:
         if self.exporter is not None:
             await self.exporter.close()
 
-    def _relay_context(self, context: HostContext) -> RelayContext:
+    def _relay_context(self, context: HostContext, waiting_room: WaitingRoom) -> RelayContext:
         config, clock = context.config, context.outside.clock
         return RelayContext(
             build_router(config, self.registry, clock),
@@ -269,6 +274,8 @@ class Gateway:
             unlisted_models=unlisted_models(config),
             protocols={path: each for each in self.protocols for path in each.paths},
             engine_memory=context.outside.engine_memory,
+            waiting_room=waiting_room,
+            shares=CallerShares() if context.make_scheduler().shares else None,
         )
 
     def _metrics(self) -> Metrics:
@@ -296,8 +303,8 @@ class Gateway:
                 admission,
                 [
                     *Operations(self.relay, live, self._about).routes,
-                    *SeriesPage(series, clock.epoch).routes,
                     *History(self.relay.context.activity, self._session_headers).routes,
+                    *SeriesPage(series, clock.epoch).routes,
                     *DrainPages(self.relay, self.engines).routes,
                     *Lifecycle(self.engines).routes,
                     *ClusterPages(self.rescheduler.view, self.rescheduler.records).routes,

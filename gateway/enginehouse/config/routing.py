@@ -8,7 +8,7 @@ from msgspec import Meta, field
 
 from enginehouse.config.aliases import AliasSettings
 from enginehouse.config.hedge_after import OFF
-from enginehouse.config.section import BrokenStreamRule, Count, Positive, Section, Share, Weight
+from enginehouse.config.section import BrokenStreamRule, Count, Duration, Positive, Section, Share, Weight
 
 
 class WeightSettings(Section, frozen=True):
@@ -51,6 +51,13 @@ class RoutingSettings(Section, frozen=True):
             "100 in 10 s are always allowed"
         ),
     ] = 0.1
+    shed_after: Annotated[
+        Duration,
+        Meta(
+            description="expected wait above which requests are refused (429 `overloaded`), those with the lowest "
+            "priority first; `0` never"
+        ),
+    ] = 0.0
     hedge_after: Annotated[
         str,
         Meta(

@@ -87,6 +87,17 @@ class KeySettings(Section, frozen=True):
         int,
         Meta(description="added to the queue priority of its requests; engines that order requests by priority get it"),
     ] = 0
+    weight: Annotated[
+        float,
+        Meta(ge=0.001, le=1000, description="its share of engines under the scheduler `fair`, relative to other keys"),
+    ] = 1.0
+    ttft_objective: Annotated[
+        Duration,
+        Meta(
+            description="how long its requests may wait; those that cannot be served in time are refused (429 "
+            "`deadline`), unless `x-enginehouse-deadline` says otherwise; `0` is no limit"
+        ),
+    ] = 0.0
 
 
 class AuthSettings(Section, frozen=True):

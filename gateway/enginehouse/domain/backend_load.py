@@ -37,15 +37,18 @@ class Load:
     """The share of the engine's KV cache that is in use, from 0 to 1, as it last reported."""
     figures_at: float | None = None
     """When the engine was last asked for these two, in seconds of the gateway's clock; ``None``: it never reported."""
+    cache_tokens: int = 0
+    """The tokens that the engine's KV cache holds, as it last reported; 0 if it did not say."""
 
     @property
     def free(self) -> int | None:
         """Free slots; ``None`` if no limit is known."""
         return max(0, self.slots - self.pending) if self.slots else None
 
-    def report(self, waiting: int, kv_usage: float, at: float) -> None:
+    def report(self, waiting: int, kv_usage: float, cache_tokens: int, at: float) -> None:
         """Take the figures that the engine was asked for ``at`` a time."""
         self.engine_waiting, self.kv_usage, self.figures_at = waiting, kv_usage, at
+        self.cache_tokens = cache_tokens
 
     def forget_latencies(self) -> None:
         """Begin the average anew, because another engine process may answer now."""

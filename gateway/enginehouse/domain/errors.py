@@ -22,6 +22,8 @@
         ├── NotLoaded              409  not_loaded
         ├── RateLimited            429  rate_limited
         ├── QueueFull              429  queue_full
+        ├── DeadlineMissed         429  deadline
+        ├── Shed                   429  overloaded
         ├── Cancelled              499  cancelled
         ├── PluginFailed           500  plugin_failed
         ├── UpstreamError          502  upstream_error
@@ -299,6 +301,30 @@ class QueueFull(RequestError):
     code = "queue_full"
     type = "rate_limit_error"
     retry_after = 1
+
+
+class DeadlineMissed(RequestError):
+    """The request cannot be served before its deadline: it has waited for ``wait_s`` seconds, or would have to."""
+
+    status = 429
+    code = "deadline"
+    type = "rate_limit_error"
+
+    def __init__(self, wait_s: float) -> None:
+        text = f"The request cannot be served before its deadline: it would have to wait for {wait_s:.1f} s"
+        super().__init__(text, details={"wait_ms": round(1e3 * wait_s)}, retry_after=max(1, round(wait_s)))
+
+
+class Shed(RequestError):
+    """Requests would wait for longer than ``routing.shed_after``, and this one has the lowest priority."""
+
+    status = 429
+    code = "overloaded"
+    type = "rate_limit_error"
+
+    def __init__(self, wait_s: float, *, retry_after: int) -> None:
+        text = f"Requests would have to wait for {wait_s:.1f} s (routing.shed_after): try again later"
+        super().__init__(text, details={"wait_ms": round(1e3 * wait_s)}, retry_after=retry_after)
 
 
 class Cancelled(RequestError):

@@ -53,6 +53,8 @@ class Route(msgspec.Struct, frozen=True):
     """The replica that reads the prompt for ``chosen``, if another one does."""
     placement: Any = None
     """What the strategy follows the request with, a ``Placement``; ``None`` if it does not."""
+    waits: bool = False
+    """``chosen`` has no free slot: the request waits for any replica of the model, and nothing follows it yet."""
 
     @property
     def model(self) -> str:
@@ -113,6 +115,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     requirements: dict[str, Any]
     candidates: list[ExplainedCandidate]
     chosen: str | None
+    waits: bool | msgspec.UnsetType = msgspec.UNSET
+    """True if ``chosen`` has no free slot, so that the request would wait for any replica of the model; else absent."""
     prefill: str | msgspec.UnsetType = msgspec.UNSET
     """The replica that reads the prompt for ``chosen``; absent if no other one does."""
     error: dict[str, Any] | None

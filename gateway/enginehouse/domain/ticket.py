@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 from typing import NewType
 
@@ -36,6 +37,10 @@ class Ticket(msgspec.Struct, eq=False, kw_only=True):
     """The time of arrival, in seconds on the scheduler's clock."""
     caller: str | None = None
     """The name of the caller's key."""
+    deadline: float = math.inf
+    """When it must be granted, on the scheduler's clock. Of equal priorities, the earliest comes first."""
+    turn: float = 0.0
+    """Its turn among tickets of the same priority and deadline: lower first, then by arrival."""
 
 
 class SwapDone(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import msgspec
 
@@ -63,6 +63,8 @@ class SchedulingLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How many replicas may load at once: ``hosts.*.max_loads``."""
     cancel_loads: Literal["wanted", "always", "never"] = "wanted"
     """When to cancel a load that no request waits for any more: only if another load needs its place, always, never."""
+    shed_after: float = 0.0
+    """The wait above which requests are refused: ``routing.shed_after``. The gateway itself does that."""
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +84,9 @@ class Scheduler(ABC):
     unless it is cancelled. ``TicketQueue``, ``SchedulingState`` and ``StarvationClaims`` do the bookkeeping;
     ``check_scheduler`` of ``enginehouse.testing`` checks a scheduler against these rules.
     """
+
+    shares: ClassVar[bool] = False
+    """Whether the gateway gives tickets turns (``Ticket.turn``), by which callers share engines in fair parts."""
 
     @abstractmethod
     def prepare(self, effects: Effects, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
@@ -43,6 +43,11 @@ class Strategy(ABC):
 
     reads_session: ClassVar[bool] = False
     """Whether it reads ``Requirements.session``, which is not looked for otherwise."""
+    binds_late: ClassVar[bool] = False
+    """Whether a request waits for its model, not for a replica, while the picked one has no free slot.
+
+    The gateway then calls ``pick`` again whenever a slot may be free, with the requests ahead counted as pending where
+    they were picked for. So ``pick`` must change nothing that another pick reads; ``placed`` may."""
 
     def use(self, scorers: Sequence[WeightedScorer]) -> None:
         """Receive the configured scorers, once, at start. The gateway checks the figures that they return."""
@@ -85,6 +90,10 @@ class Strategy(ABC):
         To explain what ``pick`` would return, the gateway calls it on a ``copy.deepcopy`` of the strategy.
         """
         return [Verdict()] * len(candidates)
+
+    def learned(self) -> Mapping[str, Mapping[str, float]]:
+        """Return what it has learned of each backend, figures by name. ``/api/status`` shows them."""
+        return {}
 
     def score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> float | None:
         """Return the score of ``chosen``, which ``pick`` has just returned; ``None`` if there is none. For traces.

@@ -24,7 +24,9 @@ from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.body_filters import FiltersByName
 from enginehouse.routing.models_to_try import ModelsToTry
 from enginehouse.routing.router import Router
+from enginehouse.scheduling.caller_shares import CallerShares
 from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.scheduling.waiting_room import WaitingRoom
 from enginehouse.telemetry.activity import Activity
 from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.decisions import Decisions
@@ -50,6 +52,8 @@ class RelayContext:
     - ``upstreams``: every backend, by name.
     - ``reading_ahead``: the texts that backends read for moves, by name.
     - ``engine_memory``: what is held of engines' answers.
+    - ``shares``: gives requests their turns, if the scheduler wants that.
+    - ``waiting_room``: the requests that wait for a model.
     - ``queues``: those of the backends that the gateway launches, and of those with a limit.
     """
 
@@ -79,7 +83,11 @@ class RelayContext:
         protocols: Mapping[str, Protocol] | None = None,
         unlisted_models: Collection[str] = (),
         engine_memory: EngineMemory,
+        waiting_room: WaitingRoom,
+        shares: CallerShares | None = None,
     ) -> None:
+        self.shares = shares
+        self.waiting_room = waiting_room
         self.engine_memory = engine_memory
         self.clock = clock
         self.router = router

@@ -122,6 +122,14 @@ class Caller(Protocol):
         """The priority of the caller's requests in a queue: higher first."""
 
     @property
+    def weight(self) -> float:
+        """The caller's share of engines, relative to other callers."""
+
+    @property
+    def ttft_objective(self) -> float:
+        """The seconds that the caller's requests may wait; 0 for no limit."""
+
+    @property
     def scoped(self) -> bool:
         """Whether the caller may use only some models."""
 

@@ -39,7 +39,7 @@ class Opener:
         self._context = context
         self._endings = endings
         self._live = endings.live
-        self._watchdog = Watchdog(endings.live, progress_reports, context.clock.now)
+        self._watchdog = Watchdog(endings.live, progress_reports, context.clock.now, context.waiting_room)
         self._ids = itertools.count(1)
         self._id_prefix = os.urandom(6).hex().encode()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Protocol
 
 from enginehouse.domain.errors import LoadFailed, RequestError
@@ -25,10 +26,12 @@ class SlotHolder(Protocol):
 class QueueSlot:
     """Waits for a replica that the gateway launches or that has a limit, then occupies it until ``release``.
 
-    ``arrived``: since when the request waits, in seconds on the queue's clock; by default since now. ``caller``: the
-    name of its key. ``is_granted``: it waits no longer. ``in_doubt``: the engine broke the request off and may have
-    exited. ``joined_load``: it was refused because a load failed that had begun before it came. ``keep_alive``: the
-    idle seconds for which the request wants the replica kept, if it says so.
+    - ``arrived``: since when the request waits, in seconds on the queue's clock; by default since now.
+    - ``caller``: the name of its key. ``longest_wait``: in seconds. ``turn``: among those of the same priority.
+    - ``is_granted``: it waits no longer.
+    - ``in_doubt``: the engine broke the request off and may have exited.
+    - ``joined_load``: it was refused because a load failed that had begun before it came.
+    - ``keep_alive``: the idle seconds for which the request wants the replica kept, if it says so.
     """
 
     __slots__ = (
@@ -53,6 +56,8 @@ class QueueSlot:
         priority: int,
         arrived: float | None = None,
         caller: str | None = None,
+        longest_wait: float = math.inf,
+        turn: float = 0.0,
     ) -> None:
         self._holder = holder
         self._queue = queue
@@ -63,13 +68,16 @@ class QueueSlot:
         self.in_doubt = self.joined_load = False
         self._last_swap = queue.last_swap
         line, extra = queue.place(replica)
+        arrived = queue.now() if arrived is None else arrived
         # clients may send the same request id twice
         self.ticket = Ticket(
             id=f"{request_id.decode()}/{next(_ids)}",
             replica=line,
             priority=priority + extra,
-            arrived=queue.now() if arrived is None else arrived,
+            arrived=arrived,
             caller=caller,
+            deadline=arrived + longest_wait,
+            turn=turn,
         )
 
     @property

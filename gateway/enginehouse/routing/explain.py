@@ -16,7 +16,7 @@ from enginehouse.routing.filter_chain import Drop, FilterChain
 from enginehouse.routing.models_to_try import ModelToTry
 from enginehouse.routing.refusals import refusal, unpaired
 from enginehouse.routing.snapshot import RoutingSnapshot
-from enginehouse.routing.strategy_runner import StrategyRunner
+from enginehouse.routing.strategy_runner import StrategyRunner, must_wait
 
 _MOST_TRACED: Final = 10
 """The most candidates that a trace names."""
@@ -41,6 +41,7 @@ class _Steps:
         self.reason: Reason | None = None
         self.first: Candidate | None = None
         self.decode: Candidate | None = None
+        self.waits = False
         self.passed_over: list[Candidate] = []
 
 
@@ -83,6 +84,7 @@ def _choose(
         first, decode = strategy_runner.rehearse(requirements, kept, hand_over_rules.can_hand_over)
         if decode is not None or not strategy_runner.hands_over or hand_over_rules.serves_alone(first):
             steps.first, steps.decode = first, decode
+            steps.waits = strategy_runner.binds_late and must_wait(first, kept)
             return True
         steps.passed_over.append(first)
         kept = [each for each in kept if each is not first]
@@ -121,6 +123,7 @@ def _explanation(requirements: Requirements, steps: _Steps, error: RequestError 
         requirements=msgspec.to_builtins(requirements, enc_hook=repr),
         candidates=[_passed_over(each) if each.replica in alone else each for each in steps.candidates],
         chosen=chosen.replica if chosen else None,
+        waits=steps.waits or msgspec.UNSET,
         prefill=steps.first.replica if steps.first and steps.decode else msgspec.UNSET,
         error=error.envelope()["error"] if error else None,
     )

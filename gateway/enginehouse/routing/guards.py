@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.domain.instance import ClusterView
@@ -88,6 +90,13 @@ class GuardedStrategy(Strategy):
 
     def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
         self._strategy.on_view(view, settings)
+
+    def learned(self) -> Mapping[str, Mapping[str, float]]:
+        learned = self._strategy.learned()
+        try:
+            return msgspec.convert(learned, dict[str, dict[str, float]])
+        except msgspec.ValidationError:
+            raise wrong_result(self._plugin, f"returned {_of_type(learned)} from learned instead of figures") from None
 
     def placed(self, requirements: Requirements, chosen: Candidate) -> Placement | None:
         placement = self._strategy.placed(requirements, chosen)

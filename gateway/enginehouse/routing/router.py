@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -28,7 +28,7 @@ from enginehouse.routing.guards import GuardedExtractor
 from enginehouse.routing.models_to_try import ModelsToTry, ModelToTry
 from enginehouse.routing.refusals import refusal
 from enginehouse.routing.snapshot import RoutingSnapshot
-from enginehouse.routing.strategy_runner import StrategyRunner
+from enginehouse.routing.strategy_runner import StrategyRunner, must_wait
 from enginehouse.routing.zones import Zones
 from enginehouse.telemetry.plugin_failures import plugin_failed
 from enginehouse.telemetry.plugin_times import SampledCall
@@ -120,8 +120,12 @@ class Router:
         *,
         fallbacks: bool = True,
         traced_at: float | None = None,
+        waited_for: Container[str] = (),
     ) -> Route:
         """Choose the replica for a request with these requirements.
+
+        If the strategy binds late and no slot is free where it sends the request, or others wait for the same model
+        (``waited_for``), the route ``waits``: ask ``reroute`` again later.
 
         ``exclude`` names replicas that have just failed the request. Without ``fallbacks``, only the requested model
         and its alias's target are tried. With ``traced_at``, the time now, the route has the decision's figures.
@@ -131,18 +135,51 @@ class Router:
         """
         model = requirements.model
         if traced_at is not None:
-            return self._detailed(requirements, snapshot, exclude, fallbacks, traced_at)
+            return self._detailed(requirements, snapshot, exclude, fallbacks, traced_at, waited_for)
         candidates = self._candidates(model, requirements, snapshot, exclude)
         if not candidates:
             others = self._others.of(model, snapshot)
             if not fallbacks:
                 others = tuple(other for other in others if other.reason is not Reason.FALLBACK)
-            return self._route_to_other(requirements, snapshot, exclude, others)
+            return self._route_to_other(requirements, snapshot, exclude, others, waited_for)
         self._kept = candidates
         runner = self._runner_of(model)
         chosen = runner.pick(requirements, candidates)
         reason = Reason.RETRY if exclude else Reason.MATCH
+        if runner.binds_late and must_wait(chosen, candidates, waited_for):
+            return Route(model, chosen, reason, (model,), waits=True)
         return Route(model, chosen, reason, (model,), placement=runner.placed(requirements, chosen))
+
+    def reroute(
+        self,
+        requirements: Requirements,
+        snapshot: RoutingSnapshot,
+        waiting: Route,
+        exclude: Collection[str] = (),
+        *,
+        traced_at: float | None = None,
+    ) -> Route | None:
+        """The route now of a request that waits along ``waiting``, to the same model; ``None`` if no replica is left.
+
+        Nothing follows the request yet: call ``place`` if it takes the route.
+        """
+        model = waiting.chosen.model
+        candidates = self._candidates(model, requirements, snapshot, exclude)
+        if not candidates:
+            return None
+        runner = self._runner_of(model)
+        chosen = runner.pick(requirements, candidates)
+        waits = runner.binds_late and must_wait(chosen, candidates)
+        details = waiting.details
+        if not waits and traced_at is not None:
+            score, losers = runner.scores(requirements, candidates, chosen)
+            details = RouteDetails(runner.type, len(snapshot.candidates(model)), {}, score, traced_at, losers)
+        return Route(waiting.requested, chosen, waiting.reason, waiting.attempted, details, waits=waits)
+
+    def place(self, requirements: Requirements, route: Route) -> Route:
+        """``route``, from ``reroute``, with what follows the request along it."""
+        placement = self._runner_of(route.chosen.model).placed(requirements, route.chosen)
+        return msgspec.structs.replace(route, placement=placement, waits=False)
 
     def _join(self, extractors: Sequence[Extractor]) -> Callable[[InferenceRequest, Requirements], None] | None:
         """One call for all extractors, if all are trusted and can do that."""
@@ -169,6 +206,14 @@ class Router:
         """Hand the figures of all engines to the strategies."""
         for runner in dict.fromkeys([self._default_runner, *self._runners.values()]):
             runner.on_view(view, settings)
+
+    def learned(self) -> Mapping[str, Mapping[str, float]]:
+        """What the strategies have learned of each backend."""
+        learned: dict[str, dict[str, float]] = {}
+        for runner in dict.fromkeys([*self._runners.values(), self._default_runner]):
+            for backend, figures in runner.learned().items():
+                learned.setdefault(backend, {}).update(figures)
+        return learned
 
     def explain(
         self,
@@ -204,9 +249,10 @@ class Router:
         exclude: Collection[str],
         fallbacks: bool,
         began: float,
+        waited_for: Container[str],
     ) -> Route:
         self._filter_chain.noted = dropped = dict[str, int]()
-        route = self.route(requirements, snapshot, exclude, fallbacks=fallbacks)
+        route = self.route(requirements, snapshot, exclude, fallbacks=fallbacks, waited_for=waited_for)
         runner = self._runner_of(route.chosen.model)
         score, losers = runner.scores(requirements, self._kept, route.chosen)
         candidates = len(snapshot.candidates(route.attempted[-1]))
@@ -227,6 +273,7 @@ class Router:
         snapshot: RoutingSnapshot,
         exclude: Collection[str],
         others: Sequence[ModelToTry],
+        waited_for: Container[str],
     ) -> Route:
         """Route to the first of ``others`` that can serve."""
         requested = requirements.model
@@ -238,7 +285,9 @@ class Router:
                 self._kept = candidates
                 runner = self._runner_of(model)
                 chosen = runner.pick(requirements, candidates)
-                placement = runner.placed(requirements, chosen)
                 reason = Reason.RETRY if exclude and reason is not Reason.FALLBACK else reason
+                if runner.binds_late and must_wait(chosen, candidates, waited_for):
+                    return Route(requested, chosen, reason, tuple(attempted), waits=True)
+                placement = runner.placed(requirements, chosen)
                 return Route(requested, chosen, reason, tuple(attempted), placement=placement)
         raise refusal(requirements, snapshot, exclude, others, self._filter_chain)

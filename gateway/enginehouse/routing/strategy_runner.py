@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from typing import Final
@@ -24,16 +24,30 @@ _MOST_LOSERS: Final = 10
 """The most losers that a trace names."""
 
 
+def must_wait(chosen: Candidate, candidates: Sequence[Candidate], waited_for: Container[str] = ()) -> bool:
+    """Whether a request that is picked ``chosen`` of ``candidates`` waits for its model.
+
+    It does if the slots there are taken, or if others wait for the model, whose turn comes first. The only candidate
+    gets it at once: its host orders what waits there.
+    """
+    load = chosen.load
+    if not load.slots or len(candidates) < 2:
+        return False
+    return load.pending >= load.slots or chosen.model in waited_for
+
+
 class StrategyRunner:
     """Runs the strategy. Its exceptions become ``PluginFailed``, except for a ``RequestError``.
 
-    ``hands_over``: it may pick one candidate for the prompt and another one for the answer.
+    ``hands_over``: it may pick one candidate for the prompt and another one for the answer. ``binds_late``: requests
+    wait for their model, not for a replica.
     """
 
     def __init__(self, plugin: PluginId, strategy: Strategy) -> None:
         self._plugin = plugin
         self._strategy = strategy if plugin.trusted else GuardedStrategy(plugin, strategy)
         self.hands_over = type(strategy).pick_decode is not Strategy.pick_decode
+        self.binds_late = strategy.binds_late and not self.hands_over
         self._follows = type(strategy).placed is not Strategy.placed
         self._scores_alone = type(strategy).score is not Strategy.score
         self.sampled = SampledCall(plugin, self._strategy.pick)
@@ -47,6 +61,12 @@ class StrategyRunner:
         """Hand over the figures of all engines. A failure is logged."""
         with suppress(RequestError), plugin_errors(self._plugin):
             self._strategy.on_view(view, settings)
+
+    def learned(self) -> Mapping[str, Mapping[str, float]]:
+        """What the strategy has learned of each backend. A failure is logged."""
+        with suppress(RequestError), plugin_errors(self._plugin):
+            return self._strategy.learned()
+        return {}
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         try:

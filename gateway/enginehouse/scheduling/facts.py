@@ -42,10 +42,17 @@ def host_facts(config: Config, host: str) -> HostFacts:
 def scheduling_rules(config: Config, host: str) -> SchedulingRules:
     """The scheduling rules of ``host``, without measurements."""
     scheduling = config.scheduling
-    shared = msgspec.convert(scheduling, SchedulingLimits, from_attributes=True)
-    limits = msgspec.structs.replace(shared, max_loads=config.hosts.get(host, HostSettings()).max_loads)
+    limits = msgspec.structs.replace(
+        scheduling_limits(config), max_loads=config.hosts.get(host, HostSettings()).max_loads
+    )
     swapper = repr((scheduling.swapper, swapper_parameters(config)))  # as text, because the order of sets counts
     return SchedulingRules(host_facts(config, host), limits, swapper)
+
+
+def scheduling_limits(config: Config) -> SchedulingLimits:
+    """The limits that all hosts share."""
+    limits = msgspec.convert(config.scheduling, SchedulingLimits, from_attributes=True)
+    return msgspec.structs.replace(limits, shed_after=config.routing.shed_after)
 
 
 def swapper_parameters(config: Config) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -12,12 +13,13 @@ from enginehouse.domain.errors import EnginehouseError, PluginError, QueueFull, 
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import AT_REST, ReplicaState
-from enginehouse.domain.ticket import SwapDone, SwapId, Ticket
+from enginehouse.domain.ticket import Phase, SwapDone, SwapId, Ticket
 from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits, Waiting
 from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.scheduling.collaborators import EngineControl, QueueListener, TicketHolder
 from enginehouse.scheduling.engine_exits import EngineExits
 from enginehouse.scheduling.engine_stops import EngineStops
+from enginehouse.scheduling.flow_control import missed, unfit
 from enginehouse.scheduling.granted_requests import GrantedRequests
 from enginehouse.scheduling.open_tickets import Backlog, OpenTickets
 from enginehouse.scheduling.swap_tasks import SwapTasks
@@ -54,7 +56,7 @@ class HostQueue:
         self._scheduler = scheduler
         self._plugin = plugin
         self.sampled = SampledCall(plugin, scheduler.on_tick)
-        self._queue_timeout = 0.0
+        self._queue_timeout = self._shed_after = 0.0
         self._engines = engines
         self._listener = listener
         self._open = OpenTickets(self.backlog)
@@ -80,7 +82,7 @@ class HostQueue:
 
     def prepare(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
         """Prepare the scheduler, once, before any event. Raises ``PluginError`` if it fails."""
-        self._queue_timeout = limits.queue_timeout
+        self._queue_timeout, self._shed_after = limits.queue_timeout, limits.shed_after
         try:
             self._scheduler.prepare(self, swapper, host, limits)
         except EnginehouseError:
@@ -95,6 +97,8 @@ class HostQueue:
         """Ask for a replica. ``holder`` gets the answer, possibly before this returns."""
         self._open.add(ticket, holder)
         self._handle(lambda: self._on_request(ticket))
+        if (self._shed_after or ticket.deadline < math.inf) and ticket in self._open and not self._handling:
+            self._control_flow(ticket)
 
     def cancel(self, ticket: Ticket) -> None:
         """Withdraw a waiting ticket; its holder gets no answer."""
@@ -164,7 +168,7 @@ class HostQueue:
 
     def reconfigure(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
         """Use another configuration. Waiting requests, served requests and swaps in flight stay as they are."""
-        self._queue_timeout = limits.queue_timeout
+        self._queue_timeout, self._shed_after = limits.queue_timeout, limits.shed_after
         self._handle(lambda: self._scheduler.reconfigure(swapper, host, limits))
 
     def retire(self, replica: str, within: float) -> asyncio.Task[None]:
@@ -177,9 +181,8 @@ class HostQueue:
     def reject(self, replicas: Collection[str], error: Callable[[str], RequestError]) -> None:
         """Refuse the requests that wait for ``replicas``. The scheduler sees their tickets cancelled."""
         for ticket in self._open:
-            if ticket.replica in replicas and (holder := self._open.take(ticket)) is not None:
-                self._handle(partial(self._scheduler.on_cancel, ticket))
-                holder.refused(error(ticket.replica))
+            if ticket.replica in replicas:
+                self._withdraw(ticket, error(ticket.replica))
 
     def waiting(self) -> Sequence[Waiting]:
         """The waiting requests, the next one first; none if the scheduler fails to list them."""
@@ -269,8 +272,25 @@ class HostQueue:
     def _tick(self) -> None:
         self._timer = None
         self._handle(lambda: self.sampled.call(self.now()))
+        for ticket, error in missed([*self._open], self.now()):
+            self._withdraw(ticket, error)
         if self._queue_timeout:
             self._refuse_forgotten(self.now() - self._queue_timeout - _FORGOTTEN_AFTER_S)
+
+    def _control_flow(self, ticket: Ticket) -> None:
+        """Refuse ``ticket``, which waits for a slot, or another one, if that would take too long."""
+        waiting = [each.ticket for each in self.waiting() if each.phase is Phase.QUEUED]
+        if ticket in waiting:
+            refusal = unfit(ticket, waiting, [self.backlog], self._shed_after, self.now())
+            if refusal is not None:
+                self._withdraw(*refusal)
+
+    def _withdraw(self, ticket: Ticket, error: RequestError) -> None:
+        """Refuse a waiting request without asking the scheduler, which sees its ticket cancelled."""
+        holder = self._open.take(ticket)
+        if holder is not None:
+            self._handle(partial(self._scheduler.on_cancel, ticket))
+            holder.refused(error)
 
     def _on_request(self, ticket: Ticket) -> None:
         try:

@@ -29,6 +29,9 @@ class OpenTickets:
     def __iter__(self) -> Iterator[Ticket]:
         return iter([ticket for ticket, _ in self._by_id.values()])
 
+    def __contains__(self, ticket: Ticket) -> bool:
+        return ticket.id in self._by_id
+
     def add(self, ticket: Ticket, holder: TicketHolder) -> None:
         """Keep ``ticket`` until ``take``."""
         self._by_id[ticket.id] = (ticket, holder)
@@ -50,6 +53,11 @@ class Backlog:
         self._grants = 0
         self._pace_s = 0.0
         self._last: float | None = None
+
+    @property
+    def rate(self) -> float:
+        """Grants in a second while requests wait; 0 while that is unknown."""
+        return 1 / self._pace_s if self._pace_s else 0.0
 
     def add(self) -> None:
         """Count a request in."""

@@ -117,7 +117,9 @@ EMPTY_MIGRATIONS = _counter(
     "enginehouse_rescheduling_empty", "Those of them that found no request to move.", _SELECTION
 )
 FILTER_DROPS = _counter("enginehouse_filter_drops", "Candidates that a filter dropped from decisions.", ("filter",))
-QUEUE_DEPTH = _gauge("enginehouse_queue_depth", "Requests that wait for a replica.", ("replica",))
+QUEUE_DEPTH = _gauge(
+    "enginehouse_queue_depth", "Requests that wait for a replica, or, by its name, for a model.", ("replica",)
+)
 SWAPS = _histogram(
     "enginehouse_swap_duration_seconds",
     "From the decision of a swap to its end, by the replica that it loads; `ready`, `failed`, or `cancelled` because "

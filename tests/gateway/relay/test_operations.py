@@ -30,7 +30,7 @@ async def test_live_requests_are_listed(house: OpenGateway, engine: StartEngine)
     assert told == {
         "id": "mine", "path": "/v1/chat/completions", "model": "gpt-4", "phase": "serving",
         "caller": None, "user": None, "address": "127.0.0.1", "position": None,
-        "replica": "m@a", "moves": 0, "output_tokens": None, "stays": "its answer has not begun",
+        "replica": "m@a", "waits_for": [], "moves": 0, "output_tokens": None, "stays": "its answer has not begun",
     }  # fmt: skip
     assert read(await gateway.ask(gateway.get("/api/status")))["requests"] == 1
     gate.set()

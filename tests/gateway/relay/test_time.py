@@ -225,8 +225,9 @@ async def test_the_watchdog_has_every_live_exchange_look_at_the_clock(house: Ope
         clients.append(await sent(gateway, served))
     now = perf_counter()
     sweeps = iter([now, now + 601])
-    live, reports = gateway.relay.live, ProgressReports({}, SchedulingSettings(), {}, SYSTEM_CLOCK)
-    watchdog = Watchdog(live, reports, lambda: next(sweeps, now))
+    live, room = gateway.relay.live, gateway.relay.context.waiting_room
+    reports = ProgressReports({}, SchedulingSettings(), {}, SYSTEM_CLOCK, room)
+    watchdog = Watchdog(live, reports, lambda: next(sweeps, now), room)
     watchdog.wake()
     watchdog.wake()
     assert [(await client.reply()).status for client in clients] == [504, 504]

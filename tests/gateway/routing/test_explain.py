@@ -73,7 +73,7 @@ class Knowing(Strategy):
 def test_the_figures_that_a_decision_reads_are_shown() -> None:
     busy = candidate("busy", "m", load=Load(pending=5, slots=4))
     reporting = candidate("reporting", "m", load=Load(pending=1, slots=4))
-    reporting.load.report(waiting=2, kv_usage=0.5, at=8.5)
+    reporting.load.report(waiting=2, kv_usage=0.5, cache_tokens=0, at=8.5)
     router = make_router(("knowing", Knowing()), now=lambda: 10.0)
     shown = router.explain(requirements("m"), make_snapshot(busy, reporting)).candidates
     assert [(each.slots, each.free) for each in shown] == [(4, 0), (4, 3)]

@@ -231,3 +231,19 @@ def test_an_engine_that_stays_slow_is_tried_now_and_then() -> None:
         asked[chosen.backend] += 1
         end(gateway, chosen, placement, pause=2.0 if chosen.backend == "slow" else 0.2)
     assert 5 <= asked["slow"] <= 50, asked
+
+
+@pytest.mark.parametrize(("configured", "reported"), [(64 * 10, 0), (None, 64 * 10), (64 * 10, 64 * 1000)])
+def test_the_size_of_a_cache_is_configured_or_reported(configured: int | None, reported: int) -> None:
+    gateway, [engine] = Gateway(cache_tokens=configured), fleet("a")
+    engine.load.cache_tokens = reported
+    gateway.learn(gateway.asks(*range(10)), engine)
+    gateway.learn(gateway.asks(*range(100, 110)), engine)
+    [first, _] = gateway.strategy.explain(gateway.asks(*range(10)), [engine, candidate("b")])
+    assert first.parts["cached_tokens"] == 0
+
+
+def test_it_shows_what_it_has_learned() -> None:
+    gateway, [engine] = Gateway(), fleet("a")
+    gateway.learn(gateway.asks(*range(10)), engine, first=0.0896, rest=0.4104)
+    assert gateway.strategy.learned() == {"a": {"ms_per_token": 0.1, "slot_ms": 500.0, "backlog_tokens": 0}}

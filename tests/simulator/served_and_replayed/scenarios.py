@@ -167,7 +167,8 @@ _LOOKS_AT_PROMPTS = (
     '[routing]\nstrategy = "llumnix_load"\n[rescheduling]\nenabled = true\ninterval = "1h"\npolicies = []\n'
     "[plugins.llumnix_load]\ncache_aware = true\ncache_aware_min_tokens = 0\n"
 )
-"""``cache_aware`` learns from times, which differ between the two."""
+_DEFAULT = "[plugins.cache_aware]\npriority_s = 100_000\n"
+"""``cache_aware`` learns from times, which differ between the two: so priorities decide."""
 _FEW = "concurrency = 3"
 _FIRST = '[routing]\nstrategy = "priority_only"\n'
 _HASTE = '[backends.{}.timeouts]\nfirst_byte = "300ms"'
@@ -209,6 +210,14 @@ SCENARIOS = [
         _config(_keys_config(), b="priority = 1", c="priority = 2"),
         _keys(),
         pace=0.02,
+    ),
+    _made("streams-default", _config(_DEFAULT, failures=1000, b="priority = 1", c="priority = 2"), _streams()),
+    _made(
+        "limits-default",
+        _config(
+            _DEFAULT + "[scheduling]\nmax_queue = 4\n", a=_FEW, b=f"{_FEW}\npriority = 1", c=f"{_FEW}\npriority = 2"
+        ),
+        _limits(),
     ),
     _made("prefixes", _config(_LOOKS_AT_PROMPTS), _prefixes()),
     _made("pairs", _pairs_config("sim"), _pairs()),

@@ -85,11 +85,11 @@ class LiveView:
         }
 
     def progress(self) -> dict[str, RequestProgress]:
-        """The progress of each live request that has a route, by its id."""
+        """The progress of each live request whose model is decided, by its id."""
         return {
             exchange.request_id.decode(): progress
             for exchange, progress in self._live_requests()
-            if exchange.route is not None
+            if exchange.model is not None
         }
 
     def snapshot(self) -> Mapping[str, Any]:
@@ -122,7 +122,7 @@ class LiveView:
         return Counter(routes.get(ticket, ticket.replica) for ticket in waiting)
 
     def _live_requests(self) -> Iterator[tuple[LiveRequest, RequestProgress]]:
-        waiting = self._engines.waiting()
+        waiting = {**self._engines.waiting(), **self._relay.context.waiting_room.waiting()}
         for exchange in sorted(self._relay.live, key=lambda exchange: exchange.began):
             ticket = exchange.ticket
             waits = waiting.get(ticket) if ticket is not None else None
@@ -177,6 +177,7 @@ def _request(exchange: LiveRequest, progress: RequestProgress, now: float) -> di
         "phase": phase,
         "position": position,
         "replica": route.chosen.replica if route else None,
+        "waits_for": exchange.waits_for,
         "moves": exchange.moves,
         "output_tokens": exchange.output_tokens,
         "stays": exchange.why_not_movable,

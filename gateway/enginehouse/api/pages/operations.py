@@ -56,6 +56,7 @@ class Operations:
             "backends": self._relay.context.fleet.backends(),
             "replicas": self._live.status_rows(),
             "hosts": self._live.hosts(),
+            "learned": self._relay.context.router.learned(),
             "gpus": self._live.gpus(),
         }
         return json_response(facts)

@@ -120,7 +120,7 @@ class VirtualGateway:
     @property
     def waiting(self) -> int:
         """The requests that wait in queues."""
-        return len(self._gateway.engines.waiting())
+        return len(self._gateway.engines.waiting()) + len(self._context.waiting_room)
 
     async def open(self) -> None:
         """Start as ``serve`` does, and wait for the models to preload."""

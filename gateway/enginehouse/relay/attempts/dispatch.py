@@ -5,12 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, Protocol
 
-from enginehouse.domain.errors import CannotContinue, InvalidRequest, RequestError, UpstreamError, UpstreamTimeout
+from enginehouse.domain.errors import (
+    CannotContinue,
+    InvalidRequest,
+    QueueFull,
+    RequestError,
+    UpstreamError,
+    UpstreamTimeout,
+)
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.attempts.attempt import NEVER, Attempt
+from enginehouse.relay.attempts.unbound import Unbound
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.retrying.retries import (
@@ -39,12 +47,13 @@ class AttemptSender(Protocol):
 
 
 class Dispatch:
-    """Routes a job, waits for a queue slot where the backend has a queue, has ``sender`` send it, and retries it.
+    """Routes a job, waits for a slot where there are limits, has ``sender`` send it, and retries it.
 
     ``attempt``: the current one. ``attempts``: those that have ended, in order. ``job``: the rest to be served.
+    ``unbound``: set while it waits for its model, and so has no attempt.
     """
 
-    __slots__ = ("_sender", "_state", "attempt", "attempts", "job")
+    __slots__ = ("_sender", "_state", "attempt", "attempts", "job", "unbound")
 
     def __init__(self, job: Job, sender: AttemptSender) -> None:
         self.job = job
@@ -52,6 +61,7 @@ class Dispatch:
         self._state = _UNTRIED
         self.attempt: Attempt | None = None
         self.attempts: list[AttemptRecord] = []
+        self.unbound: Unbound | None = None
 
     @property
     def retries(self) -> int:
@@ -67,7 +77,7 @@ class Dispatch:
     def phase(self) -> Phase:
         """The job's phase on its way to an engine."""
         if self.attempt is None:
-            return Phase.ROUTING
+            return Phase.ROUTING if self.unbound is None else Phase.QUEUED
         slot = self.attempt.slot
         return Phase.SERVING if slot is None or slot.is_granted else Phase.QUEUED
 
@@ -81,7 +91,10 @@ class Dispatch:
         job = self.job
         route = job.route(())
         job.context.budget.count(job.began)
-        self._begin(route, job.body_for(route), None)
+        if route.waits:
+            self._wait(route, None)
+        else:
+            self._begin(route, job.body_for(route), None)
 
     def retry(self, outcome: Outcome) -> bool:
         """Send the job again because the current attempt had this ``outcome``; whether that was the decision."""
@@ -206,15 +219,45 @@ class Dispatch:
         ``why``: the message of the error that ended it.
         """
         self._sender = None  # otherwise the cycle of the two waits for the garbage collector
+        if self.unbound is not None:
+            self.unbound.leave()
+            self.unbound = None
         attempt, self.attempt = self.attempt, None
         if attempt is not None:
             self.attempts.append(attempt.record(outcome, why))
             attempt.release()
 
+    # --- from the waiting room
+
+    def bound(self, route: Route) -> None:
+        job, unbound = self.job, self.unbound
+        assert unbound is not None
+        assert job.requirements is not None
+        self.unbound = None
+        route = job.context.router.place(job.requirements, route)
+        self._begin(route, job.body_for(route), unbound.ticket.arrived, unbound.since)
+
+    def start_over(self) -> None:
+        unbound, self.unbound = self.unbound, None
+        assert unbound is not None
+        route = self.job.route(self.failed)
+        if route.waits:
+            self._wait(route, unbound.ticket.arrived)
+        else:
+            self._begin(route, self.job.body_for(route), unbound.ticket.arrived, unbound.since)
+
+    def refused(self, error: RequestError) -> None:
+        assert self._sender is not None
+        self.unbound = None
+        self._sender.fail(error)
+
     # --- from the queue
 
     def granted(self) -> None:
         self.current().granted()
+        shares = self.job.context.shares
+        if shares is not None:
+            shares.granted(self.job.turn)
         self._send()
 
     def rejected(self, error: RequestError) -> None:
@@ -224,7 +267,19 @@ class Dispatch:
 
     # --- inside
 
-    def _begin(self, route: Route, body: bytes, waiting_since: float | None) -> None:
+    def _wait(self, route: Route, arrived: float | None) -> None:
+        """Wait for the model of ``route``; or go to another one, if too many wait for it. Raises ``QueueFull``."""
+        self.unbound = unbound = Unbound(self, route, arrived)
+        try:
+            unbound.wait()
+        except QueueFull:
+            self.unbound = None
+            found = self.job.find_route((*self.failed, *unbound.replicas))
+            if found is None or found[0].waits:
+                raise
+            self._begin(*found, arrived)
+
+    def _begin(self, route: Route, body: bytes, waiting_since: float | None, routed_at: float | None = None) -> None:
         job, chosen = self.job, route.chosen
         context, requirements = job.context, job.requirements
         assert requirements is not None
@@ -232,11 +287,23 @@ class Dispatch:
             job.trace.attempt = len(self.attempts)
         upstream, queue = context.upstreams[chosen.backend], context.queue_of(chosen)
         self.attempt = attempt = Attempt(route, upstream, job.began if queue is None else NEVER, body)
+        if routed_at is not None:
+            attempt.began = routed_at
         context.routed(job.request_id, requirements, route)
         if queue is None:
             self._send()
         else:
-            slot = QueueSlot(self, queue, job.request_id, chosen.replica, job.priority, waiting_since, job.key)
+            slot = QueueSlot(
+                self,
+                queue,
+                job.request_id,
+                chosen.replica,
+                job.priority,
+                waiting_since,
+                job.key,
+                job.longest_wait,
+                job.turn,
+            )
             attempt.slot = slot
             slot.keep_alive = job.keep_alive
             slot.take()
@@ -316,10 +383,19 @@ class Dispatch:
             context.budget.take(context.clock.now())
         self.end_attempt(attempt, outcome, why)
         self._state = state = decision.state
-        self._begin(decision.route, decision.body, waiting_since)
+        self._follow(decision, waiting_since)
         if state.retries > before.retries and not self.job.continues:
             context.retried(_at_fault(attempt.route, state.failed).backend)
         return True
+
+    def _follow(self, decision: SendAgain, waiting_since: float | None) -> None:
+        if not decision.route.waits:
+            self._begin(decision.route, decision.body, waiting_since)
+            return
+        try:
+            self._wait(decision.route, waiting_since)
+        except RequestError as error:
+            self.refused(error)
 
 
 def _at_fault(route: Route, failed: tuple[str, ...]) -> Candidate:

@@ -163,7 +163,7 @@ class Hedge:
         if found is None:
             return None
         route, chosen = msgspec.structs.replace(found[0], reason=Reason.HEDGE), found[0].chosen
-        if chosen.state is not ReplicaState.READY or chosen.model != first.model:
+        if route.waits or chosen.state is not ReplicaState.READY or chosen.model != first.model:
             return None
         return Attempt(route, job.context.upstreams[chosen.backend], job.began, found[1])
 

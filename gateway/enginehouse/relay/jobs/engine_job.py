@@ -18,6 +18,7 @@ from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.jobs.rebased_lines import lines_below
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.read import check_model_name
+from enginehouse.routing.snapshot import RoutingSnapshot
 
 _PATH: Final = "/:@"
 _IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110, 9.2.2
@@ -58,15 +59,17 @@ class EngineJob(Job):
 
     def route(self, failed: tuple[str, ...]) -> Route:
         """Also raises ``NotLoaded``, and ``Forbidden`` if every engine of the model serves a forbidden one too."""
-        snapshot = self.context.fleet.snapshot
-        allowed = snapshot if self.caller is None else _AllowedEngines(snapshot, self.caller)
-        route = self._decide(allowed, failed, fallbacks=False)
+        route = self._decide(self._snapshot(), failed, fallbacks=False)
         if not self.call.loads and route.chosen.state is not ReplicaState.READY:
             raise NotLoaded(
                 f"Model '{self.call.model}' is not loaded, and a request for {self.call.target} does not load it "
                 "(scheduling.never_load_for)"
             )
         return route
+
+    def _snapshot(self) -> RoutingSnapshot:
+        snapshot = self.context.fleet.snapshot
+        return snapshot if self.caller is None else _AllowedEngines(snapshot, self.caller)
 
     def body_for(self, route: Route) -> bytes:
         return self.body

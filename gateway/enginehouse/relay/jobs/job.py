@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Final
@@ -15,6 +16,7 @@ from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import Caller
 from enginehouse.relay.engine_facts import PATHS, with_priority
+from enginehouse.relay.heads.deadline import deadline_in
 from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream
@@ -54,7 +56,9 @@ class Job(ABC):
 
     __slots__ = (
         "_admitted",
+        "_charged",
         "_reserved",
+        "_turn",
         "answer_limit",
         "began",
         "body",
@@ -96,6 +100,8 @@ class Job(ABC):
         self.answer_limit: int | None = None
         self._admitted = False
         self._reserved = 0
+        self._turn: float | None = None
+        self._charged = 0.0
         self.requirements: Requirements | None = None
         self.trace: Trace | None = None
         self.untraced = b""
@@ -119,6 +125,26 @@ class Job(ABC):
     def key(self) -> str | None:
         """The name of the caller's key."""
         return self.caller.name if self.caller is not None else None
+
+    @property
+    def longest_wait(self) -> float:
+        """The seconds that the request may wait before it is sent. Raises ``InvalidRequest``."""
+        asked = deadline_in(self.headers)
+        if asked is None and self.caller is not None:
+            asked = self.caller.ttft_objective or None
+        return math.inf if asked is None else asked
+
+    @property
+    def turn(self) -> float:
+        """The request's turn in queues, the same each time."""
+        shares = self.context.shares
+        if shares is None or self.requirements is None:
+            return 0.0
+        if self._turn is None:
+            weight = self.caller.weight if self.caller is not None else 1.0
+            self._charged = shares.expected(self.requirements.estimated_tokens, self.answer_limit)
+            self._turn = shares.turn(self.key, weight, self._charged)
+        return self._turn
 
     @property
     def priority(self) -> int:
@@ -177,10 +203,19 @@ class Job(ABC):
 
     def release(self, answer: AnswerSize) -> None:
         """Count the request out, with its ``answer``, if ``admit`` has counted it in."""
+        if self._turn is not None:
+            self._settle_turn(answer)
         if self._admitted and self.caller is not None and self.requirements is not None:
             self._admitted = False
             prompt = self.requirements.estimated_tokens
             self.caller.release(prompt, self._reserved, _used(prompt, answer))
+
+    def _settle_turn(self, answer: AnswerSize) -> None:
+        """Charge the caller what the request has used, in place of what was expected."""
+        assert self.context.shares is not None
+        assert self.requirements is not None
+        prompt, weight = self.requirements.estimated_tokens, self.caller.weight if self.caller is not None else 1.0
+        self.context.shares.ended(self.key, weight, self._charged, _used(prompt, answer) or prompt, prompt)
 
     @property
     def received(self) -> int:
@@ -196,22 +231,36 @@ class Job(ABC):
         """The router's decision. The trace, if there is one, keeps its figures. Raises ``RequestError``."""
         router, trace, requirements = self.context.router, self.trace, self.requirements
         assert requirements is not None
+        waited_for = self.context.waiting_room.models
         if trace is None:
-            return router.route(requirements, snapshot, failed, fallbacks=fallbacks)
+            return router.route(requirements, snapshot, failed, fallbacks=fallbacks, waited_for=waited_for)
         now = self.context.clock.now()
         try:
-            return router.route(requirements, snapshot, failed, fallbacks=fallbacks, traced_at=now)
+            return router.route(
+                requirements, snapshot, failed, fallbacks=fallbacks, traced_at=now, waited_for=waited_for
+            )
         except RequestError:
             if not failed:
                 trace.refused = router.refused(requirements, snapshot, now)
             raise
+
+    def reroute(self, waiting: Route, failed: tuple[str, ...]) -> Route | None:
+        """The route now of a request that waits along ``waiting``, to the same model; ``None`` if that is lost."""
+        assert self.requirements is not None
+        traced_at = self.context.clock.now() if self.trace is not None else None
+        snapshot = self._snapshot()
+        return self.context.router.reroute(self.requirements, snapshot, waiting, failed, traced_at=traced_at)
+
+    def _snapshot(self) -> RoutingSnapshot:
+        """The replicas that may serve the request."""
+        return self.context.fleet.snapshot
 
     def find_route(self, failed: tuple[str, ...]) -> tuple[Route, bytes] | None:
         """Another route and the body for it, or ``None`` if there is none."""
         try:
             with log_context.named(self.request_id, self.trace_id):
                 route = self.route(failed)
-                return route, self.body_for(route)
+                return route, b"" if route.waits else self.body_for(route)
         except RequestError:
             return None
 

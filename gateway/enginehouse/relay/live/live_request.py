@@ -84,9 +84,23 @@ class LiveRequest(ABC):
         return attempt.route if attempt is not None else None
 
     @property
+    def model(self) -> str | None:
+        """The model that serves it, or that it waits for; ``None`` until that is decided."""
+        route, unbound = self.route, self._dispatch.unbound
+        return route.model if route is not None else unbound.ticket.replica if unbound is not None else None
+
+    @property
+    def waits_for(self) -> Sequence[str]:
+        """The replicas of which one may serve it, while it waits for its model."""
+        unbound = self._dispatch.unbound
+        return unbound.replicas if unbound is not None else ()
+
+    @property
     def ticket(self) -> Ticket | None:
-        """The ticket of the current attempt, where the backend has a queue."""
-        attempt = self.attempt
+        """The ticket of the current attempt, where the backend has a queue, or that for the model it waits for."""
+        attempt, unbound = self.attempt, self._dispatch.unbound
+        if unbound is not None:
+            return unbound.ticket
         return attempt.slot.ticket if attempt is not None and attempt.slot is not None else None
 
     @property

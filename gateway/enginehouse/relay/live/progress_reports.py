@@ -16,6 +16,7 @@ from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.events.sse import comment
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.scheduling.waiting_room import WaitingRoom
 
 Form = Literal["comments", "reasoning"]
 """Comments of the stream, which clients do not show; or the reasoning of a chat, which some do."""
@@ -35,8 +36,8 @@ _HEAD = (
 class ProgressReports:
     """Reports to the clients of waiting streams, once they have waited for longer than ``progress_patience``.
 
-    ``models`` and ``scheduling`` say which streams get reports, and in which form; ``queues`` know the positions. All
-    streams are checked together, only twice a second, because requests wait meanwhile.
+    ``models`` and ``scheduling`` say which streams get reports, and in which form; ``queues`` and ``waiting_room``
+    know the positions. All streams are checked together, only twice a second, because requests wait meanwhile.
     """
 
     def __init__(
@@ -45,7 +46,9 @@ class ProgressReports:
         scheduling: SchedulingSettings,
         queues: Mapping[str, HostQueue],
         clock: Clock,
+        waiting_room: WaitingRoom,
     ) -> None:
+        self._waiting_room = waiting_room
         self._queues = queues
         self._clock = clock
         self._reports: dict[LiveRequest, ProgressReport] = {}
@@ -68,14 +71,15 @@ class ProgressReports:
         self._reports = {request: report for request in live if (report := self._due(request, now)) is not None}
         if self._reports:
             waiting = {each.ticket: each for queue in {*self._queues.values()} for each in queue.waiting()}
+            waiting.update(self._waiting_room.waiting())
             for request, report in self._reports.items():
                 report.send(request, waiting, now - request.began)
 
     def _due(self, request: LiveRequest, now: float) -> ProgressReport | None:
-        reply, route = request.waiting_reply, request.route
-        if reply is None or route is None or now - request.began < self._patience:
+        reply, model = request.waiting_reply, request.model
+        if reply is None or model is None or now - request.began < self._patience:
             return None
-        form, forms = self._forms.get(route.model), _FORMS.get(request.path)
+        form, forms = self._forms.get(model), _FORMS.get(request.path)
         if form is None or forms is None or (request.ticket is None and not reply.status):
             return None
         return self._reports.get(request) or ProgressReport(
@@ -101,9 +105,9 @@ class ProgressReport:
 
     def send(self, request: LiveRequest, waiting: Mapping[Ticket, Waiting], waited: float) -> None:
         """Send the report if it is due after ``waited`` seconds; ``waiting`` has the tickets that still wait."""
-        reply, ticket, route = self._reply, request.ticket, request.route
+        reply, ticket, model = self._reply, request.ticket, request.model
         place = waiting.get(ticket) if ticket is not None else None
-        if reply.paused or route is None or (place is None and not reply.status):
+        if reply.paused or model is None or (place is None and not reply.status):
             return
         now = (Phase.SERVING, 0) if place is None else (place.phase, place.position)
         if (now == self._last or place is None) and waited < self._sent_at + _REPEAT_EVERY_S:
@@ -111,7 +115,7 @@ class ProgressReport:
         self._last, self._sent_at = now, waited
         if not reply.status:
             reply.open(_HEAD % request.request_id)
-        reply.write(self._piece(f"{in_words(*now)}, {int(waited)} s", route.model, request.request_id))
+        reply.write(self._piece(f"{in_words(*now)}, {int(waited)} s", model, request.request_id))
 
     def _piece(self, text: str, model: str, request_id: bytes) -> bytes:
         if self._form == "comments":

@@ -8,12 +8,15 @@ from typing import Final
 
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.progress_reports import ProgressReports
+from enginehouse.scheduling.waiting_room import WaitingRoom
 
 _EVERY_S: Final = 0.1
 
 
 class Watchdog:
     """Makes live requests check their time limits every 100 ms, and sends the progress reports that are due.
+
+    Has the waiting room plan too: a slot may be free for a reason that no queue reports, such as a backend's health.
 
     One sweep over all requests is far cheaper than timers that are set and cancelled for each piece of an answer.
     """
@@ -23,7 +26,9 @@ class Watchdog:
         live: Collection[LiveRequest],
         progress_reports: ProgressReports,
         now: Callable[[], float],
+        waiting_room: WaitingRoom,
     ) -> None:
+        self._waiting_room = waiting_room
         self._live = live
         self._progress_reports = progress_reports
         self._now = now
@@ -45,6 +50,7 @@ class Watchdog:
         live = list(self._live)
         for request in live:
             request.check_time(now)
+        self._waiting_room.tick()
         if live:
             self.wake()
         self._progress_reports.send_due(self._live, now)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from enginehouse.domain.ticket import Ticket
 
-TicketRank = tuple[int, int]
-"""The order of service: the higher priority first, then the earlier arrival."""
+TicketRank = tuple[int, float, float, int]
+"""The order of service: the higher priority, then the earlier deadline, the lower turn and the earlier arrival."""
 TicketAge = tuple[float, int]
 """The time of arrival in seconds, and a running number. A smaller age means an older ticket."""
 
@@ -91,9 +91,11 @@ class TicketQueue:
         return len(self._waiting)
 
     def place(self, ticket: Ticket, priority: int) -> WaitingTicket:
-        """Return ``ticket`` with its place, behind every ticket of its priority. ``add`` then adds it to the queue."""
+        """Return ``ticket`` with its place, behind every ticket of its rank. ``add`` then adds it to the queue."""
         self._arrivals += 1
-        return WaitingTicket(ticket, (-priority, self._arrivals), (ticket.arrived, self._arrivals))
+        return WaitingTicket(
+            ticket, (-priority, ticket.deadline, ticket.turn, self._arrivals), (ticket.arrived, self._arrivals)
+        )
 
     def rank(self, priority: Callable[[Ticket], int]) -> None:
         """Sort every line again, by other priorities."""
@@ -101,7 +103,7 @@ class TicketQueue:
         for line in self._lines.values():
             line.clear()
         for waiting in tickets:
-            self.add(waiting._replace(rank=(-priority(waiting.ticket), waiting.rank[1])))
+            self.add(waiting._replace(rank=(-priority(waiting.ticket), *waiting.rank[1:])))
 
     def line(self, replica: str) -> ReplicaLine | None:
         """The line of ``replica``, ``None`` if no ticket waits for it."""

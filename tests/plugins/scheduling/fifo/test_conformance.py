@@ -20,8 +20,9 @@ from enginehouse.testing import FakeEffects, check_scheduler, create
 from enginehouse_scheduling.fifo import Fifo
 
 
-def test_fifo_keeps_the_rules_of_a_scheduler() -> None:
-    check_scheduler(lambda: create("scheduler", "fifo"))
+@pytest.mark.parametrize("type", ["fifo", "fair"])
+def test_it_keeps_the_rules_of_a_scheduler(type: str) -> None:
+    check_scheduler(lambda: create("scheduler", type))
 
 
 class Forgets(Fifo):

@@ -55,10 +55,14 @@ def _launched(relay: Relay) -> list[str]:
 
 
 def _depths(relay: Relay, engines: ManagedEngines) -> Numbers:
-    """The waiting requests of each replica that has a queue. The tickets of a backend with a limit name no replica."""
+    """The waiting requests of each replica that has a queue, and of each model that requests wait for.
+
+    The tickets of a backend with a limit name no replica.
+    """
     context = relay.context
     routes = {live.ticket: live.route.chosen.replica for live in relay.live if live.ticket and live.route}
     depths = Counter(routes.get(ticket, ticket.replica) for ticket in engines.waiting())
+    depths.update(context.waiting_room.models)
     queued = ((each.replica,) for each in births.replicas(context) if each.backend in context.queues)
     return from_zero(queued, (((replica,), count) for replica, count in depths.items()))
 

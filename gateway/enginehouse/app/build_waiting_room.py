@@ -1,0 +1,39 @@
+"""Makes the waiting room, and tells it when to plan."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from enginehouse.config.schema import Config
+from enginehouse.fleet.fleet import Fleet
+from enginehouse.interfaces.observers import Observer
+from enginehouse.scheduling.facts import scheduling_limits
+from enginehouse.scheduling.waiting_room import WaitingRoom
+from enginehouse.telemetry.observers import Observers, notify
+
+
+class RoomEvents(Observer):
+    """Has ``room`` plan after each event of a queue, such as the end of a request."""
+
+    def __init__(self, room: WaitingRoom) -> None:
+        self._room = room
+
+    def queue_changed(self) -> None:
+        self._room.plan()
+
+
+def build_waiting_room(config: Config, fleet: Fleet, observers: Observers) -> WaitingRoom:
+    """The room of the requests that wait for models of ``fleet``. ``observers`` hear when it changes."""
+    room = WaitingRoom(
+        lambda model: fleet.snapshot.candidates(model),
+        lambda: asyncio.get_running_loop().time(),
+        partial(notify, observers.callbacks("queue_changed")),
+    )
+    configure_waiting_room(room, config)
+    return room
+
+
+def configure_waiting_room(room: WaitingRoom, config: Config) -> None:
+    """Put the limits and priorities of ``config`` in force."""
+    room.configure(scheduling_limits(config), config.scheduling.priorities)

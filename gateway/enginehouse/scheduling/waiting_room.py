@@ -1,0 +1,243 @@
+"""The waiting room: requests that wait for a model, until a replica that suits them has a free slot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final, NamedTuple, Protocol
+
+from enginehouse.domain.errors import QueueFull, QueueTimeout, RequestError
+from enginehouse.domain.replica import Candidate, ReplicaState
+from enginehouse.domain.route import Route
+from enginehouse.domain.ticket import Phase, Ticket
+from enginehouse.interfaces.schedulers import SchedulingLimits, Waiting
+from enginehouse.scheduling.flow_control import missed, unfit
+from enginehouse.scheduling.kit.ticket_queue import TicketQueue, WaitingTicket
+from enginehouse.scheduling.open_tickets import Backlog
+
+_MOST_PLANNED: Final = 64
+"""The most requests of one model that are planned together, and the fewest if it has many candidates."""
+_FEWEST_PLANNED: Final = 8
+_MOST_LOOKS: Final = 1024
+"""The most candidates that one plan looks at for one model: an event may not hold up the event loop."""
+
+
+class WaitingRequest(Protocol):
+    """A request, as the room sees it. The room calls one of the last three methods, once, when it has left."""
+
+    def look(self) -> Route | None:
+        """Where the request would go now; ``None`` if no replica of its model is left. Raises ``RequestError``."""
+
+    def bind(self, route: Route) -> None:
+        """Go along ``route``, which ``look`` returned just now."""
+
+    def start_over(self) -> None:
+        """Find another model, or fail: no replica of this one is left."""
+
+    def refuse(self, error: RequestError) -> None:
+        """Fail with ``error``."""
+
+
+class _Guest(NamedTuple):
+    request: WaitingRequest
+    backlogs: Collection[Backlog]
+
+
+class WaitingRoom:
+    """Plans who goes where: at each arrival, whenever a slot may be free, and every now and then.
+
+    The requests of a plan look for a replica one after the other, in their order: by priority, then by arrival. Each
+    counts as pending where it would go, so the next one sees it there. Whoever finds a free slot leaves the room and is
+    bound to that replica; the others stay unbound. A request that has waited for ``max_wait`` is bound to the replica
+    that it would wait for, whose host protects it from newer requests.
+
+    A request has a ``Ticket`` here, whose ``replica`` is its model.
+
+    - ``models``: those that requests wait for, with the number of requests.
+    - ``candidates`` returns the replicas of a model.
+    - ``now``: the clock of hosts' queues, in seconds.
+    - ``changed`` is called when requests come or go.
+    """
+
+    def __init__(
+        self, candidates: Callable[[str], Sequence[Candidate]], now: Callable[[], float], changed: Callable[[], None]
+    ) -> None:
+        self.models: dict[str, int] = {}
+        self._candidates = candidates
+        self.now = now
+        self._changed = changed
+        self._queue = TicketQueue()
+        self._guests: dict[Ticket, _Guest] = {}
+        self._planning = False
+        self.configure(SchedulingLimits(), {})
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def configure(self, limits: SchedulingLimits, priorities: Mapping[str, int]) -> None:
+        """Use the configured ``limits`` and ``priorities`` of models, from now on."""
+        self._limits = limits
+        self._priorities = priorities
+        self._queue.rank(self._priority)
+
+    def join(self, ticket: Ticket, request: WaitingRequest, backlogs: Collection[Backlog]) -> None:
+        """Let ``request`` wait. It may be bound before this returns.
+
+        ``backlogs``: those of the hosts that could serve it; it counts in each of them. Raises ``QueueFull`` if
+        ``max_queue`` requests wait on every one of them.
+        """
+        most = self._limits.max_queue
+        if 0 < most <= min((each.waiting for each in backlogs), default=0):
+            error = QueueFull(f"{most} requests wait already (scheduling.max_queue): try again later")
+            error.retry_after = min(each.retry_after() for each in backlogs)
+            raise error
+        self._queue.add(self._queue.place(ticket, self._priority(ticket)))
+        self._guests[ticket] = _Guest(request, backlogs)
+        self.models[ticket.replica] = self.models.get(ticket.replica, 0) + 1
+        for each in backlogs:
+            each.add()
+        self._changed()
+        self.plan()
+        if ticket in self._guests:
+            self._control_flow(ticket, backlogs)
+
+    def leave(self, ticket: Ticket) -> None:
+        """Forget a request whose client left, or that was cancelled. Does nothing if it has left the room already."""
+        if self._remove(ticket) is not None:
+            self._changed()
+
+    def plan(self, *, thoroughly: bool = False) -> None:
+        """Bind the requests whose turn it is now.
+
+        Models without a free slot at a ready replica are passed over, unless ``thoroughly``.
+        """
+        if self._planning or not len(self._queue):
+            return
+        self._planning = True
+        try:
+            while self._carry_out(self._decide(thoroughly)):
+                thoroughly = False
+        finally:
+            self._planning = False
+
+    def tick(self) -> None:
+        """Refuse requests that have waited for ``queue_timeout``, and plan the others. Call it often."""
+        if not len(self._queue):
+            return
+        if timeout := self._limits.queue_timeout:
+            before = self.now() - timeout
+            late = [each.ticket for each in self._queue.tickets() if each.age[0] <= before]
+            for ticket in late:
+                self._refuse(ticket, QueueTimeout(_too_late(ticket.replica, timeout)))
+        for ticket, error in missed([each.ticket for each in self._queue.tickets()], self.now()):
+            self._refuse(ticket, error)
+        self.plan(thoroughly=True)
+
+    def waiting(self) -> Mapping[Ticket, Waiting]:
+        """Every request in the room; its position is its place among those that wait for the same model."""
+        overdue = self._overdue()
+        return {
+            each.ticket: Waiting(ticket=each.ticket, phase=Phase.QUEUED, position=position)
+            for line in self._queue.lines()
+            for position, each in enumerate(line.in_turn(overdue))
+        }
+
+    # --- decisions: nothing here has an effect
+
+    def _decide(self, thoroughly: bool) -> Sequence[tuple[Ticket, Route | RequestError | None]]:
+        """What becomes of requests now: a route with a free slot, an error, or ``None`` if their model is lost."""
+        overdue = self._overdue()
+        decisions: list[tuple[Ticket, Route | RequestError | None]] = []
+        planned: list[Route] = []
+        try:
+            for waiting in self._in_turn(overdue):
+                ticket = waiting.ticket
+                if not thoroughly and not self._has_free_slot(ticket.replica):
+                    continue
+                found = self._look(ticket)
+                if isinstance(found, Route):
+                    found.chosen.load.begin()
+                    planned.append(found)
+                    if found.waits and waiting.age[0] > overdue:
+                        continue
+                decisions.append((ticket, found))
+        finally:
+            for route in planned:
+                route.chosen.load.end()
+        return decisions
+
+    def _in_turn(self, overdue: float) -> Iterator[WaitingTicket]:
+        """The first requests of every model, in their order."""
+        lines = self._queue.lines()
+        if len(lines) == 1:
+            return islice(lines[0].in_turn(overdue), self._most_planned(lines[0].replica))
+        first = [each for line in lines for each in islice(line.in_turn(overdue), self._most_planned(line.replica))]
+        return iter(sorted(first, key=lambda waiting: waiting.turn(overdue)))
+
+    def _most_planned(self, model: str) -> int:
+        return max(_FEWEST_PLANNED, min(_MOST_PLANNED, _MOST_LOOKS // max(1, len(self._candidates(model)))))
+
+    def _has_free_slot(self, model: str) -> bool:
+        return any(each.state is ReplicaState.READY and each.load.free != 0 for each in self._candidates(model))
+
+    def _look(self, ticket: Ticket) -> Route | RequestError | None:
+        try:
+            return self._guests[ticket].request.look()
+        except RequestError as error:
+            return error.with_traceback(None)
+
+    def _priority(self, ticket: Ticket) -> int:
+        return ticket.priority + self._priorities.get(ticket.replica, 0)
+
+    def _overdue(self) -> float:
+        return self.now() - self._limits.max_wait if self._limits.max_wait else float("-inf")
+
+    # --- outcomes
+
+    def _carry_out(self, decisions: Sequence[tuple[Ticket, Route | RequestError | None]]) -> bool:
+        """Let requests leave the room; whether any did. What they do may end others that were to leave too."""
+        for ticket, found in decisions:
+            guest = self._remove(ticket)
+            if guest is None:
+                continue
+            if found is None:
+                guest.request.start_over()
+            elif isinstance(found, Route):
+                guest.request.bind(found)
+            else:
+                guest.request.refuse(found)
+        if decisions:
+            self._changed()
+        return bool(decisions)
+
+    def _control_flow(self, ticket: Ticket, backlogs: Collection[Backlog]) -> None:
+        """Refuse ``ticket``, which has come to wait, or another one, if that would take too long."""
+        line = self._queue.line(ticket.replica)
+        if line is None or not (self._limits.shed_after or ticket.deadline < math.inf):
+            return
+        waiting = [each.ticket for each in line.in_turn(self._overdue())]
+        refusal = unfit(ticket, waiting, backlogs, self._limits.shed_after, self.now())
+        if refusal is not None:
+            self._refuse(*refusal)
+
+    def _refuse(self, ticket: Ticket, error: RequestError) -> None:
+        guest = self._remove(ticket)
+        if guest is not None:
+            guest.request.refuse(error)
+            self._changed()
+
+    def _remove(self, ticket: Ticket) -> _Guest | None:
+        guest = self._guests.pop(ticket, None)
+        if guest is not None:
+            self._queue.remove(ticket)
+            self.models[ticket.replica] -= 1
+            if not self.models[ticket.replica]:
+                del self.models[ticket.replica]
+            for each in guest.backlogs:
+                each.take()
+        return guest
+
+
+def _too_late(model: str, timeout: float) -> str:
+    return f"No replica of '{model}' could take the request within scheduling.queue_timeout ({timeout:g} s)"
