@@ -1,7 +1,7 @@
 // Live requests, the last ones that ended, and the last decisions.
 
-import { h, look, put, show, table } from "../dom.js";
-import { Refused, read } from "../gateway.js";
+import { h, look, put, table } from "../dom.js";
+import { read } from "../gateway.js";
 import { live } from "../live.js";
 import { clock, count, duration, milliseconds, plural, tone } from "../words.js";
 import { openDrawer } from "./drawer.js";
@@ -28,7 +28,6 @@ export function requestsView() {
     h("div", { class: "head" }, h("h2", {}, "Decisions")), h("div", { class: "sheet" }, decided.node));
   let timer = null;
   let known = { requests: [], history: [], decisions: [] };
-  let remembers = true;
   for (const each of [search, status, slow]) each.addEventListener("input", draw);
 
   async function go() {
@@ -38,20 +37,10 @@ export function requestsView() {
   }
 
   async function ask() {
-    const [{ requests }, { decisions }, history] = await Promise.all(
-      [read("/api/requests"), read("/api/decisions?limit=50"), remembers ? ended_() : []]);
+    const [{ requests }, { decisions }, { requests: history }] = await Promise.all(
+      [read("/api/requests"), read("/api/decisions?limit=50"), read(`/api/history?limit=${HISTORY}`)]);
     known = { requests, decisions, history };
     draw();
-  }
-
-  /** The ended requests; a gateway without `/api/history` remembers none. */
-  async function ended_() {
-    try {
-      return (await read(`/api/history?limit=${HISTORY}`)).requests;
-    } catch (error) {
-      if (error instanceof Refused && error.status === 404) remembers = false;
-      return [];
-    }
   }
 
   function draw() {
@@ -60,7 +49,6 @@ export function requestsView() {
     const running_ = known.requests.filter((each) => fits(each, ["id", "model", "caller", "replica", "phase"]));
     running.rows(running_.slice(0, MOST_ROWS), (each) => each.id, liveRow);
     put(more, running_.length > MOST_ROWS ? `and ${plural(running_.length - MOST_ROWS, "more request")}: search to see them` : "");
-    show(past, remembers);
     const least = Number(slow.value) * 1000;
     ended.rows(known.history.filter((each) => fits(each, ["id", "model", "asked", "caller", "backend", "code"])
       && (!status.value || String(each.status)[0] === status.value[0]) && each.duration_ms >= least).slice(0, MOST_ROWS),
