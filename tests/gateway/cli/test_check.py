@@ -91,6 +91,9 @@ MODEL = '[models.m]\ndriver = "sim"\n'
         ("[server]\nworkers = 4", "server.workers", "set it to 1"),
         ('[models.m]\ndriver = "openai"', "models.m", "set path if the driver launches engines, else command"),
         ('[models.m]\ncommand = "x ${port} ${env:NOT_SET}"', "models.m.command", "set it or remove it"),
+        ('[discovery.lab]\ntype = "dns"', "discovery.lab", "set one of the two"),
+        ('[discovery.lab]\ntype = "statc"', "discovery.lab.type", 'did you mean "static"?'),
+        ('[discovery.lab]\ntype = "static"\nfle = "x"', "discovery.lab.fle", 'did you mean "file"?'),
         ('[routing.aliases]\n"" = "m"', 'routing.aliases.""', "name a model, or remove it"),
         ('[routing.aliases]\na = " "', "routing.aliases.a", "name one, or remove the alias"),
         ('[routing.fallbacks]\nm = ["m"]', "routing.fallbacks.m[0]", "remove it"),
@@ -113,10 +116,6 @@ def test_an_unknown_strategy_is_a_warning_and_the_effective_one_is_smart(tmp_pat
     printed, warnings = checked(tmp_path, '[routing]\nstrategy = "smrt"\n')
     assert 'strategy = "smart"' in printed
     assert "there is no strategy 'smrt', so 'smart' is used (did you mean \"smart\"?)" in warnings
-
-
-def test_a_table_without_effect_is_told(tmp_path: Path) -> None:
-    assert "discovery.dns has no effect in this version" in checked(tmp_path, '[discovery.dns]\ntype = "dns"')[1]
 
 
 def test_settings_of_a_launch_without_effect_are_told(tmp_path: Path) -> None:

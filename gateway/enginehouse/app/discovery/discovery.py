@@ -13,7 +13,7 @@ from enginehouse.app.plugin_instances import create
 from enginehouse.config.schema import Config, DiscoverySettings
 from enginehouse.config.shape import dotted
 from enginehouse.domain.discovery_status import DiscoveryStatus, FoundStatus
-from enginehouse.domain.errors import EnginehouseError
+from enginehouse.domain.errors import ConfigError, EnginehouseError
 from enginehouse.domain.foreign import describe, shown
 from enginehouse.interfaces.discoverers import Discoverer, FoundBackend
 from enginehouse.plugin_manager.registry import Registry
@@ -168,7 +168,14 @@ class Discovery:
 def make_discoverer(config: Config, registry: Registry, name: str, settings: DiscoverySettings) -> Discoverer:
     """The discoverer of ``[discovery.NAME]``. Raises ``ConfigError`` or ``PluginError``."""
     key = dotted(("discovery", name))
-    made: Discoverer = create(config, registry, "discoverer", settings.type, f"{key}.type", settings.parameters, key)
+    try:
+        made: Discoverer = create(
+            config, registry, "discoverer", settings.type, f"{key}.type", settings.parameters, key
+        )
+    except ConfigError as error:
+        if error.key:
+            raise
+        raise ConfigError(error.problem, key=key, remedy=error.remedy) from None
     return made
 
 
