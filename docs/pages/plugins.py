@@ -6,6 +6,7 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from enginehouse.config.schema import PluginSettings
@@ -41,7 +42,8 @@ def _section(kind: Kind, registry: Registry) -> Iterator[str]:
 
 
 def _row(entry: Registered) -> str:
-    about = _first_paragraph(_docstring(entry.factory))
+    factory = entry.factory.func if isinstance(entry.factory, partial) else entry.factory
+    about = _first_paragraph(_docstring(factory))
     return f"| `{entry.type}` | `{entry.entry_point}` | {about} | {_parameters(entry)} |"
 
 
