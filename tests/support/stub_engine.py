@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0}
 _DEFAULT_TOKENS = 16
@@ -98,10 +99,17 @@ class Engine:
             yield _whole({"model": self._model, "choices": [{"message": {"content": "token " * tokens}}]})
             return
         yield b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-        for number in range(tokens):
+        first = _answered(asked)
+        for number in range(first, first + tokens):
             time.sleep(self._tpot)
             yield _event(json.dumps({"model": self._model, "choices": [{"delta": {"content": f"token {number} "}}]}))
         yield _event("[DONE]") + b"0\r\n\r\n"
+
+
+def _answered(asked: dict[str, Any]) -> int:
+    """How many tokens of the answer the request has already, if it wants that answer to go on."""
+    words = asked["messages"][-1]["content"].split() if asked.get("continue_final_message") else []
+    return len(words) // 2
 
 
 def _whole(answer: object) -> bytes:

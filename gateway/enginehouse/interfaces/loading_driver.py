@@ -54,7 +54,7 @@ class LoadingDriver(OpenAICompatibleDriver, SupportsLoading):
         return LoadFailed(f"{self.server} did not unload '{model}': {why}")
 
 
-class _Refusal(msgspec.Struct):
+class _LoadRefusal(msgspec.Struct):
     error: Any = None
 
 
@@ -65,7 +65,7 @@ def _refusal(response: EngineResponse) -> str:
 
 def _reason(body: bytes) -> str:
     try:
-        error = msgspec.json.decode(body, type=_Refusal).error
+        error = msgspec.json.decode(body, type=_LoadRefusal).error
     except msgspec.DecodeError:
         return ""
     text = error.get("message") if isinstance(error, dict) else error

@@ -10,9 +10,12 @@ from enginehouse.testing.checks.by_kind import CHECKS, WITH_EFFECTS
 from enginehouse.testing.checks.observers import events
 
 REGISTRY = collect(PluginSettings(enabled=[])).registry
-NEEDS_RULES = ("swapper", "matrix")
+NEEDS_PARAMETERS = {("swapper", "matrix"), ("discoverer", "static"), ("discoverer", "dns")}
+"""Their own tests check them."""
 BUNDLED = [
-    (entry.kind, entry.type) for entry in REGISTRY.all() if entry.bundled and (entry.kind, entry.type) != NEEDS_RULES
+    (entry.kind, entry.type)
+    for entry in REGISTRY.all()
+    if entry.bundled and (entry.kind, entry.type) not in NEEDS_PARAMETERS
 ]
 
 

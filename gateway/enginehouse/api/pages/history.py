@@ -18,7 +18,7 @@ from enginehouse.telemetry.activity import MOST, Activity, EndedRequest, activit
 from enginehouse.telemetry.model_figures import model_figures
 
 
-class _Query(msgspec.Struct, forbid_unknown_fields=True):
+class _HistoryQuery(msgspec.Struct, forbid_unknown_fields=True):
     """``after``: a number of an earlier row; only later requests are shown. ``status``: as ``404`` or ``5xx``."""
 
     limit: Annotated[int, Meta(ge=1, le=MOST)] = 100
@@ -61,9 +61,9 @@ class History:
         return json_response({"models": model_figures(each.record for each in self._activity.newest_first())})
 
 
-def _query(request: Request) -> _Query:
+def _query(request: Request) -> _HistoryQuery:
     try:
-        return msgspec.convert(dict(request.query_params), _Query, strict=False)
+        return msgspec.convert(dict(request.query_params), _HistoryQuery, strict=False)
     except msgspec.ValidationError as error:
         most = f"limit is a number up to {MOST}, status one such as 404 or 5xx, after the number of a row"
         raise InvalidRequest(f"{error} of the query; {most}, model and key are names") from None

@@ -15,7 +15,7 @@ from enginehouse.domain.errors import InvalidRequest
 from enginehouse.telemetry.series.reading import By, SeriesReader
 
 
-class _Query(msgspec.Struct, forbid_unknown_fields=True):
+class _SeriesQuery(msgspec.Struct, forbid_unknown_fields=True):
     """``since``: seconds since the Unix epoch, or how long ago, such as ``15m``."""
 
     metric: str
@@ -38,7 +38,7 @@ class SeriesPage:
     async def series(self, request: Request) -> Response:
         """The values of one metric, of the whole gateway or by model, backend or GPU."""
         try:
-            query = msgspec.convert(dict(request.query_params), _Query, strict=False)
+            query = msgspec.convert(dict(request.query_params), _SeriesQuery, strict=False)
         except msgspec.ValidationError as error:
             raise InvalidRequest(f"{error} of the query; metric is a name, step a number of seconds") from None
         return json_response(self._reader.read(query.metric, query.by, self._since(query.since), query.step))

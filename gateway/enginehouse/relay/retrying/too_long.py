@@ -16,7 +16,7 @@ _WORDS: Final = re.compile(
 """OpenAI and llama.cpp have a code; vLLM, SGLang and Anthropic say it in words."""
 
 
-class _Refusal(msgspec.Struct):
+class _TooLongRefusal(msgspec.Struct):
     error: Any = None
     message: Any = None
 
@@ -26,7 +26,7 @@ def is_too_long(status: int, body: bytes) -> bool:
     if status not in (400, 413, 422):
         return False
     try:
-        refusal = msgspec.json.decode(body, type=_Refusal)
+        refusal = msgspec.json.decode(body, type=_TooLongRefusal)
     except msgspec.DecodeError:
         return False
     error = refusal.error if isinstance(refusal.error, dict) else {"message": refusal.error or refusal.message}
