@@ -23,7 +23,7 @@ def data_of(event: bytes) -> bytes:
 def data_of_typed(event: bytes) -> bytes:
     """As ``data_of``, of an ``event`` that begins with its name, unless that is ``error``."""
     at = event.find(_LF)
-    name = event[: at - 1] if event[at - 1 : at] == b"\r" else event[:at]
+    name = event[:at].removesuffix(b"\r") if at > 0 else b""
     if name[:6] != b"event:" or name[-5:] == b"error" or _CR in name or not name.isascii():
         raise ValueError
     return data_of(event[at + 1 :])
