@@ -26,6 +26,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy as ReschedulingPolicy
     from enginehouse.interfaces.migrators import Migrator as Migrator
     from enginehouse.interfaces.observers import Observer as Observer
+    from enginehouse.interfaces.model_sources import ModelSource as ModelSource
     from enginehouse.interfaces.protocols import Protocol as Protocol
     from enginehouse.interfaces.protocols import ProtocolRequest as ProtocolRequest
     from enginehouse.interfaces.protocols import Translation as Translation
@@ -144,6 +145,10 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.launchers import EngineProcess as EngineProcess
     from enginehouse.interfaces.launchers import LaunchLine as LaunchLine
     from enginehouse.interfaces.discoverers import FoundBackend as FoundBackend
+    from enginehouse.interfaces.model_sources import PulledModel as PulledModel
+    from enginehouse.interfaces.model_sources import PulledFile as PulledFile
+    from enginehouse.interfaces.model_sources import PullProgress as PullProgress
+    from enginehouse.config.pull import PullSettings as PullSettings
 
     # --- Continued streams
     from enginehouse.domain.continuation import Continuation as Continuation
@@ -205,6 +210,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.errors import NotFound as NotFound
     from enginehouse.domain.errors import PluginError as PluginError
     from enginehouse.domain.errors import PluginFailed as PluginFailed
+    from enginehouse.domain.errors import PullFailed as PullFailed
     from enginehouse.domain.errors import QueueFull as QueueFull
     from enginehouse.domain.errors import QueueTimeout as QueueTimeout
     from enginehouse.domain.errors import RateLimited as RateLimited

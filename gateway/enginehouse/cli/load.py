@@ -47,10 +47,25 @@ def load(gateway: GatewayClient, model: str, as_json: bool) -> None:
 @click.option("--force", is_flag=True, help="Cut off live requests instead of waiting for them.")
 @answer_as_json
 def unload(gateway: GatewayClient, model: str | None, force: bool, as_json: bool) -> None:
-    """Unload MODEL, or every model that the gateway launched, and wait until its engines have stopped.
+    """Unload MODEL, or all models.
+
+    All models are those that the gateway launched. The command waits until their engines have stopped.
 
     Live requests may finish within server.drain_timeout; requests that wait for the model are refused.
     """
+    _unload(gateway, model, force, as_json)
+
+
+@click.command()
+@gateway_options
+@click.argument("model", shell_complete=completion.models)
+@answer_as_json
+def stop(gateway: GatewayClient, model: str, as_json: bool) -> None:
+    """Unload MODEL, as `unload` does."""
+    _unload(gateway, model, False, as_json)
+
+
+def _unload(gateway: GatewayClient, model: str | None, force: bool, as_json: bool) -> None:
     path = ("unload",) if model is None else ("api", "models", model, "unload")
     post = partial(gateway.post, *path, query="?force=true" if force else "", timeout=_LOAD_TIMEOUT_S)
     answer = wait_for(post, lambda: "Engines are still running" if model is None else _state(gateway, model))

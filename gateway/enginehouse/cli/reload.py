@@ -18,7 +18,9 @@ _TIMEOUT_S = 60.0
 @click.option("--dry-run", is_flag=True, help="Only print what would change.")
 @answer_as_json
 def reload(gateway: GatewayClient, dry_run: bool, as_json: bool) -> None:
-    """Make the gateway read its configuration again, and print what changed.
+    """Have the gateway read its configuration again.
+
+    What changed is printed.
 
     Requests continue, and so do the engines of unchanged models. An error in the configuration changes nothing.
     """

@@ -25,7 +25,9 @@ from enginehouse.plugin_manager.discovery import load_plugins
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 8080 by default, 0 picks one.")
 @click.option("--print-config", is_flag=True, help="Print the configuration that this uses, and do not serve.")
 def run(paths: Sequence[Path], host: str | None, port: int | None, print_config: bool) -> None:
-    """Serve models without a configuration file: GGUF files, folders of Hugging Face models, or folders of these.
+    """Serve models without a configuration file.
+
+    PATHS are GGUF files, folders of Hugging Face models, or folders of these.
 
     A model has the name of its file without the ending, or of its folder. All shards of a model are one model, and its
     mmproj file belongs to it. Models are loaded on demand, one at a time. New models in a folder are served too.

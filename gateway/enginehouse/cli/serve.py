@@ -50,7 +50,9 @@ _PONG_TIMEOUT_S = 120.0
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on, instead of server.port; 0 picks one.")
 @click.option("--watch", is_flag=True, help="Reload the configuration when its file changes, as server.watch does.")
 def serve(config: Path | None, host: str | None, port: int | None, watch: bool) -> None:
-    """Run the gateway; without any configuration, in front of two simulated models.
+    """Run the gateway.
+
+    Without any configuration, it stands in front of two simulated models.
 
     On SIGHUP, the gateway reloads its configuration.
     """

@@ -42,7 +42,7 @@ class _RequestsAnswer(msgspec.Struct):
 @click.option("--interval", type=Duration(), default="1s", show_default=True, help="Time between two updates.")
 @click.option("--json", "as_json", is_flag=True, help="Print the current state as a JSON object, and exit.")
 def top(gateway: GatewayClient, interval: float, as_json: bool) -> None:
-    """Watch the backends and the live requests of a running gateway until Ctrl-C."""
+    """Watch backends and live requests until Ctrl-C."""
     if as_json:
         print_json(_as_json(gateway))
         return

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
+from enginehouse.config.pull import PullSettings
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.config.routing import RoutingSettings
 from enginehouse.config.scheduling import SchedulingSettings
@@ -215,6 +216,13 @@ class ModelSettings(CapabilitySettings, frozen=True):
 
     driver: Annotated[str, Meta(description="`llamacpp`, `vllm`, `sglang`, `sim` or a plugin's")] = ""
     path: Annotated[str, Meta(description="the model's file or folder")] = ""
+    source: Annotated[
+        str,
+        Meta(
+            description="where its first load downloads it from, in place of `path`: `hf.co/ORG/REPO:QUANT`, "
+            "`ollama.com/MODEL:TAG` or the URL of a GGUF file"
+        ),
+    ] = ""
     command: Annotated[
         str,
         Meta(
@@ -355,6 +363,7 @@ class Config(Section, frozen=True):
     scheduling: SchedulingSettings = SchedulingSettings()
     rescheduling: ReschedulingSettings = ReschedulingSettings()
     discovery: dict[str, DiscoverySettings] = {}
+    pull: PullSettings = PullSettings()
     zones: dict[str, ZoneSettings] = {}
     compat: Annotated[
         dict[str, bool],

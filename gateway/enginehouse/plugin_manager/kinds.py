@@ -18,6 +18,7 @@ from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.migrators import Migrator
+from enginehouse.interfaces.model_sources import ModelSource
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy
@@ -49,6 +50,7 @@ KINDS = (
     Kind("register_drivers", "driver", Driver),
     Kind("register_launchers", "launcher", Launcher),
     Kind("register_discoverers", "discoverer", Discoverer),
+    Kind("register_model_sources", "model_source", ModelSource),
     Kind("register_protocols", "protocol", Protocol),
     Kind("register_rescheduling_policies", "rescheduling_policy", ReschedulingPolicy),
     Kind("register_migrators", "migrator", Migrator),

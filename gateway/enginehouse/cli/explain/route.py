@@ -46,7 +46,9 @@ _FILE = click.Path(path_type=Path, allow_dash=True)
 @click.option("--path", default="/v1/chat/completions", show_default=True, help="The endpoint that the body is for.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def route(config: Path | None, request: Path, state: Path | None, view: Path | None, path: str, as_json: bool) -> None:
-    """Show which replica would serve a request, with every filter's and scorer's result.
+    """Show which replica would serve a request, and why.
+
+    With every filter's and scorer's result.
 
     STATE.json holds {"backends": {"gpu-1": {"healthy": true, "draining": false, "pending": 0, "avg_latency_ms": 0}}}.
     Backends that it leaves out are healthy and idle. "models": [...] names the models of an engine whose models are not

@@ -9,6 +9,7 @@ from enginehouse.testing.checks.discoverers import check_discoverer
 from enginehouse.testing.checks.drivers import check_driver
 from enginehouse.testing.checks.extractors import check_extractor
 from enginehouse.testing.checks.launchers import check_launcher
+from enginehouse.testing.checks.model_sources import check_model_source
 from enginehouse.testing.checks.observers import check_observer
 from enginehouse.testing.checks.protocols import check_protocol
 from enginehouse.testing.checks.rescheduling_checks import check_migrator, check_rescheduling_policy
@@ -27,6 +28,7 @@ CHECKS: Mapping[str, Callable[[Callable[[], Any]], None]] = {
     "driver": check_driver,
     "launcher": check_launcher,
     "discoverer": check_discoverer,
+    "model_source": check_model_source,
     "protocol": check_protocol,
     "rescheduling_policy": check_rescheduling_policy,
     "migrator": check_migrator,
