@@ -195,6 +195,7 @@ class _GatewayServer(uvicorn.Server):
         await relay.web_sockets_ended()  # else uvicorn closes them with 1012 (service restart)
         ending = asyncio.get_running_loop().call_later(limit, self._gateway.end_live)
         self.config.timeout_graceful_shutdown = math.ceil(limit) + 1
+        self.listeners.close()
         try:
             await super().shutdown(sockets)
         finally:
