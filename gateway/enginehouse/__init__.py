@@ -140,6 +140,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.launch_options import option_arguments as option_arguments
     from enginehouse.interfaces.model_folder import find_model_folders as find_model_folders
     from enginehouse.interfaces.model_folder import missing_folder as missing_folder
+    from enginehouse.interfaces.model_folder import model_folder_name as model_folder_name
     from enginehouse.interfaces.model_folder import read_model_folder as read_model_folder
     from enginehouse.interfaces.launchers import EngineOutput as EngineOutput
     from enginehouse.interfaces.launchers import EngineProcess as EngineProcess

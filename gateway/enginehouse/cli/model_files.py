@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from enginehouse.cli.model_folders import is_current, model_places
 from enginehouse.config.schema import ModelSettings
+from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import ConfigError
 from enginehouse.engines.launch_line import launch_line
 from enginehouse.engines.missing_program import missing_program
@@ -15,13 +17,33 @@ from enginehouse.interfaces.drivers import SupportsLaunch
 from enginehouse.interfaces.launch_spec import FoundModel
 
 
-def models_document(paths: Sequence[Path], drivers: Mapping[str, SupportsLaunch]) -> dict[str, Any]:
-    """The configuration that serves the files and folders ``paths``, as TOML has it.
+class ModelFiles(NamedTuple):
+    """``models``: the tables ``[models.NAME]``. ``skipped``: what else was found, and why it is not served.
+
+    ``problem``: why no engine can serve any of the models; empty if one can.
+    """
+
+    models: dict[str, dict[str, Any]]
+    skipped: Sequence[str]
+    problem: str = ""
+
+    def document(self, memory: int | None) -> dict[str, Any]:
+        """The configuration that serves the models, as TOML has it: as many at once as fit into ``memory`` bytes."""
+        if memory is None:
+            return {"models": self.models}
+        room = {"hosts": {"local": {"memory": memory}}, "scheduling": {"swapper": "memory"}}
+        return {**room, "models": self.models}
+
+
+def model_files(paths: Sequence[Path], drivers: Mapping[str, SupportsLaunch], only: Sequence[str] = ()) -> ModelFiles:
+    """The models in the files and folders ``paths``; with ``only``, those of these names.
 
     A model that several engines can serve gets the first one whose program is there. Raises ``ConfigError`` for a path
-    without any model, and for two models of one name.
+    without any model, two files of one name, and a name that is not there.
     """
     models: dict[str, dict[str, Any]] = {}
+    skipped = []
+    missing: dict[str, str] = {}
     for path in paths:
         found = _found(path, drivers)
         if not found:
@@ -31,34 +53,60 @@ def models_document(paths: Sequence[Path], drivers: Mapping[str, SupportsLaunch]
             known = models.get(model.name)
             if known is not None and known["path"] != model.path:
                 problem = f"{known['path']} and {model.path} are both called '{model.name}'"
-                raise ConfigError(problem, remedy="rename one of them")
-            models[model.name] = {"driver": type, "path": model.path}
-            if model.options:
-                models[model.name]["options"] = dict(model.options)
-    return {"models": models}
+                if path.is_file():
+                    raise ConfigError(problem, remedy="rename one of them")
+                skipped.append(f"{problem}: the second is left out")
+                continue
+            if problem := _missing(type, model, drivers):
+                missing[model.name] = problem + _remedy(drivers[type])
+            models[model.name] = _table(type, model)
+    return _served(ModelFiles(models, skipped), missing, only)
 
 
-def check_programs(document: Mapping[str, Any], drivers: Mapping[str, SupportsLaunch]) -> None:
-    """Raise ``ConfigError`` if no program for any model is there, with how to get each that would do."""
-    missing: dict[str, str] = {}
-    for table in document["models"].values():
-        for type, driver in drivers.items():
-            for model in driver.find_models(Path(table["path"])):
-                if not (problem := _missing(type, model, drivers)):
-                    return
-                missing[problem] = driver.how_to_install
-    texts = [problem + (f" ({remedy})" if remedy else "") for problem, remedy in missing.items()]
-    raise ConfigError(f"no engine for these models is installed: {'; '.join(texts)}")
+def _served(found: ModelFiles, missing: Mapping[str, str], only: Sequence[str]) -> ModelFiles:
+    """Those of ``only`` whose programs are not ``missing``."""
+    for name in only:
+        if name not in found.models:
+            known = list(found.models)
+            raise ConfigError(f"there is no model '{name}'", remedy=did_you_mean(name, known) or f"{', '.join(known)}")
+    wanted = {name: table for name, table in found.models.items() if not only or name in only}
+    if all(name in missing for name in wanted):
+        problems = dict.fromkeys(missing[name] for name in wanted)
+        problem = f"no engine for these models is installed: {'; '.join(problems)}"
+        return ModelFiles(wanted, found.skipped, problem)
+    absent = [f"{name} at {table['path']}: {missing[name]}" for name, table in wanted.items() if name in missing]
+    served = {name: table for name, table in wanted.items() if name not in missing}
+    return ModelFiles(served, [*found.skipped, *absent])
 
 
 def _found(path: Path, drivers: Mapping[str, SupportsLaunch]) -> list[tuple[str, FoundModel]]:
     """Every model at ``path`` with the driver that serves it best."""
-    best: dict[str, tuple[str, FoundModel]] = {}
-    for type, driver in drivers.items():
-        for model in driver.find_models(path.absolute()):
-            if model.path not in best or (_missing(*best[model.path], drivers) and not _missing(type, model, drivers)):
-                best[model.path] = (type, model)
+    best: dict[tuple[str, str], tuple[str, FoundModel]] = {}
+    for place in model_places(path.absolute()):
+        for type, driver in drivers.items():
+            for model in driver.find_models(place):
+                if not is_current(Path(model.path)):
+                    continue
+                key = (model.path, model.name)
+                known = best.get(key)
+                if known is None or (known[0] != type and _is_better(type, model, known, drivers)):
+                    best[key] = (type, model)
     return list(best.values())
+
+
+def _is_better(
+    type: str, model: FoundModel, than: tuple[str, FoundModel], drivers: Mapping[str, SupportsLaunch]
+) -> bool:
+    return bool(_missing(*than, drivers)) and not _missing(type, model, drivers)
+
+
+def _table(type: str, model: FoundModel) -> dict[str, Any]:
+    table: dict[str, Any] = {"driver": type, "path": model.path}
+    return {**table, "options": dict(model.options)} if model.options else table
+
+
+def _remedy(driver: SupportsLaunch) -> str:
+    return f" ({driver.how_to_install})" if driver.how_to_install else ""
 
 
 def _missing(type: str, model: FoundModel, drivers: Mapping[str, SupportsLaunch]) -> str:

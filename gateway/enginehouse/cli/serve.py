@@ -65,9 +65,15 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool) 
     serve_loaded(read)
 
 
-def serve_loaded(read: Callable[[], LoadedConfig], watch: FolderWatch | None = None) -> None:
-    """Serve the configuration of ``read``, called now and at each reload, until a signal. ``watch`` notices changes."""
+def serve_loaded(
+    read: Callable[[], LoadedConfig], watch: FolderWatch | None = None, greeting: Callable[[str], str] | None = None
+) -> None:
+    """Serve the configuration of ``read``, called now and at each reload, until a signal.
+
+    ``watch`` notices changes. ``greeting`` makes the text that is printed first, of the gateway's URL.
+    """
     loaded = read()
+    greeting = greeting or (_greeting if loaded.file else _greeting_of_embedded)
     settings = loaded.config
     log = configure_logs(settings.telemetry, secrets=secret_values(settings))
     for warning in loaded.warnings:
@@ -75,7 +81,7 @@ def serve_loaded(read: Callable[[], LoadedConfig], watch: FolderWatch | None = N
     try:
         source = ConfigSource(read, loaded.file, watch)
         gateway = Gateway(settings, load_plugins(settings.plugins).registry, log, source)
-        server = _GatewayServer(gateway, ServiceManager(), embedded=loaded.file is None and watch is None)
+        server = _GatewayServer(gateway, ServiceManager(), greeting)
         _run(server, Listeners.open(settings.server.host, settings.server.port))
     except ConfigError as error:
         raise error.located(str(loaded.file) if loaded.file else "") from None
@@ -116,7 +122,7 @@ class _GatewayServer(uvicorn.Server):
 
     listeners: Listeners
 
-    def __init__(self, gateway: Gateway, service: ServiceManager, *, embedded: bool) -> None:
+    def __init__(self, gateway: Gateway, service: ServiceManager, greeting: Callable[[str], str]) -> None:
         settings = gateway.config.server
         door = fast_door(gateway.admission, cors=bool(settings.cors))
         super().__init__(
@@ -135,7 +141,7 @@ class _GatewayServer(uvicorn.Server):
         logging.getLogger("uvicorn.error").addFilter(_is_news)
         self._gateway = gateway
         self._service = service
-        self._embedded = embedded
+        self._greeting = greeting
         self.problem: EnginehouseError | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signalled = asyncio.Event()
@@ -165,7 +171,7 @@ class _GatewayServer(uvicorn.Server):
             self._watchdog.start()
             self._loop.add_signal_handler(signal.SIGHUP, self._reload)
             await self._gateway.settled()  # operators' pages answer meanwhile
-            click.echo(_greeting(self.listeners.url, self._embedded))
+            click.echo(self._greeting(self.listeners.url))
             self._service.ready(self.listeners.url)
 
     def _reload(self) -> None:
@@ -223,9 +229,11 @@ def _tune_garbage_collector() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-def _greeting(url: str, embedded: bool) -> str:
-    if not embedded:
-        return f"Enginehouse is listening on {url}"
+def _greeting(url: str) -> str:
+    return f"Enginehouse is listening on {url}"
+
+
+def _greeting_of_embedded(url: str) -> str:
     return f"""\
 Enginehouse is listening on {url}, in front of two simulated models: sim-small and sim-large.
 

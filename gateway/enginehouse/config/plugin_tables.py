@@ -17,6 +17,7 @@ PLUGIN_KINDS = (
     "driver",
     "launcher",
     "discoverer",
+    "model_source",
     "protocol",
     "rescheduling_policy",
     "migrator",
