@@ -18,29 +18,29 @@ from enginehouse.domain.errors import GatewayError
 Messages = list[dict[str, str]]
 
 
-class _Delta(msgspec.Struct, frozen=True):
+class _ChatDelta(msgspec.Struct, frozen=True):
     content: str | None = None
     reasoning_content: str | None = None
 
 
-class _Choice(msgspec.Struct, frozen=True):
-    delta: _Delta = _Delta()
+class _ChatChoice(msgspec.Struct, frozen=True):
+    delta: _ChatDelta = _ChatDelta()
 
 
-class _Usage(msgspec.Struct, frozen=True):
+class _ChatUsage(msgspec.Struct, frozen=True):
     completion_tokens: int = 0
 
 
-class _Error(msgspec.Struct, frozen=True):
+class _ChatError(msgspec.Struct, frozen=True):
     message: str = "the stream broke"
 
 
-class _Event(msgspec.Struct, frozen=True):
+class _ChatEvent(msgspec.Struct, frozen=True):
     """The part of an event of a chat that is printed."""
 
-    choices: list[_Choice] = []
-    usage: _Usage | None = None
-    error: _Error | None = None
+    choices: list[_ChatChoice] = []
+    usage: _ChatUsage | None = None
+    error: _ChatError | None = None
 
 
 @click.command()
@@ -92,7 +92,7 @@ def _answer(gateway: GatewayClient, model: str, messages: Messages, stats: bool)
     body["stream_options"] = {"include_usage": True}
     with suppress(KeyboardInterrupt):
         for event in gateway.events("v1", "chat", "completions", body=body):
-            read = gateway.read(event, _Event)
+            read = gateway.read(event, _ChatEvent)
             if read.error is not None:
                 raise GatewayError(f"{model}: {read.error.message}")
             for choice in read.choices[:1]:

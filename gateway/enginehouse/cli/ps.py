@@ -14,25 +14,25 @@ from enginehouse.cli.client import GatewayClient, gateway_options
 _AT_REST = ("stopped", "unreachable", "unknown")
 
 
-class _Condition(msgspec.Struct):
+class _ConditionWord(msgspec.Struct):
     word: str
     why: str | None = None
 
 
-class _Replica(msgspec.Struct):
+class _Loaded(msgspec.Struct):
     model: str
     backend: str
     host: str
-    condition: _Condition
+    condition: _ConditionWord
     memory: int | None = None
     slots: int | None = None
     waiting: int = 0
 
 
-class _StatusAnswer(msgspec.Struct):
+class _LoadedAnswer(msgspec.Struct):
     """The part of ``GET /api/status`` that is shown."""
 
-    replicas: list[_Replica]
+    replicas: list[_Loaded]
 
 
 @click.command()
@@ -41,7 +41,7 @@ class _StatusAnswer(msgspec.Struct):
 def ps(gateway: GatewayClient, as_json: bool) -> None:
     """Show the models that a gateway has loaded or loads now."""
     answer = gateway.get("/api/status")
-    shown = [each for each in gateway.read(answer, _StatusAnswer).replicas if each.condition.word not in _AT_REST]
+    shown = [each for each in gateway.read(answer, _LoadedAnswer).replicas if each.condition.word not in _AT_REST]
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2))
         return

@@ -12,7 +12,7 @@ import psutil
 import tomli_w
 
 from enginehouse.app.watch import FolderWatch
-from enginehouse.cli.model_files import ModelFiles, model_files
+from enginehouse.cli.served_files import ServedFiles, served_files
 from enginehouse.cli.model_folders import model_places
 from enginehouse.cli.serve import adjusted, serve_loaded
 from enginehouse.config.load_config import LoadedConfig, read_document
@@ -53,7 +53,7 @@ def run(
     """
     drivers, memory = _drivers(), _memory()
     names = [name.strip() for name in only.split(",")] if only else ()
-    find = partial(model_files, paths, drivers, names)
+    find = partial(served_files, paths, drivers, names)
 
     def read() -> LoadedConfig:
         loaded = read_document(find().document(memory), None, os.environ)
@@ -102,7 +102,7 @@ def _save(file: Path, text: str) -> None:
     click.echo(f"Wrote {file}. Serve it: enginehouse serve --config {click.format_filename(file)}")
 
 
-def _tell(found: ModelFiles) -> None:
+def _tell(found: ServedFiles) -> None:
     """Say what was found, and what is not served."""
     for name, table in found.models.items():
         click.echo(f"  {name}  ({table['driver']}, {table['path']})", err=True)

@@ -216,13 +216,6 @@ class ModelSettings(CapabilitySettings, frozen=True):
 
     driver: Annotated[str, Meta(description="`llamacpp`, `vllm`, `sglang`, `sim` or a plugin's")] = ""
     path: Annotated[str, Meta(description="the model's file or folder")] = ""
-    source: Annotated[
-        str,
-        Meta(
-            description="where its first load downloads it from, in place of `path`: `hf.co/ORG/REPO:QUANT`, "
-            "`ollama.com/MODEL:TAG` or the URL of a GGUF file"
-        ),
-    ] = ""
     command: Annotated[
         str,
         Meta(

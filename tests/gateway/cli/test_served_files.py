@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from enginehouse import ConfigError, FoundModel, LaunchSpec, SupportsLaunch
-from enginehouse.cli.model_files import model_files
+from enginehouse.cli.served_files import served_files
 from enginehouse.config.load_config import read_document
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_vllm import VllmDriver
@@ -49,26 +49,26 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def paths(*places: Path) -> dict[str, str]:
     """The path of each model that is found."""
-    return {name: table["path"] for name, table in model_files(places, DRIVERS).models.items()}
+    return {name: table["path"] for name, table in served_files(places, DRIVERS).models.items()}
 
 
 @pytest.mark.usefixtures("engines")
 def test_files_and_folders_become_models(tmp_path: Path) -> None:
     gguf = write_gguf(tmp_path / "small.gguf", general__architecture="bert", bert__pooling_type=1)
     folder = hugging_face(tmp_path / "Qwen3-8B")
-    found = model_files([tmp_path], DRIVERS)
+    found = served_files([tmp_path], DRIVERS)
     assert found.skipped == []
     assert found.models == {
         "small": {"driver": "llamacpp", "path": str(gguf), "options": {"embedding": True}},
         "Qwen3-8B": {"driver": "vllm", "path": str(folder)},
     }
-    assert model_files([gguf, folder, gguf], DRIVERS) == found
+    assert served_files([gguf, folder, gguf], DRIVERS) == found
 
 
 @pytest.mark.usefixtures("engines")
 def test_as_many_models_run_as_memory_has_room_for(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf")
-    document = model_files([tmp_path], DRIVERS).document(8 << 30)
+    document = served_files([tmp_path], DRIVERS).document(8 << 30)
     config = read_document(document, None, {}).config
     assert (config.hosts["local"].memory, config.scheduling.swapper) == (8 << 30, "memory")
 
@@ -109,7 +109,7 @@ def test_ollamas_store_has_the_names_of_ollama(tmp_path: Path) -> None:
         (manifests / name).parent.mkdir(parents=True)
         (manifests / name).write_text(json.dumps({"layers": layers}))
     (manifests / "library/llama3.2/cloud").write_text(json.dumps({"layers": layers[2:]}))
-    found = model_files([tmp_path], DRIVERS)
+    found = served_files([tmp_path], DRIVERS)
     assert found.models["llama3.2:1b"] == {
         "driver": "llamacpp",
         "path": str(blobs / "sha256-aa"),
@@ -122,7 +122,7 @@ def test_ollamas_store_has_the_names_of_ollama(tmp_path: Path) -> None:
 def test_a_path_without_models_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     with pytest.raises(ConfigError, match=r"notes.txt has no model .*give GGUF files"):
-        model_files([tmp_path / "notes.txt"], DRIVERS)
+        served_files([tmp_path / "notes.txt"], DRIVERS)
 
 
 @pytest.mark.usefixtures("engines")
@@ -130,40 +130,40 @@ def test_of_two_models_of_one_name_in_a_folder_the_second_is_left_out(tmp_path: 
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         write_gguf(tmp_path / name / "m.gguf")
-    found = model_files([tmp_path], DRIVERS)
+    found = served_files([tmp_path], DRIVERS)
     assert found.models["m"]["path"] == str(tmp_path / "one/m.gguf")
     assert "two/m.gguf are both called 'm': the second is left out" in found.skipped[0]
     with pytest.raises(ConfigError, match=r"one/m.gguf and .*two/m.gguf are both called 'm' .*rename"):
-        model_files([tmp_path / "one/m.gguf", tmp_path / "two/m.gguf"], DRIVERS)
+        served_files([tmp_path / "one/m.gguf", tmp_path / "two/m.gguf"], DRIVERS)
 
 
 @pytest.mark.usefixtures("engines")
 def test_only_the_wanted_models_are_served(tmp_path: Path) -> None:
     for name in ("one", "two", "three"):
         write_gguf(tmp_path / f"{name}.gguf")
-    assert list(model_files([tmp_path], DRIVERS, ["three", "one"]).models) == ["one", "three"]
+    assert list(served_files([tmp_path], DRIVERS, ["three", "one"]).models) == ["one", "three"]
     with pytest.raises(ConfigError, match=r"there is no model 'thre' .*three"):
-        model_files([tmp_path], DRIVERS, ["thre"])
+        served_files([tmp_path], DRIVERS, ["thre"])
 
 
 def test_the_engine_whose_program_is_there_serves_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = hugging_face(tmp_path / "m")
     program(tmp_path, "other-engine", monkeypatch)
     drivers = {**DRIVERS, "other": Other()}
-    assert model_files([folder], drivers).models["m"]["driver"] == "other"
+    assert served_files([folder], drivers).models["m"]["driver"] == "other"
     program(tmp_path, "vllm", monkeypatch)
-    assert model_files([folder], drivers).models["m"]["driver"] == "vllm"
+    assert served_files([folder], drivers).models["m"]["driver"] == "vllm"
 
 
 def test_missing_programs_are_named_with_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_gguf(tmp_path / "a.gguf")
     hugging_face(tmp_path / "b")
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = model_files([tmp_path], DRIVERS)
+    found = served_files([tmp_path], DRIVERS)
     assert re.search(r"'llama-server' .*\(`brew install llama.cpp`.*'vllm' .*\(`pip install vllm`\)", found.problem)
     assert list(found.models) == ["a", "b"]
     program(tmp_path, "vllm", monkeypatch)
-    found = model_files([tmp_path], DRIVERS)
+    found = served_files([tmp_path], DRIVERS)
     assert (list(found.models), found.problem) == (["b"], "")
     assert found.skipped[0].startswith(f"a at {tmp_path / 'a.gguf'}: ")
     assert "brew install llama.cpp" in found.skipped[0]
@@ -177,4 +177,4 @@ def test_any_driver_may_find_models(tmp_path: Path) -> None:
         def find_models(self, path: Path) -> Sequence[FoundModel]:
             return [FoundModel(name=path.name, path=str(path), options={})]
 
-    assert model_files([tmp_path], {"finder": Finder()}).models[tmp_path.name]["driver"] == "finder"
+    assert served_files([tmp_path], {"finder": Finder()}).models[tmp_path.name]["driver"] == "finder"

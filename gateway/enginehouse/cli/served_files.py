@@ -17,7 +17,7 @@ from enginehouse.interfaces.drivers import SupportsLaunch
 from enginehouse.interfaces.launch_spec import FoundModel
 
 
-class ModelFiles(NamedTuple):
+class ServedFiles(NamedTuple):
     """``models``: the tables ``[models.NAME]``. ``skipped``: what else was found, and why it is not served.
 
     ``problem``: why no engine can serve any of the models; empty if one can.
@@ -35,7 +35,7 @@ class ModelFiles(NamedTuple):
         return {**room, "models": self.models}
 
 
-def model_files(paths: Sequence[Path], drivers: Mapping[str, SupportsLaunch], only: Sequence[str] = ()) -> ModelFiles:
+def served_files(paths: Sequence[Path], drivers: Mapping[str, SupportsLaunch], only: Sequence[str] = ()) -> ServedFiles:
     """The models in the files and folders ``paths``; with ``only``, those of these names.
 
     A model that several engines can serve gets the first one whose program is there. Raises ``ConfigError`` for a path
@@ -60,10 +60,10 @@ def model_files(paths: Sequence[Path], drivers: Mapping[str, SupportsLaunch], on
             if problem := _missing(type, model, drivers):
                 missing[model.name] = problem + _remedy(drivers[type])
             models[model.name] = _table(type, model)
-    return _served(ModelFiles(models, skipped), missing, only)
+    return _served(ServedFiles(models, skipped), missing, only)
 
 
-def _served(found: ModelFiles, missing: Mapping[str, str], only: Sequence[str]) -> ModelFiles:
+def _served(found: ServedFiles, missing: Mapping[str, str], only: Sequence[str]) -> ServedFiles:
     """Those of ``only`` whose programs are not ``missing``."""
     for name in only:
         if name not in found.models:
@@ -73,10 +73,10 @@ def _served(found: ModelFiles, missing: Mapping[str, str], only: Sequence[str]) 
     if all(name in missing for name in wanted):
         problems = dict.fromkeys(missing[name] for name in wanted)
         problem = f"no engine for these models is installed: {'; '.join(problems)}"
-        return ModelFiles(wanted, found.skipped, problem)
+        return ServedFiles(wanted, found.skipped, problem)
     absent = [f"{name} at {table['path']}: {missing[name]}" for name, table in wanted.items() if name in missing]
     served = {name: table for name, table in wanted.items() if name not in missing}
-    return ModelFiles(served, [*found.skipped, *absent])
+    return ServedFiles(served, [*found.skipped, *absent])
 
 
 def _found(path: Path, drivers: Mapping[str, SupportsLaunch]) -> list[tuple[str, FoundModel]]:
