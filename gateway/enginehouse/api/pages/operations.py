@@ -106,7 +106,7 @@ class Operations:
         path = request.query_params.get("path", "/v1/chat/completions")
         context = self._relay.context
         needs = context.router.requirements(read_request(path, request.headers.raw, await request.body()))
-        context.router.find_zones(needs, request.headers.raw)
+        context.router.apply_rules(needs, request.headers.raw, rehearsal=True)
         rules = hand_over_rules(context.continuation.drivers, path)
         explanation = context.router.explain(needs, context.fleet.snapshot, rules)
         shown = [msgspec.structs.replace(each, evicts=self._live.evicted_for(each)) for each in explanation.candidates]
