@@ -50,6 +50,13 @@ class RuleSettings(Section, frozen=True):
     ] = 1.0
 
 
+class MirrorSettings(Section, frozen=True):
+    """Another model that gets copies of the requests for one. Clients never see its answers."""
+
+    to: Annotated[str, Meta(description="the model that gets the copies", min_length=1)]
+    share: Annotated[Share, Meta(description="share of the requests that are copied")] = 1.0
+
+
 class RoutingSettings(Section, frozen=True):
     """How the gateway chooses the replica for a request."""
 
@@ -64,6 +71,10 @@ class RoutingSettings(Section, frozen=True):
     rules: Annotated[
         list[RuleSettings], Meta(description="where requests with certain headers, or of certain keys, go")
     ] = []
+    mirrors: Annotated[
+        dict[str, MirrorSettings],
+        Meta(description="models whose requests are also sent to another one, so that the answers can be compared"),
+    ] = {}
     session: Annotated[
         list[Annotated[str, Meta(pattern="^(header|body):.")]],
         Meta(description="where to look for the session of a request: `header:NAME` or `body:FIELD`, in this order"),

@@ -57,6 +57,7 @@ class Operations:
             "replicas": self._live.status_rows(),
             "hosts": self._live.hosts(),
             "learned": self._relay.context.router.learned(),
+            "mirrors": self._relay.mirrors.figures(),
             "gpus": self._live.gpus(),
         }
         return json_response(facts)
