@@ -18,7 +18,7 @@ from enginehouse import (
 )
 from enginehouse.engines.remote.remote_server import RemoteLauncher, RemoteServer
 from enginehouse.interfaces.driver_support import support_of
-from enginehouse.interfaces.launchers import LaunchLine
+from enginehouse.interfaces.launchers import Exit, LaunchLine
 from enginehouse.telemetry.log_ring import LogRing
 from tests.support.fake_engines import FakeClient, ScriptedDriver
 from tests.support.virtual_time import Run
@@ -92,7 +92,7 @@ async def test_a_stop_unloads_the_model() -> None:
     load = await scene.load("a")
     await load.stop(10)
     assert scene.driver.held == {}
-    assert await within(load.exited()) is None
+    assert await within(load.exited()) == Exit()
     await load.stop(10)  # nothing is left to do
 
 
