@@ -171,6 +171,7 @@ ANSWERS: Mapping[str, tuple[str, Fits]] = {
     "command": ("a list of texts or None", lambda answer: answer is None or _list_of(str)(answer)),
     "environment": ("a dict of texts", _are_texts),
     "why_not": _TEXT,
+    "files": ("a list of texts", _list_of(str)),
     "find_models": ("a list of FoundModels", _list_of(FoundModel)),
     "inspect": ("ModelFacts", _instance(ModelFacts)),
     "load": _ANYTHING,

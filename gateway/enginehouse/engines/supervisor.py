@@ -259,8 +259,7 @@ class Supervisor:
     async def _launched(self, line: LaunchLine, place: Place, first_line: int) -> EngineRun:
         """Launch and set ``_engine`` in one step, so that a cancelled start finds the engine and ends it."""
         attempt = self._starting
-        why = "" if self.elsewhere else await self._launcher.why_not(line, self._driver.launch.files)
-        if why:
+        if line.place is not None and (why := await self._launcher.why_not(line, self._driver.launch.files)):
             raise self._errors.cannot_start(why, first_line)
         process = await self._launcher.launch(self.name, line, self.log)
         engine = EngineRun(process, self._connect(process.address), place, first_line)

@@ -135,8 +135,8 @@ class Launcher(ABC):
     async def why_not(self, line: LaunchLine, files: Sequence[str]) -> str:
         """Return why the engine cannot start in ``line.place``, with a remedy; empty if it may.
 
-        ``files``: those that the engine will read there. By default, nothing is asked: the driver has looked for files
-        on this machine when the gateway read its configuration.
+        ``files``: those that the engine will read there. The gateway asks before it launches an engine in a place of
+        this launcher; for this machine, it has looked for programs and files when it read its configuration.
         """
         return ""
 

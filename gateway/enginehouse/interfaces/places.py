@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -48,7 +48,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """The label of the machine, for failure domains; empty for that of the host."""
     unit: str = ""
     """The label of the unit, for failure domains; empty for that of the host."""
-    others: Sequence[str] = ()
+    others: tuple[str, ...] = ()
     """The addresses of further machines, if the engine spans several. A process runs on each."""
     meet_at: str = ""
     """``ADDRESS:PORT`` of the first machine, at which the processes of an engine on several machines meet."""

@@ -83,7 +83,7 @@ async def test_a_load_runs_until_the_server_unloads_the_model() -> None:
     assert not end.done()
     del scene.driver.held["a"]
     await scene.server.refresh()
-    assert await within(end) is None
+    assert await within(end) == Exit()
     assert await load.memory() is None
 
 
