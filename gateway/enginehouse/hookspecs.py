@@ -19,6 +19,7 @@ from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.launchers import Launcher
+from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.migrators import Migrator
 from enginehouse.interfaces.model_sources import ModelSource
 from enginehouse.interfaces.observers import Observer
@@ -105,6 +106,14 @@ def register_model_sources(register: Register[ModelSource]) -> None:
 @hookspec
 def register_protocols(register: Register[Protocol]) -> None:
     """Register clients' protocols. The gateway serves the paths of all of them."""
+
+
+# --- callers
+
+
+@hookspec
+def register_limit_stores(register: Register[LimitStore]) -> None:
+    """Register limit stores, chosen by ``limits.store``."""
 
 
 # --- rescheduling

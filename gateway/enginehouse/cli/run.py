@@ -12,9 +12,9 @@ import psutil
 import tomli_w
 
 from enginehouse.app.watch import FolderWatch
-from enginehouse.cli.served_files import ServedFiles, served_files
 from enginehouse.cli.model_folders import model_places
 from enginehouse.cli.serve import adjusted, serve_loaded
+from enginehouse.cli.served_files import ServedFiles, served_files
 from enginehouse.config.load_config import LoadedConfig, read_document
 from enginehouse.config.schema import PluginSettings
 from enginehouse.domain.errors import ConfigError

@@ -19,6 +19,7 @@ PLUGIN_KINDS = (
     "discoverer",
     "model_source",
     "protocol",
+    "limit_store",
     "rescheduling_policy",
     "migrator",
     "observer",
