@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -23,9 +23,11 @@ _MARGINS = {
 def print_plan(plan: Plan) -> None:
     """Print the verdicts as a table, then the answer."""
     console = Console()
-    table = Table(*_heads(plan))
+    table = Table("")
     for fleet in plan.fleets:
-        table.add_row(*_cells(plan, fleet))
+        table.add_column(fleet.name.replace(", ", "\n").replace("=", "\n"), justify="right")
+    for name, cells in _rows(plan):
+        table.add_row(name, *cells)
     console.print(table)
     console.print(f"profile: {plan.profile}")
     console.print(
@@ -39,27 +41,27 @@ def draw_plan(planned: Planned, path: Path) -> None:
     plot_curves([fleet.name for fleet in planned.plan.fleets], planned.curves, path)
 
 
-def _heads(plan: Plan) -> Sequence[str]:
-    objectives = (f"{name} in time, %" for name in plan.objectives)
-    price = ("per hour", "per million tokens") if _has_price(plan) else ()
-    heads = ("fleet", "meets", "in time, %", "worst seed", f"{plan.margin:.0%} slower", *objectives)
-    return (*heads, "ttft p99, ms", "tpot p99, ms", "busy, %", "fails first", "lacks", *price)
+def _rows(plan: Plan) -> Iterator[tuple[str, Sequence[str]]]:
+    """The name of each figure, and its value for each fleet."""
+    fleets = plan.fleets
 
+    def percent(value_of: Callable[[FleetPlan], float]) -> Sequence[str]:
+        return [f"{100 * value_of(fleet):.1f}" for fleet in fleets]
 
-def _cells(plan: Plan, fleet: FleetPlan) -> Sequence[str]:
-    price = (f"{fleet.cost_per_hour:.2f}", f"{fleet.cost_per_million_tokens:.3f}") if _has_price(plan) else ()
-    shares = (fleet.attainment, fleet.attainment_least, fleet.attainment_slower, *fleet.shares.values())
-    return (
-        fleet.name.replace(", ", "\n"),
-        fleet.meets,
-        *(f"{100 * share:.1f}" for share in shares),
-        f"{fleet.ttft_ms.p99:,.1f}",
-        f"{fleet.tpot_ms.p99:,.1f}",
-        f"{100 * fleet.busy:.0f}",
-        fleet.fails_first,
-        fleet.bottleneck,
-        *price,
-    )
+    yield "meets the objectives", [fleet.meets for fleet in fleets]
+    yield "in time, %", percent(lambda fleet: fleet.attainment)
+    yield "with the worst seed, %", percent(lambda fleet: fleet.attainment_least)
+    yield f"with {plan.margin:.0%} slower steps, %", percent(lambda fleet: fleet.attainment_slower)
+    for name in plan.objectives:
+        yield f"{name} in time, %", percent(lambda fleet, name=name: fleet.shares[name])  # type: ignore[misc]
+    yield "ttft p99, ms", [f"{fleet.ttft_ms.p99:,.1f}" for fleet in fleets]
+    yield "tpot p99, ms", [f"{fleet.tpot_ms.p99:,.1f}" for fleet in fleets]
+    yield "busy, %", percent(lambda fleet: fleet.busy)
+    yield "fails first", [fleet.fails_first for fleet in fleets]
+    yield "lacks", [fleet.bottleneck for fleet in fleets]
+    if fleets[0].cost_per_hour is not None:
+        yield "price of an hour", [f"{fleet.cost_per_hour:,.2f}" for fleet in fleets]
+        yield "of a million tokens", [f"{fleet.cost_per_million_tokens:,.3f}" for fleet in fleets]
 
 
 def _answer(plan: Plan) -> str:
@@ -69,7 +71,3 @@ def _answer(plan: Plan) -> str:
     if any(fleet.meets == "unsure" for fleet in plan.fleets):
         return f"No fleet surely {wanted}. Try more engines, or a profile that is closer to its engine."
     return f"No fleet {wanted}. Try more engines."
-
-
-def _has_price(plan: Plan) -> bool:
-    return plan.fleets[0].cost_per_hour is not None
