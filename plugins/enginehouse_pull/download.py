@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.client import HTTPResponse
@@ -20,6 +21,7 @@ from enginehouse_pull.web import BrokeOff, Refused, opened
 _PIECE = 1 << 20
 _SPARE = 256 << 20
 """Bytes that a download leaves free on the disk."""
+_LOOK_EVERY_S = 0.2
 _TRIES = 5
 """So many times in a row a download may break off without a byte more."""
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
@@ -58,6 +60,14 @@ def _there(path: Path) -> int:
     return next((each.stat().st_size for each in (path, _part(path)) if each.exists()), 0)
 
 
+def _lock(part: BinaryIO) -> bool:
+    try:
+        fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _part(path: Path) -> Path:
     return path.with_name(path.name + ".part")
 
@@ -79,25 +89,34 @@ class _Download:
 
     def run(self) -> PulledFile:
         """Download the file. Raises ``PullFailed``."""
-        if self._path.exists() and self._file.size in (None, size := self._path.stat().st_size):
-            self._progress(size)
+        if self._is_there():
+            self._progress(size := self._path.stat().st_size)
             return self._pulled(size)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._locked() as part:
+            if self._is_there():  # another process was faster
+                _part(self._path).unlink()
+                return self._pulled(self._path.stat().st_size)
             size = self._fill(part)
             self._check()
             os.fsync(part.fileno())
             os.replace(_part(self._path), self._path)
         return self._pulled(size)
 
+    def _is_there(self) -> bool:
+        return self._path.exists() and self._file.size in (None, self._path.stat().st_size)
+
     @contextmanager
     def _locked(self) -> Iterator[BinaryIO]:
-        with open(_part(self._path), "ab+") as part:
-            try:
-                fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise PullFailed(f"{self._path} is being downloaded by another process: wait for its end") from None
-            yield part
+        """The part that is there, for us alone: waits for another process that downloads the same file."""
+        while True:
+            with open(_part(self._path), "ab+") as part:
+                while not _lock(part):
+                    self._progress(os.fstat(part.fileno()).st_size)
+                    time.sleep(_LOOK_EVERY_S)
+                if _part(self._path).exists() and os.path.samestat(os.fstat(part.fileno()), _part(self._path).stat()):
+                    yield part
+                    return
 
     def _fill(self, part: BinaryIO) -> int:
         """Download until the file is whole; its size."""

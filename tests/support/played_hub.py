@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 
@@ -28,6 +28,8 @@ class PlayedHub:
         """What the list of files says of a file instead of the truth."""
         self.endless = False
         self.ranges = True
+        self.released: Event | None = None
+        """Files are sent by half until this is set."""
         self.asked: list[tuple[str, Mapping[str, str]]] = []
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
@@ -126,6 +128,12 @@ class PlayedHub:
             request.wfile.write(content[start : start + self.breaks_after.pop(0)])
             request.close_connection = True
             return
+        if self.released is not None:
+            half = (start + len(content)) // 2
+            request.wfile.write(content[start:half])
+            request.wfile.flush()
+            self.released.wait(60)
+            start = half
         request.wfile.write(content[start:])
         while self.endless:
             request.wfile.write(b"x" * 65536)

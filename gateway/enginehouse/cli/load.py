@@ -24,7 +24,25 @@ class _StateOf(msgspec.Struct):
 class _ModelState(msgspec.Struct):
     """The part of ``GET /v1/models/{id}`` that the command shows while it waits."""
 
+    root: str
     status: _StateOf
+
+
+class _Condition(msgspec.Struct):
+    word: str
+    why: str | None = None
+    progress: float | None = None
+
+
+class _Shown(msgspec.Struct):
+    model: str
+    condition: _Condition
+
+
+class _Conditions(msgspec.Struct):
+    """The part of ``GET /api/status`` that the command shows while it waits."""
+
+    replicas: list[_Shown]
 
 
 @click.command()
@@ -77,4 +95,10 @@ def _unload(gateway: GatewayClient, model: str | None, force: bool, as_json: boo
 
 def _state(gateway: GatewayClient, model: str) -> str:
     listed = gateway.read(gateway.get(f"/v1/models/{quote(model, safe='')}"), _ModelState)
-    return f"{model} is {listed.status.value}"
+    shown = gateway.read(gateway.get("/api/status"), _Conditions).replicas
+    found = next((each.condition for each in shown if each.model == listed.root), None)
+    if found is None:
+        return f"{model} is {listed.status.value}"
+    if found.progress is not None:
+        return f"{model} is {found.word}, about {found.progress:.0%}"
+    return f"{model} is {found.word}" + (f": {found.why}" if found.why else "")

@@ -24,6 +24,7 @@ class _Request(msgspec.Struct):
     path: str
     model: str | None
     phase: str
+    progress: str | None
     position: int | None
     replica: str | None
     moves: int
@@ -69,7 +70,8 @@ def _request_table(live: list[_Request]) -> Table:
     """A row for each live request, the oldest first."""
     table = Table("request", "model", "phase", "replica", "age", "tokens", "moves")
     for each in live:
-        phase = each.phase if each.position is None else f"{each.phase} ({each.position})"
+        more = each.progress or each.position
+        phase = each.phase if more is None else f"{each.phase} ({more})"
         table.add_row(
             escape(each.id),
             escape(each.model or each.path),

@@ -24,5 +24,6 @@ def managed_backends(name: str, model: ModelSettings) -> Mapping[str, str]:
 
 
 def driver_of(model: ModelSettings) -> str:
-    """The driver of a launched model: the configured one, else ``llamacpp`` for a GGUF file, else ``openai``."""
-    return model.driver or ("llamacpp" if model.path.lower().endswith(".gguf") else "openai")
+    """The driver of a launched model: the configured one, ``llamacpp`` for a GGUF file or a source, else ``openai``."""
+    is_gguf = model.path.lower().endswith(".gguf") or bool(model.source)
+    return model.driver or ("llamacpp" if is_gguf else "openai")

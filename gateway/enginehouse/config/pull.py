@@ -12,7 +12,7 @@ from enginehouse.config.section import Section
 
 
 class PullSettings(Section, frozen=True):
-    """Downloads of models by `enginehouse pull`."""
+    """Downloads of models: `enginehouse pull` and `models.*.source`."""
 
     hub: Annotated[
         str, Meta(description="address of the Hugging Face hub or a mirror; by default `$HF_ENDPOINT`, else the hub")

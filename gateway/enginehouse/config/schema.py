@@ -223,12 +223,19 @@ class BodyFilterSettings(Section, frozen=True):
 class ModelSettings(CapabilitySettings, frozen=True):
     """A model that the gateway launches on demand.
 
-    Without `driver`, `path` and `command`, it launches nothing: the table then declares capabilities for every backend
-    that serves the model.
+    Without `driver`, `path`, `source` and `command`, it launches nothing: the table then declares capabilities for
+    every backend that serves the model.
     """
 
     driver: Annotated[str, Meta(description="`llamacpp`, `vllm`, `sglang`, `sim` or a plugin's")] = ""
     path: Annotated[str, Meta(description="the model's file or folder")] = ""
+    source: Annotated[
+        str,
+        Meta(
+            description="where its first load downloads it from, in place of `path`: `hf.co/ORG/REPO:QUANT`, "
+            "`ollama.com/MODEL:TAG` or the URL of a GGUF file"
+        ),
+    ] = ""
     command: Annotated[
         str,
         Meta(
@@ -336,7 +343,7 @@ class ModelSettings(CapabilitySettings, frozen=True):
     @property
     def launches(self) -> bool:
         """Whether the gateway launches an engine for the model."""
-        return bool(self.driver or self.path or self.command)
+        return bool(self.driver or self.path or self.source or self.command)
 
 
 class DiscoverySettings(Section, frozen=True):

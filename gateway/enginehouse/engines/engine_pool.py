@@ -12,6 +12,7 @@ from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed,
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines.adoption import adopt
 from enginehouse.engines.back_off import Pauses
+from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.gpus.host_gpus import HostGpus
 from enginehouse.engines.host_replicas import ManagedReplica
@@ -56,6 +57,7 @@ class EnginePool(EngineControl):
         on_state: Callable[[str, ReplicaState], None],
         on_examined: Callable[[str], None],
         on_exited: Callable[[str], None],
+        downloads: Downloads | None = None,
         gpus: HostGpus | None = None,
         footprints: Footprints | None = None,
     ) -> None:
@@ -68,6 +70,7 @@ class EnginePool(EngineControl):
         self._records = EngineRecords(name, launcher, state_file)
         self._state_file = state_file
         self._ports = ports
+        self._downloads = downloads
         self._connect = connect
         self._on_state = on_state
         self._on_examined = on_examined
@@ -139,6 +142,7 @@ class EnginePool(EngineControl):
                 on_ended=self._records.ended,
                 rules=managed.rules,
                 placement=self._records.placement(managed),
+                downloads=self._downloads,
                 elsewhere=managed.server is not None,
             )
         else:

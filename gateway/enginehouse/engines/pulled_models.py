@@ -33,7 +33,7 @@ class PulledNote(msgspec.Struct, frozen=True, kw_only=True):
 class PulledModels:
     """The models that were downloaded into the folder of ``settings``, and the ``sources`` of more."""
 
-    def __init__(self, settings: PullSettings, sources: Sequence[ModelSource]) -> None:
+    def __init__(self, settings: PullSettings, sources: Sequence[ModelSource] = ()) -> None:
         self.folder = settings.models_folder
         self._settings = settings
         self._sources = sources
