@@ -42,7 +42,7 @@ MODULES = {
     "gateway/enginehouse/relay/attempts": ("attempt", "dispatch", "hedge"),
     "gateway/enginehouse/relay/continuation": ("stream_history",),
     "gateway/enginehouse/relay/events": ("chunk", "plain_event", "sse", "stream_check"),
-    "gateway/enginehouse/relay/exchanges": ("exchange", "movable_exchange"),
+    "gateway/enginehouse/relay/exchanges": ("exchange", "movable_exchange", "pick"),
     "gateway/enginehouse/relay/heads": ("answer_head", "headers", "known_head", "request_id"),
     "gateway/enginehouse/relay/jobs": (
         "continuation_job",
@@ -52,6 +52,7 @@ MODULES = {
         "hand_over_job",
         "inference_job",
         "job",
+        "picking_job",
     ),
     "gateway/enginehouse/relay/live": ("endings", "live_request", "traced_request", "watchdog"),
     "gateway/enginehouse/relay/retrying": ("hedge_delay", "retries", "retry_budget"),

@@ -38,6 +38,7 @@ class Relay:
         self.open_upload = opener.open_upload
         self.pass_through = opener.pass_through
         self.web_socket = opener.web_socket
+        self.open_pick = opener.open_pick
 
     def refuse_new(self) -> None:
         """Accept no more requests. Live ones may finish, except WebSockets: they have no end of their own."""
