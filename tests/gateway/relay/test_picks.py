@@ -54,7 +54,7 @@ async def test_it_counts_as_load_until_its_end(house: OpenGateway, engine: Start
     pick.ended()
     pick.client_left()  # too late to count
     assert pending(gateway) == 0
-    [(record, *_)] = gateway.relay.context.activity.newest_first()
+    [record] = [each.record for each in gateway.relay.context.activity.newest_first()]
     assert (record.outcome, record.tokens_out, record.status) == ("served", 2, 200)
 
 
@@ -115,4 +115,4 @@ async def test_an_engine_that_broke_off_has_failed(house: OpenGateway, engine: S
     assert asker.choice is not None
     pick.broke("its connection was lost")
     assert ask(gateway)[0].refusal == (503, "no_healthy_backend")
-    assert [each[0].code for each in gateway.relay.context.activity.newest_first()][1] == "upstream_error"
+    assert [each.record.code for each in gateway.relay.context.activity.newest_first()][1] == "upstream_error"
