@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
-from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.doors.admission import Admission
 from enginehouse.app.build import (
     build_drivers,
@@ -16,12 +15,10 @@ from enginehouse.app.build import (
     check_launch_lines,
     check_scheduling,
     renew_upstreams,
-    time_limits,
 )
+from enginehouse.app.build_relay import change_relay
 from enginehouse.app.build_router import build_router, settle
-from enginehouse.app.build_waiting_room import configure_waiting_room
 from enginehouse.app.config_diff import diff_configs, differences
-from enginehouse.app.continuations import continuation_rules, endpoints, engine_facts, hedge_delay, unlisted_models
 from enginehouse.app.discovery.discovery import Discovery, check_discovery
 from enginehouse.app.discovery.found_backends import Joined
 from enginehouse.app.plugin_instances import check_parameters
@@ -41,7 +38,6 @@ from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
-from enginehouse.routing.body.body_filters import FiltersByName
 from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.logs import GatewayLog, configure_logs
 
@@ -55,6 +51,7 @@ _KEPT_KINDS = (
     "routes",
     "discoverer",
     "protocol",
+    "limit_store",
     "migrator",
     "rescheduling_policy",
 )
@@ -69,6 +66,7 @@ _OF_THE_RELAY = frozenset(
         "broken_stream",
         "max_continuations",
         "answer_model",
+        "mirrors",
     }
 )
 """The keys of ``[routing]`` that no router reads."""
@@ -176,34 +174,9 @@ class ConfigChange:
     def carry_out(self) -> None:
         """Put everything in force, in one step of the event loop. Streams continue, and so do unchanged engines."""
         parts, config, old = self._parts, self.context.config, self._old.config
-        relay = parts.relay.context
-        parts.admission.keyring.configure(config.auth.keys)
-        parts.admission.cross_origin = CrossOriginProtection(config.server)
-        parts.admission.max_body = config.server.max_body
-        parts.admission.body_memory.most = config.server.max_body_memory
-        parts.relay.context.engine_memory.most = config.server.max_engine_memory
-        parts.admission.client_timeout = config.timeouts.client
-        if self._router is not relay.router:
-            self._router.filter_drops.update(relay.router.filter_drops)
-        relay.router = self._router
-        relay.filters = FiltersByName(config.models, Aliases(config.routing.aliases))
-        configure_waiting_room(relay.waiting_room, config)
-        parts.relay.progress_reports.configure(config.models, config.scheduling)
-        relay.max_retries = config.routing.max_retries
-        relay.budget.share = config.routing.retry_budget
-        relay.gather = config.routing.gather
-        relay.hold_answers = config.server.hold_answers
-        relay.renames = config.routing.answer_model == "asked"
-        relay.hash_users = config.auth.hash_users
-        relay.key_names = config.auth.key_names
-        relay.hedging = hedge_delay(config, relay.hedging)
-        relay.continuation = continuation_rules(config, self.context.drivers)
-        relay.engine_facts = engine_facts(config, self.context.drivers, relay.clock)
-        relay.endpoints = endpoints(config, self.context.drivers)
-        relay.unlisted_models = unlisted_models(config)
-        before, relay.upstreams = relay.upstreams, self.context.upstreams
-        for name, limits in time_limits(config).items():
-            self.context.upstreams[name].timeouts = limits
+        before = change_relay(
+            parts.relay, parts.admission, config, self.context.drivers, self.context.upstreams, self._router
+        )
         parts.fleet.become(self._fleet)
         self._probe(before)
         parts.discovery.found.commit(self.joined)

@@ -33,12 +33,12 @@ from enginehouse.api.pages.protocols import ProtocolPages
 from enginehouse.api.pages.reload import Reload
 from enginehouse.api.pages.series import SeriesPage
 from enginehouse.api.pages.upstream import UpstreamRoute
-from enginehouse.app.build import build_admission, build_drivers, build_fleet, first_host_context
+from enginehouse.app.build import build_admission, build_drivers, build_fleet, build_limit_store, first_host_context
+from enginehouse.app.build_relay import RelayParts, build_relay_context
 from enginehouse.app.build_rescheduling import build_rescheduler
-from enginehouse.app.build_router import build_router, settle
+from enginehouse.app.build_router import settle
 from enginehouse.app.build_waiting_room import RoomEvents, build_waiting_room
 from enginehouse.app.config_change import CurrentConfig, GatewayParts
-from enginehouse.app.continuations import continuation_rules, endpoints, engine_facts, hedge_delay, unlisted_models
 from enginehouse.app.discovery.discovery import Discovery
 from enginehouse.app.exports import build_exporter, build_metric_push, build_tracer
 from enginehouse.app.plugin_instances import check_parameters, create_installed, routes_of_plugins, skip_or_raise
@@ -56,14 +56,10 @@ from enginehouse.engines.state_file import StateFile, state_folder
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.interfaces.routes import GuardedRoutes
 from enginehouse.plugin_manager.registry import Registry
-from enginehouse.relay.context import RelayContext
 from enginehouse.relay.live.progress_reports import ProgressReports
 from enginehouse.relay.relay import Relay
-from enginehouse.relay.retrying.retry_budget import RetryBudget
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.outside import Outside
-from enginehouse.routing.body.body_filters import FiltersByName
-from enginehouse.scheduling.caller_shares import CallerShares
 from enginehouse.scheduling.waiting_room import WaitingRoom
 from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.event_stream import EventStream
@@ -118,14 +114,16 @@ class Gateway:
         self.exporter = build_exporter(config.telemetry)
         waiting_room = build_waiting_room(config, self.fleet, self.observers)
         self.relay = Relay(
-            self._relay_context(context, waiting_room),
+            build_relay_context(config, registry, self._relay_parts(context, waiting_room)),
             RecordDelivery(self.observers.callbacks("finished"), outside.clock.now),
             ProgressReports(config.models, config.scheduling, self.engines.queues, outside.clock, waiting_room),
         )
+        self.relay.mirror(config.routing.mirrors)
         self.observers.add(RoomEvents(waiting_room))
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
-        self.admission = build_admission(config, self.relay)
+        self.limits = build_limit_store(config, registry, outside.clock)
+        self.admission = build_admission(config, self.relay, self.limits)
         self.series = SeriesStore(
             self.relay.context.counters, partial(gauges, self.relay, self.engines), outside.clock.epoch
         )
@@ -195,6 +193,7 @@ class Gateway:
         first_round = asyncio.ensure_future(prober.first_round(_SILENCE_S))
         if self._state_file is None:
             self.build_hosts()
+        await self.limits.open()
         await self.engines.open()
         self.reloader.open()
         self.discovery.open(self.current.rejoin)
@@ -243,46 +242,38 @@ class Gateway:
             self._state_file.close()
         self.relay.endings.delivery.close()
         await self._access_log.close()
+        await self.limits.close()
         if self._metric_push is not None:
             self._metric_push.close()
         if self.exporter is not None:
             await self.exporter.close()
 
-    def _relay_context(self, context: HostContext, waiting_room: WaitingRoom) -> RelayContext:
-        config, clock = context.config, context.outside.clock
-        return RelayContext(
-            build_router(config, self.registry, clock),
+    def _relay_parts(self, context: HostContext, waiting_room: WaitingRoom) -> RelayParts:
+        return RelayParts(
             self.fleet,
             context.upstreams,
-            max_retries=config.routing.max_retries,
-            budget=RetryBudget(config.routing.retry_budget),
-            hedging=hedge_delay(config),
-            gather=config.routing.gather,
-            hold_answers=config.server.hold_answers,
-            renames=config.routing.answer_model == "asked",
-            hash_users=config.auth.hash_users,
-            key_names=config.auth.key_names,
-            continuation=continuation_rules(config, context.drivers),
-            engine_facts=engine_facts(config, context.drivers, clock),
-            filters=FiltersByName(config.models, Aliases(config.routing.aliases)),
-            queues=self.engines.queues,
-            observers=self.observers,
-            clock=clock,
-            tracer=build_tracer(config.telemetry, self.exporter),
-            max_series=config.telemetry.max_series,
-            endpoints=endpoints(config, context.drivers),
-            unlisted_models=unlisted_models(config),
-            protocols={path: each for each in self.protocols for path in each.paths},
-            engine_memory=context.outside.engine_memory,
-            waiting_room=waiting_room,
-            shares=CallerShares() if context.make_scheduler().shares else None,
+            context.drivers,
+            self.engines.queues,
+            self.observers,
+            waiting_room,
+            self.protocols,
+            build_tracer(context.config.telemetry, self.exporter),
+            context.outside,
+            shares=context.make_scheduler().shares,
         )
 
     def _metrics(self) -> Metrics:
         exported = self.exporter.counters if self.exporter is not None else ExportCounters()
         memory = self.admission.body_memory
         return Metrics(
-            self.relay, memory, self.engines, self.loop_monitor, self.plugin_times, exported, self.discovery.status
+            self.relay,
+            memory,
+            self.engines,
+            self.loop_monitor,
+            self.plugin_times,
+            exported,
+            self.discovery.status,
+            self.limits,
         )
 
     def _application(self) -> Starlette:
@@ -362,4 +353,5 @@ class Gateway:
             "strategy": self.config.routing.strategy,
             "trace_url": self.config.telemetry.trace_url,
             "discovery": self.discovery.status(),
+            "limits": {"store": self.config.limits.store, "problem": self.limits.problem()},
         }

@@ -25,7 +25,7 @@ from enginehouse.routing.body.body_filters import FiltersByName
 from enginehouse.routing.models_to_try import ModelsToTry
 from enginehouse.routing.router import Router
 from enginehouse.scheduling.caller_shares import CallerShares
-from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.scheduling.request_queue import RequestQueue
 from enginehouse.scheduling.waiting_room import WaitingRoom
 from enginehouse.telemetry.activity import Activity
 from enginehouse.telemetry.counters import Counters
@@ -74,7 +74,7 @@ class RelayContext:
         continuation: ContinuationRules,
         engine_facts: EngineFacts,
         filters: FiltersByName,
-        queues: Mapping[str, HostQueue],
+        queues: Mapping[str, RequestQueue],
         observers: Observers,
         clock: Clock = SYSTEM_CLOCK,
         tracer: Tracer | None = None,
@@ -122,7 +122,7 @@ class RelayContext:
         if self._on_routed:
             notify(self._on_routed, request_id.decode(), requirements, route)
 
-    def queue_of(self, candidate: Candidate) -> HostQueue | None:
+    def queue_of(self, candidate: Candidate) -> RequestQueue | None:
         """The queue that decides when ``candidate`` gets a request; ``None`` if it may at once."""
         return None if candidate.proxied else self.queues.get(candidate.backend)
 
@@ -160,7 +160,7 @@ class RelayContext:
         Clients without a valid key are only counted. Otherwise they could push all other decisions out.
         """
         model = requirements.model if requirements is not None else ""
-        known = self.router.knows(model) or self.fleet.snapshot.candidates(model)
+        known = self.router.names(model) or self.fleet.snapshot.candidates(model)
         self.counters.refuse(error.code, model if known else "")
         if not isinstance(error, Unauthorized):
             self.decisions.refused(request_id, caller, model, error)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from enginehouse.domain.errors import LoadFailed, RequestError
 from enginehouse.domain.ticket import Ticket
-from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.scheduling.request_queue import RequestQueue
 
 _ids = itertools.count(1)
 
@@ -50,7 +50,7 @@ class QueueSlot:
     def __init__(
         self,
         holder: SlotHolder,
-        queue: HostQueue,
+        queue: RequestQueue,
         request_id: bytes,
         replica: str,
         priority: int,

@@ -7,7 +7,8 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import ClassVar
+
+import msgspec
 
 from enginehouse.domain.errors import EnginehouseError, PluginError, QueueFull, QueueTimeout, RequestError
 from enginehouse.domain.foreign import describe
@@ -22,6 +23,7 @@ from enginehouse.scheduling.engine_stops import EngineStops
 from enginehouse.scheduling.flow_control import missed, unfit
 from enginehouse.scheduling.granted_requests import GrantedRequests
 from enginehouse.scheduling.open_tickets import Backlog, OpenTickets
+from enginehouse.scheduling.request_queue import RequestQueue
 from enginehouse.scheduling.swap_tasks import SwapTasks
 from enginehouse.telemetry.plugin_failures import log_plugin_failure, plugin_failed
 from enginehouse.telemetry.plugin_times import SampledCall
@@ -32,15 +34,11 @@ _FORGOTTEN_AFTER_S = 1.0
 """A scheduler refuses a request that waits for ``queue_timeout``. This much later, the queue does."""
 
 
-class HostQueue:
+class HostQueue(RequestQueue):
     """Runs one host's scheduler: brings events to it and carries out its decisions. Implements ``Effects``.
 
     The scheduler handles one event at a time. An event that its own decision causes is queued behind the current one.
-    ``backlog``: counts what waits, perhaps in other queues of the host too.
-    ``launches``: the engines are launched by the gateway, so one that breaks off a request may have exited.
     """
-
-    launches: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -73,11 +71,9 @@ class HostQueue:
 
     @property
     def last_swap(self) -> SwapId:
-        """The swap that was started last, or 0."""
         return self._swaps.last
 
     def place(self, replica: str) -> tuple[str, int]:
-        """The replica that a ticket for ``replica`` names, and the priority that its model adds to the ticket's."""
         return replica, 0
 
     def prepare(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
@@ -94,26 +90,22 @@ class HostQueue:
     # --- events
 
     def submit(self, ticket: Ticket, holder: TicketHolder) -> None:
-        """Ask for a replica. ``holder`` gets the answer, possibly before this returns."""
         self._open.add(ticket, holder)
         self._handle(lambda: self._on_request(ticket))
         if (self._shed_after or ticket.deadline < math.inf) and ticket in self._open and not self._handling:
             self._control_flow(ticket)
 
     def cancel(self, ticket: Ticket) -> None:
-        """Withdraw a waiting ticket; its holder gets no answer."""
         if self._open.take(ticket) is not None:
             self._handle(lambda: self._scheduler.on_cancel(ticket))
 
     def served(self, replica: str, keep_alive: float | None = None) -> None:
-        """Report that a granted request has ended. ``keep_alive``: as for ``QueueListener.served``."""
         self._granted.end(replica)
         self._listener.served(replica, keep_alive)
         self._handle(lambda: self._scheduler.on_serve_done(replica))
         self._granted.wake_drain(replica)
 
     def connection_lost(self, replica: str, generation: int) -> None:
-        """Report that an engine broke a granted request off. Its place stays taken until the reason is known."""
         doubt = asyncio.ensure_future(self._settle(replica, generation))
         self._doubts[doubt] = None
         doubt.add_done_callback(self._doubts.pop)
@@ -125,22 +117,13 @@ class HostQueue:
         self._stopped(replica)
 
     def found_unloaded(self, replica: str, generation: int) -> None:
-        """Report that a server refused a granted request because its model is not loaded.
-
-        ``generation``: the engine's number when the request was granted. ``exited`` follows.
-        """
         if generation == self.generation(replica) and self.replica_state(replica) is ReplicaState.READY:
             self._listener.unloaded(replica)
 
     def generation(self, replica: str) -> int:
-        """The number of times that the engine of ``replica`` has exited by itself."""
         return self._exits.generation(replica)
 
     async def has_exited(self, replica: str, generation: int) -> bool:
-        """Wait a moment for news of an engine that broke a request off; whether it exited.
-
-        ``generation``: its number when the request was granted.
-        """
         if replica not in self._unloaded and self.replica_state(replica) is ReplicaState.READY:
             await self._exits.wait_for(replica, generation)
         return self._exits.generation(replica) != generation
@@ -159,11 +142,9 @@ class HostQueue:
         self._unloaded.update(replicas)
 
     def is_unloaded(self, replica: str) -> bool:
-        """Whether an operator unloads ``replica``, or has unloaded it."""
         return replica in self._unloaded
 
     def fails_load(self, replica: str, last_swap: SwapId) -> bool:
-        """Whether requests are refused now because a load of ``replica`` failed not later than ``last_swap``."""
         return self._failing is not None and self._failing.target == replica and self._failing.swap <= last_swap
 
     def reconfigure(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
@@ -187,10 +168,12 @@ class HostQueue:
     def waiting(self) -> Sequence[Waiting]:
         """The waiting requests, the next one first; none if the scheduler fails to list them."""
         try:
-            return self._scheduler.waiting()
+            waiting = self._scheduler.waiting()
         except BaseException as error:
             log_plugin_failure(self._plugin, f"failed on host '{self.name}'", error)
             return ()
+        placing = [name for name, state in self._engines.states().items() if state is ReplicaState.PLACING]
+        return [_placing(each) if each.ticket.replica in placing else each for each in waiting] if placing else waiting
 
     async def close(self, error: Exception) -> None:
         """Refuse the waiting requests and cancel every load."""
@@ -325,3 +308,9 @@ class HostQueue:
 
     def _stopped(self, replica: str) -> None:
         self._handle(lambda: self._scheduler.on_stopped(replica))
+
+
+def _placing(waiting: Waiting) -> Waiting:
+    """``waiting`` for a replica for which its launcher waits for resources."""
+    loads = waiting.phase is Phase.LOADING
+    return msgspec.structs.replace(waiting, phase=Phase.PLACING) if loads else waiting

@@ -27,7 +27,7 @@ async def test_a_request_that_has_just_been_cancelled_holds_up_no_other_one(
     assert [each.granted_or_not.done() for each in (first, left, other)] == [True, False, False]
     left.granted_or_not.cancel()
     if answer == "refused":
-        queue = context.queues["a"]
+        queue = gateway.gateway.engines.remote.queues["a"]
         line, _ = queue.place(candidate.replica)
         queue.reject([line], lambda _: LoadFailed("unloaded"))
         with pytest.raises(LoadFailed):

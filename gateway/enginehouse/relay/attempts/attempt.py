@@ -17,7 +17,7 @@ from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.upstream.connection import Connection, Receiver
 from enginehouse.relay.upstream.upload import Upload, UploadTurn
 from enginehouse.relay.upstream.upstream import Upstream
-from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.scheduling.request_queue import RequestQueue
 
 _log = logging.getLogger("enginehouse.relay")
 NEVER: Final = float("inf")
@@ -125,7 +125,7 @@ class Attempt:
             self._heard = True
             self._placement.first_byte()
 
-    def take_free_slot(self, queue: HostQueue, request_id: bytes, priority: int, caller: str | None) -> bool:
+    def take_free_slot(self, queue: RequestQueue, request_id: bytes, priority: int, caller: str | None) -> bool:
         """Take a slot of ``queue`` if one is free now; whether it was."""
         self.slot = slot = QueueSlot(self, queue, request_id, self.route.chosen.replica, priority, caller=caller)
         slot.take()

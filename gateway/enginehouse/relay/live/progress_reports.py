@@ -15,7 +15,7 @@ from enginehouse.interfaces.schedulers import Waiting
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.events.sse import comment
 from enginehouse.relay.live.live_request import LiveRequest
-from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.scheduling.request_queue import RequestQueue
 from enginehouse.scheduling.waiting_room import WaitingRoom
 
 Form = Literal["comments", "reasoning"]
@@ -44,7 +44,7 @@ class ProgressReports:
         self,
         models: Mapping[str, ModelSettings],
         scheduling: SchedulingSettings,
-        queues: Mapping[str, HostQueue],
+        queues: Mapping[str, RequestQueue],
         clock: Clock,
         waiting_room: WaitingRoom,
     ) -> None:

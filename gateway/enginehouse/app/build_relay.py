@@ -1,0 +1,122 @@
+"""Makes what live requests share from the configuration, and changes it when the configuration does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from enginehouse.api.cross_origin import CrossOriginProtection
+from enginehouse.api.doors.admission import Admission
+from enginehouse.app.build import time_limits
+from enginehouse.app.build_router import build_router
+from enginehouse.app.build_waiting_room import configure_waiting_room
+from enginehouse.app.continuations import continuation_rules, endpoints, engine_facts, hedge_delay, unlisted_models
+from enginehouse.config.aliases import Aliases
+from enginehouse.config.schema import Config
+from enginehouse.fleet.fleet import Fleet
+from enginehouse.interfaces.driver_support import DriverSupport
+from enginehouse.interfaces.protocols import Protocol
+from enginehouse.plugin_manager.registry import Registry
+from enginehouse.relay.context import RelayContext
+from enginehouse.relay.relay import Relay
+from enginehouse.relay.retrying.retry_budget import RetryBudget
+from enginehouse.relay.upstream.outside import Outside
+from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.routing.body.body_filters import FiltersByName
+from enginehouse.routing.router import Router
+from enginehouse.scheduling.caller_shares import CallerShares
+from enginehouse.scheduling.request_queue import RequestQueue
+from enginehouse.scheduling.waiting_room import WaitingRoom
+from enginehouse.telemetry.observers import Observers
+from enginehouse.telemetry.tracer import Tracer
+
+
+class RelayParts(NamedTuple):
+    """What a relay works with, beside its configuration. ``drivers``: by type. ``queues``: by backend; live.
+
+    ``shares``: whether the scheduler gives callers their turns.
+    """
+
+    fleet: Fleet
+    upstreams: dict[str, Upstream]
+    drivers: Mapping[str, DriverSupport]
+    queues: Mapping[str, RequestQueue]
+    observers: Observers
+    waiting_room: WaitingRoom
+    protocols: Sequence[Protocol]
+    tracer: Tracer | None
+    outside: Outside
+    shares: bool
+
+
+def build_relay_context(config: Config, registry: Registry, parts: RelayParts) -> RelayContext:
+    """Everything that live requests share."""
+    clock = parts.outside.clock
+    return RelayContext(
+        build_router(config, registry, clock),
+        parts.fleet,
+        parts.upstreams,
+        max_retries=config.routing.max_retries,
+        budget=RetryBudget(config.routing.retry_budget),
+        hedging=hedge_delay(config),
+        gather=config.routing.gather,
+        hold_answers=config.server.hold_answers,
+        renames=config.routing.answer_model == "asked",
+        hash_users=config.auth.hash_users,
+        key_names=config.auth.key_names,
+        continuation=continuation_rules(config, parts.drivers),
+        engine_facts=engine_facts(config, parts.drivers, clock),
+        filters=FiltersByName(config.models, Aliases(config.routing.aliases)),
+        queues=parts.queues,
+        observers=parts.observers,
+        clock=clock,
+        tracer=parts.tracer,
+        max_series=config.telemetry.max_series,
+        endpoints=endpoints(config, parts.drivers),
+        unlisted_models=unlisted_models(config),
+        protocols={path: each for each in parts.protocols for path in each.paths},
+        engine_memory=parts.outside.engine_memory,
+        waiting_room=parts.waiting_room,
+        shares=CallerShares() if parts.shares else None,
+    )
+
+
+def change_relay(
+    relay: Relay,
+    admission: Admission,
+    config: Config,
+    drivers: Mapping[str, DriverSupport],
+    upstreams: dict[str, Upstream],
+    router: Router,
+) -> Mapping[str, Upstream]:
+    """Put ``config`` in force for requests from now on. Returns the upstreams that were used before."""
+    admission.keyring.configure(config.auth.keys)
+    admission.cross_origin = CrossOriginProtection(config.server)
+    admission.max_body = config.server.max_body
+    admission.body_memory.most = config.server.max_body_memory
+    admission.client_timeout = config.timeouts.client
+    context = relay.context
+    context.engine_memory.most = config.server.max_engine_memory
+    if router is not context.router:
+        router.filter_drops.update(context.router.filter_drops)
+    context.router = router
+    context.filters = FiltersByName(config.models, Aliases(config.routing.aliases))
+    configure_waiting_room(context.waiting_room, config)
+    relay.progress_reports.configure(config.models, config.scheduling)
+    relay.mirror(config.routing.mirrors)
+    context.max_retries = config.routing.max_retries
+    context.budget.share = config.routing.retry_budget
+    context.gather = config.routing.gather
+    context.hold_answers = config.server.hold_answers
+    context.renames = config.routing.answer_model == "asked"
+    context.hash_users = config.auth.hash_users
+    context.key_names = config.auth.key_names
+    context.hedging = hedge_delay(config, context.hedging)
+    context.continuation = continuation_rules(config, drivers)
+    context.engine_facts = engine_facts(config, drivers, context.clock)
+    context.endpoints = endpoints(config, drivers)
+    context.unlisted_models = unlisted_models(config)
+    before, context.upstreams = context.upstreams, upstreams
+    for name, limits in time_limits(config).items():
+        upstreams[name].timeouts = limits
+    return before

@@ -1,0 +1,82 @@
+"""The queue of a backend, as requests see it: in this process, or at the owner of the engines."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from enginehouse.domain.ticket import SwapId, Ticket
+from enginehouse.interfaces.schedulers import Waiting
+from enginehouse.scheduling.collaborators import TicketHolder
+from enginehouse.scheduling.open_tickets import Backlog
+
+
+class RequestQueue(ABC):
+    """Grants tickets for replicas.
+
+    ``backlog``: counts what waits, perhaps in other queues of the host too.
+    ``launches``: the engines are launched by the gateway, so one that breaks off a request may have exited.
+    """
+
+    launches: ClassVar[bool] = True
+    backlog: Backlog
+
+    @property
+    @abstractmethod
+    def last_swap(self) -> SwapId:
+        """The swap that was started last, or 0."""
+
+    @abstractmethod
+    def now(self) -> float:
+        """The time of tickets, in seconds."""
+
+    @abstractmethod
+    def place(self, replica: str) -> tuple[str, int]:
+        """The replica that a ticket for ``replica`` names, and the priority that its model adds to the ticket's."""
+
+    @abstractmethod
+    def submit(self, ticket: Ticket, holder: TicketHolder) -> None:
+        """Ask for a replica. ``holder`` gets the answer, possibly before this returns."""
+
+    @abstractmethod
+    def cancel(self, ticket: Ticket) -> None:
+        """Withdraw a waiting ticket; its holder gets no answer."""
+
+    @abstractmethod
+    def served(self, replica: str, keep_alive: float | None = None) -> None:
+        """Report that a granted request has ended. ``keep_alive``: as for ``QueueListener.served``."""
+
+    @abstractmethod
+    def connection_lost(self, replica: str, generation: int) -> None:
+        """Report that an engine broke a granted request off. Its place stays taken until the reason is known."""
+
+    @abstractmethod
+    def found_unloaded(self, replica: str, generation: int) -> None:
+        """Report that a server refused a granted request because its model is not loaded.
+
+        ``generation``: the engine's number when the request was granted.
+        """
+
+    @abstractmethod
+    def generation(self, replica: str) -> int:
+        """The number of times that the engine of ``replica`` has exited by itself."""
+
+    @abstractmethod
+    async def has_exited(self, replica: str, generation: int) -> bool:
+        """Wait a moment for news of an engine that broke a request off; whether it exited.
+
+        ``generation``: its number when the request was granted.
+        """
+
+    @abstractmethod
+    def is_unloaded(self, replica: str) -> bool:
+        """Whether an operator unloads ``replica``, or has unloaded it."""
+
+    @abstractmethod
+    def fails_load(self, replica: str, last_swap: SwapId) -> bool:
+        """Whether requests are refused now because a load of ``replica`` failed not later than ``last_swap``."""
+
+    @abstractmethod
+    def waiting(self) -> Sequence[Waiting]:
+        """The waiting requests, the next one first."""
