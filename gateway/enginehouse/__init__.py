@@ -201,7 +201,7 @@ if _typing.TYPE_CHECKING:
 
     # --- Picking
     from enginehouse.app.picker import Picker as Picker
-    from enginehouse.relay.exchanges.pick import Choice as Choice
+    from enginehouse.relay.exchanges.pick import Picked as Picked
     from enginehouse.relay.exchanges.pick import Pick as Pick
     from enginehouse.relay.exchanges.pick import PickClient as PickClient
 

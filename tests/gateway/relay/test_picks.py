@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from enginehouse.relay.exchanges.pick import Choice, Pick
+from enginehouse.relay.exchanges.pick import Pick, Picked
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
 from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
 
@@ -15,10 +15,10 @@ class Asker:
     """A ``PickClient`` that keeps what it is told."""
 
     def __init__(self) -> None:
-        self.choice: Choice | None = None
+        self.choice: Picked | None = None
         self.refusal: tuple[int, str] | None = None
 
-    def picked(self, choice: Choice) -> None:
+    def picked(self, choice: Picked) -> None:
         self.choice = choice
 
     def refused(self, status: int, lines: bytes, body: bytes) -> None:

@@ -13,7 +13,7 @@ from typing import cast
 import httptools
 import msgspec
 
-from enginehouse import Choice, Headers, InvalidRequest, Pick, Picker, RequestError
+from enginehouse import Headers, InvalidRequest, Pick, Picked, Picker, RequestError
 from enginehouse_envoy.addresses import Address, Addresses
 from enginehouse_envoy.messages import DESTINATION, inference_path
 from enginehouse_envoy.open_picks import HEADER, OpenPicks
@@ -158,7 +158,7 @@ class _Answer:
 
     # --- from the gateway
 
-    def picked(self, choice: Choice) -> None:
+    def picked(self, choice: Picked) -> None:
         if choice.body is not self._body:
             self._give_up(InvalidRequest(_CANNOT_REWRITE.format(choice.model), param="model"))
             return

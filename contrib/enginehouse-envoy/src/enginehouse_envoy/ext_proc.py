@@ -11,7 +11,7 @@ import grpc
 from envoy.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
-from enginehouse import Choice, Headers, Pick, Picker, RequestError
+from enginehouse import Headers, Pick, Picked, Picker, RequestError
 from enginehouse_envoy.addresses import Addresses, split
 from enginehouse_envoy.messages import (
     destined,
@@ -76,9 +76,9 @@ class _Decision:
     """Waits for the gateway's decision: a ``PickClient``."""
 
     def __init__(self) -> None:
-        self.made: asyncio.Future[Choice | pb.ProcessingResponse] = asyncio.get_running_loop().create_future()
+        self.made: asyncio.Future[Picked | pb.ProcessingResponse] = asyncio.get_running_loop().create_future()
 
-    def picked(self, choice: Choice) -> None:
+    def picked(self, choice: Picked) -> None:
         if not self.made.done():
             self.made.set_result(choice)
 
@@ -192,14 +192,14 @@ class _Stream:
         self._pick = self._service.picker.pick(decision, path, headers, fallbacks=self._service.fallbacks)
         return decision
 
-    async def _decided(self, decision: _Decision, headers: Headers, path: str, body: bytes) -> tuple[Choice, str]:
+    async def _decided(self, decision: _Decision, headers: Headers, path: str, body: bytes) -> tuple[Picked, str]:
         """The decision and the addresses. Raises ``_Ended`` after a refusal."""
         assert self._pick is not None
         if self._among is not None:
             self._pick.limit(self._service.addresses.names(self._among))
         self._pick.begin(body)
         made = await decision.made
-        if not isinstance(made, Choice):
+        if not isinstance(made, Picked):
             await self._refuse(decision)
             raise _Ended
         try:
@@ -210,7 +210,7 @@ class _Stream:
             await self._refuse_with(error)
             raise _Ended from None
 
-    def _destined(self, choice: Choice, text: str, headers: Headers) -> Any:
+    def _destined(self, choice: Picked, text: str, headers: Headers) -> Any:
         """The changes of a request for which there is a decision."""
         assert self._pick is not None
         lines = list(read_lines(choice.lines))

@@ -25,7 +25,7 @@ _LONGEST_S: Final = 3600.0
 """After so long, a request whose end nobody has reported counts as ended."""
 
 
-class Choice(NamedTuple):
+class Picked(NamedTuple):
     """Where a request goes.
 
     - ``addresses``: host and port of the engine, then of others that may be asked instead, in this order.
@@ -46,7 +46,7 @@ class Choice(NamedTuple):
 class PickClient(Protocol):
     """Whoever asks where a request goes. One of the two is called, once, possibly before ``Pick.begin`` returns."""
 
-    def picked(self, choice: Choice) -> None:
+    def picked(self, choice: Picked) -> None:
         """The request goes there now."""
 
     def refused(self, status: int, lines: bytes, body: bytes) -> None:
@@ -180,7 +180,7 @@ class Pick(LiveRequest):
         attempt.hand_out()
         chosen, upstream, job = attempt.route.chosen, attempt.upstream, self._job
         lines = b"%sx-request-id: %s\r\n%s" % (upstream.key_line, job.request_id, job.trace_lines)
-        choice = Choice(
+        choice = Picked(
             self._addresses(attempt), chosen.backend, chosen.model, attempt.body, lines, upstream.withheld_credentials
         )
         self._client.picked(choice)
