@@ -11,6 +11,7 @@ from enginehouse.config.decode import Problem
 from enginehouse.config.hedge_after import parse_hedge_after
 from enginehouse.config.managed import ANY_ANSWER, hosts_of_model
 from enginehouse.config.masks import has_mask
+from enginehouse.config.port_range import parse_ports
 from enginehouse.config.schema import Config, KeySettings
 from enginehouse.config.secrets import MASK
 from enginehouse.config.shape import PARAMETERS, Path, dotted
@@ -183,6 +184,20 @@ def _hosts(config: Config) -> Iterator[Problem]:
             yield Problem(path, f'there is no host "{host}"', remedy)
 
 
+def _ports(config: Config) -> Iterator[Problem]:
+    for name, host in config.hosts.items():
+        if fault := _fault_of_ports(host.ports):
+            yield Problem(("hosts", name, "ports"), fault, "write FIRST-LAST, from 1 to 65535")
+
+
+def _fault_of_ports(text: str) -> str:
+    try:
+        parse_ports(text)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def _commands(config: Config) -> Iterator[Problem]:
     for name, model in config.models.items():
         if model.command and "${port}" not in model.command:
@@ -266,6 +281,7 @@ _RULES: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _urls,
     _keys,
     _hosts,
+    _ports,
     _masks,
     _commands,
     _health_paths,

@@ -154,6 +154,10 @@ class HostSettings(Section, frozen=True):
     unit: Annotated[str, Meta(description="label for failure domains")] = ""
     max_loads: Annotated[Count, Meta(description="models that load at the same time; 0 for no limit")] = 1
     launcher: Annotated[str, Meta(description="launcher of its engines: `local` or a plugin's")] = "local"
+    ports: Annotated[str, Meta(description="first and last port that its engines may listen on")] = "20000-32767"
+    placement: Annotated[
+        dict[str, Any], Meta(description="options of its launcher for places of engines, such as labels of nodes")
+    ] = {}
 
 
 class CapabilitySettings(Section, frozen=True):
@@ -219,7 +223,8 @@ class ModelSettings(CapabilitySettings, frozen=True):
     command: Annotated[
         str,
         Meta(
-            description="launch line that replaces the driver's, with `${port}`, `${path}`, `${model}`, `${env:NAME}`"
+            description="launch line that replaces the driver's, with `${port}`, `${bind}`, `${path}`, `${model}`, "
+            "`${env:NAME}`, and `${nodes}`, `${node_rank}`, `${meet_at}` of an engine on several machines"
         ),
     ] = ""
     options: Annotated[dict[str, Any], Meta(description="options of the driver, for its own launch line")] = {}
@@ -263,6 +268,12 @@ class ModelSettings(CapabilitySettings, frozen=True):
             "`/v1/embeddings`, such as `/v1/messages`; by default, the driver's"
         ),
     ] = None
+    placement: Annotated[
+        dict[str, Any], Meta(description="options of its host's launcher, over those in `hosts.*.placement`")
+    ] = {}
+    place_timeout: Annotated[
+        Duration, Meta(description="longest wait for a place in a cluster that is full; 0 for no limit")
+    ] = 600
     stop_command: Annotated[str, Meta(description="command that replaces SIGTERM")] = ""
     health_path: Annotated[
         str,

@@ -19,9 +19,13 @@ class Role(str, Enum):
 
 
 class ReplicaState(str, Enum):
-    """The state of a replica. A replica of a remote backend is always ``READY``."""
+    """The state of a replica. A replica of a remote backend is always ``READY``.
+
+    ``PLACING``: its launcher waits for resources for it.
+    """
 
     STOPPED = "stopped"
+    PLACING = "placing"
     STARTING = "starting"
     READY = "ready"
     SLEEPING = "sleeping"
