@@ -41,6 +41,7 @@ MODULES = {
     "gateway/enginehouse/relay/answers": ("captured_door", "fast_path", "held_answer", "joined_reply", "reply"),
     "gateway/enginehouse/relay/attempts": ("attempt", "dispatch", "hedge"),
     "gateway/enginehouse/relay/continuation": ("stream_history",),
+    "gateway/enginehouse/relay/continuation/typed": ("typed_history",),
     "gateway/enginehouse/relay/events": ("chunk", "plain_event", "sse", "stream_check"),
     "gateway/enginehouse/relay/exchanges": ("exchange", "movable_exchange"),
     "gateway/enginehouse/relay/heads": ("answer_head", "headers", "known_head", "request_id"),
