@@ -27,7 +27,6 @@ from enginehouse.domain.scale_status import ScaleStatus
 from enginehouse.interfaces.scalers import ModelLoad, ScaleView
 from enginehouse.plugin_manager.discovery import load_plugins
 
-
 _NO_GATEWAY = ("No gateway can be reached", "server.port is 0")
 """How the errors begin after which the scaler decides here."""
 
