@@ -67,6 +67,7 @@ _OF_THE_RELAY = frozenset(
         "broken_stream",
         "max_continuations",
         "answer_model",
+        "mirrors",
     }
 )
 """The keys of ``[routing]`` that no router reads."""

@@ -182,6 +182,14 @@ class BackendSettings(Section, frozen=True):
     url: Annotated[str, Meta(description="base URL, without `/v1`")]
     driver: Annotated[str, Meta(description="`llamacpp`, `vllm`, `sglang`, `openai`, `sim` or a plugin's")] = "openai"
     priority: Annotated[Count, Meta(description="lower is better")] = 0
+    weight: Annotated[
+        float,
+        Meta(
+            ge=0.001,
+            description="its share of the requests, relative to others, with `round_robin`, `random`, `least_pending`, "
+            "`p2c` and `session`",
+        ),
+    ] = 1.0
     role: Annotated[Role, Meta(description="role when prefill and decode are disaggregated")] = Role.NEUTRAL
     zone: Annotated[str, Meta(description="privacy zone that it is in; `[zones]` says which requests stay there")] = ""
     tier: Annotated[Count, Meta(description="how good its models are; `routing.least_tier` asks for one")] = 0
@@ -272,6 +280,14 @@ class ModelSettings(CapabilitySettings, frozen=True):
         Duration, Meta(description="a replica less is wanted when it was not needed for so long")
     ] = 300
     priority: Annotated[Count, Meta(description="lower is better")] = 0
+    weight: Annotated[
+        float,
+        Meta(
+            ge=0.001,
+            description="its share of the requests, relative to others, with `round_robin`, `random`, `least_pending`, "
+            "`p2c` and `session`",
+        ),
+    ] = 1.0
     role: Annotated[Role, Meta(description="role when prefill and decode are disaggregated")] = Role.NEUTRAL
     ttl: Annotated[Duration, Meta(description="unload after this idle time, even if pinned; 0 for never")] = 0
     idle: Annotated[

@@ -23,6 +23,7 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     driver: str = "openai"
     priority: int = 0
+    weight: float = 1.0
     role: Role = Role.NEUTRAL
     host: str = "local"
     zone: str = ""

@@ -128,6 +128,7 @@ class LiveBackend:
             proxied=proxied,
             wake_s=wake_s,
             priority=backend.priority,
+            weight=backend.weight,
             role=backend.role,
             zone=backend.zone,
             tier=backend.tier,
