@@ -19,7 +19,7 @@ from enginehouse.scheduling.flow_control import expected_wait
 _RUNS = (ReplicaState.PLACING, ReplicaState.STARTING, ReplicaState.READY)
 
 
-class _Requests(NamedTuple):
+class _LiveCounts(NamedTuple):
     """The live requests by model: those at engines, those that wait, and the longest wait in seconds."""
 
     serving: Counter[str]
@@ -39,7 +39,7 @@ class Demand:
         """The load of every model of ``config`` with a range of replicas, now."""
         now, found = self._relay.context.clock.now(), ranges(config)
         self._spare_since = {name: since for name, since in self._spare_since.items() if name in found}
-        requests = self._requests(now) if found else _Requests(Counter(), Counter(), {})
+        requests = self._requests(now) if found else _LiveCounts(Counter(), Counter(), {})
         loads = (self._load(name, config.models[name], each, requests, now) for name, each in found.items())
         return ScaleView(now=now, models=tuple(loads))
 
@@ -50,7 +50,9 @@ class Demand:
             return [each for each in offered if each.state in _RUNS]
         return [each for each in offered if each.health is not Health.UNHEALTHY]
 
-    def _load(self, name: str, model: ModelSettings, range: ReplicaRange, requests: _Requests, now: float) -> ModelLoad:
+    def _load(
+        self, name: str, model: ModelSettings, range: ReplicaRange, requests: _LiveCounts, now: float
+    ) -> ModelLoad:
         replicas = self.replicas(name, launched=model.launches)
         ready = [each for each in replicas if each.state is ReplicaState.READY]
         inside = sum(each.load.engine_waiting for each in ready)
@@ -94,8 +96,8 @@ class Demand:
         """Note that the number of replicas has changed: whether one is spare is measured from now on."""
         self._spare_since.pop(name, None)
 
-    def _requests(self, now: float) -> _Requests:
-        found = _Requests(Counter(), Counter(), {})
+    def _requests(self, now: float) -> _LiveCounts:
+        found = _LiveCounts(Counter(), Counter(), {})
         waiting = {*self._engines.waiting(), *self._relay.context.waiting_room.waiting()}
         for model, ticket, began in self._live():
             if ticket in waiting:

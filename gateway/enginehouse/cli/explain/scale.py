@@ -31,7 +31,7 @@ _NO_GATEWAY = ("No gateway can be reached", "server.port is 0")
 """How the errors begin after which the scaler decides here."""
 
 
-class _Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _AssumedLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One model in STATE.json."""
 
     replicas: Annotated[int, Meta(ge=0)] = 0
@@ -43,11 +43,11 @@ class _Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spare_s: Annotated[float, Meta(ge=0)] = 0.0
 
 
-class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    models: dict[str, _Load] = {}
+class _AssumedLoads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    models: dict[str, _AssumedLoad] = {}
 
 
-class _Answer(msgspec.Struct, frozen=True, kw_only=True):
+class _Explained(msgspec.Struct, frozen=True, kw_only=True):
     models: list[ScaleStatus]
 
 
@@ -76,7 +76,7 @@ def scale(config: Path | None, url: str | None, key: str | None, state: Path | N
         Console().print(_table(answer))
 
 
-def _asked(config: Path | None, url: str | None, key: str | None) -> _Answer:
+def _asked(config: Path | None, url: str | None, key: str | None) -> _Explained:
     try:
         client = client_of(config, url, key)
         body = client.get("/api/scale")
@@ -84,26 +84,26 @@ def _asked(config: Path | None, url: str | None, key: str | None) -> _Answer:
         if url is not None or not str(error).startswith(_NO_GATEWAY):
             raise
         warn(f"{error}; so every model is taken to be idle")
-        return _decided(config, _State())
-    return client.read(body, _Answer)
+        return _decided(config, _AssumedLoads())
+    return client.read(body, _Explained)
 
 
-def _read(text: bytes, file: str) -> _State:
+def _read(text: bytes, file: str) -> _AssumedLoads:
     try:
-        return msgspec.json.decode(text, type=_State)
+        return msgspec.json.decode(text, type=_AssumedLoads)
     except msgspec.DecodeError as error:
         expected = '{"models": {"m": {"replicas": 1, "waiting": 9, "expected_wait_s": 3.5}}}'
         raise ConfigError(f"is not the load of models: {error}", file=file, remedy=f"write {expected}") from None
 
 
-def _decided(file: Path | None, state: _State) -> _Answer:
+def _decided(file: Path | None, state: _AssumedLoads) -> _Explained:
     loaded = load_config_or_embedded(file, os.environ)
     for warning in loaded.warnings:
         warn(warning)
     view = _view(loaded.config, state)
     scaler, plugin = make_scaler(loaded.config, load_plugins(loaded.config.plugins).registry)
     decided = decide(scaler, plugin, view) if view.models else {}
-    return _Answer(
+    return _Explained(
         models=[
             ScaleStatus(model=each.model, replicas=each.replicas, wanted=found.wanted, why=found.why)
             for each in view.models
@@ -112,7 +112,7 @@ def _decided(file: Path | None, state: _State) -> _Answer:
     )
 
 
-def _view(config: Config, state: _State) -> ScaleView:
+def _view(config: Config, state: _AssumedLoads) -> ScaleView:
     found = ranges(config)
     for name in state.models:
         if name not in found:
@@ -120,9 +120,9 @@ def _view(config: Config, state: _State) -> ScaleView:
     return ScaleView(now=0.0, models=tuple(_load(config, state, name) for name in found))
 
 
-def _load(config: Config, state: _State, name: str) -> ModelLoad:
+def _load(config: Config, state: _AssumedLoads, name: str) -> ModelLoad:
     model, range = config.models[name], ranges(config)[name]
-    given = state.models.get(name, _Load(replicas=range.min))
+    given = state.models.get(name, _AssumedLoad(replicas=range.min))
     return ModelLoad(
         model=name,
         replicas=given.replicas,
@@ -139,7 +139,7 @@ def _load(config: Config, state: _State, name: str) -> ModelLoad:
     )
 
 
-def _table(answer: _Answer) -> Table:
+def _table(answer: _Explained) -> Table:
     table = Table("model", "replicas", "wanted", "why")
     for each in answer.models:
         table.add_row(escape(each.model), str(each.replicas), str(each.wanted), escape(each.why))
