@@ -28,7 +28,7 @@ class _ModelState(msgspec.Struct):
     status: _StateOf
 
 
-class _Condition(msgspec.Struct):
+class _ShownCondition(msgspec.Struct):
     word: str
     why: str | None = None
     progress: float | None = None
@@ -36,7 +36,7 @@ class _Condition(msgspec.Struct):
 
 class _Shown(msgspec.Struct):
     model: str
-    condition: _Condition
+    condition: _ShownCondition
 
 
 class _Conditions(msgspec.Struct):
