@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 
-from enginehouse.aio.clock import SYSTEM_CLOCK
+from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.doors.admission import INFERENCE_PATHS, Admission
@@ -33,11 +32,13 @@ from enginehouse.domain.replica import Health, ReplicaState, replica_name
 from enginehouse.engines.guards import guarded_driver, guarded_launcher, unguarded
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.launch_line import launch_line, launch_rules, why_not
+from enginehouse.engines.placements import check_placement
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.launchers import Launcher
+from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import Relay
@@ -176,11 +177,19 @@ def first_host_context(
     return context
 
 
-def build_admission(config: Config, relay: Relay) -> Admission:
+def build_limit_store(config: Config, registry: Registry, clock: Clock) -> LimitStore:
+    """The store that counts what keys have used of their limits. It is not open yet."""
+    type, url = config.limits.store, str(config.limits.url)
+    store: LimitStore = create(config, registry, "limit_store", type, "limits.store")
+    prepare(registry, "limit_store", type, partial(store.prepare, url, clock.now, clock.epoch))
+    return store
+
+
+def build_admission(config: Config, relay: Relay, limits: LimitStore) -> Admission:
     """The check of every request on its way to ``relay``."""
     return Admission(
         relay,
-        Keyring(config.auth.keys, relay.context.clock.now),
+        Keyring(config.auth.keys, limits),
         CrossOriginProtection(config.server),
         max_body=config.server.max_body,
         body_memory=BodyMemory(config.server.max_body_memory),
@@ -211,8 +220,10 @@ def check_launch_lines(config: Config, drivers: Mapping[str, DriverSupport], reg
         type = driver_of(model)
         try:
             line = launch_line(name, model, unguarded(drivers[type]).launch, port=0)
-            launchers = [config.hosts.get(host, HostSettings()).launcher for host in hosts_of_model(model)]
-            if HostSettings().launcher in launchers:
+            hosts = {host: config.hosts.get(host, HostSettings()).launcher for host in hosts_of_model(model)}
+            for host, launcher in hosts.items():
+                check_placement(config, name, host, _launcher(config, registry, launcher, host))
+            if HostSettings().launcher in hosts.values():
                 for problem in why_not(name, model, unguarded(drivers[type]).launch, line):
                     _log.warning("%s", problem)
         except EnginehouseError:
@@ -249,9 +260,8 @@ def _driver(config: Config, registry: Registry, type: str, key: str) -> DriverSu
     return guarded_driver(identity(registry, "driver", type), driver)
 
 
-def _launcher(config: Config, registry: Registry, type: str, host: str, logs: Path) -> Launcher:
+def _launcher(config: Config, registry: Registry, type: str, host: str) -> Launcher:
     launcher: Launcher = create(config, registry, "launcher", type, f"hosts.{host}.launcher")
-    prepare(registry, "launcher", type, partial(launcher.prepare, logs))
     return guarded_launcher(identity(registry, "launcher", type), launcher)
 
 
@@ -269,6 +279,7 @@ def _remote(name: str, backend: BackendSettings, loads_models: bool) -> BackendI
         url=backend.url,
         driver=backend.driver,
         priority=backend.priority,
+        weight=backend.weight,
         role=backend.role,
         host=backend.host,
         zone=backend.zone,
@@ -298,6 +309,7 @@ def _managed(name: str, model_name: str, model: ModelSettings, host: str) -> Bac
         url="",
         driver=driver_of(model),
         priority=model.priority,
+        weight=model.weight,
         role=model.role,
         host=host,
         zone=model.zone,

@@ -51,6 +51,7 @@ _KEPT_KINDS = (
     "routes",
     "discoverer",
     "protocol",
+    "limit_store",
     "migrator",
     "rescheduling_policy",
 )
@@ -65,6 +66,7 @@ _OF_THE_RELAY = frozenset(
         "broken_stream",
         "max_continuations",
         "answer_model",
+        "mirrors",
     }
 )
 """The keys of ``[routing]`` that no router reads."""

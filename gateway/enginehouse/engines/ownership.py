@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from enginehouse.domain.errors import ShuttingDown
-from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
+from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Exit, Launcher, LaunchLine
+from enginehouse.interfaces.places import EngineNeeds, Place
 
 
 class EngineOwnership:
@@ -64,8 +66,22 @@ class OwnedLauncher(Launcher):
     """A launcher that starts and stops engines only while ``ownership`` is held."""
 
     def __init__(self, launcher: Launcher, ownership: EngineOwnership) -> None:
+        self.Options = launcher.Options
+        self.places_gpus = launcher.places_gpus
         self._launcher = launcher
         self._ownership = ownership
+
+    async def prepare(self, logs: Path) -> None:
+        await self._launcher.prepare(logs)
+
+    async def place(self, name: str, needs: EngineNeeds, waits: Callable[[str], None]) -> Place | None:
+        return await self._launcher.place(name, needs, waits)
+
+    async def release(self, place: Place) -> None:
+        await self._launcher.release(place)
+
+    async def why_not(self, line: LaunchLine, files: Sequence[str]) -> str:
+        return await self._launcher.why_not(line, files)
 
     async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> EngineProcess:
         async with self._ownership.act():
@@ -94,7 +110,7 @@ class OwnedProcess(EngineProcess):
     async def listening(self) -> None:
         await self._process.listening()
 
-    async def exited(self) -> int | None:
+    async def exited(self) -> Exit:
         return await self._process.exited()
 
     async def memory(self) -> int | None:

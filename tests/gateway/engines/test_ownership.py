@@ -10,7 +10,7 @@ import pytest
 
 from enginehouse.domain.errors import ShuttingDown
 from enginehouse.engines.ownership import EngineOwnership, OwnedLauncher
-from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
+from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Exit, Launcher, LaunchLine
 from enginehouse.telemetry.log_ring import LogRing
 from tests.support.waiting import settled, within
 
@@ -24,8 +24,8 @@ class Engine(EngineProcess):
     def __init__(self) -> None:
         self.stopped: list[float] = []
 
-    async def exited(self) -> int | None:
-        return 0
+    async def exited(self) -> Exit:
+        return Exit(status=0)
 
     async def memory(self) -> int | None:
         return 5
