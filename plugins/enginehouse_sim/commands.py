@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from enginehouse import ConfigError, EnginehouseError, VirtualSettings
+from enginehouse_sim.calibrate_commands import calibrate, validate
 from enginehouse_sim.simulator.core.options import POSITIVE, core_options, duration_option
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.serve.command import serve
@@ -24,6 +25,8 @@ def sim() -> None:
 
 
 sim.add_command(serve)
+sim.add_command(calibrate)
+sim.add_command(validate)
 
 
 _trace = click.argument("trace", type=click.Path(path_type=Path))

@@ -93,6 +93,20 @@ def plot_curves(names: Sequence[str], curves: Sequence[Curves], path: Path) -> N
         _over_time(axes[5], "KV cache in use", "% of blocks", curves, lambda moment: 100 * moment.kv_use)
 
 
+def plot_pairs(kinds: Mapping[str, Sequence[tuple[float, float]]], path: Path) -> None:
+    """Draw measured and predicted milliseconds of up to three kinds, and their errors. Raises ``ConfigError``."""
+    with _panels(path) as axes:
+        for at, (name, pairs) in enumerate(kinds.items()):
+            measured = [ms for ms, _ in pairs]
+            axes[at].plot([0, max(measured)], [0, max(measured)], color=_FAINT, linewidth=1)
+            axes[at].scatter(measured, [ms for _, ms in pairs], s=14, color=_colour(at))
+            axes[at].set(title=name, xlabel="measured, ms", ylabel="predicted, ms")
+            off = sorted(100 * (predicted / ms - 1) for ms, predicted in pairs)
+            shares = [100 * (n + 1) / len(off) for n in range(len(off))]
+            axes[at + 3].step(off, shares, where="post", color=_colour(at))
+            axes[at + 3].set(title=f"{name}: error", xlabel="%", ylabel="% of observations", ylim=(0, 101))
+
+
 def _compare(axes: Sequence[Axes], curves: Sequence[Curves]) -> None:
     _distribution(axes[0], "Time to first token", curves, lambda each: each.ttft, "ttft")
     _distribution(axes[1], "Mean time between tokens", curves, lambda each: each.tpot, "tpot")
