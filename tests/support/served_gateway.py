@@ -143,6 +143,11 @@ class ServedGateway:
         for connection in list(self._state.connections):
             connection.shutdown()
 
+    @property
+    def receiving(self) -> bool:
+        """Whether a request has come in part."""
+        return any(not each._between for each in cast("set[FastDoor]", self._state.connections))
+
     def leave_to(self, successor: ServedGateway) -> None:
         """Give the connections to ``successor``, each as soon as that is possible."""
         for connection in list(cast("set[FastDoor]", self._state.connections)):
