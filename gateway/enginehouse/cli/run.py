@@ -12,7 +12,12 @@ import psutil
 import tomli_w
 
 from enginehouse.app.watch import FolderWatch
+<<<<<<< HEAD
 from enginehouse.cli.model_folders import model_places
+=======
+from enginehouse.cli.model_files import check_programs, models_document
+from enginehouse.cli.options import take_over_option
+>>>>>>> main
 from enginehouse.cli.serve import adjusted, serve_loaded
 from enginehouse.cli.served_files import ServedFiles, served_files
 from enginehouse.config.load_config import LoadedConfig, read_document
@@ -33,6 +38,7 @@ _SHARE_OF_MEMORY = 0.8
 @click.option("--host", help="Address to listen on; 127.0.0.1 by default.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 8080 by default, 0 picks one.")
 @click.option("--print-config", is_flag=True, help="Print the configuration that this uses, and do not serve.")
+<<<<<<< HEAD
 @click.option(
     "--save",
     metavar="FILE",
@@ -46,6 +52,11 @@ def run(
 
     PATHS are GGUF files, folders of Hugging Face models, and folders with such at any depth: also those of LM Studio,
     of Ollama (~/.ollama/models) and of the Hugging Face cache (~/.cache/huggingface/hub).
+=======
+@take_over_option
+def run(paths: Sequence[Path], host: str | None, port: int | None, print_config: bool, take_over: bool) -> None:
+    """Serve models without a configuration file: GGUF files, folders of Hugging Face models, or folders of these.
+>>>>>>> main
 
     A model has the name of its file without the ending, or of its folder. All shards of a model are one model, and its
     mmproj file belongs to it. Models are loaded on demand, as many at once as memory has room for; the least recently
@@ -62,6 +73,7 @@ def run(
     found = find()
     text = tomli_w.dumps(found.document(memory))
     if print_config:
+<<<<<<< HEAD
         click.echo(text, nl=False)
     elif save is not None:
         _save(save, text)
@@ -72,6 +84,12 @@ def run(
         serve_loaded(
             read, watch=FolderWatch(lambda: _folders(paths)), greeting=partial(_greeting, next(iter(found.models)))
         )
+=======
+        click.echo(tomli_w.dumps(document), nl=False)
+        return
+    check_programs(document, drivers)
+    serve_loaded(read, watch=FolderWatch([path for path in paths if path.is_dir()]), take_over=take_over)
+>>>>>>> main
 
 
 def _drivers() -> Mapping[str, SupportsLaunch]:
