@@ -12,12 +12,8 @@ import psutil
 import tomli_w
 
 from enginehouse.app.watch import FolderWatch
-<<<<<<< HEAD
 from enginehouse.cli.model_folders import model_places
-=======
-from enginehouse.cli.model_files import check_programs, models_document
 from enginehouse.cli.options import take_over_option
->>>>>>> main
 from enginehouse.cli.serve import adjusted, serve_loaded
 from enginehouse.cli.served_files import ServedFiles, served_files
 from enginehouse.config.load_config import LoadedConfig, read_document
@@ -38,25 +34,26 @@ _SHARE_OF_MEMORY = 0.8
 @click.option("--host", help="Address to listen on; 127.0.0.1 by default.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 8080 by default, 0 picks one.")
 @click.option("--print-config", is_flag=True, help="Print the configuration that this uses, and do not serve.")
-<<<<<<< HEAD
 @click.option(
     "--save",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write that configuration to the new file FILE, and do not serve.",
 )
+@take_over_option
 def run(
-    paths: Sequence[Path], only: str | None, host: str | None, port: int | None, print_config: bool, save: Path | None
+    paths: Sequence[Path],
+    only: str | None,
+    host: str | None,
+    port: int | None,
+    print_config: bool,
+    save: Path | None,
+    take_over: bool,
 ) -> None:
     """Serve models without a configuration file.
 
     PATHS are GGUF files, folders of Hugging Face models, and folders with such at any depth: also those of LM Studio,
     of Ollama (~/.ollama/models) and of the Hugging Face cache (~/.cache/huggingface/hub).
-=======
-@take_over_option
-def run(paths: Sequence[Path], host: str | None, port: int | None, print_config: bool, take_over: bool) -> None:
-    """Serve models without a configuration file: GGUF files, folders of Hugging Face models, or folders of these.
->>>>>>> main
 
     A model has the name of its file without the ending, or of its folder. All shards of a model are one model, and its
     mmproj file belongs to it. Models are loaded on demand, as many at once as memory has room for; the least recently
@@ -73,7 +70,6 @@ def run(paths: Sequence[Path], host: str | None, port: int | None, print_config:
     found = find()
     text = tomli_w.dumps(found.document(memory))
     if print_config:
-<<<<<<< HEAD
         click.echo(text, nl=False)
     elif save is not None:
         _save(save, text)
@@ -81,15 +77,8 @@ def run(paths: Sequence[Path], host: str | None, port: int | None, print_config:
         _tell(found)
         if found.problem:
             raise ConfigError(found.problem)
-        serve_loaded(
-            read, watch=FolderWatch(lambda: _folders(paths)), greeting=partial(_greeting, next(iter(found.models)))
-        )
-=======
-        click.echo(tomli_w.dumps(document), nl=False)
-        return
-    check_programs(document, drivers)
-    serve_loaded(read, watch=FolderWatch([path for path in paths if path.is_dir()]), take_over=take_over)
->>>>>>> main
+        greeting = partial(_greeting, next(iter(found.models)))
+        serve_loaded(read, FolderWatch(lambda: _folders(paths)), take_over=take_over, greeting=greeting)
 
 
 def _drivers() -> Mapping[str, SupportsLaunch]:

@@ -57,16 +57,11 @@ _PONG_TIMEOUT_S = 120.0
 @click.option("--host", help="Address to listen on, instead of server.host.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on, instead of server.port; 0 picks one.")
 @click.option("--watch", is_flag=True, help="Reload the configuration when its file changes, as server.watch does.")
-<<<<<<< HEAD
-def serve(config: Path | None, host: str | None, port: int | None, watch: bool) -> None:
+@take_over_option
+def serve(config: Path | None, host: str | None, port: int | None, watch: bool, take_over: bool) -> None:
     """Run the gateway.
 
     Without any configuration, it stands in front of two simulated models.
-=======
-@take_over_option
-def serve(config: Path | None, host: str | None, port: int | None, watch: bool, take_over: bool) -> None:
-    """Run the gateway; without any configuration, in front of two simulated models.
->>>>>>> main
 
     On SIGHUP, the gateway reloads its configuration. On SIGUSR2, it starts this program anew to take over.
     """
@@ -79,41 +74,31 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool, 
 
 
 def serve_loaded(
-<<<<<<< HEAD
-    read: Callable[[], LoadedConfig], watch: FolderWatch | None = None, greeting: Callable[[str], str] | None = None
-) -> None:
-    """Serve the configuration of ``read``, called now and at each reload, until a signal.
-
-    ``watch`` notices changes. ``greeting`` makes the text that is printed first, of the gateway's URL.
-=======
-    read: Callable[[], LoadedConfig], watch: FolderWatch | None = None, *, take_over: bool = False
+    read: Callable[[], LoadedConfig],
+    watch: FolderWatch | None = None,
+    *,
+    take_over: bool = False,
+    greeting: Callable[[str], str] | None = None,
 ) -> None:
     """Serve the configuration of ``read``, called now and at each reload, until a signal. ``watch`` notices changes.
 
-    With ``take_over``, take over from the gateway of the same name, if one runs.
->>>>>>> main
+    With ``take_over``, take over from the gateway of the same name, if one runs. ``greeting`` makes the text that is
+    printed first, of the gateway's URL.
     """
     loaded = read()
-    greeting = greeting or (_greeting if loaded.file else _greeting_of_embedded)
     settings = loaded.config
     log = configure_logs(settings.telemetry, secrets=secret_values(settings))
     for warning in loaded.warnings:
         _log.warning("%s", warning)
     try:
         source = ConfigSource(read, loaded.file, watch)
-<<<<<<< HEAD
-        gateway = Gateway(settings, load_plugins(settings.plugins).registry, log, source)
-        server = _GatewayServer(gateway, ServiceManager(), greeting)
-        _run(server, Listeners.open(settings.server.host, settings.server.port))
-=======
         registry = load_plugins(settings.plugins).registry
         predecessor = Predecessor.find(state_folder(settings.server.name), _VERSION) if take_over else None
         if predecessor is not None:
             rehearse_start(settings, registry)  # while the other one serves
         gateway = Gateway(settings, registry, log, source)
-        embedded = loaded.file is None and watch is None
-        _run(_GatewayServer(gateway, ServiceManager(), predecessor, embedded=embedded))
->>>>>>> main
+        greeting = greeting or (_greeting if loaded.file else _greeting_of_embedded)
+        _run(_GatewayServer(gateway, ServiceManager(), predecessor, greeting))
     except ConfigError as error:
         raise error.located(str(loaded.file) if loaded.file else "") from None
 
@@ -153,15 +138,13 @@ class _GatewayServer(uvicorn.Server):
     Raises ``ConfigError`` if they cannot be opened. With a ``predecessor``, they are its sockets.
     """
 
-<<<<<<< HEAD
-    listeners: Listeners
-
-    def __init__(self, gateway: Gateway, service: ServiceManager, greeting: Callable[[str], str]) -> None:
-=======
     def __init__(
-        self, gateway: Gateway, service: ServiceManager, predecessor: Predecessor | None, *, embedded: bool
+        self,
+        gateway: Gateway,
+        service: ServiceManager,
+        predecessor: Predecessor | None,
+        greeting: Callable[[str], str],
     ) -> None:
->>>>>>> main
         settings = gateway.config.server
         self.listeners = Listeners([]) if predecessor is not None else Listeners.open(settings.host, settings.port)
         door = fast_door(gateway.admission, cors=bool(settings.cors))
@@ -181,14 +164,10 @@ class _GatewayServer(uvicorn.Server):
         logging.getLogger("uvicorn.error").addFilter(_is_news)
         self._gateway = gateway
         self._service = service
-<<<<<<< HEAD
-        self._greeting = greeting
-=======
         self._predecessor = predecessor
         self._replacement = Replacement(gateway, self, _VERSION, service.variables)
         self._successor: SuccessorGateway | None = None
-        self._embedded = embedded
->>>>>>> main
+        self._greeting = greeting
         self.problem: EnginehouseError | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signalled = asyncio.Event()
@@ -221,17 +200,12 @@ class _GatewayServer(uvicorn.Server):
             self._gateway.loop_monitor.start()
             self._watchdog.start()
             self._loop.add_signal_handler(signal.SIGHUP, self._reload)
-<<<<<<< HEAD
-            await self._gateway.settled()  # operators' pages answer meanwhile
-            click.echo(self._greeting(self.listeners.url))
-=======
             self._loop.add_signal_handler(signal.SIGUSR2, self._replacement.start, "SIGUSR2")
             self._gateway.replace = self._replacement.replace
             if self._predecessor is None:
                 self._replacement.open()
                 await self._gateway.settled()  # operators' pages answer meanwhile
-            click.echo(_greeting(self.listeners.url, self._embedded))
->>>>>>> main
+            click.echo(self._greeting(self.listeners.url))
             self._service.ready(self.listeners.url)
 
     async def _take_over(self, predecessor: Predecessor) -> None:
