@@ -24,8 +24,8 @@ class _StateOf(msgspec.Struct):
 class _ModelState(msgspec.Struct):
     """The part of ``GET /v1/models/{id}`` that the command shows while it waits."""
 
-    root: str
     status: _StateOf
+    root: str = ""
 
 
 class _ShownCondition(msgspec.Struct):
@@ -42,7 +42,7 @@ class _Shown(msgspec.Struct):
 class _Conditions(msgspec.Struct):
     """The part of ``GET /api/status`` that the command shows while it waits."""
 
-    replicas: list[_Shown]
+    replicas: list[_Shown] = []
 
 
 @click.command()

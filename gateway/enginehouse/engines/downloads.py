@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from threading import Event
 
-from rich.filesize import decimal
-
 from enginehouse.config.pull import PullSettings
 from enginehouse.domain.errors import LoadCancelled
 from enginehouse.engines.pulled_models import PulledModels
@@ -58,6 +56,8 @@ class _Download:
         """Hear from the thread how far it is; raises ``LoadCancelled`` there once nobody waits any more."""
         if self.cancelled.is_set():
             raise LoadCancelled("Nobody waits for the download any more")
+        from rich.filesize import decimal  # a gateway that downloads nothing does without
+
         text = f"{done * 100 // total} % of {decimal(total)}" if total else decimal(done)
         if text != self._told:
             self._told = text
