@@ -29,7 +29,7 @@ from enginehouse.api.pages.metrics.page import Metrics
 from enginehouse.api.pages.model_list import ModelList
 from enginehouse.api.pages.operations import Operations
 from enginehouse.api.pages.operators import OperatorPages
-from enginehouse.api.pages.protocols import ProtocolPages
+from enginehouse.api.pages.protocols import ProtocolPages, protocol_doors
 from enginehouse.api.pages.reload import Reload
 from enginehouse.api.pages.series import SeriesPage
 from enginehouse.api.pages.upstream import UpstreamRoute
@@ -275,7 +275,8 @@ class Gateway:
         routes: list[BaseRoute] = [
             *self._plugin_routes(of_compat=True),
             *models.routes,
-            *ProtocolPages(admission, self.protocols, models).routes,
+            *ProtocolPages(self.protocols, models).routes,
+            *protocol_doors(admission, self.protocols),
             *EnginePages(admission).routes,
             *self.health.routes,
             UpstreamRoute(admission, self._aliases, lambda: self.config.scheduling.never_load_for),
