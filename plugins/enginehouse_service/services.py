@@ -16,8 +16,12 @@ After=network-online.target
 Wants=network-online.target
 
 [Service]
+Type=notify
 ExecStart={command}
+# `systemctl reload` reads the configuration again.
 ExecReload=/bin/kill -HUP $MAINPID
+# A gateway whose event loop stands still for so long is killed and started anew; its engines run on.
+WatchdogSec=120
 # SIGTERM goes to the gateway alone: it lets live requests finish, then stops its engines.
 KillMode=mixed
 # Longer than server.drain_timeout and the longest models.*.stop_timeout together.

@@ -87,9 +87,9 @@ class Reloader:
                 _log_changes(change.diff, loaded.warnings)
             return Reloaded(applied=not dry_run, file=file or None, changes=change.diff, warnings=loaded.warnings)
 
-    def start_reload(self, why: str) -> None:
+    def start_reload(self, why: str) -> asyncio.Task[None]:
         """Reload in the background. The result is logged."""
-        self._tasks.start(self._reload_for(why))
+        return self._tasks.start(self._reload_for(why))
 
     async def _reload_for(self, why: str) -> None:
         _log.info("Reloading the configuration: %s", why)

@@ -26,8 +26,9 @@ from enginehouse.app import Gateway
 from enginehouse.app.reload import ConfigSource
 from enginehouse.app.watch import FolderWatch
 from enginehouse.cli.allocator import return_freed_memory
-from enginehouse.cli.listen import listen, url_of
+from enginehouse.cli.listen import Listeners
 from enginehouse.cli.options import config_option
+from enginehouse.cli.service_manager import ServiceManager
 from enginehouse.config.embedded import load_config_or_embedded
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
@@ -72,18 +73,18 @@ def serve_loaded(read: Callable[[], LoadedConfig], watch: FolderWatch | None = N
     try:
         source = ConfigSource(read, loaded.file, watch)
         gateway = Gateway(settings, load_plugins(settings.plugins).registry, log, source)
-        _run(_GatewayServer(gateway, embedded=loaded.file is None and watch is None), settings)
+        server = _GatewayServer(gateway, ServiceManager(), embedded=loaded.file is None and watch is None)
+        _run(server, Listeners.open(settings.server.host, settings.server.port))
     except ConfigError as error:
         raise error.located(str(loaded.file) if loaded.file else "") from None
 
 
-def _run(server: _GatewayServer, settings: Config) -> None:
+def _run(server: _GatewayServer, listeners: Listeners) -> None:
     """Serve until a signal. Raises ``ConfigError`` or ``PluginError`` if the gateway cannot start."""
-    sockets = listen(settings.server.host, settings.server.port)
+    server.listeners = listeners
     with suppress(KeyboardInterrupt):  # Ctrl-C stops the gateway
-        server.run(sockets)
-    for each in sockets:
-        each.close()
+        server.run(listeners.copies())
+    listeners.close()
     if server.problem is not None:
         raise server.problem
     if not server.started:
@@ -106,9 +107,14 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 class _GatewayServer(uvicorn.Server):
-    """uvicorn with the fast door. Prints its address."""
+    """uvicorn with the fast door. Prints its address, and keeps ``service`` informed.
 
-    def __init__(self, gateway: Gateway, *, embedded: bool) -> None:
+    ``listeners`` is set before it runs. uvicorn gets copies of their sockets.
+    """
+
+    listeners: Listeners
+
+    def __init__(self, gateway: Gateway, service: ServiceManager, *, embedded: bool) -> None:
         settings = gateway.config.server
         door = fast_door(gateway.admission, cors=bool(settings.cors))
         super().__init__(
@@ -126,6 +132,7 @@ class _GatewayServer(uvicorn.Server):
         )
         logging.getLogger("uvicorn.error").addFilter(_is_news)
         self._gateway = gateway
+        self._service = service
         self._embedded = embedded
         self.problem: EnginehouseError | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -154,10 +161,15 @@ class _GatewayServer(uvicorn.Server):
             return_freed_memory()
             self._gateway.loop_monitor.start()
             self._watchdog.start()
-            self._loop.add_signal_handler(signal.SIGHUP, self._gateway.reloader.start_reload, "SIGHUP")
+            self._loop.add_signal_handler(signal.SIGHUP, self._reload)
             await self._gateway.settled()  # operators' pages answer meanwhile
-            host, port = self.servers[0].sockets[0].getsockname()[:2]
-            click.echo(_greeting(url_of(host, port), self._embedded))
+            click.echo(_greeting(self.listeners.url, self._embedded))
+            self._service.ready(self.listeners.url)
+
+    def _reload(self) -> None:
+        self._service.reloading()
+        reload = self._gateway.reloader.start_reload("SIGHUP")
+        reload.add_done_callback(lambda _: self._service.ready(self.listeners.url))
 
     async def main_loop(self) -> None:
         """Wait for a signal, where uvicorn would look for one ten times a second, and renew the ``Date`` header."""
@@ -176,15 +188,18 @@ class _GatewayServer(uvicorn.Server):
         uvicorn would cancel what the application answers, and that without an answer, so it waits a little longer.
         """
         relay, limit = self._gateway.relay, self._gateway.config.server.drain_timeout
+        self._service.stopping()
         self._gateway.health.leaving = True
         await self._wait_out(self._gateway.config.server.drain_delay)
         self._gateway.refuse_new()
         await relay.web_sockets_ended()  # else uvicorn closes them with 1012 (service restart)
         ending = asyncio.get_running_loop().call_later(limit, self._gateway.end_live)
         self.config.timeout_graceful_shutdown = math.ceil(limit) + 1
+        self.listeners.close()
         try:
             await super().shutdown(sockets)
         finally:
+            self._service.close()
             self._watchdog.end()
             self._gateway.loop_monitor.stop()
             ending.cancel()

@@ -160,7 +160,7 @@ class RelayContext:
         Clients without a valid key are only counted. Otherwise they could push all other decisions out.
         """
         model = requirements.model if requirements is not None else ""
-        known = self.router.knows(model) or self.fleet.snapshot.candidates(model)
+        known = self.router.names(model) or self.fleet.snapshot.candidates(model)
         self.counters.refuse(error.code, model if known else "")
         if not isinstance(error, Unauthorized):
             self.decisions.refused(request_id, caller, model, error)

@@ -48,6 +48,10 @@ class ModelsToTry:
         """Whether ``name`` has an alias or fallbacks."""
         return name in self._fallbacks or self._aliases.find(name) is not None
 
+    def names(self, name: str) -> bool:
+        """Whether ``name`` itself has an alias or fallbacks, and is not only one of many that a pattern matches."""
+        return name in self._fallbacks or name in self._aliases.named
+
     def _in_order(self, alias: Alias, snapshot: RoutingSnapshot, rehearsal: bool) -> Sequence[str]:
         """The targets of ``alias``, the one to be tried first in front."""
         if alias.prefer != "order":

@@ -233,9 +233,9 @@ class Router:
     def _runner_of(self, model: str) -> StrategyRunner:
         return self._runners.get(model, self._default_runner)
 
-    def knows(self, model: str) -> bool:
-        """Whether the configuration has an alias or fallbacks of that name."""
-        return self._others.knows(model)
+    def names(self, model: str) -> bool:
+        """Whether the configuration names ``model`` as an alias or with fallbacks; patterns name nothing."""
+        return self._others.names(model)
 
     def refused(self, requirements: Requirements, snapshot: RoutingSnapshot, traced_at: float) -> RouteDetails:
         """The figures of a decision, begun at ``traced_at``, that found no replica."""

@@ -55,16 +55,17 @@ async def test_counters_are_there_before_they_count(house: OpenGateway, engine: 
 
 
 async def test_refusals_have_their_model_if_it_is_known(house: OpenGateway, engine: StartEngine) -> None:
-    gateway = await house(await engine())
+    gateway = await house(await engine(), routing={"aliases": {"any-*": "unknown"}})
     for _ in range(3):
         gateway.fleet.failed("a", "gone")
     await gateway.ask()
     for number in range(5):
         await gateway.ask(gateway.post({"model": f"made-up-{number}"}))
+        await gateway.ask(gateway.post({"model": f"any-{number}"}))
     refused = values((await page(gateway))["enginehouse_refused"], "code", "model")
     assert {labels: count for labels, count in refused.items() if count} == {
         ("no_healthy_backend", "m"): 1,
-        ("model_not_found", ""): 5,
+        ("model_not_found", ""): 10,
     }
 
 

@@ -369,3 +369,17 @@ async def test_a_long_prompt_and_odd_contents_are_left_out(house: OpenGateway, e
         root, *_ = await records.spans()
         assert attribute(root, "http.response.status_code") == 200
         assert attribute(root, "gen_ai.input.messages") is None
+
+
+async def test_names_that_a_pattern_matches_are_no_names_of_spans(house: OpenGateway, engine: StartEngine) -> None:
+    aliases = {"aliases": {"any-*": MODEL, "small": MODEL}}
+    gateway = await house(await engine(), telemetry=telemetry(sample_ratio=1.0), routing=aliases)
+    records = Records(gateway)
+    for asked in ("any-1", "any-2", "small", MODEL):
+        await gateway.ask(gateway.post({"model": asked}))
+    await until(lambda: len(records.taken) == 4)
+    assert [next(iter(spans(each, 0))).name for each in as_exported(records.taken)] == [
+        *["chat m"] * 2,
+        "chat small",
+        "chat m",
+    ]

@@ -14,6 +14,7 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.relay.door import Caller, Door, OpenExchange
 from enginehouse.relay.heads.headers import read_lines
+from enginehouse.relay.opener import shutting_down
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +77,11 @@ class Outbound(Door):
         """
         self._sending = asyncio.ensure_future(self._send_all(send))
 
+    async def send_unsent(self, send: Send) -> None:
+        """Send what is queued, if the server has nothing of the answer yet: without a head it answers 500."""
+        while not self._begun and self._messages:
+            await send(self._messages.popleft())
+
     async def sent(self) -> None:
         """Wait until the last message is sent."""
         sending = self._sending
@@ -127,8 +133,10 @@ class AsgiDoor:
         out.exchange = exchange = self._open(out, scope, headers)
         try:
             await self._relay(exchange, out, headers, receive, send)
-        except asyncio.CancelledError:  # the server stops, and waits no longer for a client that does not read
-            _log.debug("The client of %s did not read its answer before the server stopped", scope["path"])
+        except asyncio.CancelledError:  # the server stops, and waits no longer for the client
+            _log.debug("The client of %s was not done before the server stopped", scope["path"])
+            exchange.cancel(shutting_down())
+            await out.send_unsent(send)
         finally:
             exchange.client_disconnected()
             out.exchange = None  # otherwise the cycle of the two, with the body, waits for the garbage collector
