@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -70,12 +70,21 @@ class GatewayParts(NamedTuple):
     discovery: Discovery
 
 
+def _nothing() -> None:
+    pass
+
+
 class CurrentConfig:
-    """The configuration in force. ``context`` is the hosts' view of it."""
+    """The configuration in force. ``context`` is the hosts' view of it. ``on_change`` is called when another one is.
+
+    ``version`` counts them, from 1.
+    """
 
     def __init__(self, parts: GatewayParts, context: HostContext) -> None:
         self._parts = parts
         self.context = context
+        self.version = 1
+        self.on_change: Callable[[], None] = _nothing
         self._joined = Joined(context.config)
 
     @property
@@ -105,6 +114,8 @@ class CurrentConfig:
         change.carry_out()
         self.context, self._joined = change.context, change.joined
         self._parts.discovery.reconfigure(change.context.config)
+        self.version += 1
+        self.on_change()
 
     def rejoin(self) -> None:
         """Put the backends in force that discoverers have found since, and no longer those that are gone.
@@ -115,6 +126,8 @@ class CurrentConfig:
         change = ConfigChange(self._parts, self.context, found.joined_to(self._joined.without_found(self.config)))
         change.carry_out()
         self.context, self._joined = change.context, change.joined
+        self.version += 1
+        self.on_change()
         if lines := "; ".join(change.diff.lines()):
             _log.info("Discovery: %s", lines)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, partial
@@ -65,6 +66,7 @@ from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.event_stream import EventStream
 from enginehouse.telemetry.exporter_process import ExportCounters
 from enginehouse.telemetry.logs import GatewayLog
+from enginehouse.telemetry.loop_load import LoopLoad, worker_row
 from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.observers import Observers
 from enginehouse.telemetry.plugin_times import PluginTimes
@@ -83,7 +85,8 @@ class Gateway:
     """A whole gateway, built from its configuration. ``start`` and ``stop`` begin and end its background work.
 
     ``log`` keeps the gateway's own log. ``source`` is read when the configuration is reloaded; without one, it stays.
-    ``outside``: the clock and the way to engines, by default this machine's.
+    ``outside``: the clock and the way to engines, by default this machine's. ``workers`` lists the processes that relay
+    requests.
     """
 
     def __init__(
@@ -144,6 +147,8 @@ class Gateway:
         self.rescheduler = build_rescheduler(
             config, registry, lambda: self.current.context, self.relay, self.observers.callbacks("migrated")
         )
+        self.workers = self._alone
+        self._loop_load = LoopLoad()
         self._state_file: StateFile | None = None
         self._settling: asyncio.Future[None] | None = None
         self.plugin_times = PluginTimes()
@@ -244,6 +249,10 @@ class Gateway:
         if self.exporter is not None:
             await self.exporter.close()
 
+    def _alone(self) -> Sequence[Mapping[str, Any]]:
+        """The worker that this process itself is."""
+        return [worker_row(os.getpid(), len(self.relay.live), self.current.version, self._loop_load.share())]
+
     def _relay_parts(self, context: HostContext, waiting_room: WaitingRoom) -> RelayParts:
         return RelayParts(
             self.fleet,
@@ -343,4 +352,5 @@ class Gateway:
             "strategy": self.config.routing.strategy,
             "trace_url": self.config.telemetry.trace_url,
             "discovery": self.discovery.status(),
+            "workers": self.workers(),
         }

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import click
 import msgspec
 import uvicorn
 
-from enginehouse.aio.timeouts import wait_within
+from enginehouse.aio.timeouts import run_unless, wait_within
 from enginehouse.api.doors.fast import WebSocketProtocol, fast_door
 from enginehouse.app import Gateway
 from enginehouse.app.reload import ConfigSource
@@ -33,10 +33,16 @@ from enginehouse.config.embedded import load_config_or_embedded
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
+from enginehouse.config.worker_count import worker_count
 from enginehouse.domain.errors import ConfigError, EnginehouseError
 from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.plugin_manager.registry import Registry
 from enginehouse.telemetry.logs import configure_logs
 from enginehouse.telemetry.loop_watch import LoopWatchdog
+
+if TYPE_CHECKING:
+    from enginehouse.app.workers.worker_pool import WorkerPool
+    from enginehouse.cli.worker_server import Forks
 
 _log = logging.getLogger(__name__)
 
@@ -72,18 +78,33 @@ def serve_loaded(read: Callable[[], LoadedConfig], watch: FolderWatch | None = N
         _log.warning("%s", warning)
     try:
         source = ConfigSource(read, loaded.file, watch)
-        gateway = Gateway(settings, load_plugins(settings.plugins).registry, log, source)
+        registry = load_plugins(settings.plugins).registry
+        forks = _fork_workers(settings, registry)
+        gateway = Gateway(settings, registry, log, source)
         server = _GatewayServer(gateway, ServiceManager(), embedded=loaded.file is None and watch is None)
-        _run(server, Listeners.open(settings.server.host, settings.server.port))
+        server.workers = forks.pool(gateway) if forks is not None else None
+        _run(
+            server, forks.listeners if forks is not None else Listeners.open(settings.server.host, settings.server.port)
+        )
     except ConfigError as error:
         raise error.located(str(loaded.file) if loaded.file else "") from None
+
+
+def _fork_workers(settings: Config, registry: Registry) -> Forks | None:
+    """What workers need, forked before any thread runs; ``None`` if this process serves alone."""
+    count = worker_count(settings.server).number
+    if count == 1:
+        return None
+    from enginehouse.cli.worker_server import Forks
+
+    return Forks(settings, registry, count)
 
 
 def _run(server: _GatewayServer, listeners: Listeners) -> None:
     """Serve until a signal. Raises ``ConfigError`` or ``PluginError`` if the gateway cannot start."""
     server.listeners = listeners
     with suppress(KeyboardInterrupt):  # Ctrl-C stops the gateway
-        server.run(listeners.copies())
+        server.run(listeners.copies() if server.workers is None else [])
     listeners.close()
     if server.problem is not None:
         raise server.problem
@@ -136,6 +157,7 @@ class _GatewayServer(uvicorn.Server):
         self._embedded = embedded
         self.problem: EnginehouseError | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.workers: WorkerPool | None = None
         self._signalled = asyncio.Event()
         self._watchdog = LoopWatchdog(
             gateway.loop_monitor,
@@ -162,6 +184,8 @@ class _GatewayServer(uvicorn.Server):
             self._gateway.loop_monitor.start()
             self._watchdog.start()
             self._loop.add_signal_handler(signal.SIGHUP, self._reload)
+            if self.workers is not None:
+                await run_unless(asyncio.ensure_future(self._signalled.wait()), self.workers.start())
             await self._gateway.settled()  # operators' pages answer meanwhile
             click.echo(_greeting(self.listeners.url, self._embedded))
             self._service.ready(self.listeners.url)
@@ -196,6 +220,9 @@ class _GatewayServer(uvicorn.Server):
         ending = asyncio.get_running_loop().call_later(limit, self._gateway.end_live)
         self.config.timeout_graceful_shutdown = math.ceil(limit) + 1
         self.listeners.close()
+        if self.workers is not None:
+            await self.workers.leave(limit)
+            self.workers.close()
         try:
             await super().shutdown(sockets)
         finally:

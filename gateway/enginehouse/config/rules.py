@@ -32,11 +32,6 @@ def warnings(config: Config) -> list[str]:
     return [*_aliases_of_aliases(config), *_unknown_models(config), *_versioned_urls(config)]
 
 
-def _workers(config: Config) -> Iterator[Problem]:
-    if config.server.workers > 1:
-        yield Problem(("server", "workers"), "more than one serving process is not supported", "set it to 1")
-
-
 def _body_memory(config: Config) -> Iterator[Problem]:
     server = config.server
     if 0 < server.max_body_memory < server.max_body:
@@ -256,7 +251,6 @@ def _versioned_urls(config: Config) -> Iterator[str]:
 
 
 _RULES: tuple[Callable[[Config], Iterator[Problem]], ...] = (
-    _workers,
     _body_memory,
     _models_named,
     _hedge_after,

@@ -17,8 +17,9 @@ MOST_BACKENDS: Final = 4096
 class LoadBoard:
     """Plain numbers in shared memory, one writer each: whoever is forked after this has them too.
 
-    For each backend, which has a column, cells: one for each worker and the last one for their owner. For each worker, the time of its last
-    sign of life, on the monotonic clock, and how many of its requests wait for a model.
+    For each backend, which has a column, cells: one for each worker and the last one for their owner. ``beats``: of
+    each worker, the time of its last sign of life, on the monotonic clock. ``waiting``: how many of its requests wait
+    for a model.
     """
 
     def __init__(self, workers: int, backends: int = MOST_BACKENDS) -> None:

@@ -161,11 +161,14 @@ class Counters:
         """Forget everything, because another process counts it from now on."""
         self._series = {}
         self._keyed = self.unrouted = 0
-        for counter in (self.refused, self.swaps, self.evictions, self.retries, self.retries_refused, self.hedges):
-            counter.clear()
-        for counter in (self.stale, self.continuations, self.gaps, self.migrations, self.failed_migrations):
-            counter.clear()
-        self.empty_migrations.clear()
+        pairs = (self.refused, self.hedges, self.migrations, self.failed_migrations, self.empty_migrations)
+        for by_pair in pairs:
+            by_pair.clear()
+        for by_name in (self.evictions, self.retries, self.retries_refused, self.stale):
+            by_name.clear()
+        self.swaps.clear()
+        self.continuations.clear()
+        self.gaps.clear()
 
     def refuse(self, code: str, model: str) -> None:
         """Count a request for ``model``, empty if that is unknown, which got an error of the gateway."""

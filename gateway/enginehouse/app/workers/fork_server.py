@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 _NUMBER: Final = 4
@@ -66,7 +67,7 @@ def _fork_until_closed(orders: socket.socket, serve: Serve) -> None:
         if not pid:
             orders.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _run_and_exit(lambda: serve(int.from_bytes(data, "big"), socket.socket(fileno=fds[0])))
+            _run_and_exit(partial(serve, int.from_bytes(data, "big"), socket.socket(fileno=fds[0])))
         os.close(fds[0])
         orders.sendall(pid.to_bytes(_NUMBER, "big"))
 

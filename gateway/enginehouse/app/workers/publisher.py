@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
+from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.workers.messages import BackendPlace, Configure, Views
 from enginehouse.config.managed import managed_backends
-from enginehouse.config.schema import Config
 from enginehouse.domain.replica import replica_name
 from enginehouse.fleet.backend_view import BackendView
 from enginehouse.fleet.load_board import BoardColumns, LoadBoard
@@ -22,17 +22,13 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Publisher:
-    """Keeps what all workers were told. ``config``: in force. ``send`` sends a message to all of them.
-
-    ``version``: of the configuration, which begins at 1.
-    """
+    """Keeps what all workers were told. ``current``: the configuration in force. ``send`` sends them all a message."""
 
     def __init__(
-        self, relay: Relay, config: Callable[[], Config], board: LoadBoard, send: Callable[[msgspec.Struct], None]
+        self, relay: Relay, current: CurrentConfig, board: LoadBoard, send: Callable[[msgspec.Struct], None]
     ) -> None:
-        self.version = 0
         self._relay = relay
-        self._config = config
+        self._current = current
         self._send = send
         self._columns = BoardColumns(board)
         self._board = board
@@ -57,14 +53,13 @@ class Publisher:
                 handle.cancel()
 
     def configure(self) -> None:
-        """Send the configuration in force, as a new version, and with it the state of all backends."""
-        config = self._config()
-        self.version += 1
+        """Send the configuration in force, and with it the state of all backends."""
+        config = self._current.config
         self._managed = frozenset(
             backend for name, model in config.models.items() for backend in managed_backends(name, model)
         )
         columns = dict(self._columns.assign(self._relay.context.upstreams))
-        self._configure = Configure(self.version, _encode(config), columns)
+        self._configure = Configure(self._current.version, _encode(config), columns)
         for name in self._relay.context.upstreams:
             column = columns.get(name)
             cells = self._board.cells(column) if column is not None else None

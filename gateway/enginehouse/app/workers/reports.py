@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from time import monotonic, thread_time
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -19,27 +18,10 @@ from enginehouse.relay.relay import Relay
 from enginehouse.telemetry import counter_transfer
 from enginehouse.telemetry.activity import EndedRequest
 from enginehouse.telemetry.counters import Histogram
+from enginehouse.telemetry.loop_load import LoopLoad
 from enginehouse.telemetry.loop_watch import LoopMonitor
 
 _SHOWN_HEADER: Final = b"user-agent"
-_LEAST_S: Final = 0.2
-"""A shorter time says little of how busy the loop is."""
-
-
-class LoopLoad:
-    """Measures the share of the processor that the thread of the event loop takes."""
-
-    def __init__(self) -> None:
-        self._wall, self._worked = monotonic(), thread_time()
-        self._share = 0.0
-
-    def share(self) -> float:
-        """The share since the last call, from 0 to 1."""
-        wall, worked = monotonic(), thread_time()
-        if wall - self._wall >= _LEAST_S:
-            self._share = min(1.0, (worked - self._worked) / (wall - self._wall))
-            self._wall, self._worked = wall, worked
-        return round(self._share, 3)
 
 
 class LiveNumbers:

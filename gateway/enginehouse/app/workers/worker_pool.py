@@ -26,6 +26,7 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.fleet.load_board import LoadBoard
 from enginehouse.interfaces.observers import Observer
+from enginehouse.telemetry.loop_load import worker_row
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class WorkerPool(Observer):
         self._board = board
         self._server = server
         relay = gateway.relay
-        self._publisher = Publisher(relay, lambda: gateway.config, board, self.send)
+        self._publisher = Publisher(relay, gateway.current, board, self.send)
         self._parts = OwnerParts(
             relay,
             ReportedSums(relay, gateway.admission.body_memory, gateway.loop_monitor.lag),
@@ -80,6 +81,7 @@ class WorkerPool(Observer):
         gateway = self._gateway
         gateway.relay.drains.hand_on = self._drain
         gateway.current.on_change = self._publisher.configure
+        gateway.workers = self.rows
         gateway.observers.add(self)
         self._publisher.open()
         await asyncio.gather(*(self._begin(number) for number in range(self._board.workers)))
@@ -95,15 +97,7 @@ class WorkerPool(Observer):
 
     def rows(self) -> Sequence[Mapping[str, Any]]:
         """The workers, as ``/api/status`` shows them."""
-        return [
-            {
-                "pid": link.pid,
-                "requests": link.live,
-                "config_version": link.version,
-                "loop_busy": link.busy,
-            }
-            for _, link in sorted(self.links.items())
-        ]
+        return [worker_row(link.pid, link.live, link.version, link.busy) for _, link in sorted(self.links.items())]
 
     async def refresh(self) -> None:
         """Have every worker report now. Those who ask meanwhile share the next reports."""
@@ -119,6 +113,7 @@ class WorkerPool(Observer):
     async def leave(self, within: float) -> None:
         """Have the workers accept nothing new, and wait until they have ended; after ``within`` seconds, end them."""
         self._leaving = True
+        self._server.close()  # it has the listening sockets too
         self.send(Leave())
         ends = asyncio.get_running_loop().time() + within
         for limit, order in ((ends, EndLive()), (ends + _START_S, None)):
@@ -165,9 +160,7 @@ class WorkerPool(Observer):
         why = "hung" if link.pid in self._hung else "died"
         self._hung.discard(link.pid)
         self.replaced[why] += 1
-        _log.error(
-            "The worker with pid %d has %s: another one takes its place", link.pid, "hung" if why == "hung" else "died"
-        )
+        _log.error("The worker with pid %d has %s: another one takes its place", link.pid, why)
         young = monotonic() - self._started[number] < _YOUNG_S
         pause = min(max(0.1, self._pause.get(number, 0.0) * 2), _LONGEST_PAUSE_S) if young else 0.0
         self._pause[number] = pause
