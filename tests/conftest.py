@@ -13,6 +13,7 @@ from textwrap import dedent
 import pytest
 
 from tests.support.bytecode import keep_bytecode
+from tests.support.entry_points import missing_entry_points
 from tests.support.hypothesis_profiles import load_profile
 from tests.support.plugins import Install, PipInstall, RunPython, RunTests
 
@@ -26,6 +27,13 @@ pytest_plugins = [
 keep_bytecode()
 load_profile()
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs and their children ignore it
+
+
+def pytest_configure() -> None:
+    """Refuse to run with the plugins of an older installation: each test of a gateway would fail for that reason."""
+    if missing := missing_entry_points():
+        remedy = "run `.venv/bin/pip install --no-deps --editable .`"
+        raise pytest.UsageError(f"not installed yet: the bundled plugins {', '.join(missing)}; {remedy}")
 
 
 @pytest.hookimpl(wrapper=True)

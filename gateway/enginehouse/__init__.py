@@ -23,6 +23,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.drivers import Driver as Driver
     from enginehouse.interfaces.launchers import Launcher as Launcher
     from enginehouse.interfaces.discoverers import Discoverer as Discoverer
+    from enginehouse.interfaces.limit_stores import LimitStore as LimitStore
     from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy as ReschedulingPolicy
     from enginehouse.interfaces.migrators import Migrator as Migrator
     from enginehouse.interfaces.observers import Observer as Observer
@@ -144,6 +145,16 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.launchers import EngineProcess as EngineProcess
     from enginehouse.interfaces.launchers import LaunchLine as LaunchLine
     from enginehouse.interfaces.discoverers import FoundBackend as FoundBackend
+
+    # --- Limits of callers
+    from enginehouse.interfaces.limit_stores import Limit as Limit
+    from enginehouse.interfaces.limit_stores import LimitRule as LimitRule
+    from enginehouse.interfaces.local_limit import LocalLimit as LocalLimit
+    from enginehouse.interfaces.leased_limits import LeasedLimitStore as LeasedLimitStore
+    from enginehouse.interfaces.leased_limits import LeaseAsk as LeaseAsk
+    from enginehouse.interfaces.leased_limits import Lease as Lease
+    from enginehouse.interfaces.leased_limits import Leases as Leases
+    from enginehouse.interfaces.lease_book import LeaseBook as LeaseBook
 
     # --- Continued streams
     from enginehouse.domain.continuation import Continuation as Continuation

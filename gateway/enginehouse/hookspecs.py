@@ -19,6 +19,7 @@ from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.launchers import Launcher
+from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.migrators import Migrator
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.protocols import Protocol
@@ -99,6 +100,14 @@ def register_discoverers(register: Register[Discoverer]) -> None:
 @hookspec
 def register_protocols(register: Register[Protocol]) -> None:
     """Register clients' protocols. The gateway serves the paths of all of them."""
+
+
+# --- callers
+
+
+@hookspec
+def register_limit_stores(register: Register[LimitStore]) -> None:
+    """Register limit stores, chosen by ``limits.store``."""
 
 
 # --- rescheduling

@@ -23,6 +23,7 @@ from enginehouse.relay.door import Door
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse_callers import MemoryLimits
 from tests.support.fake_transport import FakeTransport
 from tests.support.h11_peer import Request, read_requests
 
@@ -119,7 +120,7 @@ class FakeDoor:
         self.engine = StubRelay()
         admission = Admission(
             cast(Relay, self.engine),
-            Keyring([]),
+            Keyring([], MemoryLimits()),
             CrossOriginProtection(ServerSettings()),
             max_body=1 << 20,
             body_memory=BodyMemory(0),

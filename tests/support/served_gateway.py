@@ -23,6 +23,7 @@ from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.exchanges.exchange import Exchange
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse_callers import MemoryLimits
 from tests.support.raw_client import RawClient, RawResponse
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.waiting import until
@@ -149,6 +150,13 @@ def _host(lines: Sequence[bytes]) -> list[bytes]:
     return [] if any(line.startswith(b"host:") for line in lines) else [b"host: localhost"]
 
 
+def limits_at(clock: Callable[[], float]) -> MemoryLimits:
+    """A limit store that reads ``clock``."""
+    store = MemoryLimits()
+    store.prepare("", clock, clock)
+    return store
+
+
 class HasUrl(Protocol):
     """An engine's address."""
 
@@ -195,7 +203,7 @@ def prepare(config: Config, registry: Registry, clock: Callable[[], float] | Non
         gateway.relay.context.upstreams[name] = Upstream(name, settings, config.timeouts, Outside())
         gateway.fleet.succeeded(name)
     if clock is not None:
-        gateway.admission.keyring = Keyring(config.auth.keys, clock)
+        gateway.admission.keyring = Keyring(config.auth.keys, limits_at(clock))
     return gateway
 
 

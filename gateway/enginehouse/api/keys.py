@@ -3,58 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
-from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import Forbidden, RateLimited, Unauthorized
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
+from enginehouse.interfaces.limit_stores import Limit, LimitPeriod, LimitRule, LimitStore
 
 _NEWEST: Final = 0.2
 """The weight of the newest request in the running average of a key's answers."""
 
 
-class _PerMinute:
-    """A token bucket that holds the amount of one minute. A ``limit`` of 0 means no limit."""
-
-    def __init__(self, limit: int, clock: Callable[[], float]) -> None:
-        self.limit = limit
-        self._left = float(limit)
-        self._at = clock()
-        self._clock = clock
-
-    def set_limit(self, limit: int) -> None:
-        """Change the limit. The amount used in this minute stays used."""
-        if limit != self.limit:
-            self.seconds_short(0)
-            used = self.limit - self._left if self.limit else 0.0
-            self.limit = limit
-            self._left = limit - used
-            self._at = self._clock()
-
-    def seconds_short(self, amount: int) -> float:
-        """Seconds until ``amount`` can be taken. An amount above the limit counts as the limit."""
-        if not self.limit:
-            return 0.0
-        now = self._clock()
-        self._left = min(self.limit, self._left + (now - self._at) * self.limit / 60)
-        self._at = now
-        return max(0.0, (min(amount, self.limit) - self._left) * 60 / self.limit)
-
-    def take(self, amount: int) -> None:
-        self._left -= amount
-
-
 class KeyHolder:
-    """The ``Caller`` that a key identifies."""
+    """The ``Caller`` that a key identifies. ``store`` counts what it has used of its limits."""
 
-    def __init__(self, key: KeySettings, clock: Callable[[], float]) -> None:
+    def __init__(self, key: KeySettings, store: LimitStore) -> None:
+        self._store = store
         self._running = 0
-        self._requests = _PerMinute(key.requests_per_minute, clock)
-        self._tokens = _PerMinute(key.tokens_per_minute, clock)
+        self._requests: Limit | None = None
+        self._tokens: Limit | None = None
+        self._slots: Limit | None = None
         self._usual_answer = 0.0
         self.configure(key)
 
@@ -68,8 +39,19 @@ class KeyHolder:
         self._models = tuple(key.models)
         self.scoped = "*" not in key.models
         self._most = key.max_concurrent
-        self._requests.set_limit(key.requests_per_minute)
-        self._tokens.set_limit(key.tokens_per_minute)
+        self._requests = self._limit("requests_per_minute", key.requests_per_minute, "minute")
+        self._tokens = self._limit("tokens_per_minute", key.tokens_per_minute, "minute")
+        slots = self._limit("max_concurrent", key.max_concurrent, "at_once")
+        if slots is not self._slots:
+            if self._slots is not None:
+                self._slots.take(-self._running)
+            if slots is not None:
+                slots.take(self._running)
+            self._slots = slots
+
+    def _limit(self, what: str, amount: int, per: LimitPeriod) -> Limit | None:
+        """One of the key's limits; ``None`` if there is none."""
+        return self._store.limit(f"{self.name}/{what}", LimitRule(amount, per)) if amount else None
 
     def may_use(self, model: str) -> bool:
         """Whether the key's ``models`` include ``model``."""
@@ -82,22 +64,26 @@ class KeyHolder:
         """
         if not self.may_use(requirements.model):
             raise Forbidden(f"Key '{self.name}' may not use model '{requirements.model}'", param="model")
-        if self._most and self._running >= self._most:
+        if self._slots is not None and self._slots.seconds_short(1) > 0:
             raise RateLimited(f"Key '{self.name}' already has {self._most} requests running (max_concurrent)")
         tokens = requirements.estimated_tokens
-        if self._tokens.limit:
+        if self._tokens is not None:
             tokens += answer_limit if answer_limit is not None else int(self._usual_answer)
-        wait = max(self._requests.seconds_short(1), self._tokens.seconds_short(tokens))
+        wait = max(_seconds_short(self._requests, 1), _seconds_short(self._tokens, tokens))
         if wait > 0:
             raise RateLimited(f"Key '{self.name}' is over its rate limit", retry_after=int(wait) + 1)
-        self._requests.take(1)
-        self._tokens.take(tokens)
+        if self._requests is not None:
+            self._requests.take(1)
+        if self._tokens is not None:
+            self._tokens.take(tokens)
         self._running += 1
+        if self._slots is not None:
+            self._slots.take(1)
         return tokens
 
     def check_uncounted(self) -> None:
         """Raise ``Forbidden`` for a key with a token limit: this request's tokens cannot be counted."""
-        if self._tokens.limit:
+        if self._tokens is not None:
             raise Forbidden(
                 f"Key '{self.name}' has a token limit (tokens_per_minute), and tokens are counted only under /v1: "
                 "use a path under /v1, or a key without that limit"
@@ -106,16 +92,18 @@ class KeyHolder:
     def release(self, prompt: int, reserved: int, used: int | None) -> None:
         """Count a request out, and what it really used instead of what was reserved."""
         self._running -= 1
-        if used is not None and self._tokens.limit:
+        if self._slots is not None:
+            self._slots.take(-1)
+        if used is not None and self._tokens is not None:
             self._tokens.take(used - reserved)
             self._usual_answer += (max(0, used - prompt) - self._usual_answer) * _NEWEST
 
 
 class Keyring:
-    """All keys. Without any, every caller may do everything."""
+    """All keys. Without any, every caller may do everything. ``store`` counts what they have used of their limits."""
 
-    def __init__(self, keys: Sequence[KeySettings], clock: Callable[[], float] = SYSTEM_CLOCK.now) -> None:
-        self._clock = clock
+    def __init__(self, keys: Sequence[KeySettings], store: LimitStore) -> None:
+        self._store = store
         self._holders: dict[bytes, KeyHolder] = {}
         self.configure(keys)
 
@@ -125,7 +113,7 @@ class Keyring:
         self._holders = {}
         for key in keys:
             if (holder := known.get(key.name)) is None:
-                holder = KeyHolder(key, self._clock)
+                holder = KeyHolder(key, self._store)
             else:
                 holder.configure(key)
             self._holders[_digest(key.key.encode())] = holder
@@ -154,6 +142,10 @@ class Keyring:
         if holder is not None and not holder.admin:
             raise Forbidden(f"Key '{holder.name}' is no admin key")
         return holder
+
+
+def _seconds_short(limit: Limit | None, amount: float) -> float:
+    return 0.0 if limit is None else limit.seconds_short(amount)
 
 
 def _digest(key: bytes) -> bytes:

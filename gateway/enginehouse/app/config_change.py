@@ -50,6 +50,7 @@ _KEPT_KINDS = (
     "routes",
     "discoverer",
     "protocol",
+    "limit_store",
     "migrator",
     "rescheduling_policy",
 )

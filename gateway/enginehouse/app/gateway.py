@@ -34,7 +34,7 @@ from enginehouse.api.pages.protocols import ProtocolPages, protocol_doors
 from enginehouse.api.pages.reload import Reload
 from enginehouse.api.pages.series import SeriesPage
 from enginehouse.api.pages.upstream import UpstreamRoute
-from enginehouse.app.build import build_admission, build_drivers, build_fleet, first_host_context
+from enginehouse.app.build import build_admission, build_drivers, build_fleet, build_limit_store, first_host_context
 from enginehouse.app.build_relay import RelayParts, build_relay_context
 from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import settle
@@ -124,7 +124,8 @@ class Gateway:
         self.observers.add(RoomEvents(waiting_room))
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
-        self.admission = build_admission(config, self.relay)
+        self.limits = build_limit_store(config, registry, outside.clock)
+        self.admission = build_admission(config, self.relay, self.limits)
         self.series = SeriesStore(
             self.relay.context.counters, partial(gauges, self.relay, self.engines), outside.clock.epoch
         )
@@ -196,6 +197,7 @@ class Gateway:
         first_round = asyncio.ensure_future(prober.first_round(_SILENCE_S))
         if self._state_file is None:
             self.build_hosts()
+        await self.limits.open()
         await self.engines.open()
         self.reloader.open()
         self.discovery.open(self.current.rejoin)
@@ -244,6 +246,7 @@ class Gateway:
             self._state_file.close()
         self.relay.endings.delivery.close()
         await self._access_log.close()
+        await self.limits.close()
         if self._metric_push is not None:
             self._metric_push.close()
         if self.exporter is not None:
@@ -271,7 +274,14 @@ class Gateway:
         exported = self.exporter.counters if self.exporter is not None else ExportCounters()
         memory = self.admission.body_memory
         return Metrics(
-            self.relay, memory, self.engines, self.loop_monitor, self.plugin_times, exported, self.discovery.status
+            self.relay,
+            memory,
+            self.engines,
+            self.loop_monitor,
+            self.plugin_times,
+            exported,
+            self.discovery.status,
+            self.limits,
         )
 
     def _application(self) -> Starlette:
@@ -353,4 +363,5 @@ class Gateway:
             "trace_url": self.config.telemetry.trace_url,
             "discovery": self.discovery.status(),
             "workers": self.workers(),
+            "limits": {"store": self.config.limits.store, "problem": self.limits.problem()},
         }

@@ -18,6 +18,7 @@ PLUGIN_KINDS = (
     "launcher",
     "discoverer",
     "protocol",
+    "limit_store",
     "rescheduling_policy",
     "migrator",
     "observer",

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
+from enginehouse.config.limits import LimitSettings
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.config.routing import RoutingSettings
 from enginehouse.config.scheduling import SchedulingSettings
@@ -354,6 +355,7 @@ class Config(Section, frozen=True):
 
     server: ServerSettings = ServerSettings()
     auth: AuthSettings = AuthSettings()
+    limits: LimitSettings = LimitSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     routing: RoutingSettings = RoutingSettings()
     checks: CheckSettings = CheckSettings()

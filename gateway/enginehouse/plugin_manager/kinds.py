@@ -17,6 +17,7 @@ from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.launchers import Launcher
+from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.migrators import Migrator
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.protocols import Protocol
@@ -50,6 +51,7 @@ KINDS = (
     Kind("register_launchers", "launcher", Launcher),
     Kind("register_discoverers", "discoverer", Discoverer),
     Kind("register_protocols", "protocol", Protocol),
+    Kind("register_limit_stores", "limit_store", LimitStore),
     Kind("register_rescheduling_policies", "rescheduling_policy", ReschedulingPolicy),
     Kind("register_migrators", "migrator", Migrator),
     Kind("register_observers", "observer", Observer),

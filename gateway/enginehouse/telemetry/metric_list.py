@@ -143,6 +143,10 @@ ERROR_SHARE = _gauge(
 )
 DISCOVERED = _gauge("enginehouse_discovered_backends", "Backends in a discoverer's last list.", ("discovery",))
 DISCOVERY_AGE = _gauge("enginehouse_discovery_age_seconds", "Age of a discoverer's last list.", ("discovery",))
+LIMITS_ALONE = _gauge(
+    "enginehouse_limits_alone",
+    "1 while the limit store is lost, so that this gateway keeps to its share of the limits of keys.",
+)
 LOOP_LAG = _histogram(
     "enginehouse_event_loop_lag_seconds",
     "Delay of the event loop, which delays all requests.",

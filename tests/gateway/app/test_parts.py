@@ -17,7 +17,9 @@ from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse_callers import MemoryLimits
 from tests.support.fake_clock import StoppedClock
+from tests.support.served_gateway import limits_at
 
 # --- keys
 
@@ -41,7 +43,7 @@ def admitted(holder: KeyHolder, times: int = 100) -> int:
 
 
 def test_a_key_that_is_gone_is_refused_and_one_that_comes_is_known() -> None:
-    ring = Keyring([KeySettings(name="a", key="one"), KeySettings(name="b", key="two")])
+    ring = Keyring([KeySettings(name="a", key="one"), KeySettings(name="b", key="two")], MemoryLimits())
     ring.configure([KeySettings(name="b", key="two"), KeySettings(name="c", key="three")])
     assert caller(ring, "two").name == "b"
     assert caller(ring, "three").name == "c"
@@ -50,13 +52,15 @@ def test_a_key_that_is_gone_is_refused_and_one_that_comes_is_known() -> None:
 
 
 def test_with_the_last_key_gone_everybody_may_come_in() -> None:
-    ring = Keyring([KeySettings(name="a", key="one")])
+    ring = Keyring([KeySettings(name="a", key="one")], MemoryLimits())
     ring.configure([])
     assert ring.caller([]) is None
 
 
 def test_a_key_keeps_what_was_counted_even_with_another_secret() -> None:
-    ring = Keyring([KeySettings(name="a", key="one", requests_per_minute=5, max_concurrent=9)], StoppedClock(1000.0))
+    ring = Keyring(
+        [KeySettings(name="a", key="one", requests_per_minute=5, max_concurrent=9)], limits_at(StoppedClock(1000.0))
+    )
     holder = caller(ring, "one")
     assert admitted(holder, 3) == 3
     ring.configure([KeySettings(name="a", key="two", requests_per_minute=5, max_concurrent=4)])
@@ -71,7 +75,7 @@ def test_a_key_keeps_what_was_counted_even_with_another_secret() -> None:
 
 @pytest.mark.parametrize(("limit", "left"), [(10, 6), (5, 1), (4, 0), (2, 0), (0, 100)])
 def test_another_limit_counts_what_was_used(limit: int, left: int) -> None:
-    ring = Keyring([KeySettings(name="a", key="one", requests_per_minute=5)], StoppedClock(1000.0))
+    ring = Keyring([KeySettings(name="a", key="one", requests_per_minute=5)], limits_at(StoppedClock(1000.0)))
     holder = caller(ring, "one")
     assert admitted(holder, 4) == 4
     ring.configure([KeySettings(name="a", key="one", requests_per_minute=limit)])
@@ -79,7 +83,7 @@ def test_another_limit_counts_what_was_used(limit: int, left: int) -> None:
 
 
 def test_a_limit_where_there_was_none_begins_with_a_whole_minute() -> None:
-    ring = Keyring([KeySettings(name="a", key="one")], StoppedClock(1000.0))
+    ring = Keyring([KeySettings(name="a", key="one")], limits_at(StoppedClock(1000.0)))
     holder = caller(ring, "one")
     assert admitted(holder) == 100
     ring.configure([KeySettings(name="a", key="one", requests_per_minute=5)])
@@ -88,7 +92,7 @@ def test_a_limit_where_there_was_none_begins_with_a_whole_minute() -> None:
 
 def test_what_has_come_back_of_a_limit_counts_by_the_old_one() -> None:
     clock = StoppedClock(1000.0)
-    ring = Keyring([KeySettings(name="a", key="one", requests_per_minute=60)], clock)
+    ring = Keyring([KeySettings(name="a", key="one", requests_per_minute=60)], limits_at(clock))
     holder = caller(ring, "one")
     assert admitted(holder, 60) == 60
     clock.now += 10
@@ -97,7 +101,7 @@ def test_what_has_come_back_of_a_limit_counts_by_the_old_one() -> None:
 
 
 def test_a_key_may_do_what_is_configured_now() -> None:
-    ring = Keyring([KeySettings(name="a", key="one", admin=True)])
+    ring = Keyring([KeySettings(name="a", key="one", admin=True)], MemoryLimits())
     ring.admin([(b"x-api-key", b"one")])
     ring.configure([KeySettings(name="a", key="one", models=["n"], priority=3)])
     holder = caller(ring, "one")

@@ -9,6 +9,7 @@ from enginehouse.testing.checks.discoverers import check_discoverer
 from enginehouse.testing.checks.drivers import check_driver
 from enginehouse.testing.checks.extractors import check_extractor
 from enginehouse.testing.checks.launchers import check_launcher
+from enginehouse.testing.checks.limit_stores import check_limit_store
 from enginehouse.testing.checks.observers import check_observer
 from enginehouse.testing.checks.protocols import check_protocol
 from enginehouse.testing.checks.rescheduling_checks import check_migrator, check_rescheduling_policy
@@ -28,6 +29,7 @@ CHECKS: Mapping[str, Callable[[Callable[[], Any]], None]] = {
     "launcher": check_launcher,
     "discoverer": check_discoverer,
     "protocol": check_protocol,
+    "limit_store": check_limit_store,
     "rescheduling_policy": check_rescheduling_policy,
     "migrator": check_migrator,
     "observer": check_observer,
@@ -36,5 +38,5 @@ CHECKS: Mapping[str, Callable[[Callable[[], Any]], None]] = {
 }
 """The check of each kind, by name, in the order of the hooks."""
 
-WITH_EFFECTS = frozenset({"launcher", "discoverer", "observer"})
+WITH_EFFECTS = frozenset({"launcher", "discoverer", "limit_store", "observer"})
 """The kinds whose checks start processes, reach other machines, or let an observer write."""

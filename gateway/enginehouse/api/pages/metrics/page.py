@@ -16,13 +16,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from enginehouse.api.doors.body_memory import BodyMemory
-from enginehouse.api.pages.metrics.families import with_created
+from enginehouse.api.pages.metrics.families import numbers, with_created
 from enginehouse.api.pages.metrics.fleet import discovery_metrics, fleet_metrics
 from enginehouse.api.pages.metrics.process import process_metrics
 from enginehouse.api.pages.metrics.requests import request_metrics
 from enginehouse.domain.discovery_status import DiscoveryStatus
 from enginehouse.engines.managed_engines import ManagedEngines
+from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.relay.relay import Relay
+from enginehouse.telemetry import metric_list as metrics
 from enginehouse.telemetry.exporter_process import ExportCounters
 from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.plugin_times import PluginTimes
@@ -54,7 +56,9 @@ class Metrics(Collector):
         plugin_times: PluginTimes,
         exported: ExportCounters,
         sources: Callable[[], Sequence[DiscoveryStatus]],
+        limits: LimitStore,
     ) -> None:
+        self._limits = limits
         self._relay = relay
         self._body_memory = body_memory
         self._engines = engines
@@ -85,4 +89,5 @@ class Metrics(Collector):
         yield from request_metrics(self._relay, self._body_memory)
         yield from fleet_metrics(self._relay, self._engines)
         yield from discovery_metrics(self._sources())
+        yield numbers(metrics.LIMITS_ALONE, [([], bool(self._limits.problem()))])
         yield from process_metrics(self._loop_monitor, self._plugin_times, self._exported)

@@ -1,0 +1,73 @@
+"""Limit stores: keep what callers have used of their limits, for one gateway or for several together."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+LimitPeriod = Literal["minute", "day", "month", "at_once"]
+"""``minute``: refills evenly. ``day`` and ``month``: whole again when one begins, in UTC. ``at_once``: comes back only
+when it is given back."""
+
+
+class LimitRule(NamedTuple):
+    """The most of something that may be taken in a period. ``amount`` is positive."""
+
+    amount: float
+    per: LimitPeriod
+
+
+class Limit(ABC):
+    """What is left of one limit. No method waits: requests are admitted between two turns of the event loop."""
+
+    @abstractmethod
+    def seconds_short(self, amount: float) -> float:
+        """Return the seconds until ``amount`` can probably be taken; 0 if it can be now.
+
+        An amount above the whole limit counts as the whole limit.
+        """
+
+    @abstractmethod
+    def take(self, amount: float) -> None:
+        """Take ``amount``, even if it is not there, since answers may be long. A negative one comes back."""
+
+    @abstractmethod
+    def left(self) -> float:
+        """Return what is left, which may be negative."""
+
+    @abstractmethod
+    def full_in(self) -> float:
+        """Return the seconds until all of it is there again, if nothing more is taken; 0 for a limit ``at_once``."""
+
+
+class LimitStore(ABC):
+    """Keeps limits by name. Chosen by ``limits.store``.
+
+    The gateway asks for each limit once and keeps the ``Limit``. A store that several gateways share decides without
+    waiting too: ``LeasedLimitStore`` takes leases in the background.
+    """
+
+    def prepare(self, url: str, now: Callable[[], float], epoch: Callable[[], float]) -> None:
+        """Take ``limits.url``, which may be empty, before any other call. ``now`` and ``epoch`` tell the seconds.
+
+        ``now`` counts from any moment and is never set back, ``epoch`` from 1970. Raise ``ConfigError`` for an address
+        that cannot be used. Connect in ``open``.
+        """
+
+    @abstractmethod
+    def limit(self, name: str, rule: LimitRule) -> Limit:
+        """Return the limit called ``name``. If there is one already, it gets ``rule``, and what is taken stays taken.
+
+        A name is used with one ``per`` only.
+        """
+
+    async def open(self) -> None:
+        """Begin work in the background. A store that cannot be reached is no error: limits then hold by themselves."""
+
+    async def close(self) -> None:
+        """End it."""
+
+    def problem(self) -> str:
+        """Return why limits are not shared with other gateways now; empty if they are, or need not be."""
+        return ""

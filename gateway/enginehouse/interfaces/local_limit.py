@@ -1,0 +1,77 @@
+"""A limit that one process counts by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timezone
+
+from enginehouse.interfaces.limit_stores import Limit, LimitRule
+
+_MINUTE_S = 60.0
+_DAY_S = 86400.0
+
+
+class LocalLimit(Limit):
+    """Counts in memory. ``now`` and ``epoch`` are those of ``LimitStore.prepare``."""
+
+    def __init__(self, rule: LimitRule, now: Callable[[], float], epoch: Callable[[], float]) -> None:
+        self._rule = rule
+        self._now = now
+        self._epoch = epoch
+        self._left = float(rule.amount)
+        self._at = now()
+        self._ends = self._end_of_period() if rule.per in ("day", "month") else 0.0
+
+    @property
+    def rule(self) -> LimitRule:
+        return self._rule
+
+    def set_rule(self, rule: LimitRule) -> None:
+        """Change the amount. What was taken stays taken."""
+        if rule != self._rule:
+            self._refill()
+            self._left = rule.amount - (self._rule.amount - self._left)
+            self._rule = rule
+
+    def seconds_short(self, amount: float) -> float:
+        self._refill()
+        missing = min(amount, self._rule.amount) - self._left
+        if missing <= 0:
+            return 0.0
+        if self._rule.per == "minute":
+            return missing * _MINUTE_S / self._rule.amount
+        return 1.0 if self._rule.per == "at_once" else max(1.0, self._ends - self._epoch())
+
+    def take(self, amount: float) -> None:
+        self._left -= amount
+
+    def left(self) -> float:
+        self._refill()
+        return self._left
+
+    def full_in(self) -> float:
+        self._refill()
+        missing = self._rule.amount - self._left
+        if missing <= 0 or self._rule.per == "at_once":
+            return 0.0
+        if self._rule.per == "minute":
+            return missing * _MINUTE_S / self._rule.amount
+        return max(0.0, self._ends - self._epoch())
+
+    def _refill(self) -> None:
+        per = self._rule.per
+        if per == "minute":
+            now = self._now()
+            self._left = min(self._rule.amount, self._left + (now - self._at) * self._rule.amount / _MINUTE_S)
+            self._at = now
+        elif per != "at_once" and self._epoch() >= self._ends:
+            self._left = float(self._rule.amount)
+            self._ends = self._end_of_period()
+
+    def _end_of_period(self) -> float:
+        now = self._epoch()
+        if self._rule.per == "day":
+            return (now // _DAY_S + 1) * _DAY_S
+        date = datetime.fromtimestamp(now, timezone.utc)
+        year, month = (date.year, date.month + 1) if date.month < 12 else (date.year + 1, 1)
+        return datetime(year, month, 1, tzinfo=timezone.utc).timestamp()
