@@ -54,6 +54,7 @@ from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
+from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.interfaces.routes import GuardedRoutes
 from enginehouse.plugin_manager.registry import Registry
@@ -85,8 +86,8 @@ class Gateway:
     """A whole gateway, built from its configuration. ``start`` and ``stop`` begin and end its background work.
 
     ``log`` keeps the gateway's own log. ``source`` is read when the configuration is reloaded; without one, it stays.
-    ``outside``: the clock and the way to engines, by default this machine's. ``workers`` lists the processes that relay
-    requests.
+    ``outside``: the clock and the way to engines, by default this machine's. ``limits``:
+    instead of the configured limit store. ``workers`` lists the processes that relay requests.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Gateway:
         log: GatewayLog | None = None,
         source: ConfigSource | None = None,
         outside: Outside | None = None,
+        limits: LimitStore | None = None,
     ) -> None:
         outside = outside or Outside()
         outside.engine_memory.most = config.server.max_engine_memory
@@ -124,7 +126,7 @@ class Gateway:
         self.observers.add(RoomEvents(waiting_room))
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
-        self.limits = build_limit_store(config, registry, outside.clock)
+        self.limits = limits or build_limit_store(config, registry, outside.clock)
         self.admission = build_admission(config, self.relay, self.limits)
         self.series = SeriesStore(
             self.relay.context.counters, partial(gauges, self.relay, self.engines), outside.clock.epoch

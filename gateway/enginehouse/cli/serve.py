@@ -80,7 +80,7 @@ def serve_loaded(read: Callable[[], LoadedConfig], watch: FolderWatch | None = N
         source = ConfigSource(read, loaded.file, watch)
         registry = load_plugins(settings.plugins).registry
         forks = _fork_workers(settings, registry)
-        gateway = Gateway(settings, registry, log, source)
+        gateway = Gateway(settings, registry, log, source, limits=forks.limits if forks is not None else None)
         server = _GatewayServer(gateway, ServiceManager(), embedded=loaded.file is None and watch is None)
         server.workers = forks.pool(gateway) if forks is not None else None
         _run(

@@ -7,7 +7,7 @@ import contextlib
 import gc
 import math
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, cast
 
@@ -19,11 +19,11 @@ from enginehouse.app import Gateway
 from enginehouse.app.workers.fork_server import ForkServer
 from enginehouse.app.workers.worker import Worker
 from enginehouse.app.workers.worker_channel import SentLog, WorkerChannel
+from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.app.workers.worker_pool import WorkerPool
 from enginehouse.cli.listen import Listeners
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
-from enginehouse.fleet.load_board import LoadBoard
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.telemetry.logs import GatewayLog, configure_logs
 
@@ -33,39 +33,45 @@ _PONG_TIMEOUT_S = 120.0
 class Forks:
     """The sockets, the shared memory and the process that forks workers. Make it before any thread runs.
 
-    Raises ``ConfigError`` if the sockets cannot be opened.
+    ``limits``: the owner's limit store; ``None`` for the configured one. Raises ``ConfigError`` if the sockets cannot
+    be opened.
     """
 
     def __init__(self, settings: Config, registry: Registry, count: int) -> None:
         self.listeners = listeners = Listeners.open(settings.server.host, settings.server.port)
-        self._board = board = LoadBoard(count)
+        self._memory = memory = WorkerMemory(count)
+        self.limits = memory.limit_store(settings, count)
 
         def serve(number: int, owner: socket.socket) -> None:
             factory = uvicorn.Config("", log_config=None).get_loop_factory() or asyncio.new_event_loop
             loop = factory()
             asyncio.set_event_loop(loop)
-            loop.run_until_complete(_serve(number, owner, settings, registry, listeners, board))
+            loop.run_until_complete(_serve(number, owner, settings, registry, listeners, memory))
 
         self._server = ForkServer(serve)
 
     def pool(self, gateway: Gateway) -> WorkerPool:
         """The workers of ``gateway``, which are not started yet."""
-        return WorkerPool(gateway, self._board, self._server)
+        return WorkerPool(gateway, self._memory, self._server)
 
 
 async def _serve(
-    number: int, owner: socket.socket, settings: Config, registry: Registry, listeners: Listeners, board: LoadBoard
+    number: int, owner: socket.socket, settings: Config, registry: Registry, listeners: Listeners, memory: WorkerMemory
 ) -> None:
-    leave: list[Callable[[bool], None]] = []
-    channel = WorkerChannel(lambda at_once: [each(at_once) for each in leave])
+    server: _WorkerServer | None = None
+
+    def leave(at_once: bool) -> None:
+        if server is not None:
+            server.leave(at_once)
+
+    channel = WorkerChannel(leave)
     log = GatewayLog()
     log.ring = SentLog(channel.send)
     configure_logs(settings.telemetry, log, secret_values(settings))
     await channel.open(owner)
     with suppress(asyncio.CancelledError):  # the owner has ended
-        worker = Worker(number, await channel.first, registry, channel, board, log)
+        worker = Worker(number, await channel.first, registry, channel, memory, log)
         server = _WorkerServer(worker)
-        leave.append(server.leave)
         channel.take_early()
         sockets = listeners.copies()
         listeners.close()

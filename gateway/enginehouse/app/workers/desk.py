@@ -11,6 +11,7 @@ import msgspec
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.workers.messages import (
     AskExited,
+    AskSlot,
     FoundUnloaded,
     Granted,
     Positions,
@@ -51,11 +52,18 @@ class TicketDesk:
     """Submits the tickets of a worker, and gives them all back when it has died.
 
     ``queues``: by backend; live. ``before_grant`` is called first, so that the worker knows where the engine is.
+    ``recall`` asks all workers for the places at a backend that they keep for later requests.
     """
 
     def __init__(
-        self, worker: int, queues: Mapping[str, RequestQueue], send: Send, before_grant: Callable[[], None]
+        self,
+        worker: int,
+        queues: Mapping[str, RequestQueue],
+        send: Send,
+        before_grant: Callable[[], None],
+        recall: Callable[[str], None],
     ) -> None:
+        self._recall = recall
         self._worker = worker
         self._queues = queues
         self._send = send
@@ -87,6 +95,19 @@ class TicketDesk:
         )
         self._tickets[message.ticket] = held = _WorkerTicket(message.ticket, ticket, queue, self)
         queue.submit(ticket, held)
+        if not held.is_granted and not queue.launches:
+            self._recall(message.backend)
+
+    def ask_slot(self, message: AskSlot) -> None:
+        """Tell the worker whether a ticket is granted now; else it does not wait."""
+        number = message.ticket.ticket
+        self.submit(message.ticket)
+        held = self._tickets.get(number)
+        granted = held is not None and held.is_granted
+        if not granted:
+            self.cancel(number)
+        generation = held.queue.generation(held.ticket.replica) if held is not None and granted else None
+        self._send(Told(message.call, generation))
 
     def grant(self, number: int, generation: int) -> bool:
         """Tell the worker of a grant; ``False`` if it has died."""

@@ -34,7 +34,7 @@ class TellingError(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Configure(Message, frozen=True):
-    """The configuration of a ``version``, as MessagePack, and the backends' columns of the board."""
+    """The configuration of a ``version``, pickled, and the backends' columns of the board."""
 
     version: int
     config: bytes
@@ -85,6 +85,12 @@ class Positions(Message, frozen=True):
 
 class QueueChanged(Message, frozen=True):
     """A slot may be free."""
+
+
+class Recall(Message, frozen=True):
+    """Requests wait for a backend: give the places there back that are kept for later requests."""
+
+    backend: str
 
 
 class Drain(Message, frozen=True):
@@ -165,6 +171,13 @@ class Submit(Message, frozen=True):
     caller: str | None
     deadline: float | None
     turn: float
+
+
+class AskSlot(Message, frozen=True):
+    """A ticket that must be granted now or not at all. A ``Told`` with the engine's generation follows, or ``None``."""
+
+    call: int
+    ticket: Submit
 
 
 class CancelTicket(Message, frozen=True):
@@ -283,6 +296,7 @@ FromOwner = (
     | Refused
     | Positions
     | QueueChanged
+    | Recall
     | Drain
     | Act
     | MoveRequest
@@ -296,6 +310,7 @@ FromWorker = (
     Ready
     | Outcomes
     | Submit
+    | AskSlot
     | CancelTicket
     | Served
     | FoundUnloaded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -18,7 +19,6 @@ from enginehouse.relay.relay import Relay
 
 _LOOK_EVERY_S: Final = 0.2
 """Figures of engines come in every second or so; what a decision must know at once is told by the fleet."""
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class Publisher:
@@ -59,7 +59,7 @@ class Publisher:
             backend for name, model in config.models.items() for backend in managed_backends(name, model)
         )
         columns = dict(self._columns.assign(self._relay.context.upstreams))
-        self._configure = Configure(self._current.version, _encode(config), columns)
+        self._configure = Configure(self._current.version, pickle.dumps(config), columns)
         for name in self._relay.context.upstreams:
             column = columns.get(name)
             cells = self._board.cells(column) if column is not None else None

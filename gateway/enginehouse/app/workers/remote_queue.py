@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -15,6 +16,7 @@ from enginehouse.app.workers.messages import (
     FoundUnloaded,
     Granted,
     Positions,
+    Recall,
     Refused,
     Served,
     Submit,
@@ -27,6 +29,11 @@ from enginehouse.scheduling.collaborators import TicketHolder
 from enginehouse.scheduling.open_tickets import Backlog
 from enginehouse.scheduling.request_queue import RequestQueue
 
+_KEPT_S: Final = 0.1
+"""For so long, a place that no request uses stays with the worker."""
+_UNKEPT_S: Final = 1.0
+"""After requests had to wait, for so long each place goes back at once."""
+
 
 class OwnerLine(Protocol):
     """The way to the owner."""
@@ -36,6 +43,9 @@ class OwnerLine(Protocol):
 
     async def ask_exited(self, backend: str, replica: str, generation: int) -> bool:
         """Whether an engine that broke a request off has exited. Raises ``RequestError`` if the owner is gone."""
+
+    async def ask_slot(self, ticket: Submit) -> int | None:
+        """The engine's generation if ``ticket`` is granted now. Raises ``RequestError`` if the owner is gone."""
 
 
 class _OpenTicket(NamedTuple):
@@ -72,6 +82,10 @@ class OwnerQueues:
             self.by_backend[place.name] = known = kind(place.name, self, self._owner, backlog)
         known.unloaded = frozenset(place.unloaded)
 
+    def next_number(self) -> int:
+        """The number of a new ticket."""
+        return next(self._numbers)
+
     def number(self, ticket: Ticket) -> int | None:
         """The number by which the owner knows a waiting ticket."""
         return self._by_id.get(ticket.id)
@@ -82,7 +96,7 @@ class OwnerQueues:
 
     def open(self, ticket: Ticket, holder: TicketHolder, queue: OwnerQueue) -> int:
         """Keep a ticket until the owner answers. Returns its number."""
-        number = next(self._numbers)
+        number = self.next_number()
         self._open[number] = _OpenTicket(ticket, holder, queue)
         self._by_id[ticket.id] = number
         queue.backlog.add()
@@ -130,6 +144,12 @@ class OwnerQueues:
         """A request has left its backend."""
         self._changed()
 
+    def recall(self, message: Recall) -> None:
+        """Give the places at a backend back that no request uses."""
+        queue = self.by_backend.get(message.backend)
+        if isinstance(queue, OwnerQueue):
+            queue.recall()
+
 
 class OwnerQueue(RequestQueue):
     """The queue of one backend at the owner. Its tickets name replicas."""
@@ -145,6 +165,9 @@ class OwnerQueue(RequestQueue):
         self._served: dict[str, list[int]] = {}
         self._generations: dict[str, int] = {}
         self._joined_load = False
+        self._kept: dict[str, list[int]] = {}
+        self._recalled_at = -math.inf
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def last_swap(self) -> SwapId:
@@ -157,21 +180,36 @@ class OwnerQueue(RequestQueue):
         return replica, 0
 
     def submit(self, ticket: Ticket, holder: TicketHolder) -> None:
-        number = self._queues.open(ticket, holder, self)
-        deadline = None if ticket.deadline == float("inf") else ticket.deadline
-        request = ticket.id.rpartition("/")[0]
-        self._owner.send(
-            Submit(
-                number,
-                self.name,
-                ticket.replica,
-                request,
-                ticket.priority,
-                ticket.arrived,
-                ticket.caller,
-                deadline,
-                ticket.turn,
-            )
+        kept = self._kept.get(ticket.replica)
+        if kept:
+            self._serve(ticket.replica, kept.pop())
+            if not holder.granted():
+                self.served(ticket.replica)
+            return
+        self._owner.send(self._submission(self._queues.open(ticket, holder, self), ticket))
+
+    async def reserve(self, replica: str) -> None:
+        line, priority = self.place(replica)
+        if self._kept.get(line):
+            return
+        number = self._queues.next_number()
+        ticket = Ticket(id=f"reserve/{number}", replica=line, priority=priority, arrived=self.now())
+        generation = await self._owner.ask_slot(self._submission(number, ticket))
+        if generation is not None:
+            self._generations[line] = generation
+            self._keep(line, number)
+
+    def _submission(self, number: int, ticket: Ticket) -> Submit:
+        return Submit(
+            number,
+            self.name,
+            ticket.replica,
+            ticket.id.rpartition("/")[0],
+            ticket.priority,
+            ticket.arrived,
+            ticket.caller,
+            None if ticket.deadline == math.inf else ticket.deadline,
+            ticket.turn,
         )
 
     def cancel(self, ticket: Ticket) -> None:
@@ -181,8 +219,13 @@ class OwnerQueue(RequestQueue):
 
     def began(self, replica: str, number: int, generation: int) -> None:
         """Note the grant of a ticket."""
-        self._served.setdefault(replica, []).append(number)
         self._generations[replica] = generation
+        self._serve(replica, number)
+
+    def recall(self) -> None:
+        """Give the places back that are kept for later requests, and keep none for a while."""
+        self._recalled_at = self.now()
+        self._give_back()
 
     def refuse(self, holder: TicketHolder, error: RequestError, *, joined_load: bool) -> None:
         """Refuse a request. ``joined_load``: for a load that it had joined."""
@@ -221,6 +264,24 @@ class OwnerQueue(RequestQueue):
     def waiting(self) -> Sequence[Waiting]:
         return self._queues.waiting_in(self)
 
+    def _serve(self, replica: str, number: int) -> None:
+        self._served.setdefault(replica, []).append(number)
+
+    def _keep(self, replica: str, number: int) -> None:
+        """Keep a place for the next request, for a moment."""
+        self._kept.setdefault(replica, []).append(number)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_KEPT_S, self._give_back)
+
+    def _give_back(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        kept, self._kept = self._kept, {}
+        for numbers in kept.values():
+            for number in numbers:
+                self._owner.send(Served(number))
+
     def _end(self, replica: str) -> int:
         """The number of any request that ``replica`` serves: they are alike to the owner."""
         return self._served[replica].pop()
@@ -233,3 +294,11 @@ class OwnerLineQueue(OwnerQueue):
 
     def place(self, replica: str) -> tuple[str, int]:
         return self.name, self._queues.priority(replica.removesuffix(f"@{self.name}"))
+
+    def served(self, replica: str, keep_alive: float | None = None) -> None:
+        """Keep the place for the next request, if nobody waits: it need not ask the owner then."""
+        if self.now() - self._recalled_at < _UNKEPT_S:
+            super().served(replica, keep_alive)
+            return
+        self._keep(replica, self._end(replica))
+        self._queues.left()

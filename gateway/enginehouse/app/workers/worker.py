@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import pickle
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -20,7 +21,14 @@ from enginehouse.api.application import build_application
 from enginehouse.api.pages.engine_pages import EnginePages
 from enginehouse.api.pages.protocols import protocol_doors
 from enginehouse.api.pages.upstream import UpstreamRoute
-from enginehouse.app.build import build_admission, build_drivers, build_fleet, build_upstreams, renew_upstreams
+from enginehouse.app.build import (
+    build_admission,
+    build_drivers,
+    build_fleet,
+    build_limit_store,
+    build_upstreams,
+    renew_upstreams,
+)
 from enginehouse.app.build_relay import RelayParts, build_relay_context, change_relay
 from enginehouse.app.build_router import build_router, needs_new_router
 from enginehouse.app.build_waiting_room import RoomEvents, build_waiting_room
@@ -45,12 +53,13 @@ from enginehouse.app.workers.remote_queue import OwnerQueues
 from enginehouse.app.workers.reports import Reporter
 from enginehouse.app.workers.traces import OwnerExporter
 from enginehouse.app.workers.worker_channel import WorkerChannel
+from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.domain.backend_load import Load
 from enginehouse.domain.errors import CannotContinue, RequestError
-from enginehouse.fleet.load_board import BoardReader, LoadBoard
+from enginehouse.fleet.load_board import BoardReader
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.live.progress_reports import ProgressReports
@@ -80,15 +89,15 @@ class Worker:
         first: Configure,
         registry: Registry,
         channel: WorkerChannel,
-        board: LoadBoard,
+        memory: WorkerMemory,
         log: GatewayLog,
     ) -> None:
         self.number = number
-        self.config = config = _share_of(msgspec.msgpack.decode(first.config, type=Config), board.workers)
+        self._board = board = memory.board
+        self.config = config = _share_of(pickle.loads(first.config), board.workers)
         self.version = first.version
         self._registry = registry
         self._channel = channel
-        self._board = board
         self._log = log
         self._outside = outside = Outside()
         outside.engine_memory.most = config.server.max_engine_memory
@@ -124,7 +133,9 @@ class Worker:
         self._observers.add(RoomEvents(waiting_room))
         self._queue_changed = queue_changed
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
-        self.admission = build_admission(config, self.relay)
+        shared = memory.limit_store(config, number)
+        self._limits = shared or build_limit_store(config, registry, outside.clock)
+        self.admission = build_admission(config, self.relay, self._limits)
         self.loop_monitor = LoopMonitor()
         self._reporter = Reporter(
             self.relay, self.admission.body_memory, self.loop_monitor, self.queues.number, self._session_headers
@@ -141,6 +152,7 @@ class Worker:
         self._log.open()
         if self.config.telemetry.access_log:
             self.relay.endings.log_access = self._access_log.add
+        self._tasks.start(self._limits.open())
         self._beat()
         self._report_soon()
 
@@ -154,6 +166,7 @@ class Worker:
         self.relay.close()
         self.relay.endings.delivery.close()
         await self._access_log.close()
+        await self._limits.close()
         self.exporter.flush()
         self._outcomes.flush()
         self._channel.send(Report(0, self._reporter.report(live=False)))
@@ -165,7 +178,7 @@ class Worker:
 
     def configure(self, message: Configure) -> None:
         """Put another configuration in force, in one step of the event loop."""
-        old, new = self.config, _share_of(msgspec.msgpack.decode(message.config, type=Config), self._board.workers)
+        old, new = self.config, _share_of(pickle.loads(message.config), self._board.workers)
         drivers = build_drivers(new, self._registry, self._drivers, self._outside)
         context = self.relay.context
         renewed = needs_new_router(old, new, self._registry)

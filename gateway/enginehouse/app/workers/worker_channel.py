@@ -13,6 +13,7 @@ from enginehouse.app.workers.channel import Channel
 from enginehouse.app.workers.messages import (
     Act,
     AskExited,
+    AskSlot,
     Configure,
     Drain,
     EndLive,
@@ -24,7 +25,9 @@ from enginehouse.app.workers.messages import (
     PageOut,
     Positions,
     QueueChanged,
+    Recall,
     Refused,
+    Submit,
     Told,
     Views,
     WantReport,
@@ -86,6 +89,10 @@ class WorkerChannel:
     async def ask_exited(self, backend: str, replica: str, generation: int) -> bool:
         return bool(await self._channel.ask(lambda call: AskExited(call, backend, replica, generation)))
 
+    async def ask_slot(self, ticket: Submit) -> int | None:
+        generation: int | None = await self._channel.ask(lambda call: AskSlot(call, ticket))
+        return generation
+
     def take_early(self) -> None:
         """Hand over what came while the worker was being made."""
         early, self._early = self._early, []
@@ -124,6 +131,8 @@ class WorkerChannel:
             worker.queues.put_positions(message)
         elif isinstance(message, QueueChanged):
             worker.queue_changed()
+        elif isinstance(message, Recall):
+            worker.queues.recall(message)
         elif isinstance(message, Configure):
             worker.configure(message)
         elif isinstance(message, Drain):

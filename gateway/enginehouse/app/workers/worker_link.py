@@ -15,6 +15,7 @@ from enginehouse.app.workers.desk import TicketDesk
 from enginehouse.app.workers.messages import (
     Act,
     AskExited,
+    AskSlot,
     CancelTicket,
     FoundUnloaded,
     FromWorker,
@@ -51,13 +52,17 @@ from enginehouse.telemetry.log_ring import LogRing
 
 
 class OwnerParts(NamedTuple):
-    """What the owner has for its workers. ``prepare`` is awaited before a page of some path is made."""
+    """What the owner has for its workers. ``prepare`` is awaited before a page of some path is made.
+
+    ``recall`` asks all workers for the places at a backend that they keep for later requests.
+    """
 
     relay: Relay
     sums: ReportedSums
     publisher: Publisher
     application: ASGIApp
     prepare: Callable[[str], Awaitable[None]]
+    recall: Callable[[str], None]
     log: LogRing
     exporter: ExporterProcess | None
 
@@ -85,7 +90,7 @@ class WorkerLink:
         self._on_lost = on_lost
         self._channel: Channel[FromWorker] = Channel(FromWorker, self._take, self._lost)
         queues = parts.relay.context.queues
-        self.desk = TicketDesk(number, queues, self.send, parts.publisher.flush)
+        self.desk = TicketDesk(number, queues, self.send, parts.publisher.flush, parts.recall)
         self._pages = PageAnswers(parts.application, self.send, parts.prepare)
         self._requests: dict[int, WorkerRequest] = {}
         self._report: WorkerReport | None = None
@@ -141,6 +146,8 @@ class WorkerLink:
                     self._parts.exporter.add(each)
         elif isinstance(message, Told):
             self._channel.answer(message.call, message.value, told(message.error) if message.error else None)
+        elif isinstance(message, AskSlot):
+            self.desk.ask_slot(message)
         elif isinstance(message, AskExited):
             self.desk.ask_exited(message)
         elif isinstance(message, FoundUnloaded):

@@ -16,15 +16,16 @@ import msgspec
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import wait_within
+from enginehouse.api.pages.metrics.workers import WorkerFigures
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.workers.fork_server import ForkServer
-from enginehouse.app.workers.messages import Drain, EndLive, Leave, QueueChanged, telling
+from enginehouse.app.workers.messages import Drain, EndLive, Leave, QueueChanged, Recall, telling
 from enginehouse.app.workers.publisher import Publisher
 from enginehouse.app.workers.reports import ReportedSums
 from enginehouse.app.workers.worker_link import OwnerParts, WorkerLink
+from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.ticket import Phase, Ticket
-from enginehouse.fleet.load_board import LoadBoard
 from enginehouse.interfaces.observers import Observer
 from enginehouse.telemetry.loop_load import worker_row
 
@@ -38,21 +39,25 @@ _YOUNG_S: Final = 2.0
 """One that dies sooner probably always does, so the next one waits."""
 _LONGEST_PAUSE_S: Final = 5.0
 _REPORT_WITHIN_S: Final = 1.0
+_RECALL_EVERY_S: Final = 0.02
 _UNREFRESHED: Final = ("/health", "/ready", "/dashboard", "/v1/models")
 """Pages that show nothing of what only workers know."""
 
 
 class WorkerPool(Observer):
-    """Keeps as many workers as the ``board`` has places for. ``server.forks`` makes their processes.
+    """Keeps as many workers as ``memory`` has places for. ``server`` forks their processes.
 
-    ``replaced``: how many workers were replaced, by the reason: ``died`` or ``hung``.
+    ``replaced``: how many workers were replaced, by the reason: ``died`` or ``hung``. ``busy``: the share of the
+    processor that each loop takes, if ``telemetry.per_worker`` asks for it.
     """
 
-    def __init__(self, gateway: Gateway, board: LoadBoard, server: ForkServer) -> None:
+    def __init__(self, gateway: Gateway, memory: WorkerMemory, server: ForkServer) -> None:
         self.replaced: Counter[str] = Counter({"died": 0, "hung": 0})
+        self.busy: dict[int, float] = {}
         self.links: dict[int, WorkerLink] = {}
         self._gateway = gateway
-        self._board = board
+        self._memory = memory
+        self._board = board = memory.board
         self._server = server
         relay = gateway.relay
         self._publisher = Publisher(relay, gateway.current, board, self.send)
@@ -62,6 +67,7 @@ class WorkerPool(Observer):
             self._publisher,
             gateway.application,
             self._prepare,
+            self._recall,
             gateway.log.ring,
             gateway.exporter,
         )
@@ -75,6 +81,7 @@ class WorkerPool(Observer):
         self._turns = 0
         self._refreshing: asyncio.Task[None] | None = None
         self._leaving = False
+        self._recalled: dict[str, float] = {}
 
     async def start(self) -> None:
         """Start the workers, and wait until all of them accept connections."""
@@ -82,6 +89,7 @@ class WorkerPool(Observer):
         gateway.relay.drains.hand_on = self._drain
         gateway.current.on_change = self._publisher.configure
         gateway.workers = self.rows
+        gateway.metrics.workers = WorkerFigures(self.replaced, self.busy)
         gateway.observers.add(self)
         self._publisher.open()
         await asyncio.gather(*(self._begin(number) for number in range(self._board.workers)))
@@ -153,7 +161,7 @@ class WorkerPool(Observer):
         number = link.number
         if self.links.get(number) is link:
             del self.links[number]
-        self._board.clear(number)
+        self._memory.clear(number)
         self._changed.set()
         if self._leaving:
             return
@@ -184,6 +192,8 @@ class WorkerPool(Observer):
                 self._hung.add(link.pid)
                 _log.error("The worker with pid %d has not answered for %.1f s", link.pid, now - beat)
                 _kill(link.pid)
+        if self._gateway.config.telemetry.per_worker:
+            self.busy.update({number: link.busy for number, link in sorted(self.links.items())})
         self._turns += 1
         if self._turns % _POSITIONS_EVERY == 0:
             self._tell_positions()
@@ -207,6 +217,13 @@ class WorkerPool(Observer):
     def _drain(self, step: str, place: str, error: RequestError | None) -> None:
         self._publisher.flush()  # who moves requests must see where they may not go
         self.send(Drain(step, place, telling(error) if error is not None else None))
+
+    def _recall(self, backend: str) -> None:
+        """Ask for the places that workers keep, unless that was done just now."""
+        now = monotonic()
+        if now - self._recalled.get(backend, 0.0) >= _RECALL_EVERY_S:
+            self._recalled[backend] = now
+            self.send(Recall(backend))
 
     async def _prepare(self, path: str) -> None:
         if not path.startswith(_UNREFRESHED):

@@ -20,6 +20,7 @@ from enginehouse.api.pages.metrics.families import numbers, with_created
 from enginehouse.api.pages.metrics.fleet import discovery_metrics, fleet_metrics
 from enginehouse.api.pages.metrics.process import process_metrics
 from enginehouse.api.pages.metrics.requests import request_metrics
+from enginehouse.api.pages.metrics.workers import WorkerFigures, worker_metrics
 from enginehouse.domain.discovery_status import DiscoveryStatus
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.interfaces.limit_stores import LimitStore
@@ -45,7 +46,10 @@ class _WithCreated(CollectorRegistry):
 
 
 class Metrics(Collector):
-    """Renders counters that the relay and the fleet keep anyway, and the operating system's figures of the process."""
+    """Renders counters that the relay and the fleet keep anyway, and the operating system's figures of the process.
+
+    ``workers``: their figures, if there are any.
+    """
 
     def __init__(
         self,
@@ -59,6 +63,7 @@ class Metrics(Collector):
         limits: LimitStore,
     ) -> None:
         self._limits = limits
+        self.workers: WorkerFigures | None = None
         self._relay = relay
         self._body_memory = body_memory
         self._engines = engines
@@ -90,4 +95,5 @@ class Metrics(Collector):
         yield from fleet_metrics(self._relay, self._engines)
         yield from discovery_metrics(self._sources())
         yield numbers(metrics.LIMITS_ALONE, [([], bool(self._limits.problem()))])
+        yield from worker_metrics(self.workers)
         yield from process_metrics(self._loop_monitor, self._plugin_times, self._exported)
