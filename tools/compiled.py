@@ -52,6 +52,7 @@ MODULES = {
         "hand_over_job",
         "inference_job",
         "job",
+        "mirror_job",
     ),
     "gateway/enginehouse/relay/live": ("endings", "live_request", "traced_request", "watchdog", "worker_request"),
     "gateway/enginehouse/relay/retrying": ("hedge_delay", "retries", "retry_budget"),

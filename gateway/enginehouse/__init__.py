@@ -141,8 +141,12 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.model_folder import find_model_folders as find_model_folders
     from enginehouse.interfaces.model_folder import missing_folder as missing_folder
     from enginehouse.interfaces.model_folder import read_model_folder as read_model_folder
+    from enginehouse.interfaces.places import EngineNeeds as EngineNeeds
+    from enginehouse.interfaces.places import Place as Place
+    from enginehouse.interfaces.places import PlacementOptions as PlacementOptions
     from enginehouse.interfaces.launchers import EngineOutput as EngineOutput
     from enginehouse.interfaces.launchers import EngineProcess as EngineProcess
+    from enginehouse.interfaces.launchers import Exit as Exit
     from enginehouse.interfaces.launchers import LaunchLine as LaunchLine
     from enginehouse.interfaces.discoverers import FoundBackend as FoundBackend
 

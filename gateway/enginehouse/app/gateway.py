@@ -123,6 +123,7 @@ class Gateway:
             RecordDelivery(self.observers.callbacks("finished"), outside.clock.now),
             ProgressReports(config.models, config.scheduling, self.engines.queues, outside.clock, waiting_room),
         )
+        self.relay.mirror(config.routing.mirrors)
         self.observers.add(RoomEvents(waiting_room))
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))

@@ -163,6 +163,10 @@ class HostSettings(Section, frozen=True):
     unit: Annotated[str, Meta(description="label for failure domains")] = ""
     max_loads: Annotated[Count, Meta(description="models that load at the same time; 0 for no limit")] = 1
     launcher: Annotated[str, Meta(description="launcher of its engines: `local` or a plugin's")] = "local"
+    ports: Annotated[str, Meta(description="first and last port that its engines may listen on")] = "20000-32767"
+    placement: Annotated[
+        dict[str, Any], Meta(description="options of its launcher for places of engines, such as labels of nodes")
+    ] = {}
 
 
 class CapabilitySettings(Section, frozen=True):
@@ -187,6 +191,14 @@ class BackendSettings(Section, frozen=True):
     url: Annotated[str, Meta(description="base URL, without `/v1`")]
     driver: Annotated[str, Meta(description="`llamacpp`, `vllm`, `sglang`, `openai`, `sim` or a plugin's")] = "openai"
     priority: Annotated[Count, Meta(description="lower is better")] = 0
+    weight: Annotated[
+        float,
+        Meta(
+            ge=0.001,
+            description="its share of the requests, relative to others, with `round_robin`, `random`, `least_pending`, "
+            "`p2c` and `session`",
+        ),
+    ] = 1.0
     role: Annotated[Role, Meta(description="role when prefill and decode are disaggregated")] = Role.NEUTRAL
     zone: Annotated[str, Meta(description="privacy zone that it is in; `[zones]` says which requests stay there")] = ""
     tier: Annotated[Count, Meta(description="how good its models are; `routing.least_tier` asks for one")] = 0
@@ -228,7 +240,8 @@ class ModelSettings(CapabilitySettings, frozen=True):
     command: Annotated[
         str,
         Meta(
-            description="launch line that replaces the driver's, with `${port}`, `${path}`, `${model}`, `${env:NAME}`"
+            description="launch line that replaces the driver's, with `${port}`, `${bind}`, `${path}`, `${model}`, "
+            "`${env:NAME}`, and `${nodes}`, `${node_rank}`, `${meet_at}` of an engine on several machines"
         ),
     ] = ""
     options: Annotated[dict[str, Any], Meta(description="options of the driver, for its own launch line")] = {}
@@ -242,6 +255,14 @@ class ModelSettings(CapabilitySettings, frozen=True):
     tier: Annotated[Count, Meta(description="how good its models are; `routing.least_tier` asks for one")] = 0
     replicas: Annotated[Positive, Meta(description="number of engines to launch, on each host")] = 1
     priority: Annotated[Count, Meta(description="lower is better")] = 0
+    weight: Annotated[
+        float,
+        Meta(
+            ge=0.001,
+            description="its share of the requests, relative to others, with `round_robin`, `random`, `least_pending`, "
+            "`p2c` and `session`",
+        ),
+    ] = 1.0
     role: Annotated[Role, Meta(description="role when prefill and decode are disaggregated")] = Role.NEUTRAL
     ttl: Annotated[Duration, Meta(description="unload after this idle time, even if pinned; 0 for never")] = 0
     idle: Annotated[
@@ -272,6 +293,12 @@ class ModelSettings(CapabilitySettings, frozen=True):
             "`/v1/embeddings`, such as `/v1/messages`; by default, the driver's"
         ),
     ] = None
+    placement: Annotated[
+        dict[str, Any], Meta(description="options of its host's launcher, over those in `hosts.*.placement`")
+    ] = {}
+    place_timeout: Annotated[
+        Duration, Meta(description="longest wait for a place in a cluster that is full; 0 for no limit")
+    ] = 600
     stop_command: Annotated[str, Meta(description="command that replaces SIGTERM")] = ""
     health_path: Annotated[
         str,

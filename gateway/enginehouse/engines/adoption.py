@@ -10,6 +10,7 @@ from enginehouse.engines.launch_line import fingerprint
 from enginehouse.engines.state_file import EngineRecord
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.launchers import EngineProcess, LaunchLine
+from enginehouse.interfaces.places import Place
 from enginehouse.telemetry.log_ring import LogRing
 
 _log = logging.getLogger(__name__)
@@ -26,9 +27,9 @@ async def adopt(
     """
     if supervisor is not None:
         supervisor.gpus = record.gpus
-    line = _line_now(supervisor, record.port)
+    line = _line_now(supervisor, record.place)
     fits = line is not None and fingerprint(line) == record.fingerprint
-    line = line or LaunchLine(command=(), port=record.port)
+    line = line or LaunchLine(command=(), port=record.port, bind=record.place.bind, place=record.placed)
     log = supervisor.log if supervisor is not None and fits else LogRing()
     process = await records.adopt(name, line, log)
     if process is None or fits:
@@ -39,9 +40,9 @@ async def adopt(
     return None
 
 
-def _line_now(supervisor: Supervisor | None, port: int) -> LaunchLine | None:
+def _line_now(supervisor: Supervisor | None, place: Place) -> LaunchLine | None:
     """The current launch line of an engine, ``None`` if it is not configured or cannot be launched."""
     try:
-        return supervisor.launch_line(port) if supervisor is not None else None
+        return supervisor.launch_line(place) if supervisor is not None else None
     except ConfigError:
         return None

@@ -22,6 +22,7 @@ from enginehouse.engines.state_file import EngineRecord, Footprints, StateFile
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess, Launcher
+from enginehouse.interfaces.places import Place
 from enginehouse.scheduling.collaborators import EngineControl
 
 _log = logging.getLogger(__name__)
@@ -94,15 +95,22 @@ class EnginePool(EngineControl):
         """
         self.begin()
         if self._state_file.is_lost:
-            await self._records.recover()
+            await self._recover()
         records = [(name, record) for name, record in self._state_file.records.items() if record.host == self.name]
         await asyncio.gather(*(self._take_over(name, record) for name, record in records))
         if self._before:
             await asyncio.wait(self._before.values(), timeout=_FIRST_LOOK_S)
 
+    async def _recover(self) -> None:
+        try:
+            await self._records.recover()
+        except EnginehouseError as error:
+            _log.error("Host '%s' cannot be asked for engines that still run: %s", self.name, error)
+
     async def close(self) -> None:
         """Stop every engine. Servers elsewhere keep what they have loaded."""
         self._tasks.cancel()
+        self._records.close()
         self.gpus.close()
         supervisors = self.supervisors.values()
         ends = (each.leave() if each.elsewhere else each.stop() for each in supervisors)
@@ -130,10 +138,12 @@ class EnginePool(EngineControl):
                 on_state=partial(self._note_state, replica),
                 on_ended=self._records.ended,
                 rules=managed.rules,
+                placement=self._records.placement(managed),
                 elsewhere=managed.server is not None,
             )
         else:
-            self.supervisors[replica].reconfigure(managed.model, managed.driver, managed.rules)
+            placement = self._records.placement(managed)
+            self.supervisors[replica].reconfigure(managed.model, managed.driver, managed.rules, placement)
         if is_new or relaunch:
             self._pauses.reset(replica)
             self._versions[replica] = self._versions.get(replica, 0) + 1
@@ -207,7 +217,7 @@ class EnginePool(EngineControl):
 
     async def _prepare_gpus(self, replica: str, supervisor: Supervisor) -> None:
         """Choose the GPUs of an engine that is launched, and wait until ended engines have freed them."""
-        if supervisor.elsewhere:
+        if supervisor.elsewhere or self._records.places_gpus:
             return
         if not supervisor.is_asleep:
             supervisor.gpus = await self.gpus.assign(replica, supervisor.wanted_gpus)
@@ -300,7 +310,7 @@ class EnginePool(EngineControl):
         """Take over a model that a server elsewhere has loaded by itself."""
         before = self._before.get(replica)
         if self._states[replica] in AT_REST and (before is None or before.done()):
-            self._before[replica] = self._tasks.start(self._adopt(replica, process, 0))
+            self._before[replica] = self._tasks.start(self._adopt(replica, process, Place(port=0)))
 
     async def _take_over(self, name: str, record: EngineRecord) -> None:
         named = ((replica, supervisor) for replica, supervisor in self.supervisors.items() if supervisor.name == name)
@@ -309,12 +319,12 @@ class EnginePool(EngineControl):
         if process is not None and replica is not None:
             _log.info("%s still runs and is taken over", name)
             self.gpus.adopt(replica, record.gpus)
-            self._before[replica] = self._tasks.start(self._adopt(replica, process, record.port))
+            self._before[replica] = self._tasks.start(self._adopt(replica, process, record.place))
 
-    async def _adopt(self, replica: str, process: EngineProcess, port: int) -> None:
+    async def _adopt(self, replica: str, process: EngineProcess, place: Place) -> None:
         supervisor = self.supervisors[replica]
         try:
-            await supervisor.adopt(process, port, asleep=supervisor.name in self._state_file.sleepers)
+            await supervisor.adopt(process, place, asleep=supervisor.name in self._state_file.sleepers)
             await self._examine(replica, supervisor)
         except EnginehouseError:  # the supervisor has logged it
             if supervisor.state is ReplicaState.FAILED:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
+from enginehouse.config.port_range import parse_ports
 from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, ReplicaLost, RequestError
 from enginehouse.domain.gpu import GpuStatus
 from enginehouse.domain.replica import AT_REST, ReplicaState
@@ -50,13 +51,14 @@ class Host(QueueListener):
         self._context = context
         self._publisher = StatusPublisher(context, prober)
         self.replicas = HostReplicas(context.managed(name))
+        self._ports = ports.within(*parse_ports(context.host_settings(name).ports))
         self._servers = RemoteServers(name, context, self._note_found)
         self._idle = IdleKeeper(self.replicas.ttls())
         self.pool = EnginePool(
             name,
             self.replicas.all,
-            launcher=context.make_launcher(context.launcher(name), name, state_file.logs),
-            ports=ports,
+            launcher=context.make_launcher(context.launcher(name), name),
+            ports=self._ports,
             connect=self._publisher.client,
             state_file=state_file,
             on_state=self._note_state,
@@ -213,6 +215,7 @@ class Host(QueueListener):
         self._publisher.context = change.context
         self._servers.reconfigure(change.context)
         self.pool.gpus.reconfigure(change.context.host_settings(self.name))
+        self._ports.limit_to(*parse_ports(change.context.host_settings(self.name).ports))
         new_checks = before.config.checks != change.context.config.checks
         restored = [replica for replica in change.managed if self.replicas.retiring.pop(replica, None) is not None]
         self.replicas.put(change.managed)
@@ -267,7 +270,7 @@ class Host(QueueListener):
         self._publisher.queue_changed()
 
     def stopping(self, replica: str) -> None:
-        self._drains.cut_off(replica)
+        self._drains.cut_off(replica, "the gateway stops the engine")
 
     def unloaded(self, replica: str) -> None:
         managed = self.replicas[replica]
@@ -286,6 +289,8 @@ class Host(QueueListener):
                 self._publisher.ready(replica, managed, supervisor)
             else:
                 self._publisher.not_ready(replica, managed, state, supervisor.problem)
+            if state is ReplicaState.FAILED and supervisor.is_lost:
+                self._drains.cut_off(replica, supervisor.problem)
         self._publisher.state(replica, state)
 
     def _note_examined(self, replica: str) -> None:

@@ -17,6 +17,7 @@ from platformdirs import user_state_path
 
 from enginehouse.config.environment import STATE_DIR
 from enginehouse.domain.replica import AT_REST, ReplicaState
+from enginehouse.interfaces.places import Place
 
 T = TypeVar("T")
 
@@ -113,7 +114,8 @@ class Sleepers:
 class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A running engine: its host, the fingerprint of its launch line, and the handle of its process.
 
-    ``gpus``: its ``CUDA_VISIBLE_DEVICES``, empty if it has none.
+    ``gpus``: its ``CUDA_VISIBLE_DEVICES``, empty if it has none. ``placed``: where its launcher has placed it; ``None``
+    for a port of this machine.
     """
 
     host: str
@@ -121,6 +123,12 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
     handle: dict[str, Any]
     gpus: str = ""
+    placed: Place | None = None
+
+    @property
+    def place(self) -> Place:
+        """Where it listens."""
+        return self.placed or Place(port=self.port)
 
 
 def state_folder(name: str, environ: Mapping[str, str] = os.environ) -> Path:

@@ -7,6 +7,7 @@ import os
 
 from enginehouse.domain.errors import ShuttingDown
 from enginehouse.domain.request import Headers, InferenceRequest
+from enginehouse.domain.request_record import RequestRecord
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.relay.answers.gathering_door import GatheringDoor
 from enginehouse.relay.context import RelayContext
@@ -18,6 +19,7 @@ from enginehouse.relay.jobs.form_job import FormJob, UploadJob
 from enginehouse.relay.jobs.gathering_job import GatheringJob
 from enginehouse.relay.jobs.hand_over_job import HandOverJob
 from enginehouse.relay.jobs.inference_job import InferenceJob
+from enginehouse.relay.jobs.mirror_job import MirrorJob
 from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.progress_reports import ProgressReports
@@ -89,6 +91,14 @@ class Opener:
         exchange = Exchange(job, gathering or door, self._endings)
         if gathering is not None:
             gathering.cancel = exchange.cancel
+        self._begun(exchange)
+        return exchange
+
+    def open_mirror(
+        self, door: Door, path: str, headers: Headers, request_id: bytes, real: RequestRecord
+    ) -> OpenExchange:
+        """A new exchange for a copy of the request with the record ``real``."""
+        exchange = Exchange(MirrorJob(self._context, path, headers, request_id, real), door, self._endings)
         self._begun(exchange)
         return exchange
 

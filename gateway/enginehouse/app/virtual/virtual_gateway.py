@@ -199,6 +199,7 @@ def _reached(config: Config, addresses: Mapping[str, str]) -> Config:
     return replace(
         config,
         backends={name: replace(each, url=addresses[name]) for name, each in config.backends.items()},
-        hosts={name: replace(each, launcher=_LAUNCHER) for name, each in hosts.items()},
+        hosts={name: replace(each, launcher=_LAUNCHER, placement={}) for name, each in hosts.items()},
+        models={name: replace(each, placement={}) for name, each in config.models.items()},
         telemetry=replace(config.telemetry, traces="off", push_metrics=0.0, genai_metrics=False, access_log=False),
     )

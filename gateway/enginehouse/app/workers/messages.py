@@ -16,7 +16,7 @@ from enginehouse.telemetry.counter_transfer import CountedTotals, HistogramCount
 from enginehouse.telemetry.exporter.messages import TracedRequest
 
 
-class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
+class WorkerMessage(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """One message. Both sides are of the same version: the owner has forked its workers."""
 
 
@@ -33,7 +33,7 @@ class TellingError(msgspec.Struct, frozen=True, array_like=True):
 # --- from the owner
 
 
-class Configure(Message, frozen=True):
+class Configure(WorkerMessage, frozen=True):
     """The configuration of a ``version``, pickled, and the backends' columns of the board."""
 
     version: int
@@ -41,7 +41,7 @@ class Configure(Message, frozen=True):
     columns: dict[str, int]
 
 
-class Views(Message, frozen=True):
+class Views(WorkerMessage, frozen=True):
     """The state of backends. ``urls``: of those that the owner launches, or that have a queue there."""
 
     views: list[BackendView]
@@ -62,14 +62,14 @@ class BackendPlace(msgspec.Struct, frozen=True, array_like=True):
     unloaded: list[str] = []
 
 
-class Granted(Message, frozen=True):
+class Granted(WorkerMessage, frozen=True):
     """A ticket is granted, of the engine's ``generation``."""
 
     ticket: int
     generation: int
 
 
-class Refused(Message, frozen=True):
+class Refused(WorkerMessage, frozen=True):
     """A ticket is refused. ``joined_load``: for a load that the request had joined."""
 
     ticket: int
@@ -77,31 +77,32 @@ class Refused(Message, frozen=True):
     joined_load: bool
 
 
-class Positions(Message, frozen=True):
+class Positions(WorkerMessage, frozen=True):
     """The places of the tickets that wait."""
 
     places: list[tuple[int, Phase, int]]
 
 
-class QueueChanged(Message, frozen=True):
+class QueueChanged(WorkerMessage, frozen=True):
     """A slot may be free."""
 
 
-class Recall(Message, frozen=True):
+class Recall(WorkerMessage, frozen=True):
     """Requests wait for a backend: give the places there back that are kept for later requests."""
 
     backend: str
 
 
-class Drain(Message, frozen=True):
-    """Call a method of ``Drains``."""
+class Drain(WorkerMessage, frozen=True):
+    """Call a method of ``Drains`` for a backend or a replica; ``retire`` has an error, ``cut_off`` a reason."""
 
     step: str
     place: str
     error: TellingError | None = None
+    why: str = ""
 
 
-class Act(Message, frozen=True):
+class Act(WorkerMessage, frozen=True):
     """``cancel`` or ``cut_off`` a live request."""
 
     request: int
@@ -110,7 +111,7 @@ class Act(Message, frozen=True):
     why: str = ""
 
 
-class MoveRequest(Message, frozen=True):
+class MoveRequest(WorkerMessage, frozen=True):
     """Move a live request. A ``Told`` with a ``MovedStream`` follows."""
 
     call: int
@@ -120,38 +121,38 @@ class MoveRequest(Message, frozen=True):
     cause: str
 
 
-class WantReport(Message, frozen=True):
+class WantReport(WorkerMessage, frozen=True):
     """Ask for a report; with ``live``, also of the requests that are live now."""
 
     call: int
     live: bool
 
 
-class PageOut(Message, frozen=True):
+class PageOut(WorkerMessage, frozen=True):
     """An ASGI message for the client of a page; ``None`` after the last one."""
 
     page: int
     message: dict[str, Any] | None
 
 
-class Leave(Message, frozen=True):
+class Leave(WorkerMessage, frozen=True):
     """Accept nothing new, and end when the live requests have."""
 
 
-class EndLive(Message, frozen=True):
+class EndLive(WorkerMessage, frozen=True):
     """End the live requests."""
 
 
 # --- from a worker
 
 
-class Ready(Message, frozen=True):
+class SaysReady(WorkerMessage, frozen=True):
     """The worker accepts connections, with the configuration of ``version``; also after each change of that."""
 
     version: int
 
 
-class Outcomes(Message, frozen=True):
+class Outcomes(WorkerMessage, frozen=True):
     """What requests told of backends: answers by backend, times to the first byte (number, sum), and ``news``."""
 
     good: dict[str, int]
@@ -159,7 +160,7 @@ class Outcomes(Message, frozen=True):
     news: list[tuple[str, list[Any]]]
 
 
-class Submit(Message, frozen=True):
+class Submit(WorkerMessage, frozen=True):
     """A request waits for ``replica`` of ``backend``. Times are on the monotonic clock; ``None`` for no deadline."""
 
     ticket: int
@@ -173,20 +174,20 @@ class Submit(Message, frozen=True):
     turn: float
 
 
-class AskSlot(Message, frozen=True):
+class AskSlot(WorkerMessage, frozen=True):
     """A ticket that must be granted now or not at all. A ``Told`` with the engine's generation follows, or ``None``."""
 
     call: int
     ticket: Submit
 
 
-class CancelTicket(Message, frozen=True):
+class CancelTicket(WorkerMessage, frozen=True):
     """The request does not wait any more."""
 
     ticket: int
 
 
-class Served(Message, frozen=True):
+class Served(WorkerMessage, frozen=True):
     """A granted request has ended. ``lost``: its engine, of that ``generation``, broke it off."""
 
     ticket: int
@@ -195,7 +196,7 @@ class Served(Message, frozen=True):
     generation: int = 0
 
 
-class FoundUnloaded(Message, frozen=True):
+class FoundUnloaded(WorkerMessage, frozen=True):
     """The server of a granted request says that its model is not loaded."""
 
     backend: str
@@ -203,7 +204,7 @@ class FoundUnloaded(Message, frozen=True):
     generation: int
 
 
-class AskExited(Message, frozen=True):
+class AskExited(WorkerMessage, frozen=True):
     """Whether the engine of a granted request has exited. A ``Told`` follows."""
 
     call: int
@@ -212,33 +213,33 @@ class AskExited(Message, frozen=True):
     generation: int
 
 
-class Page(Message, frozen=True):
+class AskPage(WorkerMessage, frozen=True):
     """A request for a page of the owner."""
 
     page: int
     scope: dict[str, Any]
 
 
-class PageIn(Message, frozen=True):
+class PageIn(WorkerMessage, frozen=True):
     """An ASGI message of the client of a page."""
 
     page: int
     message: dict[str, Any]
 
 
-class PageTaken(Message, frozen=True):
+class PageTaken(WorkerMessage, frozen=True):
     """The client has taken the last message."""
 
     page: int
 
 
-class LogLines(Message, frozen=True):
+class LogLines(WorkerMessage, frozen=True):
     """Lines of the worker's log."""
 
     data: bytes
 
 
-class Traced(Message, frozen=True):
+class Traced(WorkerMessage, frozen=True):
     """Requests for the exporter of traces."""
 
     requests: list[TracedRequest]
@@ -274,14 +275,14 @@ class WorkerReport(msgspec.Struct, frozen=True, array_like=True):
     live: list[LiveState] | None
 
 
-class Report(Message, frozen=True):
+class SendsReport(WorkerMessage, frozen=True):
     """The answer to ``WantReport``; without a ``call``, the report of each second."""
 
     call: int
     report: WorkerReport
 
 
-class Told(Message, frozen=True):
+class Told(WorkerMessage, frozen=True):
     """The answer to a call, or an error."""
 
     call: int
@@ -307,7 +308,7 @@ FromOwner = (
     | Told
 )
 FromWorker = (
-    Ready
+    SaysReady
     | Outcomes
     | Submit
     | AskSlot
@@ -315,12 +316,12 @@ FromWorker = (
     | Served
     | FoundUnloaded
     | AskExited
-    | Page
+    | AskPage
     | PageIn
     | PageTaken
     | LogLines
     | Traced
-    | Report
+    | SendsReport
     | Told
 )
 

@@ -13,7 +13,7 @@ import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from enginehouse.api.doors.refusal import refuse
-from enginehouse.app.workers.messages import Page, PageIn, PageOut, PageTaken
+from enginehouse.app.workers.messages import AskPage, PageIn, PageOut, PageTaken
 from enginehouse.domain.errors import ShuttingDown
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class OwnerPages:
         answers = self._answers[number] = asyncio.Queue()
         if self._gone:
             answers.put_nowait(None)
-        self._send(Page(number, {key: scope[key] for key in _CARRIED if key in scope}))
+        self._send(AskPage(number, {key: scope[key] for key in _CARRIED if key in scope}))
         reading = asyncio.ensure_future(self._read(number, receive))
         begun = False
         try:
@@ -97,7 +97,7 @@ class PageAnswers:
         self._prepare = prepare
         self._pages: dict[int, _Answering] = {}
 
-    def begin(self, message: Page) -> None:
+    def begin(self, message: AskPage) -> None:
         """Answer a request."""
         scope = message.scope
         scope["headers"] = [(name, value) for name, value in scope["headers"]]

@@ -39,8 +39,8 @@ from enginehouse.app.workers.messages import (
     Configure,
     Drain,
     MoveRequest,
-    Ready,
-    Report,
+    SaysReady,
+    SendsReport,
     Told,
     Views,
     WantReport,
@@ -130,6 +130,7 @@ class Worker:
             RecordDelivery(self._observers.callbacks("finished"), outside.clock.now),
             ProgressReports(config.models, config.scheduling, self.queues.by_backend, outside.clock, waiting_room),
         )
+        self.relay.mirror(config.routing.mirrors)
         self._observers.add(RoomEvents(waiting_room))
         self._queue_changed = queue_changed
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
@@ -158,7 +159,7 @@ class Worker:
 
     def ready(self) -> None:
         """Tell the owner that connections are accepted."""
-        self._channel.send(Ready(self.version))
+        self._channel.send(SaysReady(self.version))
 
     async def stop(self) -> None:
         """End requests, and send the last report."""
@@ -169,7 +170,7 @@ class Worker:
         await self._limits.close()
         self.exporter.flush()
         self._outcomes.flush()
-        self._channel.send(Report(0, self._reporter.report(live=False)))
+        self._channel.send(SendsReport(0, self._reporter.report(live=False)))
         self._tasks.cancel()
         for timer in self._timers.values():
             timer.cancel()
@@ -196,7 +197,7 @@ class Worker:
         self._share_load(message.columns)
         self._access_log.json = new.telemetry.log_format == "json"
         configure_logs(new.telemetry, self._log, secret_values(new))
-        self._channel.send(Ready(self.version))
+        self._channel.send(SaysReady(self.version))
 
     def follow(self, message: Views) -> None:
         """Take over the state of backends."""
@@ -218,10 +219,14 @@ class Worker:
     def drain(self, message: Drain) -> None:
         """Move or end streams of a backend or a replica."""
         drains = self.relay.drains
-        if message.step == "retire":
-            drains.retire(message.place, told(message.error) if message.error is not None else RequestError("retired"))
+        if message.step == "retire" and message.error is not None:
+            drains.retire(message.place, told(message.error))
+        elif message.step == "cut_off":
+            drains.cut_off(message.place, message.why)
+        elif message.step == "begin":
+            drains.begin(message.place)
         else:
-            {"begin": drains.begin, "vacate": drains.vacate, "cut_off": drains.cut_off}[message.step](message.place)
+            drains.vacate(message.place)
 
     def act(self, message: Act) -> None:
         """Cancel a live request, or cut it off."""
@@ -240,7 +245,7 @@ class Worker:
     def report(self, message: WantReport) -> None:
         """Send the owner a report."""
         self._outcomes.flush()
-        self._channel.send(Report(message.call, self._reporter.report(live=message.live)))
+        self._channel.send(SendsReport(message.call, self._reporter.report(live=message.live)))
 
     # --- inside
 
@@ -265,7 +270,7 @@ class Worker:
 
     def _send_report(self) -> None:
         self._report_soon()
-        self._channel.send(Report(0, self._reporter.report(live=False)))
+        self._channel.send(SendsReport(0, self._reporter.report(live=False)))
 
     def _share_load(self, columns: dict[str, int]) -> None:
         self._hosts = {each.name: each.host for each in self._fleet.backends()}

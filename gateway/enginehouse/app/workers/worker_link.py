@@ -15,6 +15,7 @@ from enginehouse.app.workers.desk import TicketDesk
 from enginehouse.app.workers.messages import (
     Act,
     AskExited,
+    AskPage,
     AskSlot,
     CancelTicket,
     FoundUnloaded,
@@ -22,11 +23,10 @@ from enginehouse.app.workers.messages import (
     LogLines,
     MoveRequest,
     Outcomes,
-    Page,
     PageIn,
     PageTaken,
-    Ready,
-    Report,
+    SaysReady,
+    SendsReport,
     Served,
     Submit,
     Told,
@@ -126,9 +126,9 @@ class WorkerLink:
             self.desk.served(message)
         elif isinstance(message, CancelTicket):
             self.desk.cancel(message.ticket)
-        elif isinstance(message, Report):
+        elif isinstance(message, SendsReport):
             self._take_report(message)
-        elif isinstance(message, Page):
+        elif isinstance(message, AskPage):
             self._pages.begin(message)
         elif isinstance(message, PageIn):
             self._pages.take(message)
@@ -152,11 +152,11 @@ class WorkerLink:
             self.desk.ask_exited(message)
         elif isinstance(message, FoundUnloaded):
             self.desk.found_unloaded(message)
-        elif isinstance(message, Ready):
+        elif isinstance(message, SaysReady):
             self.version = message.version
             self._changed.set()
 
-    def _take_report(self, message: Report) -> None:
+    def _take_report(self, message: SendsReport) -> None:
         report = message.report
         add_report(self._parts.sums, report, self._report)
         self._report = report

@@ -214,9 +214,9 @@ class WorkerPool(Observer):
             if self._board.waiting[link.number]:
                 link.send(QueueChanged())
 
-    def _drain(self, step: str, place: str, error: RequestError | None) -> None:
+    def _drain(self, step: str, place: str, error: RequestError | None, why: str) -> None:
         self._publisher.flush()  # who moves requests must see where they may not go
-        self.send(Drain(step, place, telling(error) if error is not None else None))
+        self.send(Drain(step, place, telling(error) if error is not None else None, why))
 
     def _recall(self, backend: str) -> None:
         """Ask for the places that workers keep, unless that was done just now."""

@@ -20,12 +20,13 @@ class Endings:
     """Knows the live requests, the oldest first, and makes the record of each that ends.
 
     ``delivery`` brings records to observers. ``log_access`` writes the line of a request to the access log, if there is
-    one.
+    one. ``on_ended`` is called last with each job that has ended, if anybody wants that.
     """
 
     def __init__(self, context: RelayContext, delivery: RecordDelivery) -> None:
         self.live: dict[LiveRequest, None] = {}
         self.log_access: Callable[[float, RequestRecord], None] | None = None
+        self.on_ended: Callable[[Job, RequestRecord], None] | None = None
         self.delivery = delivery
         self._observed = delivery.callbacks
         self._context = context
@@ -57,6 +58,8 @@ class Endings:
         context.activity.add(record, job.headers, request.address)
         if self._observed:
             self.delivery.add(record)
+        if self.on_ended is not None:
+            self.on_ended(job, record)
 
     def _trace(self, job: Job, seconds: float, status: int) -> Trace | None:
         """The trace of a request that is sampled, or was slow or failed."""

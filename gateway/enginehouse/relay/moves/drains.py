@@ -25,11 +25,11 @@ class Drains:
 
     A stream whose move failed is tried once more only at another destination, or if the destination was full.
     ``live``: all live requests. ``hand_on``: set where these are those of workers, who then move their own: it takes
-    the name of a method here and its arguments.
+    the name of a method here, the place, the error and the reason.
     """
 
     def __init__(self, context: RelayContext, live: Collection[LiveRequest]) -> None:
-        self.hand_on: Callable[[str, str, RequestError | None], None] | None = None
+        self.hand_on: Callable[[str, str, RequestError | None, str], None] | None = None
         self._context = context
         self._live = live
         self._vacating: dict[str, float] = {}
@@ -38,14 +38,14 @@ class Drains:
     def begin(self, backend: str) -> None:
         """Move the streams of ``backend`` away for as long as it is drained and has live requests."""
         if self.hand_on is not None:
-            self.hand_on("begin", backend, None)
+            self.hand_on("begin", backend, None, "")
             return
         self._begin(("backend", backend), partial(self.live, backend), partial(self._is_drained, backend))
 
     def vacate(self, replica: str) -> None:
         """Move the streams of ``replica`` away until it stops, if it is stopping, and otherwise for a second."""
         if self.hand_on is not None:
-            self.hand_on("vacate", replica, None)
+            self.hand_on("vacate", replica, None, "")
             return
         self._vacating[replica] = asyncio.get_running_loop().time() + _VACATING_S
         self._begin(("replica", replica), partial(self.live_at, replica), partial(self._is_unwanted, replica))
@@ -53,20 +53,20 @@ class Drains:
     def retire(self, replica: str, error: RequestError) -> None:
         """``vacate``, and end WebSockets with ``error``: they have no end of their own."""
         if self.hand_on is not None:
-            self.hand_on("retire", replica, error)
+            self.hand_on("retire", replica, error, "")
             return
         for request in self.live_at(replica):
             if request.endless:
                 request.cancel(error)
         self.vacate(replica)
 
-    def cut_off(self, replica: str) -> None:
-        """End the requests that ``replica`` still serves, because the gateway stops its engine now."""
+    def cut_off(self, replica: str, why: str) -> None:
+        """End the attempts that ``replica`` still serves, because its engine stops now or is lost."""
         if self.hand_on is not None:
-            self.hand_on("cut_off", replica, None)
+            self.hand_on("cut_off", replica, None, why)
             return
         for request in self.live_at(replica):
-            request.cut_off("the gateway stops the engine")
+            request.cut_off(why)
 
     def close(self) -> None:
         """Move nothing more."""

@@ -63,7 +63,7 @@ class Metrics(Collector):
         limits: LimitStore,
     ) -> None:
         self._limits = limits
-        self.workers: WorkerFigures | None = None
+        self.workers = WorkerFigures({}, {})
         self._relay = relay
         self._body_memory = body_memory
         self._engines = engines
