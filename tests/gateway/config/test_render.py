@@ -57,6 +57,7 @@ def secret(names: str) -> st.SearchStrategy[Secret]:
 
 
 SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
+    (ServerSettings, "workers"): st.sampled_from((1, 3, "auto")),
     (RoutingSettings, "hedge_after"): st.sampled_from(("off", "p95", "2s")),
     (RoutingSettings, "session"): st.lists(st.sampled_from(["header:x-chat", "body:user", "body:id"]), max_size=2),
     (AuthSettings, "keys"): st.deferred(
