@@ -134,6 +134,7 @@ def pages() -> dict[Path, str]:
     """All generated pages, by path."""
     return {
         DOCS / "reference/configuration.md": configuration(),
+        DOCS / "plugins.md": run_path(str(DOCS / "pages/known_plugins.py"))["known_plugins_page"](),
         DOCS / "reference/cli.md": command_line(),
         DOCS / "reference/hooks.md": run_path(str(DOCS / "pages/hooks.py"))["hooks_page"](),
         DOCS / "reference/metrics.md": run_path(str(DOCS / "pages/metrics.py"))["metrics_page"](),

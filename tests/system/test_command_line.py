@@ -180,6 +180,13 @@ def test_ps_shows_what_can_answer(run: Callable[..., Result]) -> None:
     assert "llama3:8b" in run("ps").stdout
 
 
+def test_a_route_is_explained_by_the_running_gateway(run: Callable[..., Result], gateway: RunningGateway) -> None:
+    body = json.dumps({"model": "gpt-4", "messages": [{"role": "user", "content": "Hello"}]})
+    arguments = ["explain", "route", "--request", "-", "--url", gateway.url, "--admin-key", "k-admin", "--json"]
+    explained = json.loads(CliRunner().invoke(enginehouse, arguments, input=body).stdout)
+    assert (explained["resolved"], explained["chosen"]) == ("llama3:8b", "llama3:8b@rack/gpu:1")
+
+
 def test_logs_as_json_have_an_object_for_each_line(run: Callable[..., Result]) -> None:
     lines = [json.loads(line) for line in run("logs", "--json").stdout.splitlines()]
     assert lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,14 +28,16 @@ from enginehouse.plugin_manager.discovery import load_plugins
 @config_option
 @click.option("--all", "in_full", is_flag=True, help="Print default values too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, also for an invalid configuration.")
-def check(config: Path | None, in_full: bool, as_json: bool) -> None:
+@click.option("--strict", is_flag=True, help="Let warnings count as errors.")
+def check(config: Path | None, in_full: bool, as_json: bool, strict: bool) -> None:
     """Check the configuration and print it with masked secrets.
 
     It comes from the file and the environment.
 
     Refuses what `serve` refuses: it loads all plugins and builds the whole gateway, but starts nothing.
 
-    Warnings and errors go to standard error, a line each; the exit status is 1 when there are errors.
+    Warnings and errors go to standard error, a line each; the exit status is 1 when there are errors, or with
+    --strict warnings.
     """
     try:
         loaded, plugins = _checked(load_config(config, os.environ))
@@ -58,6 +61,8 @@ def check(config: Path | None, in_full: bool, as_json: bool) -> None:
         click.echo(f"# {_workers(loaded.config)}.")
         click.echo("# What differs from the defaults; `enginehouse check --all` prints everything.\n")
         click.echo(page(loaded.config), nl=False)
+    if strict and loaded.warnings:
+        sys.exit(1)
 
 
 def _verdict(loaded: LoadedConfig) -> str:

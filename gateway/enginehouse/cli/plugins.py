@@ -22,6 +22,7 @@ from enginehouse.config.schema import PluginSettings
 from enginehouse.domain.errors import ConfigError
 from enginehouse.plugin_manager.discovery import collect
 from enginehouse.plugin_manager.kinds import KINDS
+from enginehouse.plugin_manager.known_plugins import known_plugins
 from enginehouse.plugin_manager.listing import PluginState, Row, rows
 from enginehouse.plugin_manager.scaffold import write_plugin
 
@@ -112,6 +113,21 @@ def new(name: str, kinds: str, directory: Path) -> None:
     They are a distribution that installs and passes its own tests."""
     folder = write_plugin(name.removeprefix("enginehouse-"), directory, [kind.strip() for kind in kinds.split(",")])
     click.echo(f"{folder}\ntry: cd {folder} && pip install --editable '.[test]' && pytest")
+
+
+@plugins.command()
+@click.argument("word", default="")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+def search(word: str, as_json: bool) -> None:
+    """Show known plugins whose names or texts have WORD."""
+    found = [each for each in known_plugins() if word.lower() in f"{each.name} {each.about} {each.types}".lower()]
+    if as_json:
+        print_json(msgspec.json.encode(found))
+        return
+    table = Table("install", "brings", "about")
+    for each in found:
+        table.add_row(f"pip install {each.name}", escape(", ".join(each.types)), escape(each.about))
+    Console().print(table if found else f"No known plugin has '{word}'; write one: enginehouse plugins new NAME")
 
 
 def _settings(config: Path | None) -> PluginSettings:

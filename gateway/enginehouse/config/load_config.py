@@ -91,13 +91,20 @@ def _parse(file: Path) -> dict[str, Any]:
         raise _syntax_error(str(error), text, file) from None
 
 
+_YAML = re.compile(r"\A(?:\s*(?:#[^\n]*)?\n|---\n)*[\w-]+:(?:\s|$)")
+_AS_TOML = (
+    "this looks like YAML: write [server] and port = 8080, or convert another program's file by `enginehouse import`"
+)
+
+
 def _syntax_error(message: str, text: str, file: Path) -> ConfigError:
     """``message`` with its position as ``FILE:LINE:COLUMN``, which editors recognize."""
     at = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", message)
     lines = text.split("\n")
     line, column = (at[1], at[2]) if at and at[1] else (len(lines), len(lines[-1]) + 1)
     problem = message[: at.start()] if at else message
-    return ConfigError(f"not valid TOML: {problem}", file=f"{file}:{line}:{column}", remedy="fix the syntax there")
+    remedy = _AS_TOML if _YAML.search(text) else "fix the syntax there"
+    return ConfigError(f"not valid TOML: {problem}", file=f"{file}:{line}:{column}", remedy=remedy)
 
 
 def _refuse(problems: Iterable[Problem], file: Path | None, overrides: Overrides) -> None:

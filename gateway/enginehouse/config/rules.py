@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from enginehouse.config.aliases import Aliases, read_alias
@@ -36,7 +37,25 @@ def warnings(config: Config) -> list[str]:
         *_unknown_models(config),
         *_unknown_backends(config),
         *_versioned_urls(config),
+        *_open_to_everyone(config),
     ]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _open_to_everyone(config: Config) -> Iterator[str]:
+    server = config.server
+    if config.auth.keys or _is_loopback(server.host):
+        return
+    yield (
+        f"server.host: whoever reaches {server.host} may use every model and the operators' pages, because there are "
+        "no keys (set auth.keys, or listen on 127.0.0.1 behind a proxy)"
+    )
 
 
 def _body_memory(config: Config) -> Iterator[Problem]:

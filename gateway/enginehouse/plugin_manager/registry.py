@@ -11,6 +11,7 @@ from enginehouse.config.parameters import closest, decode_parameters
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
 from enginehouse.domain.foreign import describe
 from enginehouse.plugin_manager.kinds import KINDS, faults
+from enginehouse.plugin_manager.known_plugins import how_to_get
 
 _INTERFACES = {kind.name: kind.interface for kind in KINDS}
 
@@ -83,6 +84,8 @@ class Registry:
         if type not in types:
             noun = kind.replace("_", " ")
             remedy = closest(type, types, "known") if types else f"no {noun} is installed"
+            if found := how_to_get(kind, type, types):
+                remedy = f"{found}; installed: {', '.join(types) or 'none'}"
             raise ConfigError(f"unknown {noun} '{type}'", key=key, remedy=remedy)
         return types[type]
 

@@ -88,7 +88,6 @@ MODEL = '[models.m]\ndriver = "sim"\n'
         ("[plugins.strategy]\nseed = 1", "plugins.strategy.seed", "install the plugin or remove the table"),
         ('[routing]\nstrategy = "random"\n[plugins.random]\nsead = 1', "plugins.random.sead", 'did you mean "seed"?'),
         ('[routing]\nstrategy = "random"\n[plugins.random]\nseed = "x"', "plugins.random.seed", ""),
-        ("[server]\nworkers = 4", "server.workers", "set it to 1"),
         ('[models.m]\ndriver = "openai"', "models.m", "set path if the driver launches engines, else command"),
         ('[models.m]\ncommand = "x ${port} ${env:NOT_SET}"', "models.m.command", "set it or remove it"),
         ('[discovery.lab]\ntype = "dns"', "discovery.lab", "set one of the two"),
@@ -284,3 +283,26 @@ def test_a_refusal_ends_the_process_without_a_traceback(tmp_path: Path) -> None:
 
 def test_every_kind_may_begin_a_table() -> None:
     assert tuple(kind.name for kind in KINDS) == PLUGIN_KINDS
+
+
+@pytest.mark.parametrize(("options", "status"), [([], 0), (["--strict"], 1)])
+def test_a_warning_is_an_error_where_that_is_asked_for(tmp_path: Path, options: list[str], status: int) -> None:
+    file = tmp_path / "enginehouse.toml"
+    file.write_text('[routing]\nstrategy = "smrt"\n')
+    assert CliRunner().invoke(check, ["--config", str(file), *options]).exit_code == status
+
+
+@pytest.mark.parametrize(
+    ("host", "open"), [("0.0.0.0", True), ("::", True), ("127.0.0.2", False), ("localhost", False)]
+)
+@pytest.mark.parametrize("keys", [True, False])
+def test_a_gateway_that_is_open_to_everyone_is_a_warning(tmp_path: Path, host: str, open: bool, keys: bool) -> None:
+    auth = '[auth]\nkeys = [{ name = "a", key = "k-secret-1" }]\n' if keys else ""
+    warnings = checked(tmp_path, f'[server]\nhost = "{host}"\n{auth}')[1]
+    assert (f"whoever reaches {host} may use every model" in warnings) is (open and not keys)
+
+
+@pytest.mark.parametrize("text", ["server:\n  port: 8080\n", "# ours\n---\nmodels:\n  a:\n    cmd: x\n"])
+def test_yaml_is_recognised(tmp_path: Path, text: str) -> None:
+    assert "this looks like YAML" in told(tmp_path, text)["remedy"]
+    assert "YAML" not in told(tmp_path, "[server\n")["remedy"]

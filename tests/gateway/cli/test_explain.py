@@ -195,7 +195,7 @@ def test_the_models_of_an_engine_can_only_be_known_from_the_state(route: Route) 
     unknown = route("--json", config=config)
     given = route("--json", config=config, state={"backends": {"a": {"models": ["llama3:8b"]}}})
 
-    assert "backend 'a'" in unknown.stderr
+    assert "the models of 'a' are not configured" in unknown.stderr
     assert json.loads(unknown.stdout)["error"]["code"] == "model_not_found"
     assert given.stderr == ""
     assert json.loads(given.stdout)["chosen"] == "llama3:8b@a"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlencode
 
 import click
 import msgspec
@@ -16,14 +17,16 @@ from enginehouse.app import build_fleet, build_router
 from enginehouse.app.build import build_drivers
 from enginehouse.app.build_router import settle
 from enginehouse.app.continuations import continuation_rules
+from enginehouse.cli.client import GatewayClient
 from enginehouse.cli.explain.files import read_file
 from enginehouse.cli.explain.state import State, impose, read_state
 from enginehouse.cli.explain.view import read_view
 from enginehouse.cli.options import config_option
 from enginehouse.cli.output import print_json, warn
 from enginehouse.config.embedded import load_config_or_embedded
+from enginehouse.config.environment import GATEWAY_KEY
 from enginehouse.config.schema import Config
-from enginehouse.domain.errors import RequestError
+from enginehouse.domain.errors import ConfigError, RequestError
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.request import Headers
 from enginehouse.domain.route import ExplainedCandidate, Explanation
@@ -50,6 +53,8 @@ _FILE = click.Path(path_type=Path, allow_dash=True)
     "--header", "headers", metavar="'NAME: VALUE'", multiple=True, help="A header of the request; may be repeated."
 )
 @click.option("--key", metavar="NAME", help="The name of the caller's key.")
+@click.option("--url", help="Ask this running gateway, which knows the models and the load of its engines.")
+@click.option("--admin-key", envvar=GATEWAY_KEY, help=f"The admin key for --url; else ${GATEWAY_KEY}.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def route(
     config: Path | None,
@@ -59,6 +64,8 @@ def route(
     path: str,
     headers: tuple[str, ...],
     key: str | None,
+    url: str | None,
+    admin_key: str | None,
     as_json: bool,
 ) -> None:
     """Show which replica would serve a request, and why.
@@ -67,17 +74,20 @@ def route(
 
     STATE.json holds {"backends": {"gpu-1": {"healthy": true, "draining": false, "pending": 0, "avg_latency_ms": 0}}}.
     Backends that it leaves out are healthy and idle. "models": [...] names the models of an engine whose models are not
-    configured. VIEW.json is an answer of /api/cluster, as for 'explain rescheduling'.
+    configured. VIEW.json is an answer of /api/cluster, as for 'explain rescheduling'. With --url, the running gateway
+    answers; a state, a view, headers and a key then have no effect.
 
     The exit status is 0 for every explanation, even if no replica can serve the request.
     """
-    loaded = load_config_or_embedded(config, os.environ)
-    for warning in loaded.warnings:
-        warn(warning)
-    given = read_state(read_file(state), str(state)) if state else State()
-    figures = read_view(view) if view else None
     asked = _Question(path, [_header(each) for each in headers], key, read_file(request))
-    explanation = _explain(loaded.config, given, figures, asked)
+    if url is not None:
+        explanation = _asked(GatewayClient(url, admin_key), asked)
+    else:
+        loaded = load_config_or_embedded(config, os.environ)
+        for warning in loaded.warnings:
+            warn(warning)
+        given = read_state(read_file(state), str(state)) if state else State()
+        explanation = _explain(loaded.config, given, read_view(view) if view else None, asked)
     if as_json:
         print_json(msgspec.json.encode(explanation))
     else:
@@ -92,6 +102,16 @@ class _Question(NamedTuple):
     headers: Headers
     key: str | None
     body: bytes
+
+
+def _asked(gateway: GatewayClient, asked: _Question) -> Explanation:
+    """What a running gateway says."""
+    try:
+        body = msgspec.json.decode(asked.body)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"the body is no JSON: {error}") from None
+    answer = gateway.post("api", "explain", "route", query=f"?{urlencode({'path': asked.path})}", body=body)
+    return gateway.read(answer, Explanation)
 
 
 def _header(text: str) -> tuple[bytes, bytes]:
@@ -111,9 +131,9 @@ def _explain(config: Config, state: State, view: ClusterView | None, asked: _Que
         router.on_view(view, config.rescheduling)
     fleet = build_fleet(config)
     impose(state, fleet)
-    for backend in fleet.backends():
-        if not backend.models:
-            warn(f"backend '{backend.name}': its models are not configured; name them in the state")
+    if unknown := [backend.name for backend in fleet.backends() if not backend.models]:
+        names = ", ".join(f"'{name}'" for name in unknown)
+        warn(f"the models of {names} are not configured: name them in the state, or ask a gateway with --url")
     try:
         needs = router.requirements(read_request(asked.path, asked.headers, asked.body))
     except RequestError as error:

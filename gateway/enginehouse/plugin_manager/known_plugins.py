@@ -1,0 +1,40 @@
+"""Plugins that are known but not bundled."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+class KnownPlugin(msgspec.Struct, frozen=True, kw_only=True):
+    """A distribution with plugins. ``types`` are ``KIND:TYPE``; ``home`` is its address, by default the index's."""
+
+    name: str
+    about: str
+    types: Sequence[str]
+    home: str = ""
+
+
+@lru_cache(maxsize=1)
+def known_plugins() -> Sequence[KnownPlugin]:
+    """Every known plugin, by name."""
+    tables = tomllib.loads(Path(__file__).with_name("known_plugins.toml").read_text(encoding="utf-8"))
+    return [msgspec.convert({"name": name, **tables[name]}, KnownPlugin) for name in sorted(tables)]
+
+
+def how_to_get(kind: str, type: str, installed: Iterable[str]) -> str:
+    """How to install the plugin that registers ``type``; empty if an ``installed`` type is spelt more like it, or none."""
+    types = [(each.partition(":"), plugin.name) for plugin in known_plugins() for each in plugin.types]
+    offered = {type: distribution for (of, _, type), distribution in types if of == kind}
+    near = get_close_matches(type, [*installed, *offered], n=1)
+    return f"'{near[0]}' comes with `pip install {offered[near[0]]}`" if near and near[0] in offered else ""
