@@ -24,6 +24,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.launchers import Launcher as Launcher
     from enginehouse.interfaces.discoverers import Discoverer as Discoverer
     from enginehouse.interfaces.limit_stores import LimitStore as LimitStore
+    from enginehouse.interfaces.usage_stores import UsageStore as UsageStore
     from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy as ReschedulingPolicy
     from enginehouse.interfaces.migrators import Migrator as Migrator
     from enginehouse.interfaces.observers import Observer as Observer
@@ -146,7 +147,9 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.launchers import LaunchLine as LaunchLine
     from enginehouse.interfaces.discoverers import FoundBackend as FoundBackend
 
-    # --- Limits of callers
+    # --- Limits and usage of callers
+    from enginehouse.domain.usage import AuditEntry as AuditEntry
+    from enginehouse.domain.usage import UsageRow as UsageRow
     from enginehouse.interfaces.limit_stores import Limit as Limit
     from enginehouse.interfaces.limit_stores import LimitRule as LimitRule
     from enginehouse.interfaces.local_limit import LocalLimit as LocalLimit

@@ -28,6 +28,7 @@ from enginehouse.interfaces.schedulers import Scheduler
 from enginehouse.interfaces.scorers import Scorer
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.interfaces.swappers import Swapper
+from enginehouse.interfaces.usage_stores import UsageStore
 
 hookspec = pluggy.HookspecMarker("enginehouse")
 hookimpl = pluggy.HookimplMarker("enginehouse")
@@ -108,6 +109,11 @@ def register_protocols(register: Register[Protocol]) -> None:
 @hookspec
 def register_limit_stores(register: Register[LimitStore]) -> None:
     """Register limit stores, chosen by ``limits.store``."""
+
+
+@hookspec
+def register_usage_stores(register: Register[UsageStore]) -> None:
+    """Register usage stores, chosen by ``usage.store``."""
 
 
 # --- rescheduling

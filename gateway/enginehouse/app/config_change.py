@@ -18,6 +18,7 @@ from enginehouse.app.build import (
 )
 from enginehouse.app.build_relay import change_relay
 from enginehouse.app.build_router import build_router, settle
+from enginehouse.app.callers import Callers
 from enginehouse.app.config_diff import diff_configs, differences
 from enginehouse.app.discovery.discovery import Discovery, check_discovery
 from enginehouse.app.discovery.found_backends import Joined
@@ -52,6 +53,7 @@ _KEPT_KINDS = (
     "discoverer",
     "protocol",
     "limit_store",
+    "usage_store",
     "migrator",
     "rescheduling_policy",
 )
@@ -84,6 +86,7 @@ class GatewayParts(NamedTuple):
     log: GatewayLog
     access_log: AccessLog
     discovery: Discovery
+    callers: Callers
 
 
 class CurrentConfig:
@@ -176,6 +179,7 @@ class ConfigChange:
         before = change_relay(
             parts.relay, parts.admission, config, self.context.drivers, self.context.upstreams, self._router
         )
+        parts.callers.configure(config)
         parts.fleet.become(self._fleet)
         self._probe(before)
         parts.discovery.found.commit(self.joined)

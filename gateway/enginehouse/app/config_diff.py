@@ -25,6 +25,8 @@ _AT_ONCE: Collection[Path] = (
     ("server", "drain_delay"),
     ("server", "watch"),
     ("auth",),
+    ("prices",),
+    ("usage", "keep"),
     ("telemetry", "log_format"),
     ("telemetry", "log_level"),
     ("routing",),

@@ -33,11 +33,12 @@ from enginehouse.api.pages.protocols import ProtocolPages
 from enginehouse.api.pages.reload import Reload
 from enginehouse.api.pages.series import SeriesPage
 from enginehouse.api.pages.upstream import UpstreamRoute
-from enginehouse.app.build import build_admission, build_drivers, build_fleet, build_limit_store, first_host_context
+from enginehouse.app.build import build_admission, build_drivers, build_fleet, first_host_context
 from enginehouse.app.build_relay import RelayParts, build_relay_context
 from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import settle
 from enginehouse.app.build_waiting_room import RoomEvents, build_waiting_room
+from enginehouse.app.callers import Callers
 from enginehouse.app.config_change import CurrentConfig, GatewayParts
 from enginehouse.app.discovery.discovery import Discovery
 from enginehouse.app.exports import build_exporter, build_metric_push, build_tracer
@@ -121,8 +122,8 @@ class Gateway:
         self.observers.add(RoomEvents(waiting_room))
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
-        self.limits = build_limit_store(config, registry, outside.clock)
-        self.admission = build_admission(config, self.relay, self.limits)
+        self.callers = Callers(config, registry, outside.clock, self.observers)
+        self.admission = build_admission(config, self.relay, self.callers.keyring)
         self.series = SeriesStore(
             self.relay.context.counters, partial(gauges, self.relay, self.engines), outside.clock.epoch
         )
@@ -139,6 +140,7 @@ class Gateway:
             self.log,
             self._access_log,
             self.discovery,
+            self.callers,
         )
         self.current = CurrentConfig(parts, context)
         self.reloader = Reloader(self.current, source or ConfigSource(lambda: LoadedConfig(config, None, ()), None))
@@ -165,6 +167,7 @@ class Gateway:
         ``state_file`` keeps the running engines; by default, it is in the folder of this gateway.
         """
         self._state_file = state_file or StateFile(state_folder(self.config.server.name))
+        self.callers.open(self._state_file.folder, self.relay.context)
         try:
             self.engines.build(self._state_file, self._prober, self.relay.drains)
         except PluginError as error:
@@ -192,7 +195,7 @@ class Gateway:
         first_round = asyncio.ensure_future(prober.first_round(_SILENCE_S))
         if self._state_file is None:
             self.build_hosts()
-        await self.limits.open()
+        await self.callers.start()
         await self.engines.open()
         self.reloader.open()
         self.discovery.open(self.current.rejoin)
@@ -241,7 +244,7 @@ class Gateway:
             self._state_file.close()
         self.relay.endings.delivery.close()
         await self._access_log.close()
-        await self.limits.close()
+        await self.callers.close()
         if self._metric_push is not None:
             self._metric_push.close()
         if self.exporter is not None:
@@ -272,7 +275,7 @@ class Gateway:
             self.plugin_times,
             exported,
             self.discovery.status,
-            self.limits,
+            self.callers.store,
         )
 
     def _application(self) -> Starlette:
@@ -289,6 +292,7 @@ class Gateway:
             *EnginePages(admission).routes,
             *self.health.routes,
             UpstreamRoute(admission, self._aliases, lambda: self.config.scheduling.never_load_for),
+            self.callers.own_page(lambda: self.admission),
             OperatorPages(
                 admission,
                 [
@@ -304,7 +308,9 @@ class Gateway:
                     ).routes,
                     *Logs(self.engines, self.log.ring, self.streams).routes,
                     *Reload(self.reloader.reload).routes,
+                    *self.callers.pages(lambda: self.admission),
                 ],
+                self.callers.note,
             ),
         ]
         if config.telemetry.metrics:
@@ -336,7 +342,7 @@ class Gateway:
             else:
                 for route in routes:
                     guarded = isinstance(route, GuardedRoutes)
-                    yield OperatorPages(self.admission, route.routes) if guarded else route
+                    yield OperatorPages(self.admission, route.routes, self.callers.note) if guarded else route
 
     def _session_headers(self) -> Sequence[str]:
         """The headers that name the session of a request, as ``routing.session`` has them."""
@@ -352,5 +358,5 @@ class Gateway:
             "strategy": self.config.routing.strategy,
             "trace_url": self.config.telemetry.trace_url,
             "discovery": self.discovery.status(),
-            "limits": {"store": self.config.limits.store, "problem": self.limits.problem()},
+            "limits": {"store": self.config.limits.store, "problem": self.callers.store.problem()},
         }

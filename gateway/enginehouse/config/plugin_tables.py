@@ -19,6 +19,7 @@ PLUGIN_KINDS = (
     "discoverer",
     "protocol",
     "limit_store",
+    "usage_store",
     "rescheduling_policy",
     "migrator",
     "observer",

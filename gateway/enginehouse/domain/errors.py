@@ -21,6 +21,7 @@
         ├── CannotContinue         409  cannot_continue
         ├── NotLoaded              409  not_loaded
         ├── RateLimited            429  rate_limited
+        │   └── BudgetExhausted        429  budget_exhausted
         ├── QueueFull              429  queue_full
         ├── DeadlineMissed         429  deadline
         ├── Shed                   429  overloaded
@@ -286,12 +287,19 @@ class NotLoaded(RequestError):
 
 
 class RateLimited(RequestError):
-    """The API key exceeded one of its limits."""
+    """The API key exceeded one of its limits. ``lines``: header lines that tell the limits, each ending in CRLF."""
 
     status = 429
     code = "rate_limited"
     type = "rate_limit_error"
     retry_after = 1
+    lines: bytes = b""
+
+
+class BudgetExhausted(RateLimited):
+    """The API key has spent its budget of a day or a month."""
+
+    code = "budget_exhausted"
 
 
 class QueueFull(RequestError):

@@ -26,6 +26,7 @@ from enginehouse.interfaces.schedulers import Scheduler
 from enginehouse.interfaces.scorers import Scorer
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.interfaces.swappers import Swapper
+from enginehouse.interfaces.usage_stores import UsageStore
 
 
 class Kind(NamedTuple):
@@ -52,6 +53,7 @@ KINDS = (
     Kind("register_discoverers", "discoverer", Discoverer),
     Kind("register_protocols", "protocol", Protocol),
     Kind("register_limit_stores", "limit_store", LimitStore),
+    Kind("register_usage_stores", "usage_store", UsageStore),
     Kind("register_rescheduling_policies", "rescheduling_policy", ReschedulingPolicy),
     Kind("register_migrators", "migrator", Migrator),
     Kind("register_observers", "observer", Observer),

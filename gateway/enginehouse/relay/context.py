@@ -32,6 +32,7 @@ from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.decisions import Decisions
 from enginehouse.telemetry.observers import Observers, notify
 from enginehouse.telemetry.tracer import Tracer
+from enginehouse.telemetry.usage_meter import UsageMeter
 
 
 class RelayContext:
@@ -54,6 +55,7 @@ class RelayContext:
     - ``engine_memory``: what is held of engines' answers.
     - ``shares``: gives requests their turns, if the scheduler wants that.
     - ``waiting_room``: the requests that wait for a model.
+    - ``usage``: sums up what callers use, if that is kept.
     - ``queues``: those of the backends that the gateway launches, and of those with a limit.
     """
 
@@ -113,6 +115,7 @@ class RelayContext:
         self.counters = Counters(max_series)
         self.decisions = Decisions(clock.epoch)
         self.activity = Activity(clock.epoch)
+        self.usage: UsageMeter | None = None
         self._on_routed = observers.callbacks("routed")
         self._on_moved = observers.callbacks("moved")
 

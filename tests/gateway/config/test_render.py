@@ -22,12 +22,12 @@ from msgspec.inspect import (
     Type,
 )
 
+from enginehouse.config.auth import AuthSettings
 from enginehouse.config.load_config import load_config
 from enginehouse.config.page import page
 from enginehouse.config.render import effective, json_schema
 from enginehouse.config.routing import RoutingSettings, WeightSettings
 from enginehouse.config.schema import (
-    AuthSettings,
     BackendSettings,
     BodyFilterSettings,
     Config,

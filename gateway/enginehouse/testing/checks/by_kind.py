@@ -17,6 +17,7 @@ from enginehouse.testing.checks.routing import check_filter, check_scorer, check
 from enginehouse.testing.checks.schedulers import check_scheduler
 from enginehouse.testing.checks.surfaces import check_command, check_routes
 from enginehouse.testing.checks.swappers import check_swapper
+from enginehouse.testing.checks.usage_stores import check_usage_store
 
 CHECKS: Mapping[str, Callable[[Callable[[], Any]], None]] = {
     "extractor": check_extractor,
@@ -30,6 +31,7 @@ CHECKS: Mapping[str, Callable[[Callable[[], Any]], None]] = {
     "discoverer": check_discoverer,
     "protocol": check_protocol,
     "limit_store": check_limit_store,
+    "usage_store": check_usage_store,
     "rescheduling_policy": check_rescheduling_policy,
     "migrator": check_migrator,
     "observer": check_observer,
@@ -38,5 +40,5 @@ CHECKS: Mapping[str, Callable[[Callable[[], Any]], None]] = {
 }
 """The check of each kind, by name, in the order of the hooks."""
 
-WITH_EFFECTS = frozenset({"launcher", "discoverer", "limit_store", "observer"})
+WITH_EFFECTS = frozenset({"launcher", "discoverer", "limit_store", "usage_store", "observer"})
 """The kinds whose checks start processes, reach other machines, or let an observer write."""
