@@ -23,6 +23,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.drivers import Driver as Driver
     from enginehouse.interfaces.launchers import Launcher as Launcher
     from enginehouse.interfaces.discoverers import Discoverer as Discoverer
+    from enginehouse.interfaces.guards import Guard as Guard
     from enginehouse.interfaces.limit_stores import LimitStore as LimitStore
     from enginehouse.interfaces.usage_stores import UsageStore as UsageStore
     from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy as ReschedulingPolicy
@@ -146,6 +147,12 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.launchers import EngineProcess as EngineProcess
     from enginehouse.interfaces.launchers import LaunchLine as LaunchLine
     from enginehouse.interfaces.discoverers import FoundBackend as FoundBackend
+
+    # --- Guards
+    from enginehouse.interfaces.guards import GuardRequest as GuardRequest
+    from enginehouse.interfaces.guards import GuardAnswer as GuardAnswer
+    from enginehouse.interfaces.guards import Refuse as Refuse
+    from enginehouse.interfaces.guards import Change as Change
 
     # --- Limits and usage of callers
     from enginehouse.domain.usage import AuditEntry as AuditEntry

@@ -18,6 +18,7 @@ from enginehouse.interfaces.discoverers import Discoverer
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
+from enginehouse.interfaces.guards import Guard
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.migrators import Migrator
@@ -104,6 +105,11 @@ def register_protocols(register: Register[Protocol]) -> None:
 
 
 # --- callers
+
+
+@hookspec
+def register_guards(register: Register[Guard]) -> None:
+    """Register guards, chosen by ``guards``, in that order."""
 
 
 @hookspec

@@ -52,6 +52,7 @@ _KEPT_KINDS = (
     "routes",
     "discoverer",
     "protocol",
+    "guard",
     "limit_store",
     "usage_store",
     "migrator",

@@ -110,3 +110,12 @@ def moment(text: str) -> float:
     """The seconds since the epoch of a date or time in ISO 8601, in UTC by default. Raises ``ValueError``."""
     at = datetime.fromisoformat(text.replace("Z", "+00:00"))
     return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def is_moment(text: str) -> bool:
+    """Whether ``moment`` can read ``text``."""
+    try:
+        moment(text)
+    except ValueError:
+        return False
+    return True

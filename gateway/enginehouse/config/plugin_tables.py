@@ -18,6 +18,7 @@ PLUGIN_KINDS = (
     "launcher",
     "discoverer",
     "protocol",
+    "guard",
     "limit_store",
     "usage_store",
     "rescheduling_policy",

@@ -8,6 +8,7 @@ from msgspec import Meta, field
 
 from enginehouse.config.auth import AuthSettings
 from enginehouse.config.auth import KeySettings as KeySettings
+from enginehouse.config.guards import GuardSettings
 from enginehouse.config.limits import LimitSettings
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.config.routing import RoutingSettings
@@ -300,6 +301,9 @@ class PluginSettings(Section, frozen=True):
 class Config(Section, frozen=True):
     """``enginehouse.toml``."""
 
+    guards: Annotated[
+        list[str | GuardSettings], Meta(description="guards that see each request and its answer, in this order")
+    ] = []
     server: ServerSettings = ServerSettings()
     auth: AuthSettings = AuthSettings()
     limits: LimitSettings = LimitSettings()

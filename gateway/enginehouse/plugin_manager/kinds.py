@@ -16,6 +16,7 @@ from enginehouse.interfaces.driver_support import SUPPORTS
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
+from enginehouse.interfaces.guards import Guard
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.migrators import Migrator
@@ -52,6 +53,7 @@ KINDS = (
     Kind("register_launchers", "launcher", Launcher),
     Kind("register_discoverers", "discoverer", Discoverer),
     Kind("register_protocols", "protocol", Protocol),
+    Kind("register_guards", "guard", Guard),
     Kind("register_limit_stores", "limit_store", LimitStore),
     Kind("register_usage_stores", "usage_store", UsageStore),
     Kind("register_rescheduling_policies", "rescheduling_policy", ReschedulingPolicy),

@@ -8,6 +8,7 @@ from typing import Any
 from enginehouse.testing.checks.discoverers import check_discoverer
 from enginehouse.testing.checks.drivers import check_driver
 from enginehouse.testing.checks.extractors import check_extractor
+from enginehouse.testing.checks.guards import check_guard
 from enginehouse.testing.checks.launchers import check_launcher
 from enginehouse.testing.checks.limit_stores import check_limit_store
 from enginehouse.testing.checks.observers import check_observer
@@ -30,6 +31,7 @@ CHECKS: Mapping[str, Callable[[Callable[[], Any]], None]] = {
     "launcher": check_launcher,
     "discoverer": check_discoverer,
     "protocol": check_protocol,
+    "guard": check_guard,
     "limit_store": check_limit_store,
     "usage_store": check_usage_store,
     "rescheduling_policy": check_rescheduling_policy,
@@ -40,5 +42,5 @@ CHECKS: Mapping[str, Callable[[Callable[[], Any]], None]] = {
 }
 """The check of each kind, by name, in the order of the hooks."""
 
-WITH_EFFECTS = frozenset({"launcher", "discoverer", "limit_store", "usage_store", "observer"})
+WITH_EFFECTS = frozenset({"launcher", "discoverer", "guard", "limit_store", "usage_store", "observer"})
 """The kinds whose checks start processes, reach other machines, or let an observer write."""
