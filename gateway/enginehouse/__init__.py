@@ -20,6 +20,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.strategies import Placement as Placement
     from enginehouse.interfaces.schedulers import Scheduler as Scheduler
     from enginehouse.interfaces.swappers import Swapper as Swapper
+    from enginehouse.interfaces.scalers import Scaler as Scaler
     from enginehouse.interfaces.drivers import Driver as Driver
     from enginehouse.interfaces.launchers import Launcher as Launcher
     from enginehouse.interfaces.discoverers import Discoverer as Discoverer
@@ -97,6 +98,9 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.schedulers import Effects as Effects
     from enginehouse.interfaces.schedulers import SchedulingLimits as SchedulingLimits
     from enginehouse.interfaces.schedulers import Waiting as Waiting
+    from enginehouse.interfaces.scalers import ModelLoad as ModelLoad
+    from enginehouse.interfaces.scalers import ScaleView as ScaleView
+    from enginehouse.interfaces.scalers import WantedReplicas as WantedReplicas
     from enginehouse.interfaces.swappers import HostedReplica as HostedReplica
     from enginehouse.interfaces.swappers import HostFacts as HostFacts
     from enginehouse.interfaces.swappers import SwapPlan as SwapPlan
@@ -143,8 +147,12 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.model_folder import find_model_folders as find_model_folders
     from enginehouse.interfaces.model_folder import missing_folder as missing_folder
     from enginehouse.interfaces.model_folder import read_model_folder as read_model_folder
+    from enginehouse.interfaces.places import EngineNeeds as EngineNeeds
+    from enginehouse.interfaces.places import Place as Place
+    from enginehouse.interfaces.places import PlacementOptions as PlacementOptions
     from enginehouse.interfaces.launchers import EngineOutput as EngineOutput
     from enginehouse.interfaces.launchers import EngineProcess as EngineProcess
+    from enginehouse.interfaces.launchers import Exit as Exit
     from enginehouse.interfaces.launchers import LaunchLine as LaunchLine
     from enginehouse.interfaces.discoverers import FoundBackend as FoundBackend
 
@@ -204,6 +212,12 @@ if _typing.TYPE_CHECKING:
     from enginehouse.rescheduling.offload import OffloadCandidate as OffloadCandidate
     from enginehouse.rescheduling.offload import OffloadPlan as OffloadPlan
     from enginehouse.rescheduling.offload import plan_offload as plan_offload
+
+    # --- Picking
+    from enginehouse.app.picker import Picker as Picker
+    from enginehouse.relay.exchanges.pick import Picked as Picked
+    from enginehouse.relay.exchanges.pick import Pick as Pick
+    from enginehouse.relay.exchanges.pick import PickClient as PickClient
 
     # --- Simulation
     from enginehouse.app.virtual.settings import VirtualSettings as VirtualSettings

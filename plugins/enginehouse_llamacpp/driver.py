@@ -41,18 +41,22 @@ class LlamaCppDriver(OpenAICompatibleDriver, SupportsLaunch, LlamaServerStreams)
         options = spec.options_as(LlamaCppOptions)
         whole = options.whole_context(spec.context_length)
         context = ["-c", str(whole)] if whole else []
-        where = ["--host", "127.0.0.1", "--port", str(spec.port), "--metrics"]
+        where = ["--host", spec.bind, "--port", str(spec.port), "--metrics"]
         flags = option_arguments(options, switches=SWITCHES)
         return ["llama-server", "-m", spec.path, "--alias", spec.model, *where, *context, *flags]
 
     def why_not(self, spec: LaunchSpec) -> str:
         """A GGUF file, or a shard of it, that is not there."""
-        options = spec.options_as(LlamaCppOptions)
-        others = [options.mmproj, options.lora, options.model_draft, options.chat_template_file]
-        for file in [*(shards(Path(spec.path)) if spec.path else ()), *(Path(each) for each in others if each)]:
-            if not file.is_file():
+        for file in self.files(spec):
+            if not Path(file).is_file():
                 return f"there is no file {file} (download it, or correct the path)"
         return ""
+
+    def files(self, spec: LaunchSpec) -> Sequence[str]:
+        """The model's file or its shards, and the files that options name."""
+        options = spec.options_as(LlamaCppOptions)
+        others = [options.mmproj, options.lora, options.model_draft, options.chat_template_file]
+        return [*(str(each) for each in (shards(Path(spec.path)) if spec.path else ())), *filter(None, others)]
 
     def find_models(self, path: Path) -> Sequence[FoundModel]:
         """GGUF files, with their shards and projectors."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import EngineOutput, EngineProcess, Launcher, LaunchLine, LoadFailed
+from enginehouse import EngineOutput, EngineProcess, Exit, Launcher, LaunchLine, LoadFailed
 from enginehouse_local.log_file import LogFile
 from enginehouse_local.processes import (
     PortWatch,
@@ -37,7 +37,6 @@ _log = logging.getLogger(__name__)
 
 ENGINE = "ENGINEHOUSE_ENGINE"
 """The environment variable that identifies an engine: it holds the path of the engine's log."""
-_LOOPBACK = "127.0.0.1"
 
 
 class _Handle(msgspec.Struct):
@@ -58,7 +57,7 @@ class LocalLauncher(Launcher):
     def __init__(self) -> None:
         self._logs = Path()
 
-    def prepare(self, logs: Path) -> None:
+    async def prepare(self, logs: Path) -> None:
         self._logs = logs
 
     async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> LocalProcess:
@@ -130,7 +129,7 @@ class LocalProcess(EngineProcess):
         self, pid: int, line: LaunchLine, log: LogFile, output: EngineOutput, child: Popen[bytes] | None = None
     ) -> None:
         self.pid = pid
-        self.address = f"http://{_LOOPBACK}:{line.port}"
+        self.address = f"http://{line.bind}:{line.port}"
         self.handle = {"pid": pid, "identity": identity(pid) or "", "log": str(log.path)}
         self._line = line
         self._log = log
@@ -142,16 +141,16 @@ class LocalProcess(EngineProcess):
 
     async def listening(self) -> None:
         """Wait until the engine takes connections."""
-        watch = PortWatch(_LOOPBACK, self._line.port)
+        watch = PortWatch(self._line.bind, self._line.port)
         self._log.on_print = watch.look_now  # the line may tell that the engine is ready
         try:
             await watch.found()
         finally:
             self._log.on_print = None
 
-    async def exited(self) -> int | None:
-        """Wait until the whole process group has ended. Returns the exit status, ``None`` for an adopted engine."""
-        return await asyncio.shield(self._end)
+    async def exited(self) -> Exit:
+        """Wait until the whole process group has ended. The status of an adopted engine is unknown."""
+        return Exit(status=await asyncio.shield(self._end))
 
     async def memory(self) -> int | None:
         """The bytes of main memory that the group takes now."""

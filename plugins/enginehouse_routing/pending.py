@@ -11,7 +11,7 @@ from enginehouse_routing.parameters import RandomConfig
 
 
 class LeastPending(Strategy):
-    """Picks a ready candidate with the fewest pending requests, and of several such ones any with equal probability.
+    """Picks a ready candidate with the fewest pending requests for its weight, and of several such ones any.
 
     Several gateways in front of the same engines so do not all pick the same one.
     """
@@ -30,7 +30,7 @@ class LeastPending(Strategy):
 
 
 class PowerOfTwo(Strategy):
-    """Draws two candidates and picks the one with fewer pending requests, a ready one first."""
+    """Draws two candidates and picks the one with fewer pending requests for its weight, a ready one first."""
 
     Config: ClassVar[type[RandomConfig]] = RandomConfig
 
@@ -47,8 +47,11 @@ class PowerOfTwo(Strategy):
 
 
 def fewest_pending(candidates: Sequence[Candidate], chance: random.Random) -> Candidate:
-    """The candidate that is ready soonest, of these the one with the fewest pending requests, of these any."""
-    loads = [(each.wake_s, each.load.pending) for each in candidates]
+    """The candidate that is ready soonest, of these the one with the fewest pending requests, of these any.
+
+    A candidate with a weight of 2 may have twice as many.
+    """
+    loads = [(each.wake_s, each.load.pending / each.weight) for each in candidates]
     least = min(loads)
     equal = [each for each, load in zip(candidates, loads, strict=True) if load == least]
     return equal[int(chance.random() * len(equal))]

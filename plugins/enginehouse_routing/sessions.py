@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from hashlib import blake2b
-from math import ceil
+from math import ceil, inf, log
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -42,28 +42,33 @@ class Session(Strategy):
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         if not requirements.session:
             return fewest_pending(candidates, self._random)
-        most = self._most(candidates)
-        within = [each for each in candidates if each.load.pending < most]
-        return max(within, key=lambda each: _weight(requirements.session, each))
+        within = self._within(candidates)
+        return max(within, key=lambda each: _rank(requirements.session, each))
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
-        """Return each candidate's weight for the session, and whether it is within its bound."""
-        most = self._most(candidates)
+        """Return each candidate's rank for the session, and whether it is within its bound."""
+        within = {each.replica for each in self._within(candidates)}
         return [
             Verdict(
-                _weight(requirements.session, each),
-                {"pending": each.load.pending, "within_bound": float(each.load.pending < most)},
+                _rank(requirements.session, each),
+                {"pending": each.load.pending, "within_bound": float(each.replica in within)},
             )
             for each in candidates
         ]
 
-    def _most(self, candidates: Sequence[Candidate]) -> int:
-        """The requests at which a candidate gets no more of a session; at least one candidate has fewer."""
-        pending = sum([each.load.pending for each in candidates]) + 1
-        return ceil(self._bound * pending / len(candidates))
+    def _within(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """The candidates that may get more; there is at least one."""
+        share = self._bound * (sum([each.load.pending for each in candidates]) + 1)
+        share /= sum([each.weight for each in candidates])
+        return [each for each in candidates if each.load.pending < ceil(share * each.weight)]
 
 
-def _weight(session: str, candidate: Candidate) -> float:
-    """A number from 0 to 1 that is the same at every gateway."""
+def _rank(session: str, candidate: Candidate) -> float:
+    """A number that is the same at every gateway.
+
+    It is the highest of all for a share of the sessions in proportion to the candidate's weight: Schindelhauer,
+    Schomaker, "Weighted distributed hash tables" (2005).
+    """
     text = f"{session}\0{candidate.replica}".encode(errors="replace")
-    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big") / 2**64
+    drawn = (int.from_bytes(blake2b(text, digest_size=8).digest(), "big") + 1) / 2**64
+    return candidate.weight / -log(drawn) if drawn < 1 else inf

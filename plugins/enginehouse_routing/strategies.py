@@ -85,18 +85,32 @@ class Smart(Weighted):
 class RoundRobin(Strategy):
     """Picks the replica that was picked longest ago; replicas never picked come first, in order.
 
-    The rotation stays even when the candidates differ from request to request.
+    The rotation stays even when the candidates differ from request to request. Where weights differ, each replica has
+    its share of the turns in every short while.
     """
 
     def __init__(self) -> None:
         self._turn = 0
         self._last_turns: dict[str, int] = {}
+        self._credits: dict[str, float] = {}
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
-        turns = self._turns(candidates)
-        chosen = candidates[turns.index(min(turns))]
+        chosen = self._by_weight(candidates) if _differ(candidates) else self._longest_ago(candidates)
         self._turn += 1
         self._last_turns[chosen.replica] = self._turn
+        return chosen
+
+    def _longest_ago(self, candidates: Sequence[Candidate]) -> Candidate:
+        turns = self._turns(candidates)
+        return candidates[turns.index(min(turns))]
+
+    def _by_weight(self, candidates: Sequence[Candidate]) -> Candidate:
+        """The replica that is most behind its share."""
+        credits = self._credits
+        for each in candidates:
+            credits[each.replica] = credits.get(each.replica, 0.0) + each.weight
+        chosen = max(candidates, key=lambda each: credits[each.replica])
+        credits[chosen.replica] -= sum([each.weight for each in candidates])
         return chosen
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
@@ -122,7 +136,7 @@ _priority = attrgetter("priority")
 
 
 class Random(Strategy):
-    """Picks each candidate with the same probability."""
+    """Picks each candidate with the same probability, or in proportion to its weight."""
 
     Config: ClassVar[type[RandomConfig]] = RandomConfig
 
@@ -130,4 +144,12 @@ class Random(Strategy):
         self._random = random.Random(config.seed)
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
+        if _differ(candidates):
+            return self._random.choices(candidates, [each.weight for each in candidates])[0]
         return candidates[int(self._random.random() * len(candidates))]
+
+
+def _differ(candidates: Sequence[Candidate]) -> bool:
+    """Whether the candidates have different weights."""
+    first = candidates[0].weight
+    return any(each.weight != first for each in candidates)

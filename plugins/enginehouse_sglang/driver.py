@@ -69,7 +69,10 @@ class SglangDriver(OpenAICompatibleDriver, SupportsLaunch, SupportsSleep, Suppor
         if not spec.path:
             return None
         context = ["--context-length", str(spec.context_length)] if spec.context_length else []
-        where = ["--host", "127.0.0.1", "--port", str(spec.port)]
+        where = ["--host", spec.bind, "--port", str(spec.port)]
+        if spec.nodes > 1:
+            where += ["--nnodes", str(spec.nodes), "--node-rank", str(spec.node_rank)]
+            where += ["--dist-init-addr", spec.meet_at]
         model = ["--model-path", spec.path, "--served-model-name", spec.model]
         options = option_arguments(spec.options_as(SglangOptions), switches=SglangOptions.__struct_fields__)
         saver = [flag for flag in _FOR_SLEEP if spec.sleep and flag not in options]

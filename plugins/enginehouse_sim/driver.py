@@ -45,7 +45,7 @@ class SimDriver(OpenAICompatibleDriver, SupportsLaunch, SupportsSleep, SupportsC
         The engine has a llumlet if there is a migrator for it and gRPC is installed, and a side channel to hand prompts
         over.
         """
-        where = ["--host", "127.0.0.1", "--port", str(spec.port)]
+        where = ["--host", spec.bind, "--port", str(spec.port)]
         llumlet = ["--llumlet-port", "0"] if "llumlet" in spec.migrators and find_spec("grpc") else []
         channel = ["--side-channel-port", "0"] if spec.hands_over else []
         line = [sys.executable, "-m", "enginehouse_sim", "--model", spec.model, *where, *engine_flags(spec)]

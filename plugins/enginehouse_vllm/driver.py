@@ -48,7 +48,7 @@ class VllmDriver(OpenAICompatibleDriver, SupportsLaunch, SupportsSleep, Supports
             return None
         context = ["--max-model-len", str(spec.context_length)] if spec.context_length else []
         sleep = ["--enable-sleep-mode"] if spec.sleep else []
-        where = ["--host", "127.0.0.1", "--port", str(spec.port)]
+        where = ["--host", spec.bind, "--port", str(spec.port), *_part_of_several(spec)]
         options = option_arguments(msgspec.structs.replace(spec.options_as(VllmOptions), sleep_level=None))
         return ["vllm", "serve", spec.path, "--served-model-name", spec.model, *where, *context, *sleep, *options]
 
@@ -126,6 +126,18 @@ class VllmDriver(OpenAICompatibleDriver, SupportsLaunch, SupportsSleep, Supports
     def continuation(self, answer: PartialAnswer) -> Continuation:
         """By token ids, chats too; without them by text."""
         return continue_answer(answer, default_max_tokens=16, return_token_ids=True)
+
+
+def _part_of_several(spec: LaunchSpec) -> Sequence[str]:
+    """The flags of one process of an engine that spans several machines:
+    https://docs.vllm.ai/en/latest/serving/parallelism_scaling.html#running-vllm-with-multiprocessing.
+    """
+    if spec.nodes == 1:
+        return []
+    address, _, port = spec.meet_at.rpartition(":")
+    place = ["--nnodes", str(spec.nodes), "--node-rank", str(spec.node_rank)]
+    headless = ["--headless"] if spec.node_rank else []
+    return [*place, "--master-addr", address, "--master-port", port, *headless]
 
 
 def _priorities_in(spec: LaunchSpec) -> bool:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from enginehouse import EngineOutput, EngineProcess, Launcher, LaunchLine, LoadFailed
+from enginehouse import EngineOutput, EngineProcess, Exit, Launcher, LaunchLine, LoadFailed
 from tests.chaos.engines import Bench, Engine
 from tests.chaos.floods import WORDS
 from tests.chaos.network import Network
@@ -82,8 +82,8 @@ class VirtualProcess(EngineProcess):
         self._bench.processes.pop(self.name, None)
         self._gone.set_result(status)
 
-    async def exited(self) -> int | None:
-        return await asyncio.shield(self._gone)
+    async def exited(self) -> Exit:
+        return Exit(status=await asyncio.shield(self._gone))
 
     async def memory(self) -> int | None:
         return 1 << 30

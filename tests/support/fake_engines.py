@@ -14,6 +14,7 @@ from enginehouse import (
     EngineOutput,
     EngineProcess,
     EngineResponse,
+    Exit,
     Launcher,
     LaunchLine,
     ServedModel,
@@ -96,12 +97,15 @@ class ScriptedDriver(Driver, SupportsFigures, SupportsSleep):
 
 
 class FakeProcess(EngineProcess):
-    """Exits when ``end`` gets its status. ``stop`` takes ``stop_s`` seconds and returns a little after the exit."""
+    """Exits when ``end`` gets its status, or a whole ``Exit``.
+
+    ``stop`` takes ``stop_s`` seconds and returns a little after the exit.
+    """
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.handle = {"address": address}
-        self.end: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        self.end: asyncio.Future[int | Exit | None] = asyncio.get_running_loop().create_future()
         self.stops: list[float] = []
         self.stop_s = 0.0
         self.bytes: int | Exception | None = 1000
@@ -119,8 +123,9 @@ class FakeProcess(EngineProcess):
     async def processes(self) -> list[int]:
         return self.pids
 
-    async def exited(self) -> int | None:
-        return await asyncio.shield(self.end)
+    async def exited(self) -> Exit:
+        ended = await asyncio.shield(self.end)
+        return ended if isinstance(ended, Exit) else Exit(status=ended)
 
     async def stop(self, timeout: float) -> None:
         self.stops.append(timeout)

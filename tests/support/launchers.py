@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from enginehouse_local import LocalLauncher
@@ -9,5 +10,6 @@ from enginehouse_local import LocalLauncher
 
 def local_launcher(logs: Path) -> LocalLauncher:
     launcher = LocalLauncher()
-    launcher.prepare(logs)
+    with suppress(StopIteration):
+        launcher.prepare(logs).send(None)  # it waits for nothing
     return launcher

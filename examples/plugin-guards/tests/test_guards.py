@@ -55,6 +55,7 @@ def test_addresses_are_masked() -> None:
     guard = create("guard", "mask_emails")
     said = before(guard, "Write to ann.lee+x@mail.example.org, not to @ann")
     assert isinstance(said, Change)
+    assert isinstance(said.body, bytes)
     assert json.loads(said.body)["messages"][0]["content"] == "Write to [e-mail], not to @ann"
     assert before(guard, "Hello") is None
 

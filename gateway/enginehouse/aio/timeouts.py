@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def run_within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
-    """Run ``work`` and return its result. Raises ``TimeoutError`` after ``seconds``.
+async def run_within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
+    """Run ``work`` and return its result. Raises ``TimeoutError`` after ``seconds``; never if that is ``None``.
 
     ``asyncio.wait_for`` waits for work that resists its cancellation; this function does not.
     """

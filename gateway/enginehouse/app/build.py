@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.aio.write_batch import WriteBatch
@@ -33,6 +32,7 @@ from enginehouse.domain.replica import Health, ReplicaState, replica_name
 from enginehouse.engines.guards import guarded_driver, guarded_launcher, unguarded
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.launch_line import launch_line, launch_rules, why_not
+from enginehouse.engines.placements import check_placement
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
@@ -211,8 +211,10 @@ def check_launch_lines(config: Config, drivers: Mapping[str, DriverSupport], reg
         type = driver_of(model)
         try:
             line = launch_line(name, model, unguarded(drivers[type]).launch, port=0)
-            launchers = [config.hosts.get(host, HostSettings()).launcher for host in hosts_of_model(model)]
-            if HostSettings().launcher in launchers:
+            hosts = {host: config.hosts.get(host, HostSettings()).launcher for host in hosts_of_model(model)}
+            for host, launcher in hosts.items():
+                check_placement(config, name, host, _launcher(config, registry, launcher, host))
+            if HostSettings().launcher in hosts.values():
                 for problem in why_not(name, model, unguarded(drivers[type]).launch, line):
                     _log.warning("%s", problem)
         except EnginehouseError:
@@ -249,9 +251,8 @@ def _driver(config: Config, registry: Registry, type: str, key: str) -> DriverSu
     return guarded_driver(identity(registry, "driver", type), driver)
 
 
-def _launcher(config: Config, registry: Registry, type: str, host: str, logs: Path) -> Launcher:
+def _launcher(config: Config, registry: Registry, type: str, host: str) -> Launcher:
     launcher: Launcher = create(config, registry, "launcher", type, f"hosts.{host}.launcher")
-    prepare(registry, "launcher", type, partial(launcher.prepare, logs))
     return guarded_launcher(identity(registry, "launcher", type), launcher)
 
 
@@ -269,6 +270,7 @@ def _remote(name: str, backend: BackendSettings, loads_models: bool) -> BackendI
         url=backend.url,
         driver=backend.driver,
         priority=backend.priority,
+        weight=backend.weight,
         role=backend.role,
         host=backend.host,
         zone=backend.zone,
@@ -298,6 +300,7 @@ def _managed(name: str, model_name: str, model: ModelSettings, host: str) -> Bac
         url="",
         driver=driver_of(model),
         priority=model.priority,
+        weight=model.weight,
         role=model.role,
         host=host,
         zone=model.zone,

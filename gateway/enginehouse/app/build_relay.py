@@ -102,6 +102,7 @@ def change_relay(
     context.filters = FiltersByName(config.models, Aliases(config.routing.aliases))
     configure_waiting_room(context.waiting_room, config)
     relay.progress_reports.configure(config.models, config.scheduling)
+    relay.mirror(config.routing.mirrors)
     context.max_retries = config.routing.max_retries
     context.budget.share = config.routing.retry_budget
     context.gather = config.routing.gather

@@ -28,6 +28,7 @@ from enginehouse.plugin_manager.registry import Registry
 from enginehouse.routing.guarded_scorer import GuardedScorer
 from enginehouse.routing.prefixes.prompt import PromptExtractor
 from enginehouse.routing.router import Router
+from enginehouse.routing.rules import CanaryFilter, RuleFilter, Rules
 from enginehouse.routing.session import SessionExtractor
 from enginehouse.routing.zones import TierFilter, ZoneFilter, Zones
 
@@ -49,7 +50,8 @@ class _MadeStrategy(NamedTuple):
 def build_router(config: Config, registry: Registry, clock: Clock = SYSTEM_CLOCK) -> Router:
     """The router that ``[routing]`` describes."""
     routing = config.routing
-    types = dict.fromkeys([routing.strategy, *routing.strategies.values()])
+    of_rules = [rule.strategy for rule in routing.rules if rule.strategy]
+    types = dict.fromkeys([routing.strategy, *routing.strategies.values(), *of_rules])
     made = {type: _strategy(config, registry, type) for type in types}
     for type, each in made.items():
         prepare(registry, "strategy", type, partial(each.strategy.start, clock.now))
@@ -60,6 +62,8 @@ def build_router(config: Config, registry: Registry, clock: Clock = SYSTEM_CLOCK
         extractors=[*create_installed(config, registry, "extractor"), *_own_extractors(config, list(made.values()))],
         filters=[*_required_filters(config, zones), *_filters(config, registry)],
         zones=zones,
+        rules=Rules(routing.rules) if routing.rules else None,
+        strategies_of_rules={type: by_type[type] for type in of_rules},
         strategy=by_type[routing.strategy],
         strategies={model: by_type[type] for model, type in routing.strategies.items()},
         scorers=[each for each in scorers if isinstance(each, GuardedScorer)],
@@ -96,9 +100,19 @@ def settle(config: Config, registry: Registry) -> tuple[Config, Sequence[str]]:
         if problem := _unusable_strategy(config, registry, dotted(("routing", "strategies", model)), type):
             warnings.append(problem)
             routing = msgspec.structs.replace(routing, strategies={**routing.strategies, model: "smart"})
+    for place, rule in enumerate(routing.rules):
+        if rule.strategy and (problem := _unusable_strategy(config, registry, _key_of_rule(place), rule.strategy)):
+            warnings.append(problem)
+            rules = list(routing.rules)
+            rules[place] = msgspec.structs.replace(rule, strategy="smart")
+            routing = msgspec.structs.replace(routing, rules=rules)
     if routing is not config.routing:
         config = msgspec.structs.replace(config, routing=routing)
     return config, warnings
+
+
+def _key_of_rule(place: int) -> str:
+    return f"routing.rules[{place}].strategy"
 
 
 def _unusable_strategy(config: Config, registry: Registry, key: str, type: str) -> str:
@@ -153,6 +167,9 @@ def _required_filters(config: Config, zones: Zones | None) -> Iterator[tuple[Plu
     """The filters that ``routing.filters`` cannot leave out."""
     if zones is not None:
         yield PluginId("filter", "zone", trusted=True), ZoneFilter(zones)
+    if config.routing.rules:
+        yield PluginId("filter", "rule", trusted=True), RuleFilter()
+        yield PluginId("filter", "canary", trusted=True), CanaryFilter()
     if config.routing.least_tier:
         yield PluginId("filter", "tier", trusted=True), TierFilter(config.routing.least_tier)
 

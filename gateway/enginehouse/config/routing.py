@@ -28,6 +28,35 @@ class ScorerSettings(Section, frozen=True):
     parameters: Annotated[dict[str, Any], Meta(description="parameters of the scorer")] = {}
 
 
+class RuleSettings(Section, frozen=True):
+    """Where requests with a header, or of a key, go. Of several rules that match, the first one counts."""
+
+    header: Annotated[
+        str,
+        Meta(pattern=r"^$|^[A-Za-z0-9-]+: *\S", description="matches requests with it, such as `x-tier: gold`"),
+    ] = ""
+    key: Annotated[str, Meta(description="matches requests of the key with this name; `*` matches as in a shell")] = ""
+    model: Annotated[str, Meta(description="the model that serves them, whatever they ask for")] = ""
+    backends: Annotated[
+        list[str], Meta(description="the backends that serve them; `*` and `?` match as in a shell")
+    ] = []
+    strategy: Annotated[str, Meta(description="the strategy that picks their replica")] = ""
+    weight: Annotated[
+        Share,
+        Meta(
+            description="share of the matching requests that the rule takes; the others avoid its backends. With `1` "
+            "no other backend may serve them, with less any other one where these cannot"
+        ),
+    ] = 1.0
+
+
+class MirrorSettings(Section, frozen=True):
+    """Another model that gets copies of the requests for one. Clients never see its answers."""
+
+    to: Annotated[str, Meta(description="the model that gets the copies", min_length=1)]
+    share: Annotated[Share, Meta(description="share of the requests that are copied")] = 1.0
+
+
 class RoutingSettings(Section, frozen=True):
     """How the gateway chooses the replica for a request."""
 
@@ -39,6 +68,13 @@ class RoutingSettings(Section, frozen=True):
         ),
     ] = "cache_aware"
     strategies: Annotated[dict[str, str], Meta(description="other strategies for single models")] = {}
+    rules: Annotated[
+        list[RuleSettings], Meta(description="where requests with certain headers, or of certain keys, go")
+    ] = []
+    mirrors: Annotated[
+        dict[str, MirrorSettings],
+        Meta(description="models whose requests are also sent to another one, so that the answers can be compared"),
+    ] = {}
     session: Annotated[
         list[Annotated[str, Meta(pattern="^(header|body):.")]],
         Meta(description="where to look for the session of a request: `header:NAME` or `body:FIELD`, in this order"),

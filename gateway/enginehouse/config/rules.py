@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
 from enginehouse.config.aliases import Aliases, read_alias
@@ -12,7 +13,8 @@ from enginehouse.config.decode import Problem
 from enginehouse.config.hedge_after import parse_hedge_after
 from enginehouse.config.managed import ANY_ANSWER, hosts_of_model
 from enginehouse.config.masks import has_mask
-from enginehouse.config.schema import Config, KeySettings
+from enginehouse.config.port_range import parse_ports
+from enginehouse.config.schema import Config, KeySettings, ReplicaRange
 from enginehouse.config.secrets import MASK
 from enginehouse.config.shape import PARAMETERS, Path, dotted
 from enginehouse.config.units import format_size
@@ -30,7 +32,12 @@ def problems(config: Config) -> list[Problem]:
 
 def warnings(config: Config) -> list[str]:
     """Settings that are valid but probably not intended."""
-    return [*_aliases_of_aliases(config), *_unknown_models(config), *_versioned_urls(config)]
+    return [
+        *_aliases_of_aliases(config),
+        *_unknown_models(config),
+        *_unknown_backends(config),
+        *_versioned_urls(config),
+    ]
 
 
 def _workers(config: Config) -> Iterator[Problem]:
@@ -65,6 +72,13 @@ def _models_named(config: Config) -> Iterator[Problem]:
                 yield Problem(place, "names no model", "name one, or remove it")
             elif model == name:
                 yield Problem(place, "a model cannot be its own fallback", "remove it")
+
+
+def _routing_rules(config: Config) -> Iterator[Problem]:
+    for place, rule in enumerate(config.routing.rules):
+        if not (rule.model or rule.backends or rule.strategy):
+            remedy = "name a model, backends or a strategy, or remove the rule"
+            yield Problem(("routing", "rules", place), "changes nothing", remedy)
 
 
 def _hedge_after(config: Config) -> Iterator[Problem]:
@@ -187,6 +201,28 @@ def _hosts(config: Config) -> Iterator[Problem]:
             yield Problem(path, f'there is no host "{host}"', remedy)
 
 
+def _ports(config: Config) -> Iterator[Problem]:
+    for name, host in config.hosts.items():
+        if fault := _fault_of_ports(host.ports):
+            yield Problem(("hosts", name, "ports"), fault, "write FIRST-LAST, from 1 to 65535")
+
+
+def _fault_of_ports(text: str) -> str:
+    try:
+        parse_ports(text)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _ranges(config: Config) -> Iterator[Problem]:
+    for name, model in config.models.items():
+        replicas = model.replicas
+        if isinstance(replicas, ReplicaRange) and replicas.min > replicas.max:
+            path = ("models", name, "replicas", "min")
+            yield Problem(path, f"{replicas.min} is more than max, which is {replicas.max}", "lower it, or raise max")
+
+
 def _commands(config: Config) -> Iterator[Problem]:
     for name, model in config.models.items():
         if model.command and "${port}" not in model.command:
@@ -237,11 +273,13 @@ def _aliases_of_aliases(config: Config) -> Iterator[str]:
 def _unknown_models(config: Config) -> Iterator[str]:
     known = {*config.models, *(name for backend in config.backends.values() for name in backend.models or ())}
     routing = config.routing
+    aliases = Aliases(routing.aliases)
     named: dict[Path, set[str]] = {
         ("routing", "aliases"): {
             target for settings in routing.aliases.values() for target in read_alias(settings).targets
         }
         - routing.aliases.keys(),
+        ("routing", "rules"): {rule.model for rule in routing.rules if rule.model and not aliases.find(rule.model)},
         ("routing", "fallbacks"): {
             *routing.fallbacks,
             *(name for chain in routing.fallbacks.values() for name in chain),
@@ -251,6 +289,21 @@ def _unknown_models(config: Config) -> Iterator[str]:
         if unknown := sorted(names - known):
             listed = ", ".join(f'"{name}"' for name in unknown)
             yield f"{dotted(path)}: not in this configuration, so a backend must report that it serves it: {listed}"
+
+
+def _unknown_backends(config: Config) -> Iterator[str]:
+    """Backends of rules that a discovery must find."""
+    known = [*config.backends, *(name for name, model in config.models.items() if model.launches)]
+    for place, rule in enumerate(config.routing.rules):
+        if unknown := [each for each in rule.backends if not _names_one(each, known)]:
+            path = dotted(("routing", "rules", place, "backends"))
+            hint = next(filter(None, (did_you_mean(each, known) for each in unknown)), "a discovery must find them")
+            yield f"{path}: not in this configuration: {', '.join(unknown)} ({hint})"
+
+
+def _names_one(pattern: str, known: Sequence[str]) -> bool:
+    """Whether ``pattern`` matches a backend; the further replicas of a launched model are ``NAME-2``, ``NAME-3`` ..."""
+    return any(fnmatchcase(name, pattern) or pattern.startswith(f"{name}-") for name in known)
 
 
 def _versioned_urls(config: Config) -> Iterator[str]:
@@ -263,6 +316,7 @@ _RULES: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _workers,
     _body_memory,
     _models_named,
+    _routing_rules,
     _hedge_after,
     _patterns_of_paths,
     _weights,
@@ -270,6 +324,8 @@ _RULES: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _urls,
     _keys,
     _hosts,
+    _ports,
+    _ranges,
     _masks,
     _commands,
     _health_paths,

@@ -111,6 +111,10 @@ class HostSettings(Section, frozen=True):
     unit: Annotated[str, Meta(description="label for failure domains")] = ""
     max_loads: Annotated[Count, Meta(description="models that load at the same time; 0 for no limit")] = 1
     launcher: Annotated[str, Meta(description="launcher of its engines: `local` or a plugin's")] = "local"
+    ports: Annotated[str, Meta(description="first and last port that its engines may listen on")] = "20000-32767"
+    placement: Annotated[
+        dict[str, Any], Meta(description="options of its launcher for places of engines, such as labels of nodes")
+    ] = {}
 
 
 class CapabilitySettings(Section, frozen=True):
@@ -135,6 +139,14 @@ class BackendSettings(Section, frozen=True):
     url: Annotated[str, Meta(description="base URL, without `/v1`")]
     driver: Annotated[str, Meta(description="`llamacpp`, `vllm`, `sglang`, `openai`, `sim` or a plugin's")] = "openai"
     priority: Annotated[Count, Meta(description="lower is better")] = 0
+    weight: Annotated[
+        float,
+        Meta(
+            ge=0.001,
+            description="its share of the requests, relative to others, with `round_robin`, `random`, `least_pending`, "
+            "`p2c` and `session`",
+        ),
+    ] = 1.0
     role: Annotated[Role, Meta(description="role when prefill and decode are disaggregated")] = Role.NEUTRAL
     zone: Annotated[str, Meta(description="privacy zone that it is in; `[zones]` says which requests stay there")] = ""
     tier: Annotated[Count, Meta(description="how good its models are; `routing.least_tier` asks for one")] = 0
@@ -164,6 +176,28 @@ class BodyFilterSettings(Section, frozen=True):
     set: Annotated[dict[str, Any], Meta(description="fields to set after that, in place of the client's")] = {}
 
 
+class ReplicaRange(Section, frozen=True):
+    """How few and how many replicas a model may have, for `replicas = { min, max }`."""
+
+    max: Annotated[Positive, Meta(description="most replicas")]
+    min: Annotated[Count, Meta(description="fewest replicas")] = 0
+
+    @property
+    def now(self) -> int:
+        """The number of backends that there are for them: one at least, stopped while no replica is wanted."""
+        return max(1, self.min)
+
+
+class SizedRange(ReplicaRange, frozen=True):
+    """A range whose scaler wants ``size`` replicas now."""
+
+    size: int = 0
+
+    @property
+    def now(self) -> int:
+        return max(1, self.size)
+
+
 class ModelSettings(CapabilitySettings, frozen=True):
     """A model that the gateway launches on demand.
 
@@ -176,7 +210,8 @@ class ModelSettings(CapabilitySettings, frozen=True):
     command: Annotated[
         str,
         Meta(
-            description="launch line that replaces the driver's, with `${port}`, `${path}`, `${model}`, `${env:NAME}`"
+            description="launch line that replaces the driver's, with `${port}`, `${bind}`, `${path}`, `${model}`, "
+            "`${env:NAME}`, and `${nodes}`, `${node_rank}`, `${meet_at}` of an engine on several machines"
         ),
     ] = ""
     options: Annotated[dict[str, Any], Meta(description="options of the driver, for its own launch line")] = {}
@@ -188,8 +223,28 @@ class ModelSettings(CapabilitySettings, frozen=True):
     ] = "local"
     zone: Annotated[str, Meta(description="privacy zone that it is in; `[zones]` says which requests stay there")] = ""
     tier: Annotated[Count, Meta(description="how good its models are; `routing.least_tier` asks for one")] = 0
-    replicas: Annotated[Positive, Meta(description="number of engines to launch, on each host")] = 1
+    replicas: Annotated[
+        Positive | ReplicaRange,
+        Meta(
+            description="number of engines to launch, on each host; or `{ min = 0, max = 4 }` by load: in all, dealt "
+            "out to its hosts in turn"
+        ),
+    ] = 1
+    scale_up_wait: Annotated[
+        Duration, Meta(description="a replica more is wanted when requests will probably wait for longer than this")
+    ] = 2
+    scale_down_idle: Annotated[
+        Duration, Meta(description="a replica less is wanted when it was not needed for so long")
+    ] = 300
     priority: Annotated[Count, Meta(description="lower is better")] = 0
+    weight: Annotated[
+        float,
+        Meta(
+            ge=0.001,
+            description="its share of the requests, relative to others, with `round_robin`, `random`, `least_pending`, "
+            "`p2c` and `session`",
+        ),
+    ] = 1.0
     role: Annotated[Role, Meta(description="role when prefill and decode are disaggregated")] = Role.NEUTRAL
     ttl: Annotated[Duration, Meta(description="unload after this idle time, even if pinned; 0 for never")] = 0
     idle: Annotated[
@@ -220,6 +275,12 @@ class ModelSettings(CapabilitySettings, frozen=True):
             "`/v1/embeddings`, such as `/v1/messages`; by default, the driver's"
         ),
     ] = None
+    placement: Annotated[
+        dict[str, Any], Meta(description="options of its host's launcher, over those in `hosts.*.placement`")
+    ] = {}
+    place_timeout: Annotated[
+        Duration, Meta(description="longest wait for a place in a cluster that is full; 0 for no limit")
+    ] = 600
     stop_command: Annotated[str, Meta(description="command that replaces SIGTERM")] = ""
     health_path: Annotated[
         str,

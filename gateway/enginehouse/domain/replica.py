@@ -19,9 +19,13 @@ class Role(str, Enum):
 
 
 class ReplicaState(str, Enum):
-    """The state of a replica. A replica of a remote backend is always ``READY``."""
+    """The state of a replica. A replica of a remote backend is always ``READY``.
+
+    ``PLACING``: its launcher waits for resources for it.
+    """
 
     STOPPED = "stopped"
+    PLACING = "placing"
     STARTING = "starting"
     READY = "ready"
     SLEEPING = "sleeping"
@@ -70,6 +74,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The expected seconds until a replica that is not ready can serve."""
     priority: int = 0
     """The backend's priority in the configuration; lower is better."""
+    weight: float = 1.0
+    """The backend's share of the requests, relative to others, for strategies that do not learn it."""
     role: Role = Role.NEUTRAL
     zone: str = ""
     """The backend's privacy zone; empty for none."""

@@ -17,6 +17,7 @@ class Phase(str, Enum):
 
     ROUTING = "routing"
     QUEUED = "queued"
+    PLACING = "placing"
     LOADING = "loading"
     SERVING = "serving"
     MIGRATING = "migrating"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from enginehouse.engines.gpus.host_gpus import CUDA_VISIBLE_DEVICES
+from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.launch_line import fingerprint
+from enginehouse.engines.placements import decode_placement
 from enginehouse.engines.state_file import EngineRecord, StateFile
 from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
+from enginehouse.interfaces.places import EngineNeeds, Place, PlacementOptions
 
 _log = logging.getLogger(__name__)
 
@@ -30,14 +34,55 @@ class EngineRecords:
     """Keeps ``state_file`` up to date on the engines that ``launcher`` starts on ``host``. Every engine gets a mark."""
 
     def __init__(self, host: str, launcher: Launcher, state_file: StateFile) -> None:
+        self.places_gpus = launcher.places_gpus
         self._host = host
         self._launcher = launcher
+        self._prepared: asyncio.Task[None] | None = None
         self._state_file = state_file
         self._marked: dict[str, int] = {}
         self._running: dict[EngineProcess, tuple[str, EngineRecord]] = {}
 
+    async def prepare(self) -> None:
+        """Prepare the launcher, if that has not been done. Raises what the launcher raises; the next call tries again.
+
+        A call that is cancelled leaves the preparation running for others.
+        """
+        before = self._prepared
+        if before is None or (before.done() and (before.cancelled() or before.exception() is not None)):
+            self._prepared = before = asyncio.ensure_future(self._launcher.prepare(self._state_file.logs))
+            before.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(before)
+
+    def close(self) -> None:
+        """Give up a preparation that still waits."""
+        if self._prepared is not None:
+            self._prepared.cancel()
+
+    def placement(self, managed: ManagedReplica) -> PlacementOptions:
+        """The configured options of the place of ``managed``, which has been checked before."""
+        return decode_placement(self._launcher, managed.placement)
+
+    async def place(self, name: str, needs: EngineNeeds, waits: Callable[[str], None]) -> Place | None:
+        """Ask the launcher for a place. It is recorded meanwhile, because the gateway may die before the launch."""
+        await self.prepare()
+        begun = EngineRecord(host=self._host, port=0, fingerprint="", handle={})
+        self._state_file.put(name, begun)
+        try:
+            return await self._launcher.place(name, needs, waits)
+        finally:
+            self._state_file.remove(name, begun)
+
+    async def release(self, place: Place) -> None:
+        """Let the launcher free a place without an engine."""
+        await self._launcher.release(place)
+
+    async def why_not(self, line: LaunchLine, files: Sequence[str]) -> str:
+        """Why the engine of ``line`` cannot start in its place; empty if it may."""
+        return await self._launcher.why_not(line, files)
+
     async def recover(self) -> None:
         """Record the engines of this gateway that still run without a record, as their marks show."""
+        await self.prepare()
         for pid, mark in _readable(await self._launcher.marks(MARK)):
             mine = mark.gateway == str(self._state_file.folder) and mark.record.host == self._host
             if mine and mark.engine not in self._state_file.records:
@@ -48,7 +93,14 @@ class EngineRecords:
     async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> EngineProcess:
         """Start an engine. It is recorded before and after the launch, because the gateway may die in between."""
         gpus = line.environment.get(CUDA_VISIBLE_DEVICES, "")
-        begun = EngineRecord(host=self._host, port=line.port, fingerprint=fingerprint(line), handle={}, gpus=gpus)
+        begun = EngineRecord(
+            host=self._host,
+            port=line.port,
+            fingerprint=fingerprint(line),
+            handle={},
+            gpus=gpus,
+            placed=line.place,
+        )
         self._state_file.put(name, begun)
         mark = msgspec.json.encode(EngineMark(gateway=str(self._state_file.folder), engine=name, record=begun)).decode()
         try:
@@ -64,6 +116,7 @@ class EngineRecords:
         """Adopt a recorded engine. Its record is removed if it does not run, or if the launcher fails to adopt it."""
         record = self._state_file.records[name]
         try:
+            await self.prepare()
             process = await self._launcher.adopt(name, line, record.handle, output)
         except (Exception, SystemExit):
             launcher = type(self._launcher)

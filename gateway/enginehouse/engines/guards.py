@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from inspect import iscoroutinefunction
+from inspect import isawaitable, iscoroutinefunction
 from typing import Any, cast
 
 import msgspec
@@ -16,7 +16,8 @@ from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.driver_support import SUPPORTS, DriverSupport, support_of
 from enginehouse.interfaces.drivers import Driver, LoadedModel, ServedModel
 from enginehouse.interfaces.launch_spec import FoundModel, ModelFacts
-from enginehouse.interfaces.launchers import EngineProcess, Launcher
+from enginehouse.interfaces.launchers import EngineProcess, Exit, Launcher
+from enginehouse.interfaces.places import Place
 from enginehouse.telemetry.plugin_failures import await_plugin, plugin_failed, wrong_result
 
 Fits = Callable[[Any], bool]
@@ -32,13 +33,13 @@ def guarded_driver(plugin: PluginId, driver: Driver) -> DriverSupport:
     A wrong answer and any exception but an ``EnginehouseError`` become ``PluginFailed``, which names the driver's type
     and plugin, but nothing of the exception except its class.
     """
-    guard: Any = _Guard(plugin, driver)
+    guard: Any = _Guard(plugin, driver, _ASYNCHRONOUS_OF_DRIVERS)
     return DriverSupport._make(guard if each is driver else each for each in support_of(driver))
 
 
 def guarded_launcher(plugin: PluginId, launcher: Launcher) -> Launcher:
     """``launcher`` with its answers checked as those of a driver, and those of the processes that it starts."""
-    return cast("Launcher", _Guard(plugin, launcher))
+    return cast("Launcher", _Guard(plugin, launcher, _ASYNCHRONOUS_OF_LAUNCHERS))
 
 
 def unguarded(driver: DriverSupport) -> DriverSupport:
@@ -48,17 +49,21 @@ def unguarded(driver: DriverSupport) -> DriverSupport:
 
 
 class _Guard:
-    """Has every attribute of the object ``unguarded``; checks what its methods in ``ANSWERS`` return."""
+    """Has every attribute of the object ``unguarded``; checks what its methods in ``ANSWERS`` return.
 
-    def __init__(self, plugin: PluginId, unguarded: Any) -> None:
+    Those in ``waiting`` are asynchronous.
+    """
+
+    def __init__(self, plugin: PluginId, unguarded: Any, waiting: Collection[str]) -> None:
         self._plugin = plugin
+        self._waiting = waiting
         self.unguarded = unguarded
 
     def __getattr__(self, name: str) -> Any:
         """Called once for each name, because the attribute exists from then on."""
         value = getattr(self.unguarded, name)
         if name in ANSWERS:
-            value = _checked(self._plugin, name, value)
+            value = _checked(self._plugin, name, value, waits=name in self._waiting)
         setattr(self, name, value)
         return value
 
@@ -67,31 +72,31 @@ class _ProcessGuard(_Guard):
     """A process whose exit cannot be awaited is stopped, and counts as exited."""
 
     def __init__(self, plugin: PluginId, process: EngineProcess) -> None:
-        super().__init__(plugin, process)
+        super().__init__(plugin, process, _ASYNCHRONOUS_OF_LAUNCHERS)
         try:
             self.address = str(process.address)
             self.handle = dict(process.handle)
             msgspec.json.encode(self.handle)  # raises now, not when it is recorded
         except BaseException as error:
             raise plugin_failed(plugin, error) from error
-        self._exited = _checked(plugin, "exited", process.exited)
-        self._listening = _checked(plugin, "listening", process.listening)
+        self._exited = _checked(plugin, "exited", process.exited, waits=True)
+        self._listening = _checked(plugin, "listening", process.listening, waits=True)
 
-    async def exited(self) -> int | None:
+    async def exited(self) -> Exit:
         try:
-            status: int | None = await self._exited()
+            how: Exit | int | None = await self._exited()
         except EnginehouseError:  # logged already
             with suppress(EnginehouseError):
                 await self.stop(_KILL_S)
-            return None
-        return status
+            return Exit()
+        return how if isinstance(how, Exit) else Exit(status=how)  # launchers written for 0.1.0 return the status
 
     async def listening(self) -> None:
         with suppress(EnginehouseError):  # logged already; the engine's health decides
             await self._listening()
 
 
-def _checked(plugin: PluginId, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+def _checked(plugin: PluginId, name: str, method: Callable[..., Any], *, waits: bool) -> Callable[..., Any]:
     wanted, fits = ANSWERS[name]
 
     def check(answer: Any) -> Any:
@@ -101,7 +106,7 @@ def _checked(plugin: PluginId, name: str, method: Callable[..., Any]) -> Callabl
         return answer
 
     async def ask(*arguments: object) -> Any:
-        answer = check(await await_plugin(plugin, method, *arguments))
+        answer = check(await await_plugin(plugin, asked, *arguments))
         return _ProcessGuard(plugin, answer) if isinstance(answer, EngineProcess) else answer
 
     def call(*arguments: object) -> Any:
@@ -113,7 +118,18 @@ def _checked(plugin: PluginId, name: str, method: Callable[..., Any]) -> Callabl
             raise plugin_failed(plugin, error) from error
         return check(answer)
 
-    return ask if name in _ASYNCHRONOUS else call
+    asked = method if iscoroutinefunction(method) else _awaitable(method)
+    return ask if waits else call
+
+
+def _awaitable(method: Callable[..., Any]) -> Callable[..., Any]:
+    """``method``, which need not be asynchronous."""
+
+    async def ask(*arguments: object) -> Any:
+        answer = method(*arguments)
+        return await answer if isawaitable(answer) else answer
+
+    return ask
 
 
 def _exactly(*kinds: type) -> Fits:
@@ -155,6 +171,7 @@ ANSWERS: Mapping[str, tuple[str, Fits]] = {
     "command": ("a list of texts or None", lambda answer: answer is None or _list_of(str)(answer)),
     "environment": ("a dict of texts", _are_texts),
     "why_not": _TEXT,
+    "files": ("a list of texts", _list_of(str)),
     "find_models": ("a list of FoundModels", _list_of(FoundModel)),
     "inspect": ("ModelFacts", _instance(ModelFacts)),
     "load": _ANYTHING,
@@ -181,10 +198,13 @@ ANSWERS: Mapping[str, tuple[str, Fits]] = {
     # launchers
     "launch": ("an EngineProcess", _instance(EngineProcess)),
     "adopt": ("an EngineProcess or None", _instance(EngineProcess, type(None))),
+    "prepare": _ANYTHING,
+    "place": ("a Place or None", _instance(Place, type(None))),
+    "release": _ANYTHING,
     "marks": ("a dict of texts by process id", _are_marks),
     # processes
     "listening": _ANYTHING,
-    "exited": _NUMBER,
+    "exited": ("an Exit", lambda answer: isinstance(answer, Exit) or _exactly(int, type(None))(answer)),
     "memory": _NUMBER,
     "bytes_moved": _NUMBER,
     "processes": ("a list of process ids", _are_process_ids),
@@ -192,9 +212,11 @@ ANSWERS: Mapping[str, tuple[str, Fits]] = {
 }
 """What each method of a driver, a launcher or a process must return, in words and as a check."""
 
-_ASYNCHRONOUS = frozenset(
-    name
-    for interface in (Driver, *SUPPORTS, Launcher, EngineProcess)
-    for name, method in vars(interface).items()
-    if iscoroutinefunction(method)
-)
+
+def _asynchronous(*interfaces: type) -> frozenset[str]:
+    methods = (method for interface in interfaces for method in vars(interface).items())
+    return frozenset(name for name, method in methods if iscoroutinefunction(method))
+
+
+_ASYNCHRONOUS_OF_DRIVERS = _asynchronous(Driver, *SUPPORTS)
+_ASYNCHRONOUS_OF_LAUNCHERS = _asynchronous(Launcher, EngineProcess)

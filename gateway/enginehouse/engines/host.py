@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
+from enginehouse.config.port_range import parse_ports
 from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, ReplicaLost, RequestError
 from enginehouse.domain.gpu import GpuStatus
 from enginehouse.domain.replica import AT_REST, ReplicaState
@@ -18,6 +19,7 @@ from enginehouse.engines.host_rules import HostChange, HostRules
 from enginehouse.engines.idle import IdleKeeper
 from enginehouse.engines.load_request import load
 from enginehouse.engines.model_files import ModelFiles
+from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.remote.remote_servers import RemoteServers
@@ -43,20 +45,28 @@ class Host(QueueListener):
     """
 
     def __init__(
-        self, name: str, context: HostContext, ports: Ports, state_file: StateFile, prober: Prober, drains: Drains
+        self,
+        name: str,
+        context: HostContext,
+        ports: Ports,
+        state_file: StateFile,
+        prober: Prober,
+        drains: Drains,
+        ownership: EngineOwnership | None = None,
     ) -> None:
         self.name = name
         self._drains = drains
         self._context = context
         self._publisher = StatusPublisher(context, prober)
         self.replicas = HostReplicas(context.managed(name))
+        self._ports = ports.within(*parse_ports(context.host_settings(name).ports))
         self._servers = RemoteServers(name, context, self._note_found)
         self._idle = IdleKeeper(self.replicas.ttls())
         self.pool = EnginePool(
             name,
             self.replicas.all,
-            launcher=context.make_launcher(context.launcher(name), name, state_file.logs),
-            ports=ports,
+            launcher=context.make_launcher(context.launcher(name), name),
+            ports=self._ports,
             connect=self._publisher.client,
             state_file=state_file,
             on_state=self._note_state,
@@ -64,6 +74,7 @@ class Host(QueueListener):
             on_exited=self._note_exited,
             gpus=host_gpus(context.host_settings(name)),
             footprints=state_file.footprints,
+            ownership=ownership,
         )
         self._files = ModelFiles(self._note_facts)
         self._rules = rules = HostRules(context, self.replicas, self.pool, self._servers, self._files)
@@ -79,11 +90,14 @@ class Host(QueueListener):
         self._servers.begin()
         self._read_files()
 
-    async def open(self) -> None:
-        """Begin the background work, and take over the engines that an earlier gateway left running here."""
+    async def open(self, drained: asyncio.Future[None] | None = None) -> None:
+        """Begin the background work, and take over the engines that an earlier gateway left running here.
+
+        ``drained``: as for ``EnginePool.open``.
+        """
         self._servers.begin()
         self._read_files()
-        await self.pool.open()
+        await self.pool.open(drained)
 
     @property
     def empty(self) -> bool:
@@ -173,6 +187,13 @@ class Host(QueueListener):
         for replica in self._idle.due(self.pool.states(), in_flight, self.queue.now()):
             self.pool.sleep_or_stop(replica)
 
+    def rest(self, replicas: Sequence[str]) -> None:
+        """Put those of ``replicas`` to sleep, or stop them, that are ready and serve no request."""
+        for replica in replicas:
+            ready = self.pool.states()[replica] is ReplicaState.READY
+            if ready and not self._context.fleet.load(self.replicas[replica].backend).pending:
+                self.pool.sleep_or_stop(replica)
+
     async def close(self, error: RequestError) -> None:
         """Refuse the waiting requests with ``error`` and stop every engine."""
         self._files.close()
@@ -213,6 +234,7 @@ class Host(QueueListener):
         self._publisher.context = change.context
         self._servers.reconfigure(change.context)
         self.pool.gpus.reconfigure(change.context.host_settings(self.name))
+        self._ports.limit_to(*parse_ports(change.context.host_settings(self.name).ports))
         new_checks = before.config.checks != change.context.config.checks
         restored = [replica for replica in change.managed if self.replicas.retiring.pop(replica, None) is not None]
         self.replicas.put(change.managed)
@@ -267,7 +289,7 @@ class Host(QueueListener):
         self._publisher.queue_changed()
 
     def stopping(self, replica: str) -> None:
-        self._drains.cut_off(replica)
+        self._drains.cut_off(replica, "the gateway stops the engine")
 
     def unloaded(self, replica: str) -> None:
         managed = self.replicas[replica]
@@ -286,6 +308,8 @@ class Host(QueueListener):
                 self._publisher.ready(replica, managed, supervisor)
             else:
                 self._publisher.not_ready(replica, managed, state, supervisor.problem)
+            if state is ReplicaState.FAILED and supervisor.is_lost:
+                self._drains.cut_off(replica, supervisor.problem)
         self._publisher.state(replica, state)
 
     def _note_examined(self, replica: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from enginehouse.config.managed import driver_of, managed_backends
@@ -12,6 +11,7 @@ from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import replica_name
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.launch_line import LaunchRules
+from enginehouse.engines.placements import placement_of
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.launchers import Launcher
@@ -26,7 +26,7 @@ from enginehouse.telemetry.observers import Observers
 class HostContext(NamedTuple):
     """The configuration in force and the parts of the gateway that every host uses.
 
-    ``make_swapper`` makes a prepared swapper. ``make_launcher`` takes the launcher's type, the host and the log folder.
+    ``make_swapper`` makes a prepared swapper. ``make_launcher`` takes the launcher's type and the host.
     """
 
     config: Config
@@ -39,7 +39,7 @@ class HostContext(NamedTuple):
     scheduler: PluginId
     make_scheduler: Callable[[], Scheduler]
     make_swapper: Callable[[HostFacts], GuardedSwapper]
-    make_launcher: Callable[[str, str, Path], Launcher]
+    make_launcher: Callable[[str, str], Launcher]
 
     def launcher(self, host: str) -> str:
         """The type of launcher configured for ``host``."""
@@ -60,7 +60,9 @@ class HostContext(NamedTuple):
     def managed(self, host: str) -> dict[str, ManagedReplica]:
         """The replicas configured to be launched on ``host``, by name."""
         return {
-            replica_name(name, backend): ManagedReplica(backend, name, model, driver, self.rules)
+            replica_name(name, backend): ManagedReplica(
+                backend, name, model, driver, self.rules, placement=placement_of(self.config, model, host)
+            )
             for name, model in self.config.models.items()
             for backend, place in managed_backends(name, model).items()
             if place == host

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,7 +21,8 @@ from enginehouse.interfaces.launchers import Launcher
 class ManagedReplica(NamedTuple):
     """A replica that the gateway launches, or loads on a ``server`` elsewhere: its backend, its model and its driver.
 
-    ``rules``: what the rest of the configuration says about its launch.
+    ``rules``: what the rest of the configuration says about its launch. ``placement``: the options of its place, as the
+    configuration has them.
     """
 
     backend: str
@@ -30,6 +31,7 @@ class ManagedReplica(NamedTuple):
     driver: DriverSupport
     rules: LaunchRules = NO_RULES
     server: RemoteServer | None = None
+    placement: Mapping[str, Any] = {}
 
     @property
     def engine(self) -> str:

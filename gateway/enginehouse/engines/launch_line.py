@@ -23,6 +23,7 @@ from enginehouse.engines.missing_program import missing_program
 from enginehouse.interfaces.drivers import SupportsLaunch
 from enginehouse.interfaces.launch_spec import EngineOptions, LaunchSpec
 from enginehouse.interfaces.launchers import LaunchLine
+from enginehouse.interfaces.places import Place
 
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 
@@ -71,38 +72,50 @@ class ModelLaunch:
         self._rules = rules
         self._environ = environ
 
-    def spec(self, port: int) -> LaunchSpec:
-        """The settings of the model for its driver."""
-        return msgspec.structs.replace(self._spec, port=port)
+    def spec(self, place: Place, rank: int = 0) -> LaunchSpec:
+        """The settings of the model for its driver, on the machine of ``place`` with this rank."""
+        addresses = (place.bind, *place.others)
+        return msgspec.structs.replace(
+            self._spec,
+            port=place.port,
+            bind=addresses[rank],
+            nodes=len(addresses),
+            node_rank=rank,
+            meet_at=place.meet_at,
+        )
 
-    def line(self, port: int, gpus: str = "") -> LaunchLine:
-        """The launch line on ``port``. No shell is involved.
+    def line(self, place: Place, gpus: str = "") -> LaunchLine:
+        """The launch line in ``place``. No shell is involved.
 
         ``gpus`` is its ``CUDA_VISIBLE_DEVICES``, unless the model's ``env`` sets another; empty for none.
         """
-        model, spec = self._model, self.spec(port)
-        values = {"port": str(port), "path": spec.path, "model": self._name}
-        words = _Words(f"models.{self._name}", values, self._environ)
-        stop_words = _Words(f"models.{self._name}", {**values, "pid": "${pid}"}, self._environ)
+        model, spec = self._model, self.spec(place)
+        words = self._words(spec)
+        stop_words = self._words(spec, pid="${pid}")
         return LaunchLine(
-            command=[
-                *(words.split("command", model.command) or self._own_command(spec)),
-                *(words.fill("args", word) for word in model.args),
-            ],
+            command=self._command(spec),
+            others=[self._command(self.spec(place, rank)) for rank in range(1, spec.nodes)],
             environment={
                 **self._driver.environment(spec),
                 **({CUDA_VISIBLE_DEVICES: gpus} if gpus else {}),
                 **{variable: words.fill(f"env.{variable}", value) for variable, value in model.env.items()},
             },
             withheld=self._withheld,
-            port=port,
+            port=place.port,
+            bind=place.bind,
+            place=None if place.is_own_port else place,
             stop_command=stop_words.split("stop_command", model.stop_command),
         )
 
     @cached_property
     def fingerprint(self) -> str:
         """The fingerprint of the launch line on no port."""
-        return fingerprint(self.line(0))
+        return fingerprint(self.line(Place(port=0)))
+
+    @property
+    def files(self) -> Sequence[str]:
+        """The files that the driver says its engine will read; none for a configured ``command``."""
+        return () if self._model.command else self._driver.files(self._spec)
 
     @cached_property
     def _spec(self) -> LaunchSpec:
@@ -111,6 +124,26 @@ class ModelLaunch:
     @cached_property
     def _withheld(self) -> frozenset[str]:
         return withheld_from(self._model, self._rules.secrets, self._environ)
+
+    def _command(self, spec: LaunchSpec) -> Sequence[str]:
+        words = self._words(spec)
+        return [
+            *(words.split("command", self._model.command) or self._own_command(spec)),
+            *(words.fill("args", word) for word in self._model.args),
+        ]
+
+    def _words(self, spec: LaunchSpec, **more: str) -> _Words:
+        values = {
+            "port": str(spec.port),
+            "bind": spec.bind,
+            "path": spec.path,
+            "model": self._name,
+            "nodes": str(spec.nodes),
+            "node_rank": str(spec.node_rank),
+            "meet_at": spec.meet_at,
+            **more,
+        }
+        return _Words(f"models.{self._name}", values, self._environ)
 
     def _own_command(self, spec: LaunchSpec) -> Sequence[str]:
         command = self._driver.command(spec)
@@ -130,7 +163,7 @@ def launch_line(
     rules: LaunchRules = NO_RULES,
 ) -> LaunchLine:
     """One launch line of the model ``name``, as ``ModelLaunch`` makes it."""
-    return ModelLaunch(name, model, driver, rules, environ).line(port)
+    return ModelLaunch(name, model, driver, rules, environ).line(Place(port=port))
 
 
 def launch_spec(name: str, model: ModelSettings, driver: SupportsLaunch, rules: LaunchRules = NO_RULES) -> LaunchSpec:

@@ -17,6 +17,7 @@ from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launch_spec import LaunchSpec
 from enginehouse.interfaces.launchers import EngineProcess
+from enginehouse.interfaces.places import Place
 from enginehouse.telemetry.log_ring import LogRing
 
 _log = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ class EngineRun(NamedTuple):
 
     process: EngineProcess
     client: EngineClient
-    port: int
+    place: Place
     first_line: int
 
 
@@ -97,7 +98,7 @@ class ModelDriver:
         self, ask: Callable[[EngineClient, LaunchSpec], Coroutine[Any, Any, bool]], run: EngineRun, timeout: float
     ) -> bool:
         try:
-            return await run_within(timeout, ask(run.client, self.launch.spec(run.port)))
+            return await run_within(timeout, ask(run.client, self.launch.spec(run.place)))
         except Exception as error:
             _log.warning("%s could not be put to sleep or woken: %s", self._name, error or type(error).__name__)
             return False

@@ -1,4 +1,4 @@
-"""Loopback ports for engines."""
+"""Ports of this machine for engines."""
 
 from __future__ import annotations
 
@@ -6,19 +6,32 @@ import random
 import socket
 
 from enginehouse.domain.errors import LoadFailed
+from enginehouse.interfaces.places import LOOPBACK
 
-LOOPBACK = "127.0.0.1"
-_FIRST, _LAST = 20_000, 32_767
+FIRST, LAST = 20_000, 32_767
 """Below the range of ephemeral ports, since an outgoing connection could take such a port before the engine does."""
 
 
 class Ports:
     """Hands out free loopback ports in turn, so that a port just given back is not used again at once."""
 
-    def __init__(self, first: int = _FIRST, last: int = _LAST) -> None:
+    def __init__(self, first: int = FIRST, last: int = LAST, taken: set[int] | None = None) -> None:
+        self._taken: set[int] = set() if taken is None else taken
+        self.limit_to(first, last)
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The first and the last port."""
+        return self._range[0], self._range[-1]
+
+    def within(self, first: int, last: int) -> Ports:
+        """Other ports of this machine, of which none is handed out while it is taken here."""
+        return Ports(first, last, self._taken)
+
+    def limit_to(self, first: int, last: int) -> None:
+        """Hand out these ports from now on."""
         self._range = range(first, last + 1)
         self._next = random.randrange(len(self._range))
-        self._taken: set[int] = set()
 
     def take(self) -> int:
         """Return a free port that was not handed out. Raises ``LoadFailed`` if there is none."""
@@ -28,7 +41,8 @@ class Ports:
             if port not in self._taken and _is_free(port):
                 self._taken.add(port)
                 return port
-        raise LoadFailed(f"No free port between {self._range[0]} and {self._range[-1]} for another engine")
+        first, last = self.limits
+        raise LoadFailed(f"No free port between {first} and {last} for another engine: widen hosts.*.ports")
 
     def claim(self, port: int) -> None:
         """Mark ``port`` as taken by an engine that already runs."""

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterable, Sequence
 
 from enginehouse.domain.errors import LoadFailed, NotEnoughMemory
+from enginehouse.interfaces.launchers import Exit
 from enginehouse.interfaces.too_little_memory import tells_of_too_little_memory
 from enginehouse.telemetry.log_ring import LogRing
 
@@ -25,11 +26,20 @@ class StartErrors:
         """The start has missed a limit: ``missed`` says which one, and ``why`` what was wrong at last."""
         return self._did_not_start(f"it {missed} ({why})", first_line, LoadFailed)
 
-    def exited_early(self, status: int | None, first_line: int) -> LoadFailed:
+    def exited_early(self, how: Exit, first_line: int) -> LoadFailed:
         """The engine exited while it started; ``NotEnoughMemory`` if its output shows that reason."""
         lines = self._last_lines(_READ_LINES, first_line)
-        kind = NotEnoughMemory if reports_too_little_memory(status, lines) else LoadFailed
-        return self._did_not_start(f"it ended {how_it_ended(status)} while it started", first_line, kind)
+        kind = NotEnoughMemory if not how.lost and reports_too_little_memory(how.status, lines) else LoadFailed
+        return self._did_not_start(f"it {how_it_ended(how)} while it started", first_line, kind)
+
+    def unplaced(self, limit: float, why: str, first_line: int) -> LoadFailed:
+        """No place was found for the engine within ``limit`` seconds; ``why`` as the launcher said."""
+        waited = f"there was no place for it within {limit:g} s (models.*.place_timeout)"
+        return self._did_not_start(f"{waited}: {why}" if why else waited, first_line, LoadFailed)
+
+    def cannot_start(self, why: str, first_line: int) -> LoadFailed:
+        """The engine cannot start in its place."""
+        return self._did_not_start(why, first_line, LoadFailed)
 
     def quote(self, first_line: int) -> str:
         """The engine's last lines, to be added to a sentence."""
@@ -47,8 +57,13 @@ class StartErrors:
         return self._log.tail(count, since=first_line)
 
 
-def how_it_ended(status: int | None) -> str:
-    """An exit status in words: ``with status 1``, ``by SIGKILL``."""
+def how_it_ended(how: Exit) -> str:
+    """An end in words: ``ended with status 1``, ``ended by SIGKILL``, ``was lost: node gpu-3 is dead``."""
+    verb = "was lost" if how.lost else f"ended {_by_status(how.status)}"
+    return f"{verb}: {how.why}" if how.why else verb
+
+
+def _by_status(status: int | None) -> str:
     if status is None:
         return "by itself"
     if status >= 0:

@@ -57,7 +57,7 @@ class StatusPublisher:
     def state(self, replica: str, state: ReplicaState) -> None:
         """Report a new state to observers."""
         now = asyncio.get_running_loop().time()
-        if state is ReplicaState.STARTING:
+        if state is ReplicaState.STARTING:  # again after it has waited for a place
             self._starting_since[replica] = now
         if state is ReplicaState.READY:
             self._wake_s[replica] = now - self._starting_since.get(replica, now)
@@ -69,6 +69,8 @@ class StatusPublisher:
             self.show(replica, ReplicaState.READY)
             return
         self.context.upstreams[managed.backend].locate(supervisor.address or "")
+        if (place := supervisor.place) is not None:
+            self.context.fleet.locate(managed.backend, place.node, place.unit)
         self.context.fleet.set_state(replica, ReplicaState.READY)
         self.context.fleet.succeeded(managed.backend)
 

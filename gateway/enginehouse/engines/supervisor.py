@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from enginehouse.config.schema import ModelSettings
@@ -13,6 +14,8 @@ from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.launch_line import NO_RULES, LaunchRules
 from enginehouse.engines.model_driver import EngineRun, ModelDriver
+from enginehouse.engines.ownership import EngineOwnership
+from enginehouse.engines.placing import Placing
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.second_tries import TryAgain, never_again
 from enginehouse.engines.start_errors import StartErrors, how_it_ended
@@ -20,16 +23,20 @@ from enginehouse.engines.start_limits import StartLimits
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
+from enginehouse.interfaces.places import Place, PlacementOptions
 from enginehouse.telemetry.log_ring import LogRing
 
 _log = logging.getLogger(__name__)
+
+ANYWHERE = PlacementOptions()
+_NOWHERE = Place(port=0)
 
 
 class Supervisor:
     """Starts, watches and stops the engine of one managed backend, on the orders of its pool.
 
     ``on_state`` gets every new state, ``on_ended`` each process that has ended. ``problem`` describes the current
-    problem for people, empty if there is none.
+    problem for people, empty if there is none. ``is_lost``: the last engine was lost with its place.
     ``log`` outlives the engine: a restarted one continues it.
     ``may_sleep``: the engine is put to sleep when it is idle or evicted.
     ``elsewhere``: the launcher loads the model on a server that runs already.
@@ -48,20 +55,24 @@ class Supervisor:
         on_state: Callable[[ReplicaState], None],
         on_ended: Callable[[EngineProcess], None] = lambda process: None,
         rules: LaunchRules = NO_RULES,
+        placement: PlacementOptions = ANYWHERE,
         elsewhere: bool = False,
+        ownership: EngineOwnership | None = None,
     ) -> None:
         self.name = name
         self.elsewhere = elsewhere
         self.state = ReplicaState.STOPPED
         self.problem = ""
+        self.is_lost = False
         self.gpus = ""
         self.log = LogRing()
         self._errors = StartErrors(model_name, self.log)
         self._model_name = model_name
         self._connect = connect
-        self.reconfigure(model, driver, rules)
+        self.reconfigure(model, driver, rules, placement)
         self._launcher = launcher
-        self._ports = ports
+        self._ownership = ownership or EngineOwnership()
+        self._placing = Placing(name, launcher, ports)
         self._on_state = on_state
         self._on_ended = on_ended
         self._starting: asyncio.Task[None] | None = None
@@ -69,9 +80,16 @@ class Supervisor:
         self._watching: asyncio.Task[None] | None = None
         self._endings: set[asyncio.Future[None]] = set()
 
-    def reconfigure(self, model: ModelSettings, driver: DriverSupport, rules: LaunchRules = NO_RULES) -> None:
+    def reconfigure(
+        self,
+        model: ModelSettings,
+        driver: DriverSupport,
+        rules: LaunchRules = NO_RULES,
+        placement: PlacementOptions = ANYWHERE,
+    ) -> None:
         """Use these settings for the next start. A running engine continues as it was launched."""
         self._model = model
+        self._placement = placement
         self.may_sleep = model.sleeps
         self._driver = ModelDriver(self.name, self._model_name, model, driver, rules)
 
@@ -80,24 +98,30 @@ class Supervisor:
         """The address at which the engine listens; ``None`` unless it is ready."""
         return self._engine.process.address if self._engine and self.state is ReplicaState.READY else None
 
+    @property
+    def place(self) -> Place | None:
+        """Where the engine runs; ``None`` if it does not."""
+        return self._engine.place if self._engine else None
+
     async def start(self, again: TryAgain = never_again) -> None:
         """Wake the engine if it sleeps, else launch it, and wait until it can take requests.
 
         A launch that finds too little memory is repeated as long as ``again`` says so; the state does not show it.
-        Takes at most ``start_timeout``, and ``start_silence`` without a sign of progress, not counting the end of an
-        earlier engine. Must not be called for an engine that is starting or ready. Raises ``LoadFailed`` with the
-        engine's last lines, ``NotEnoughMemory`` if they show that reason, and ``ConfigError`` if the configuration has
-        no valid launch line. After any exception, also a cancellation, no process is left.
+        Waits at most ``place_timeout`` for a place. The start then takes at most ``start_timeout``, and
+        ``start_silence`` without a sign of progress, not counting the end of an earlier engine. Must not be called for
+        an engine that is starting or ready. Raises ``LoadFailed`` with the engine's last lines, ``NotEnoughMemory`` if
+        they show that reason, and ``ConfigError`` if the configuration has no valid launch line. After any exception,
+        also a cancellation, no process is left.
         """
         while self._endings:
             await asyncio.wait(self._endings)
         sleeper = self._engine if self.state is ReplicaState.SLEEPING else None
         await self._bring_up(self._wake(sleeper, again) if sleeper else self._launch(again))
 
-    async def adopt(self, process: EngineProcess, port: int, *, asleep: bool = False) -> None:
+    async def adopt(self, process: EngineProcess, place: Place, *, asleep: bool = False) -> None:
         """Take over an engine of an earlier gateway, instead of ``start``. Wake it if it may be ``asleep``."""
-        self._ports.claim(port)
-        self._engine = engine = EngineRun(process, self._connect(process.address), port, self.log.written)
+        self._placing.claim(place)
+        self._engine = engine = EngineRun(process, self._connect(process.address), place, self.log.written)
         await self._bring_up(self._take_over(engine, asleep))
 
     async def stop(self, timeout: float | None = None) -> None:
@@ -163,11 +187,11 @@ class Supervisor:
             return None
         return await self._driver.concurrency(self._engine)
 
-    def launch_line(self, port: int) -> LaunchLine:
-        """The launch line of the engine on ``port``. Raises ``ConfigError``."""
+    def launch_line(self, place: Place) -> LaunchLine:
+        """The launch line of the engine in ``place``. Raises ``ConfigError``."""
         if self.elsewhere:
-            return LaunchLine(command=(), port=port)
-        return self._driver.launch.line(port, self.gpus)
+            return LaunchLine(command=(), port=place.port)
+        return self._driver.launch.line(place, self.gpus)
 
     # --- start
 
@@ -204,27 +228,44 @@ class Supervisor:
         await self._launch(again)
 
     async def _launch_once(self) -> None:
-        limits = StartLimits(self._model, self.log)
-        port = 0 if self.elsewhere else self._ports.take()
         first_line = self.log.written
+        place = _NOWHERE if self.elsewhere else await self._placed(first_line)
+        limits = StartLimits(self._model, self.log)
         try:
-            line = self.launch_line(port)
-            engine = await limits.run(self._launched(line, first_line))
+            line = self.launch_line(place)
+            engine = await limits.run(self._launched(line, place, first_line))
         except BaseException as error:
             if self._engine is not None:
                 await self._ending(self._end(self._engine))
-            else:
-                self._ports.give_back(port)
+            elif not self.elsewhere:
+                await self._ending(self._placing.release(place))
             if isinstance(error, TimeoutError):
                 raise self._errors.late(limits.missed, "it could not be launched in that time", first_line) from None
             raise
         await self._until_ready(engine, limits)
 
-    async def _launched(self, line: LaunchLine, first_line: int) -> EngineRun:
+    async def _placed(self, first_line: int) -> Place:
+        """A place for the engine, for which it may have to wait."""
+        attempt = self._starting
+
+        def note(state: ReplicaState, why: str = "") -> None:
+            if self._starting is attempt and self.state is not ReplicaState.STOPPING:
+                self._become(state, why)
+
+        try:
+            place = await self._placing.find(self._model, self._placement, partial(note, ReplicaState.PLACING))
+        except TimeoutError:
+            raise self._errors.unplaced(self._model.place_timeout, self.problem, first_line) from None
+        note(ReplicaState.STARTING)
+        return place
+
+    async def _launched(self, line: LaunchLine, place: Place, first_line: int) -> EngineRun:
         """Launch and set ``_engine`` in one step, so that a cancelled start finds the engine and ends it."""
         attempt = self._starting
+        if line.place is not None and (why := await self._launcher.why_not(line, self._driver.launch.files)):
+            raise self._errors.cannot_start(why, first_line)
         process = await self._launcher.launch(self.name, line, self.log)
-        engine = EngineRun(process, self._connect(process.address), line.port, first_line)
+        engine = EngineRun(process, self._connect(process.address), place, first_line)
         if self._starting is not attempt:  # the start was cancelled, and the launcher resisted that
             await process.stop(self._model.stop_timeout)
             self._on_ended(process)
@@ -234,16 +275,20 @@ class Supervisor:
 
     async def _take_over(self, engine: EngineRun, asleep: bool) -> None:
         if asleep:
-            await self._driver.wake(engine)
+            await self._woken(engine)
         await self._until_ready(engine, StartLimits(self._model, self.log))
 
     async def _wake(self, engine: EngineRun, again: TryAgain) -> None:
         limits = StartLimits(self._model, self.log)
-        if await self._driver.wake(engine):
+        if await self._woken(engine):
             await self._until_ready(engine, limits)
         else:
             await self._ending(self._end(engine))
             await self._launch(again)
+
+    async def _woken(self, engine: EngineRun) -> bool:
+        async with self._ownership.act():
+            return await self._driver.wake(engine)
 
     async def _until_ready(self, engine: EngineRun, limits: StartLimits) -> None:
         def note(problem: str) -> None:
@@ -267,14 +312,15 @@ class Supervisor:
     # --- end
 
     async def _watch(self, engine: EngineRun) -> None:
-        status = await engine.process.exited()
+        how = await engine.process.exited()
         self._on_ended(engine.process)
         if self._engine is engine and self.state in (ReplicaState.READY, ReplicaState.SLEEPING):
             self._clear(engine)
             if engine.process.ends_at_will:
                 self._become(ReplicaState.STOPPED)
                 return
-            problem = f"The engine ended {how_it_ended(status)}{self._errors.quote(engine.first_line)}"
+            problem = f"The engine {how_it_ended(how)}{self._errors.quote(engine.first_line)}"
+            self.is_lost = how.lost
             self._become(ReplicaState.FAILED, problem)
 
     def _ending(self, end: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
@@ -297,23 +343,27 @@ class Supervisor:
                     self._become(ReplicaState.STOPPED)
 
     async def _sleep_or_end(self, engine: EngineRun, wanted: bool) -> None:
-        if not (wanted and await self._driver.sleep(engine)):
+        if not (wanted and await self._falls_asleep(engine)):
             await self._end(engine)
         elif self._engine is engine and len(self._endings) == 1:  # else a stop is in progress too
             self._become(ReplicaState.SLEEPING)
 
+    async def _falls_asleep(self, engine: EngineRun) -> bool:
+        async with self._ownership.act():
+            return await self._driver.sleep(engine)
+
     def _clear(self, engine: EngineRun) -> None:
         self._engine = None
-        self._ports.give_back(engine.port)
+        self._placing.vacated(engine.place)
         self.log.finish()
 
     # --- state
 
     def _become(self, state: ReplicaState, problem: str = "") -> None:
-        self.problem = problem
-        if state is self.state:
+        news = state is not self.state or (state is ReplicaState.PLACING and problem != self.problem)
+        self.problem, self.state = problem, state
+        if not news:
             return
-        self.state = state
         if problem:
             _log.warning("%s is %s: %s", self.name, state.value, problem)
         else:

@@ -23,6 +23,7 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     driver: str = "openai"
     priority: int = 0
+    weight: float = 1.0
     role: Role = Role.NEUTRAL
     host: str = "local"
     zone: str = ""
@@ -39,6 +40,7 @@ class BackendStatus(msgspec.Struct, frozen=True, kw_only=True):
     ``state``: of its engine, ``READY`` for a remote backend. ``health``: whether requests may be sent to it; a stopped
     engine is healthy, because a request starts it. ``last_error_at``: seconds on the fleet's clock, which is the epoch
     in a gateway. ``leave_alone_s``: for so long its requests go to other backends, because its engine asked for that.
+    ``node`` and ``unit``: where its launcher has placed a launched one; empty if its host says that, or nobody.
     ``avg_latency_ms``: the average time until a response begins. ``error_share``: of its last answers, from 0 to 1.
     """
 
@@ -48,6 +50,8 @@ class BackendStatus(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     role: Role
     host: str
+    node: str = ""
+    unit: str = ""
     zone: str = ""
     state: ReplicaState
     health: Health

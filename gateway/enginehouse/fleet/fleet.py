@@ -262,6 +262,11 @@ class Fleet:
         if state is not before and self._on_state is not None:
             self._on_state(replica, state)
 
+    def locate(self, name: str, node: str, unit: str) -> None:
+        """Set the labels of the place where a launched backend runs; empty ones if its host has them."""
+        live = self._backend(name)
+        live.node, live.unit = node, unit
+
     def health(self, name: str) -> Health:
         """The health of a backend."""
         return self._backend(name).health.health

@@ -35,11 +35,13 @@ class LiveBackend:
         "health_since",
         "info",
         "load",
+        "node",
         "offers",
         "pauses",
         "proxied",
         "state_since",
         "states",
+        "unit",
     )
 
     def __init__(self, backend: BackendInfo, checks: CheckSettings) -> None:
@@ -49,6 +51,7 @@ class LiveBackend:
         self.errors = ErrorWindow()
         self.pauses = RoutingPauses(checks.interval)
         self.draining = False
+        self.node = self.unit = ""
         self.has_listed = False
         self.discovered: dict[str, Capabilities] = {}
         self.proxied: frozenset[str] = frozenset()
@@ -125,6 +128,7 @@ class LiveBackend:
             proxied=proxied,
             wake_s=wake_s,
             priority=backend.priority,
+            weight=backend.weight,
             role=backend.role,
             zone=backend.zone,
             tier=backend.tier,
@@ -142,6 +146,8 @@ class LiveBackend:
             priority=backend.priority,
             role=backend.role,
             host=backend.host,
+            node=self.node,
+            unit=self.unit,
             zone=backend.zone,
             state=self.state,
             health=health.health,

@@ -132,6 +132,13 @@ class SupportsLaunch(ABC):
         """
         return ""
 
+    def files(self, spec: LaunchSpec) -> Sequence[str]:
+        """Return the files and folders that the engine will read where it is launched, as far as they are known.
+
+        A launcher elsewhere looks for them before it starts the engine.
+        """
+        return (spec.path,) if spec.path.startswith("/") else ()
+
     def find_models(self, path: Path) -> Sequence[FoundModel]:
         """Return the models that this engine can serve from the file or folder ``path``, for ``enginehouse run``."""
         return ()

@@ -9,6 +9,7 @@ import msgspec
 
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
 from enginehouse.domain.replica import Role
+from enginehouse.interfaces.places import LOOPBACK
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +27,15 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     """The model's file or folder; empty if none is configured."""
     port: int
-    """The port to listen on, at 127.0.0.1."""
+    """The port to listen on."""
+    bind: str = LOOPBACK
+    """The address to listen on: of this machine, or of the one where the launcher places the engine."""
+    nodes: int = 1
+    """The machines that one engine spans, each with a process of its own."""
+    node_rank: int = 0
+    """The machine that the launch line is for: 0 for the first one, which serves requests."""
+    meet_at: str = ""
+    """``ADDRESS:PORT`` of the first machine, at which the processes of an engine on several machines meet."""
     context_length: int | None = None
     """The configured context length in tokens; ``None`` for the engine's default."""
     sleep: bool = False

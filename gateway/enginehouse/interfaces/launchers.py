@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
+
+from enginehouse.interfaces.places import LOOPBACK, EngineNeeds, Place, PlacementOptions
 
 
 class LaunchLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +23,12 @@ class LaunchLine(msgspec.Struct, frozen=True, kw_only=True):
     """Variables of the gateway's own environment that the engine must not get: they hold secrets of the gateway."""
     port: int
     """The port that the engine will listen on."""
+    bind: str = LOOPBACK
+    """The address that it will listen on."""
+    others: Sequence[Sequence[str]] = ()
+    """The commands of the engine's processes on the further machines of its place."""
+    place: Place | None = None
+    """What ``Launcher.place`` has returned; ``None`` if the gateway chose a port of this machine."""
     stop_command: Sequence[str] = ()
     """The command that replaces the stop signal; empty for none. The launcher replaces ``${pid}`` by the process id."""
 
@@ -28,6 +36,17 @@ class LaunchLine(msgspec.Struct, frozen=True, kw_only=True):
         """The whole environment of the engine and of ``stop_command``, if a process would inherit ``environ``."""
         inherited = {name: value for name, value in environ.items() if name not in self.withheld}
         return {**inherited, **self.environment}
+
+
+class Exit(msgspec.Struct, frozen=True, kw_only=True):
+    """How an engine ended."""
+
+    status: int | None = None
+    """Its exit status, or the negative number of the signal that ended it; ``None`` if that is unknown."""
+    lost: bool = False
+    """Whether the place is lost and not the engine's fault, such as a machine that no longer answers."""
+    why: str = ""
+    """The reason for people, if the launcher knows more than the status tells: ``node gpu-3 is lost``."""
 
 
 class EngineOutput(Protocol):
@@ -58,11 +77,11 @@ class EngineProcess(ABC):
         """
 
     @abstractmethod
-    async def exited(self) -> int | None:
-        """Wait until the engine has exited, for any reason, and return its exit status.
+    async def exited(self) -> Exit:
+        """Wait until the engine has exited or is lost, for any reason, and return how.
 
-        When this returns, no process of the engine is left, and the launcher has written all of its output. A negative
-        status is the number of the signal that ended the engine; ``None`` if the status is unknown.
+        When this returns, no process of the engine is left that could be reached, and the launcher has written all of
+        its output.
         """
 
     @abstractmethod
@@ -88,14 +107,45 @@ class EngineProcess(ABC):
 class Launcher(ABC):
     """Starts engines on this machine, in Ray, in Kubernetes, or elsewhere. Every host has its own launcher."""
 
-    def prepare(self, logs: Path) -> None:
-        """Called once, before anything else. ``logs`` is an existing folder for output; it outlives the gateway."""
+    Options: type[PlacementOptions] = PlacementOptions
+    """The options of a place. The gateway decodes them strictly when it reads its configuration."""
+    places_gpus: bool = False
+    """Whether ``place`` chooses the GPUs. Otherwise the gateway does, among those of ``hosts.*.gpus``."""
+
+    async def prepare(self, logs: Path) -> None:
+        """Called before everything else, and again after it has raised an exception.
+
+        ``logs`` is an existing folder for output; it outlives the gateway. May wait, but must not block: engines that
+        need nothing of this launcher start meanwhile.
+        """
+
+    async def place(self, name: str, needs: EngineNeeds, waits: Callable[[str], None]) -> Place | None:
+        """Find and keep a place for the engine of the backend ``name``, before its launch line is made.
+
+        ``None``, the default, stands for this machine: the gateway then chooses a port. May wait for resources, for as
+        long as the gateway does not cancel it, which it does after the model's ``place_timeout``. Call ``waits`` with
+        the reason as soon as there is no room, within two seconds. Raise ``LoadFailed`` if there can never be any. What
+        was kept must be free after any exception, also a cancellation.
+        """
+        return None
+
+    async def release(self, place: Place) -> None:
+        """Free a place in which no engine runs: the launch failed, or was given up before it began."""
+
+    async def why_not(self, line: LaunchLine, files: Sequence[str]) -> str:
+        """Return why the engine cannot start in ``line.place``, with a remedy; empty if it may.
+
+        ``files``: those that the engine will read there. The gateway asks before it launches an engine in a place of
+        this launcher; for this machine, it has looked for programs and files when it read its configuration.
+        """
+        return ""
 
     @abstractmethod
     async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> EngineProcess:
         """Start the engine of the backend ``name``, and write its output to ``output``.
 
-        Return once the process runs; the gateway waits until it is healthy. Raise ``LoadFailed`` if it cannot start.
+        Return once the process runs; the gateway waits until it is healthy. Raise ``LoadFailed`` if it cannot start;
+        the gateway then calls ``release`` for its place.
         The gateway cancels this call after the model's ``start_timeout``, or after ``start_silence`` without output.
         """
 

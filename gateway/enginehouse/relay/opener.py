@@ -7,11 +7,13 @@ import os
 
 from enginehouse.domain.errors import ShuttingDown
 from enginehouse.domain.request import Headers, InferenceRequest
+from enginehouse.domain.request_record import RequestRecord
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.relay.answers.gathering_door import GatheringDoor
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.door import Door, OpenExchange
 from enginehouse.relay.exchanges.exchange import Exchange
+from enginehouse.relay.exchanges.pick import Pick, PickClient
 from enginehouse.relay.guarding.guarded_exchange import GuardedExchange
 from enginehouse.relay.guarding.guarding_door import GuardingDoor
 from enginehouse.relay.heads.headers import find_request_id
@@ -20,6 +22,8 @@ from enginehouse.relay.jobs.form_job import FormJob, UploadJob
 from enginehouse.relay.jobs.gathering_job import GatheringJob
 from enginehouse.relay.jobs.hand_over_job import HandOverJob
 from enginehouse.relay.jobs.inference_job import InferenceJob
+from enginehouse.relay.jobs.mirror_job import MirrorJob
+from enginehouse.relay.jobs.picking_job import PickingJob
 from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.progress_reports import ProgressReports
@@ -103,6 +107,14 @@ class Opener:
             watching.cancel = exchange.cancel
         return GuardedExchange(context.guards, exchange, job, watching, path, headers)
 
+    def open_mirror(
+        self, door: Door, path: str, headers: Headers, request_id: bytes, real: RequestRecord
+    ) -> OpenExchange:
+        """A new exchange for a copy of the request with the record ``real``."""
+        exchange = Exchange(MirrorJob(self._context, path, headers, request_id, real), door, self._endings)
+        self._begun(exchange)
+        return exchange
+
     def open_form(self, door: Door, path: str, headers: Headers) -> OpenExchange:
         """A new exchange for a form, which the door treats as one from ``open``."""
         exchange = Exchange(FormJob(self._context, path, headers, self._request_id(headers)), door, self._endings)
@@ -129,6 +141,20 @@ class Opener:
         exchange = Exchange(job, door, self._endings)
         self._begun(exchange)
         return exchange
+
+    def open_pick(
+        self,
+        client: PickClient,
+        path: str,
+        headers: Headers,
+        fallbacks: int = 0,
+        address: str = "",
+    ) -> Pick:
+        """A new request whose bytes somebody else moves; ``client`` learns where it goes. ``address``: the client's."""
+        job = PickingJob(self._context, path, headers, self._request_id(headers))
+        pick = Pick(job, client, self._endings, fallbacks, address)
+        self._begun(pick)
+        return pick
 
     def web_socket(self, path: str, headers: Headers, call: EngineCall, largest: int) -> WebSocket:
         """A new WebSocket; the door then calls its ``run``. ``largest``: the size limit of an engine's messages."""

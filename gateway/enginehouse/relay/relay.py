@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from enginehouse.config.routing import MirrorSettings
 from enginehouse.domain.errors import NotFound
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.moved_stream import MovedStream
 from enginehouse.relay.live.progress_reports import ProgressReports
+from enginehouse.relay.mirrors import Mirrors
 from enginehouse.relay.moves.drains import Drains
 from enginehouse.relay.opener import Opener, shutting_down
 from enginehouse.telemetry.record_delivery import RecordDelivery
@@ -20,8 +22,8 @@ class Relay:
     """All live requests.
 
     ``live``: every open one. ``endings``: makes the records of those that end. ``drains``: moves streams away from
-    drained backends. ``open`` and its like are those of ``Opener``: the compiled gateway calls them without a step
-    between.
+    drained backends. ``mirrors``: sends copies of requests to other models. ``open`` and its like are those of
+    ``Opener``: the compiled gateway calls them without a step between.
     """
 
     def __init__(self, context: RelayContext, delivery: RecordDelivery, progress_reports: ProgressReports) -> None:
@@ -31,6 +33,7 @@ class Relay:
         self.live = endings.live
         self.drains = Drains(context, self.live)
         self._opener = opener = Opener(context, endings, progress_reports)
+        self.mirrors = Mirrors(context, opener.open_mirror)
         self.check_open = opener.check_open
         self.open = opener.open
         self.open_translated = opener.open_translated
@@ -38,6 +41,12 @@ class Relay:
         self.open_upload = opener.open_upload
         self.pass_through = opener.pass_through
         self.web_socket = opener.web_socket
+        self.open_pick = opener.open_pick
+
+    def mirror(self, settings: Mapping[str, MirrorSettings]) -> None:
+        """Send copies of requests as ``settings`` say, by model."""
+        self.mirrors.configure(settings)
+        self.endings.on_ended = self.mirrors.ended if settings else None
 
     def refuse_new(self) -> None:
         """Accept no more requests. Live ones may finish, except WebSockets: they have no end of their own."""

@@ -77,8 +77,8 @@ def instance_view(
     )
     return InstanceView(
         id=backend.name,
-        node=host.node or metadata.node_id,
-        unit=host.unit or metadata.unit_id,
+        node=backend.node or host.node or metadata.node_id,
+        unit=backend.unit or host.unit or metadata.unit_id,
         zone=backend.zone,
         role=backend.role,
         models=backend.models,

@@ -48,23 +48,26 @@ class _Steps:
 def explain(
     requirements: Requirements,
     snapshot: RoutingSnapshot,
-    others: Sequence[ModelToTry],
+    models: Sequence[ModelToTry],
     filter_chain: FilterChain,
     runner_of: Callable[[str], StrategyRunner],
     hand_over_rules: HandOverRules,
     now: float,
 ) -> Explanation:
-    """Decide as the router would at ``now``, with reasons. No strategy's state changes."""
+    """Decide as the router would at ``now``, with reasons. No strategy's state changes. ``models``: those to try."""
     steps, error = _Steps(), None
     try:
-        for model, reason in (ModelToTry(requirements.model, Reason.MATCH), *others):
+        for model, reason in models:
             strategy_runner = runner_of(model)
             kept = _explain_model(steps, model, requirements, snapshot, filter_chain, strategy_runner, now)
             if _choose(steps, kept, requirements, strategy_runner, hand_over_rules):
                 steps.reason = reason
                 break
         else:
-            error = refusal(requirements, snapshot, [each.replica for each in steps.passed_over], others, filter_chain)
+            passed_over = [each.replica for each in steps.passed_over]
+            tried = [each.model for each in models if each.reason is Reason.MATCH]
+            others = [each for each in models if each.reason is not Reason.MATCH]
+            error = refusal(requirements, snapshot, passed_over, tried, others, filter_chain)
             if steps.passed_over and not any(map(hand_over_rules.can_hand_over, steps.passed_over)):
                 error = unpaired(requirements)
     except RequestError as raised:

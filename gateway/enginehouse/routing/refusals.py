@@ -24,21 +24,21 @@ def refusal(
     requirements: Requirements,
     snapshot: RoutingSnapshot,
     exclude: Collection[str],
+    tried: Sequence[str],
     others: Sequence[ModelToTry],
     filter_chain: FilterChain,
 ) -> RequestError:
-    """The error that says why neither the requested model nor any of ``others`` can serve."""
-    requested = requirements.model
+    """The error that says why neither the models ``tried`` nor any of ``others`` can serve."""
     errors = {
         model: _refusal_of(model, requirements, snapshot, exclude, filter_chain)
-        for model in (requested, *(other.model for other in others))
+        for model in (*tried, *(other.model for other in others))
     }
     if any(other.reason is Reason.FALLBACK for other in others) and not _left_no_zone(errors):
         return _spent(errors)
     for error in reversed(errors.values()):  # prefer that of a known model, and of these the alias's target
         if not isinstance(error, ModelNotFound):
             return error
-    return ModelNotFound(others[0].model, alias_of=requested) if others else errors[requested]
+    return ModelNotFound(others[0].model, alias_of=requirements.model) if others else errors[requirements.model]
 
 
 def _left_no_zone(errors: Mapping[str, RequestError]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -16,7 +17,7 @@ from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import Headers, InferenceRequest
-from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.requirements import Requirements, RuleEffects
 from enginehouse.domain.route import Explanation, Reason, Route, RouteDetails
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
@@ -27,6 +28,7 @@ from enginehouse.routing.guarded_scorer import GuardedScorer
 from enginehouse.routing.guards import GuardedExtractor
 from enginehouse.routing.models_to_try import ModelsToTry, ModelToTry
 from enginehouse.routing.refusals import refusal
+from enginehouse.routing.rules import Rules
 from enginehouse.routing.snapshot import RoutingSnapshot
 from enginehouse.routing.strategy_runner import StrategyRunner, must_wait
 from enginehouse.routing.zones import Zones
@@ -34,6 +36,8 @@ from enginehouse.telemetry.plugin_failures import plugin_failed
 from enginehouse.telemetry.plugin_times import SampledCall
 
 _NO_STRATEGIES: Final[Mapping[str, tuple[PluginId, Strategy]]] = MappingProxyType({})
+_NEVER_LEFT: Final = frozenset({"zone", "rule"})
+"""The filters that no move, hedge or continuation goes around."""
 
 
 class Router:
@@ -42,7 +46,8 @@ class Router:
     If no candidate is left, the alias's target and then the fallbacks are tried. Decisions read only the given snapshot
     and never wait. Plugins are given as pairs of identity and instance; ``scorers`` are those of other distributions,
     which the strategies have. ``strategies``: those for single models; ``now``: the clock; ``zones``: those of
-    ``[zones]``, if there are any. ``filter_drops`` counts the candidates that each filter dropped.
+    ``[zones]``, and ``rules``: those of ``[[routing.rules]]``, if there are any, with the strategies that they name, by
+    type. ``filter_drops`` counts the candidates that each filter dropped.
     """
 
     def __init__(
@@ -56,9 +61,12 @@ class Router:
         strategies: Mapping[str, tuple[PluginId, Strategy]] = _NO_STRATEGIES,
         now: Callable[[], float] = SYSTEM_CLOCK.now,
         zones: Zones | None = None,
+        rules: Rules | None = None,
+        strategies_of_rules: Mapping[str, tuple[PluginId, Strategy]] = _NO_STRATEGIES,
     ) -> None:
         self._now = now
         self._zones = zones
+        self._rules = rules
         self._extractors = tuple(
             SampledCall(plugin, (extractor if plugin.trusted else GuardedExtractor(plugin, extractor)).extract)
             for plugin, extractor in extractors
@@ -68,9 +76,11 @@ class Router:
         self.filter_drops = self._filter_chain.dropped
         self._default_runner = StrategyRunner(*strategy)
         runners = {id(strategy[1]): self._default_runner}
-        for each in strategies.values():  # one strategy may serve several models
+        for each in (*strategies.values(), *strategies_of_rules.values()):  # one strategy may serve several models
             runners.setdefault(id(each[1]), StrategyRunner(*each))
         self._runners = {model: runners[id(each[1])] for model, each in strategies.items()}
+        self._runners_of_rules = {type: runners[id(each[1])] for type, each in strategies_of_rules.items()}
+        self._all_runners = tuple(runners.values())
         self.hands_over = any(runner.hands_over for runner in runners.values())
         """Whether the strategy may pick one replica for the prompt and another one for the answer."""
         self._others = ModelsToTry(aliases, fallbacks)
@@ -99,18 +109,25 @@ class Router:
                 raise plugin_failed(extractor.plugin, error) from error
         return requirements
 
-    def find_zones(self, requirements: Requirements, headers: Headers) -> None:
-        """Set the zones that a request with these headers must not leave, when its caller is known."""
+    def apply_rules(self, requirements: Requirements, headers: Headers, *, rehearsal: bool = False) -> None:
+        """Set what zones and rules say of a request with these headers, when its caller is known.
+
+        A ``rehearsal`` counts for no rule's share.
+        """
         if self._zones is not None:
             requirements.zones = self._zones.of(requirements.model, requirements.caller, headers)
+        if self._rules is not None:
+            requirements.rule_effects = self._rules.of(
+                requirements.model, requirements.caller, headers, rehearsal=rehearsal
+            )
 
     def why_not(self, requirements: Requirements, candidate: Candidate) -> str:
         """Why a request must not go to ``candidate``, whatever chose it; empty if it may."""
-        if self._zones is None:
+        if self._zones is None and self._rules is None:
             return ""
         drops = self._filter_chain.drops(requirements, [candidate])
         drop = drops.get(candidate.replica)
-        return drop.why if drop is not None and drop.filter == "zone" else ""
+        return drop.why if drop is not None and drop.filter in _NEVER_LEFT else ""
 
     def route(
         self,
@@ -136,14 +153,20 @@ class Router:
         model = requirements.model
         if traced_at is not None:
             return self._detailed(requirements, snapshot, exclude, fallbacks, traced_at, waited_for)
+        effects = requirements.rule_effects
+        if effects is not None and effects.model:
+            models = self._models_of_rule(effects, snapshot)
+            if not fallbacks:
+                models = [each for each in models if each.reason is not Reason.FALLBACK]
+            return self._route_to_other(requirements, snapshot, exclude, models, waited_for, ())
         candidates = self._candidates(model, requirements, snapshot, exclude)
         if not candidates:
             others = self._others.of(model, snapshot)
             if not fallbacks:
                 others = tuple(other for other in others if other.reason is not Reason.FALLBACK)
-            return self._route_to_other(requirements, snapshot, exclude, others, waited_for)
+            return self._route_to_other(requirements, snapshot, exclude, others, waited_for, (model,))
         self._kept = candidates
-        runner = self._runner_of(model)
+        runner = self._runner_of(model, requirements)
         chosen = runner.pick(requirements, candidates)
         reason = Reason.RETRY if exclude else Reason.MATCH
         if runner.binds_late and must_wait(chosen, candidates, waited_for):
@@ -167,7 +190,7 @@ class Router:
         candidates = self._candidates(model, requirements, snapshot, exclude)
         if not candidates:
             return None
-        runner = self._runner_of(model)
+        runner = self._runner_of(model, requirements)
         chosen = runner.pick(requirements, candidates)
         waits = runner.binds_late and must_wait(chosen, candidates)
         details = waiting.details
@@ -178,7 +201,7 @@ class Router:
 
     def place(self, requirements: Requirements, route: Route) -> Route:
         """``route``, from ``reroute``, with what follows the request along it."""
-        placement = self._runner_of(route.chosen.model).placed(requirements, route.chosen)
+        placement = self._runner_of(route.chosen.model, requirements).placed(requirements, route.chosen)
         return msgspec.structs.replace(route, placement=placement, waits=False)
 
     def _join(self, extractors: Sequence[Extractor]) -> Callable[[InferenceRequest, Requirements], None] | None:
@@ -195,7 +218,7 @@ class Router:
         model = route.chosen.model
         served = msgspec.structs.replace(requirements, model=model)
         candidates = self._candidates(model, served, snapshot, exclude)
-        runner = self._runner_of(model)
+        runner = self._runner_of(model, requirements)
         decode = runner.pick_decode(served, candidates, route.chosen)
         if decode is None or decode.replica == route.chosen.replica:
             return route
@@ -204,13 +227,13 @@ class Router:
 
     def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
         """Hand the figures of all engines to the strategies."""
-        for runner in dict.fromkeys([self._default_runner, *self._runners.values()]):
+        for runner in self._all_runners:
             runner.on_view(view, settings)
 
     def learned(self) -> Mapping[str, Mapping[str, float]]:
         """What the strategies have learned of each backend."""
         learned: dict[str, dict[str, float]] = {}
-        for runner in dict.fromkeys([*self._runners.values(), self._default_runner]):
+        for runner in reversed(self._all_runners):
             for backend, figures in runner.learned().items():
                 learned.setdefault(backend, {}).update(figures)
         return learned
@@ -225,13 +248,30 @@ class Router:
 
         An error is part of the explanation. ``hand_over_rules``: those of its endpoint.
         """
-        others = self._others.of(requirements.model, snapshot, rehearsal=True)
-        return explain(
-            requirements, snapshot, others, self._filter_chain, self._runner_of, hand_over_rules, self._now()
-        )
+        effects = requirements.rule_effects
+        if effects is not None and effects.model:
+            models = self._models_of_rule(effects, snapshot, rehearsal=True)
+        else:
+            others = self._others.of(requirements.model, snapshot, rehearsal=True)
+            models = (ModelToTry(requirements.model, Reason.MATCH), *others)
+        runner_of = partial(self._runner_of, requirements=requirements)
+        return explain(requirements, snapshot, models, self._filter_chain, runner_of, hand_over_rules, self._now())
 
-    def _runner_of(self, model: str) -> StrategyRunner:
+    def _runner_of(self, model: str, requirements: Requirements) -> StrategyRunner:
+        effects = requirements.rule_effects
+        if effects is not None and effects.strategy:
+            return self._runners_of_rules[effects.strategy]
         return self._runners.get(model, self._default_runner)
+
+    def _models_of_rule(
+        self, effects: RuleEffects, snapshot: RoutingSnapshot, *, rehearsal: bool = False
+    ) -> Sequence[ModelToTry]:
+        """The models to try for a request that a rule gives to another model."""
+        models = [ModelToTry(effects.model, Reason.ALIAS)]
+        models += self._others.of(effects.model, snapshot, rehearsal=rehearsal)
+        if effects.spare:
+            models.append(ModelToTry(effects.spare, Reason.FALLBACK))
+        return models
 
     def names(self, model: str) -> bool:
         """Whether the configuration names ``model`` as an alias or with fallbacks; patterns name nothing."""
@@ -239,7 +279,7 @@ class Router:
 
     def refused(self, requirements: Requirements, snapshot: RoutingSnapshot, traced_at: float) -> RouteDetails:
         """The figures of a decision, begun at ``traced_at``, that found no replica."""
-        runner = self._runner_of(requirements.model)
+        runner = self._runner_of(requirements.model, requirements)
         return refused_details(self.explain(requirements, snapshot), runner.type, traced_at)
 
     def _detailed(
@@ -253,7 +293,7 @@ class Router:
     ) -> Route:
         self._filter_chain.noted = dropped = dict[str, int]()
         route = self.route(requirements, snapshot, exclude, fallbacks=fallbacks, waited_for=waited_for)
-        runner = self._runner_of(route.chosen.model)
+        runner = self._runner_of(route.chosen.model, requirements)
         score, losers = runner.scores(requirements, self._kept, route.chosen)
         candidates = len(snapshot.candidates(route.attempted[-1]))
         details = RouteDetails(runner.type, candidates, dropped, score, began, losers)
@@ -274,20 +314,21 @@ class Router:
         exclude: Collection[str],
         others: Sequence[ModelToTry],
         waited_for: Container[str],
+        tried: tuple[str, ...],
     ) -> Route:
-        """Route to the first of ``others`` that can serve."""
+        """Route to the first of ``others`` that can serve; ``tried``: the models before them."""
         requested = requirements.model
-        attempted = [requested]
+        attempted = list(tried)
         for model, reason in others:
             attempted.append(model)
             candidates = self._candidates(model, requirements, snapshot, exclude)
             if candidates:
                 self._kept = candidates
-                runner = self._runner_of(model)
+                runner = self._runner_of(model, requirements)
                 chosen = runner.pick(requirements, candidates)
                 reason = Reason.RETRY if exclude and reason is not Reason.FALLBACK else reason
                 if runner.binds_late and must_wait(chosen, candidates, waited_for):
                     return Route(requested, chosen, reason, tuple(attempted), waits=True)
                 placement = runner.placed(requirements, chosen)
                 return Route(requested, chosen, reason, tuple(attempted), placement=placement)
-        raise refusal(requirements, snapshot, exclude, others, self._filter_chain)
+        raise refusal(requirements, snapshot, exclude, tried, others, self._filter_chain)

@@ -13,6 +13,7 @@ from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.filters import Filter
+from enginehouse.routing.matching import has_header, matches_any
 
 _MOST_REMEMBERED: Final = 4096
 
@@ -32,7 +33,7 @@ class Zones:
 
     def _of_model(self, model: str) -> tuple[str, ...]:
         """The zones whose models include ``model``."""
-        return tuple(name for name, zone in self._zones.items() if _any(zone.models, model))
+        return tuple(name for name, zone in self._zones.items() if matches_any(zone.models, model))
 
 
 class ZoneFilter(Filter):
@@ -79,14 +80,6 @@ class TierFilter(Filter):
 
 
 def _matches(zone: ZoneSettings, caller: str | None, headers: Headers) -> bool:
-    return (caller is not None and _any(zone.keys, caller)) or any(_has(headers, wanted) for wanted in zone.headers)
-
-
-def _has(headers: Headers, wanted: str) -> bool:
-    name, _, pattern = wanted.partition(":")
-    named, pattern = name.strip().lower().encode(), pattern.strip()
-    return any(key == named and fnmatchcase(value.decode("latin-1").strip(), pattern) for key, value in headers)
-
-
-def _any(patterns: Sequence[str], name: str) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    return (caller is not None and matches_any(zone.keys, caller)) or any(
+        has_header(headers, wanted) for wanted in zone.headers
+    )

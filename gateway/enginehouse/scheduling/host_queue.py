@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
+import msgspec
+
 from enginehouse.domain.errors import EnginehouseError, PluginError, QueueFull, QueueTimeout, RequestError
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.plugin_id import PluginId
@@ -166,10 +168,12 @@ class HostQueue(RequestQueue):
     def waiting(self) -> Sequence[Waiting]:
         """The waiting requests, the next one first; none if the scheduler fails to list them."""
         try:
-            return self._scheduler.waiting()
+            waiting = self._scheduler.waiting()
         except BaseException as error:
             log_plugin_failure(self._plugin, f"failed on host '{self.name}'", error)
             return ()
+        placing = [name for name, state in self._engines.states().items() if state is ReplicaState.PLACING]
+        return [_placing(each) if each.ticket.replica in placing else each for each in waiting] if placing else waiting
 
     async def close(self, error: Exception) -> None:
         """Refuse the waiting requests and cancel every load."""
@@ -304,3 +308,9 @@ class HostQueue(RequestQueue):
 
     def _stopped(self, replica: str) -> None:
         self._handle(lambda: self._scheduler.on_stopped(replica))
+
+
+def _placing(waiting: Waiting) -> Waiting:
+    """``waiting`` for a replica for which its launcher waits for resources."""
+    loads = waiting.phase is Phase.LOADING
+    return msgspec.structs.replace(waiting, phase=Phase.PLACING) if loads else waiting

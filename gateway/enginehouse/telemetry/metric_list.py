@@ -80,6 +80,22 @@ OUTPUT_TOKENS = _counter(
     "Tokens of answers: as the engine counted them (source `usage`), else the events of streams (`chunks`).",
     (*_SERVED, "source", "key"),
 )
+MIRRORED = _counter(
+    "enginehouse_mirrored_requests",
+    "Copies of requests (`routing.mirrors`): answered with the `same` status or one that `differs`, or `skipped` "
+    "because no engine had room for them.",
+    ("model", "to", "outcome"),
+)
+MIRROR_FIRST_BYTE = _histogram(
+    "enginehouse_mirror_time_to_first_byte_seconds",
+    "The same for copied requests: of the `real` one and of its `mirror`, where neither has failed.",
+    ("model", "to", "side"),
+)
+MIRROR_DURATION = _histogram(
+    "enginehouse_mirror_duration_seconds",
+    "From sending a copied request to its engine to the end of the answer.",
+    ("model", "to", "side"),
+)
 RETRIES = _counter("enginehouse_retries", "Requests sent once more because this backend failed them.", ("backend",))
 RETRIES_REFUSED = _counter(
     "enginehouse_retries_refused",
@@ -143,6 +159,11 @@ ERROR_SHARE = _gauge(
 )
 DISCOVERED = _gauge("enginehouse_discovered_backends", "Backends in a discoverer's last list.", ("discovery",))
 DISCOVERY_AGE = _gauge("enginehouse_discovery_age_seconds", "Age of a discoverer's last list.", ("discovery",))
+WANTED_REPLICAS = _gauge(
+    "enginehouse_wanted_replicas",
+    "Replicas that the scaler wants of a model with `replicas = { min, max }`, for autoscalers too.",
+    ("model",),
+)
 LIMITS_ALONE = _gauge(
     "enginehouse_limits_alone",
     "1 while the limit store is lost, so that this gateway keeps to its share of the limits of keys.",

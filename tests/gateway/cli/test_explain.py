@@ -293,3 +293,25 @@ def test_either_server_counts_tokens(explain: Explain) -> None:
     config = TWO_STAGES.replace('"sim"', '"sglang"')
     counted = explain("--path", "/tokenize", config=config, request={"model": "m", "prompt": "x"})
     assert counted["chosen"] == "m@reads"
+
+
+def test_headers_and_the_key_of_the_request_count(explain: Explain) -> None:
+    rules = (
+        CONFIG
+        + """
+[[routing.rules]]
+header = "x-tier: gold"
+key = "team-*"
+backends = ["b"]
+"""
+    )
+    gold = explain("--header", "X-Tier: gold", "--key", "team-1", config=rules)
+    assert gold["chosen"] == "llama3:8b@b"
+    assert gold["candidates"][0]["dropped_by"] == "rule"
+    assert explain("--header", "x-tier: gold", config=rules)["chosen"] == "llama3:8b@a"
+
+
+def test_a_header_without_a_value_is_refused(route: Route) -> None:
+    result = route("--header", "x-tier")
+    assert result.exit_code == 2
+    assert "write 'NAME: VALUE'" in result.output

@@ -28,7 +28,7 @@ from enginehouse.config.limits import LimitSettings
 from enginehouse.config.load_config import load_config
 from enginehouse.config.page import page
 from enginehouse.config.render import effective, json_schema
-from enginehouse.config.routing import RoutingSettings, WeightSettings
+from enginehouse.config.routing import RoutingSettings, RuleSettings, WeightSettings
 from enginehouse.config.schema import (
     BackendSettings,
     BodyFilterSettings,
@@ -71,6 +71,8 @@ SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (GuardSettings, "parameters"): st.just({}) | st.just({"words": 3}),
     (LimitSettings, "url"): secret("L[A-Z]{2}") | st.just(""),
     (BackendSettings, "api_key"): secret("B[A-Z]{2}") | st.just(""),
+    (RuleSettings, "header"): st.sampled_from(["", "x-tier: gold", "x-team: *"]),
+    (RuleSettings, "strategy"): st.just("p2c"),
     (ZoneSettings, "headers"): st.lists(st.sampled_from(["x-zone: a", "x-team: *"]), max_size=2),
     (DiscoverySettings, "api_key"): secret("D[A-Z]{2}") | st.just(""),
     (TelemetrySettings, "headers"): st.dictionaries(TEXT, secret("T[A-Z]{2}"), max_size=2),

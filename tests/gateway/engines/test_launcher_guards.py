@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse import EngineOutput, EngineProcess, Launcher, LaunchLine, LoadFailed, PluginFailed, ReplicaState
+from enginehouse import EngineOutput, EngineProcess, Exit, Launcher, LaunchLine, LoadFailed, PluginFailed, ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.guards import guarded_launcher
@@ -46,7 +46,7 @@ class Broken(FakeProcess):
         super().__init__("http://127.0.0.1:25000")
         self.failure = failure
 
-    async def exited(self) -> int | None:
+    async def exited(self) -> Exit:
         raise self.failure
 
     async def memory(self) -> int | None:
@@ -104,7 +104,7 @@ async def test_no_engine_to_adopt() -> None:
 async def test_an_engine_that_cannot_be_watched_is_stopped(failure: BaseException) -> None:
     process = Broken(failure)
     watched = await launched(process)
-    assert await asyncio.ensure_future(watched.exited()) is None
+    assert await asyncio.ensure_future(watched.exited()) == Exit()
     assert process.stops
     with pytest.raises(PluginFailed):
         await watched.memory()

@@ -18,7 +18,7 @@ from enginehouse import (
 )
 from enginehouse.engines.remote.remote_server import RemoteLauncher, RemoteServer
 from enginehouse.interfaces.driver_support import support_of
-from enginehouse.interfaces.launchers import LaunchLine
+from enginehouse.interfaces.launchers import Exit, LaunchLine
 from enginehouse.telemetry.log_ring import LogRing
 from tests.support.fake_engines import FakeClient, ScriptedDriver
 from tests.support.virtual_time import Run
@@ -83,7 +83,7 @@ async def test_a_load_runs_until_the_server_unloads_the_model() -> None:
     assert not end.done()
     del scene.driver.held["a"]
     await scene.server.refresh()
-    assert await within(end) is None
+    assert await within(end) == Exit()
     assert await load.memory() is None
 
 
@@ -92,7 +92,7 @@ async def test_a_stop_unloads_the_model() -> None:
     load = await scene.load("a")
     await load.stop(10)
     assert scene.driver.held == {}
-    assert await within(load.exited()) is None
+    assert await within(load.exited()) == Exit()
     await load.stop(10)  # nothing is left to do
 
 

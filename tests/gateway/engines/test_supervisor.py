@@ -285,7 +285,7 @@ def test_the_engine_goes_even_when_its_start_is_cancelled_twice(in_virtual_time:
 
 
 def test_a_port_is_free_again_when_its_engine_has_stopped(in_virtual_time: Run, stage: Stage) -> None:
-    stage.ports = stage.supervisor._ports = Ports(25_000, 25_001)
+    stage.ports.limit_to(25_000, 25_001)
 
     async def scenario() -> None:
         for end in (stage.supervisor.stop, None, stage.supervisor.stop, None):

@@ -57,6 +57,12 @@ def count(figures: list[LiveFigures], role: Role = Role.NEUTRAL, **status: Any) 
     return in_flight(figures, role, InstanceStatus(**status), asked_at=NOW - 1, now=NOW)
 
 
+def test_the_place_of_an_engine_has_labels_of_its_own() -> None:
+    placed = msgspec.structs.replace(BACKEND, node="ray-7", unit="rack-2")
+    view = instance_view(placed, HostSettings(node="n1", unit="u1"), REPORT, [], NOW)
+    assert (view.node, view.unit) == ("ray-7", "rack-2")
+
+
 def test_an_instance_has_labels_figures_and_requests() -> None:
     view = instance_view(BACKEND, HostSettings(node="n1"), REPORT, [live("r")], NOW)
 

@@ -36,6 +36,7 @@ def test_a_decision_is_taken_apart() -> None:
             "needs_vision": True,
             "needs_tools": False,
             "needs_json_mode": False,
+            "rule_effects": None,
             "session": "",
             "caller": None,
             "user": None,

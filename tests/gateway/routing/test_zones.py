@@ -41,7 +41,7 @@ def goes_to(
     router: Router, fleet: Fleet, model: str, key: str | None = None, headers: list[tuple[bytes, bytes]] | None = None
 ) -> str:
     needs = Requirements(model=model, caller=key)
-    router.find_zones(needs, headers or [])
+    router.apply_rules(needs, headers or [])
     try:
         return router.route(needs, fleet.snapshot).chosen.backend
     except RequestError as error:
@@ -85,7 +85,7 @@ def test_a_request_is_refused_rather_than_sent_out_of_its_zone() -> None:
 def test_the_refusal_says_why() -> None:
     router, fleet = house(zones={"lab": {"keys": ["clinic-*"]}})
     needs = Requirements(model="m", caller="clinic-1")
-    router.find_zones(needs, [])
+    router.apply_rules(needs, [])
     with pytest.raises(ZoneUnavailable, match="must not leave zone 'lab', and no backend there serves 'm'"):
         router.route(needs, fleet.snapshot)
     [first, second] = router.explain(needs, fleet.snapshot).candidates
@@ -97,7 +97,7 @@ def test_the_refusal_says_why() -> None:
 def test_fallbacks_out_of_the_zone_are_no_excuse() -> None:
     router, fleet = house(zones={"lab": {"keys": ["clinic-*"]}})
     needs = Requirements(model="own", caller="clinic-1")
-    router.find_zones(needs, [])
+    router.apply_rules(needs, [])
     with pytest.raises(ZoneUnavailable):
         router.route(needs, fleet.snapshot)
 

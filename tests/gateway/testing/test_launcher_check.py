@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse import EngineOutput, EngineProcess, Launcher, LaunchLine, LoadFailed
+from enginehouse import EngineOutput, EngineProcess, Exit, Launcher, LaunchLine, LoadFailed
 from enginehouse.testing import check_launcher
 
 
@@ -23,9 +23,9 @@ class FakeProcess(EngineProcess):
         if status is not None:
             self._end.set()
 
-    async def exited(self) -> int | None:
+    async def exited(self) -> Exit:
         await self._end.wait()
-        return self.status
+        return Exit(status=self.status)
 
     async def memory(self) -> int | None:
         return None
@@ -105,9 +105,26 @@ class Unstoppable(Fake):
 
 class WrongStatus(Fake):
     class process(FakeProcess):
-        async def exited(self) -> int | None:
+        async def exited(self) -> Exit:
             await super().exited()
-            return 0
+            return Exit(status=0)
+
+
+class SaysLost(Fake):
+    class process(FakeProcess):
+        async def exited(self) -> Exit:
+            return Exit(status=(await super().exited()).status, lost=True)
+
+
+class OldExit(Fake):
+    class process(FakeProcess):
+        async def exited(self) -> Any:
+            return (await super().exited()).status
+
+
+class PlacesNothing(Fake):
+    async def place(self, *_: Any) -> Any:
+        return 4711
 
 
 @pytest.mark.parametrize(
@@ -121,7 +138,10 @@ class WrongStatus(Fake):
         (Invents, AssertionError, "adopt must return None for an engine that does not run"),
         (NoAddress, AssertionError, "address must be a URL"),
         (Unstoppable, AssertionError, "exited must return within 0.2 seconds"),
-        (WrongStatus, AssertionError, "exited must return the exit status 3 or None, got 0"),
+        (WrongStatus, AssertionError, "exited must return the exit status 3 or None, got Exit.status=0"),
+        (SaysLost, AssertionError, "a program that ends by itself is not lost"),
+        (OldExit, AssertionError, "exited must return an Exit, got 3"),
+        (PlacesNothing, AssertionError, "place must return a Place or None, got 4711"),
     ],
 )
 def test_a_launcher_that_breaks_a_rule_is_caught(broken: type[Launcher], error: type[Exception], rule: str) -> None:

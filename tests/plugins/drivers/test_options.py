@@ -13,8 +13,10 @@ from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.launch_line import launch_line, why_not
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse_llamacpp import LlamaCppDriver
+from enginehouse_llamacpp.options import LlamaCppOptions
 from enginehouse_openai import OpenAIDriver
 from enginehouse_sglang import SglangDriver
+from enginehouse_sim import SimDriver
 from enginehouse_vllm import VllmDriver
 
 
@@ -146,3 +148,22 @@ def test_a_models_folder_tells_its_capabilities(
 @pytest.mark.parametrize("driver", [VllmDriver(), SglangDriver()])
 def test_a_name_on_a_hub_tells_nothing(driver: SupportsLaunch) -> None:
     assert driver.inspect(LaunchSpec(model="m", path="Qwen/Qwen3-8B", port=1)).capabilities == Capabilities()
+
+
+@pytest.mark.parametrize("driver", [LlamaCppDriver(), VllmDriver(), SglangDriver(), SimDriver()])
+def test_an_engine_listens_where_it_is_placed(driver: SupportsLaunch) -> None:
+    spec = LaunchSpec(model="m", path="/m", port=5000, bind="10.0.0.7")
+    assert "--host 10.0.0.7 --port 5000" in " ".join(driver.command(spec) or ())
+    here = LaunchSpec(model="m", path="/m", port=5000)
+    assert "--host 127.0.0.1 --port 5000" in " ".join(driver.command(here) or ())
+
+
+def test_sglang_on_two_machines_has_ranks() -> None:
+    spec = LaunchSpec(model="m", path="/m", port=1, bind="b", nodes=2, node_rank=1, meet_at="a:9")
+    assert "--nnodes 2 --node-rank 1 --dist-init-addr a:9" in " ".join(SglangDriver().command(spec) or ())
+
+
+def test_llamacpp_names_every_file_that_it_reads() -> None:
+    options = LlamaCppOptions(mmproj="/p")
+    spec = LaunchSpec(model="m", path="/a-00001-of-00002.gguf", port=1, options=options)
+    assert LlamaCppDriver().files(spec) == ["/a-00001-of-00002.gguf", "/a-00002-of-00002.gguf", "/p"]

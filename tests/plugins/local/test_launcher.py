@@ -75,7 +75,7 @@ async def end_of(fifo: Path) -> asyncio.Task[bytes]:
 async def test_an_engine_has_its_environment_its_group_and_no_input(launch: Launch) -> None:
     show = 'echo "$GREETING $HOME $(cat | wc -c) $(ps -o pgid= -p $$ | tr -d " ")"'
     engine = await launch("sh", "-c", show, GREETING="hello")
-    assert await within(engine.process.exited()) == 0
+    assert (await within(engine.process.exited())).status == 0
     assert engine.log.tail(1) == [f"hello {os.environ['HOME']} 0 {engine.process.pid}"]
     assert engine.process.address == "http://127.0.0.1:4711"
 
@@ -104,13 +104,13 @@ async def test_neither_an_engine_nor_its_stop_command_gets_what_is_withheld(
 
 async def test_both_outputs_are_in_the_log_once_the_engine_has_exited(launch: Launch) -> None:
     engine = await launch("sh", "-c", "echo out; echo err >&2; exit 3")
-    assert await within(engine.process.exited()) == 3
+    assert (await within(engine.process.exited())).status == 3
     assert engine.log.tail(10) == ["out", "err"]
 
 
 async def test_the_status_of_a_killed_engine_is_its_signal(launch: Launch) -> None:
     engine = await launch("sh", "-c", "kill -9 $$")
-    assert await within(engine.process.exited()) == -9
+    assert (await within(engine.process.exited())).status == -9
 
 
 async def test_a_command_that_cannot_be_run_fails_at_once(launch: Launch) -> None:
@@ -122,7 +122,7 @@ async def test_a_polite_engine_ends_in_its_own_way(launch: Launch) -> None:
     engine = await launch("sh", "-c", "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done")
     await engine.prints("up")
     await within(engine.process.stop(15))
-    assert await engine.process.exited() == 7
+    assert (await engine.process.exited()).status == 7
     assert engine.log.tail(1) == ["bye"]
 
 
@@ -132,7 +132,7 @@ async def test_an_engine_that_ignores_the_signal_is_killed_with_its_grandchildre
     engine = await launch("sh", "-c", f'trap "" TERM; sh -c "{grandchild}" & wait')
     await engine.prints("up")
     await within(engine.process.stop(0.2))
-    assert await engine.process.exited() == -9
+    assert (await engine.process.exited()).status == -9
     await within(gone)
 
 
@@ -145,7 +145,7 @@ async def test_what_an_engine_leaves_behind_is_killed_when_it_exits(launch: Laun
     await engine.prints("up")
     await engine.prints("down")
     os.kill(engine.process.pid, signal.SIGUSR1)
-    assert await within(engine.process.exited()) == 5
+    assert (await within(engine.process.exited())).status == 5
     await within(gone)
 
 
@@ -156,7 +156,7 @@ async def test_a_grandchild_that_left_the_group_does_not_hold_up_the_end(launch:
     [pid] = [int(line.split()[1]) for line in engine.log.tail(10) if line.startswith("pid ")]
     try:
         await within(engine.process.stop(10))
-        assert await within(engine.process.exited()) == -signal.SIGTERM
+        assert (await within(engine.process.exited())).status == -signal.SIGTERM
         assert identity(pid) is not None, "the grandchild did not outlive the engine"
     finally:
         os.kill(pid, signal.SIGKILL)
@@ -165,7 +165,7 @@ async def test_a_grandchild_that_left_the_group_does_not_hold_up_the_end(launch:
 async def test_a_flood_of_output_never_blocks_the_engine(launch: Launch) -> None:
     flood = "import sys\nfor _ in range(400): sys.stdout.write('x' * 99_999 + '\\n')\nprint('through', flush=True)"
     engine = await launch(sys.executable, "-c", flood)
-    assert await within(engine.process.exited()) == 0
+    assert (await within(engine.process.exited())).status == 0
     assert engine.log.tail(1) == ["through"]
     assert any("bytes skipped" in line for line in engine.log.tail(1000))
 
@@ -177,7 +177,7 @@ async def test_a_stop_command_replaces_the_signal(launch: Launch, fifo: Path) ->
     )  # fmt: skip
     await engine.prints("up")
     await within(engine.process.stop(15))
-    assert await engine.process.exited() == 4
+    assert (await engine.process.exited()).status == 4
     assert engine.log.tail(1) == [f"got stop-{engine.process.pid}"]
 
 
@@ -189,7 +189,7 @@ async def test_a_stop_command_that_hangs_is_ended_with_the_engine(launch: Launch
     )  # fmt: skip
     await engine.prints("up")
     await within(engine.process.stop(0.5))
-    assert await engine.process.exited() == -9
+    assert (await engine.process.exited()).status == -9
     await within(gone)
 
 
@@ -208,7 +208,7 @@ async def test_stopping_an_engine_that_exited_does_nothing(launch: Launch) -> No
     engine = await launch("true")
     await within(engine.process.exited())
     await within(engine.process.stop(5))
-    assert await engine.process.exited() == 0
+    assert (await engine.process.exited()).status == 0
 
 
 async def test_an_engine_tells_how_much_memory_it_takes_and_how_to_find_it(launch: Launch) -> None:

@@ -14,8 +14,9 @@ _MOST_PROGRESS = 0.99
 class Condition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an operator should know first about a replica.
 
-    ``word``: ``ready``, ``loading``, ``waiting for room``, ``sleeping``, ``stopped``, ``stopping``, ``draining``,
-    ``failed``, ``unreachable``, ``unknown`` (not probed yet) or ``refused`` (its engine refuses this model).
+    ``word``: ``ready``, ``placing`` (waiting for resources of a cluster), ``loading``, ``waiting for room``,
+    ``sleeping``, ``stopped``, ``stopping``, ``draining``, ``failed``, ``unreachable``, ``unknown`` (not probed yet) or
+    ``refused`` (its engine refuses this model).
     """
 
     word: str
@@ -41,6 +42,8 @@ def condition(
     """
     state = replica.state
     since, unhealthy_since = changed_at
+    if state is ReplicaState.PLACING:
+        return Condition(word="placing", why=backend.last_error, since=since)
     if state is ReplicaState.STARTING:
         progress = min(_MOST_PROGRESS, (now - since) / replica.wake_s) if since is not None and replica.wake_s else None
         return Condition(word="loading", since=since, progress=None if progress is None else round(progress, 2))

@@ -57,6 +57,7 @@ class Operations:
             "replicas": self._live.status_rows(),
             "hosts": self._live.hosts(),
             "learned": self._relay.context.router.learned(),
+            "mirrors": self._relay.mirrors.figures(),
             "gpus": self._live.gpus(),
         }
         return json_response(facts)
@@ -106,7 +107,7 @@ class Operations:
         path = request.query_params.get("path", "/v1/chat/completions")
         context = self._relay.context
         needs = context.router.requirements(read_request(path, request.headers.raw, await request.body()))
-        context.router.find_zones(needs, request.headers.raw)
+        context.router.apply_rules(needs, request.headers.raw, rehearsal=True)
         rules = hand_over_rules(context.continuation.drivers, path)
         explanation = context.router.explain(needs, context.fleet.snapshot, rules)
         shown = [msgspec.structs.replace(each, evicts=self._live.evicted_for(each)) for each in explanation.candidates]

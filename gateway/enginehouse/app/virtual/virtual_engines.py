@@ -11,7 +11,7 @@ import msgspec
 
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.launch_spec import LaunchSpec
-from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
+from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Exit, Launcher, LaunchLine
 from enginehouse.interfaces.migrators import Migrator
 
 
@@ -72,8 +72,8 @@ class VirtualProcess(EngineProcess):
         if not self._exited.done():
             self._exited.set_result(status)
 
-    async def exited(self) -> int | None:
-        return await asyncio.shield(self._exited)
+    async def exited(self) -> Exit:
+        return Exit(status=await asyncio.shield(self._exited))
 
     async def memory(self) -> int | None:
         return None

@@ -16,7 +16,7 @@ from enginehouse.aio.clock import Clock
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.virtual.virtual_client import VirtualClient, VirtualDoor
 from enginehouse.app.virtual.virtual_engines import VirtualBackend, VirtualEngines, VirtualLauncher
-from enginehouse.config.managed import managed_backends
+from enginehouse.config.managed import possible_backends
 from enginehouse.config.schema import Config, HostSettings
 from enginehouse.config.usage import UsageSettings
 from enginehouse.domain.errors import Unauthorized
@@ -187,9 +187,9 @@ def _registered(launcher: VirtualLauncher) -> Registered:
 
 
 def _managed(config: Config) -> Iterator[tuple[str, str]]:
-    """The backends of launched models, each with its model."""
+    """The backends that launched models may have, each with its model."""
     for model, settings in config.models.items():
-        for backend in managed_backends(model, settings):
+        for backend in possible_backends(model, settings):
             yield backend, model
 
 
@@ -200,7 +200,8 @@ def _reached(config: Config, addresses: Mapping[str, str]) -> Config:
     return replace(
         config,
         backends={name: replace(each, url=addresses[name]) for name, each in config.backends.items()},
-        hosts={name: replace(each, launcher=_LAUNCHER) for name, each in hosts.items()},
+        hosts={name: replace(each, launcher=_LAUNCHER, placement={}) for name, each in hosts.items()},
+        models={name: replace(each, placement={}) for name, each in config.models.items()},
         telemetry=replace(config.telemetry, traces="off", push_metrics=0.0, genai_metrics=False, access_log=False),
     )
 

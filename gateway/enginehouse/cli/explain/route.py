@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import msgspec
@@ -24,6 +25,7 @@ from enginehouse.config.embedded import load_config_or_embedded
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.instance import ClusterView
+from enginehouse.domain.request import Headers
 from enginehouse.domain.route import ExplainedCandidate, Explanation
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
@@ -44,8 +46,21 @@ _FILE = click.Path(path_type=Path, allow_dash=True)
     "--view", metavar="VIEW.json", type=_FILE, help="Figures for strategies that read them; by default, none."
 )
 @click.option("--path", default="/v1/chat/completions", show_default=True, help="The endpoint that the body is for.")
+@click.option(
+    "--header", "headers", metavar="'NAME: VALUE'", multiple=True, help="A header of the request; may be repeated."
+)
+@click.option("--key", metavar="NAME", help="The name of the caller's key.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def route(config: Path | None, request: Path, state: Path | None, view: Path | None, path: str, as_json: bool) -> None:
+def route(
+    config: Path | None,
+    request: Path,
+    state: Path | None,
+    view: Path | None,
+    path: str,
+    headers: tuple[str, ...],
+    key: str | None,
+    as_json: bool,
+) -> None:
     """Show which replica would serve a request, with every filter's and scorer's result.
 
     STATE.json holds {"backends": {"gpu-1": {"healthy": true, "draining": false, "pending": 0, "avg_latency_ms": 0}}}.
@@ -59,7 +74,8 @@ def route(config: Path | None, request: Path, state: Path | None, view: Path | N
         warn(warning)
     given = read_state(read_file(state), str(state)) if state else State()
     figures = read_view(view) if view else None
-    explanation = _explain(loaded.config, given, figures, path, read_file(request))
+    asked = _Question(path, [_header(each) for each in headers], key, read_file(request))
+    explanation = _explain(loaded.config, given, figures, asked)
     if as_json:
         print_json(msgspec.json.encode(explanation))
     else:
@@ -67,7 +83,23 @@ def route(config: Path | None, request: Path, state: Path | None, view: Path | N
         click.echo(_verdict(explanation))
 
 
-def _explain(config: Config, state: State, view: ClusterView | None, path: str, body: bytes) -> Explanation:
+class _Question(NamedTuple):
+    """A request; ``key`` is the name of its caller's."""
+
+    path: str
+    headers: Headers
+    key: str | None
+    body: bytes
+
+
+def _header(text: str) -> tuple[bytes, bytes]:
+    name, colon, value = text.partition(":")
+    if not colon:
+        raise click.BadParameter(f"'{text}' is no header: write 'NAME: VALUE'", param_hint="--header")
+    return name.strip().lower().encode(), value.strip().encode("latin-1", errors="replace")
+
+
+def _explain(config: Config, state: State, view: ClusterView | None, asked: _Question) -> Explanation:
     registry = load_plugins(config.plugins).registry
     config, warnings = settle(config, registry)
     for warning in warnings:
@@ -81,12 +113,13 @@ def _explain(config: Config, state: State, view: ClusterView | None, path: str, 
         if not backend.models:
             warn(f"backend '{backend.name}': its models are not configured; name them in the state")
     try:
-        needs = router.requirements(read_request(path, [], body))
+        needs = router.requirements(read_request(asked.path, asked.headers, asked.body))
     except RequestError as error:
         return explain_unread(error)
-    router.find_zones(needs, [])
+    needs.caller = asked.key
+    router.apply_rules(needs, asked.headers, rehearsal=True)
     drivers = continuation_rules(config, build_drivers(config, registry, {}, Outside())).drivers
-    return router.explain(needs, fleet.snapshot, hand_over_rules(drivers, path))
+    return router.explain(needs, fleet.snapshot, hand_over_rules(drivers, asked.path))
 
 
 def _table(candidates: list[ExplainedCandidate]) -> Table:

@@ -14,7 +14,7 @@ from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.errors import LoadFailed, RequestError
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EventClient, LoadedModel, LoadNews, ServedModel
-from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
+from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Exit, Launcher, LaunchLine
 
 _log = logging.getLogger(__name__)
 
@@ -218,12 +218,12 @@ class RemoteLoad(EngineProcess):
         self._server = server
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def exited(self) -> int | None:
+    async def exited(self) -> Exit:
         """Wait until the server no longer has the model loaded."""
         if not self._end.done():
             self._server.hold(self)
         await asyncio.shield(self._end)
-        return None
+        return Exit()
 
     async def memory(self) -> int | None:
         """The bytes that the server reports for the model."""

@@ -83,6 +83,12 @@ class GuardedExchange:
         self._end()
         self._inner.client_disconnected()
 
+    def withdraw(self) -> bool:
+        withdrawn = self._inner.withdraw()
+        if withdrawn:
+            self._end()
+        return withdrawn
+
     def pause(self) -> None:
         self._inner.pause()
 

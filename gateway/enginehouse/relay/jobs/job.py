@@ -197,7 +197,7 @@ class Job(ABC):
         requirements.user = self.user
         if caller is not None:
             requirements.caller = caller.name
-        self.context.router.find_zones(requirements, self.headers)
+        self.context.router.apply_rules(requirements, self.headers)
         if caller is not None:
             self._reserved = reserved = caller.admit(requirements, self.answer_limit)
             self.limit_lines = reserved.lines

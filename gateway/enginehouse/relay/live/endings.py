@@ -21,12 +21,13 @@ class Endings:
     """Knows the live requests, the oldest first, and makes the record of each that ends.
 
     ``delivery`` brings records to observers. ``log_access`` writes the line of a request to the access log, if there is
-    one.
+    one. ``on_ended`` is called last with each job that has ended, if anybody wants that.
     """
 
     def __init__(self, context: RelayContext, delivery: RecordDelivery) -> None:
         self.live: dict[LiveRequest, None] = {}
         self.log_access: Callable[[float, RequestRecord], None] | None = None
+        self.on_ended: Callable[[Job, RequestRecord], None] | None = None
         self.delivery = delivery
         self._observed = delivery.callbacks
         self._context = context
@@ -60,6 +61,12 @@ class Endings:
             self._add_usage(context.usage, record, job)
         if self._observed:
             self.delivery.add(record)
+        if self.on_ended is not None:
+            self.on_ended(job, record)
+
+    def withdrawn(self, request: LiveRequest) -> None:
+        """Remove a live request, which another gateway will serve and report."""
+        self.live.pop(request, None)
 
     def _add_usage(self, usage: UsageMeter, record: RequestRecord, job: Job) -> None:
         """Add the request to what its caller has used."""

@@ -49,10 +49,10 @@ class Drains:
                 request.cancel(error)
         self.vacate(replica)
 
-    def cut_off(self, replica: str) -> None:
-        """End the requests that ``replica`` still serves, because the gateway stops its engine now."""
+    def cut_off(self, replica: str, why: str) -> None:
+        """End the attempts that ``replica`` still serves, because its engine stops now or is lost."""
         for request in self.live_at(replica):
-            request.cut_off("the gateway stops the engine")
+            request.cut_off(why)
 
     def close(self) -> None:
         """Move nothing more."""

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from enginehouse.domain.errors import LoadFailed
-from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
+from enginehouse.interfaces.launchers import EngineProcess, Exit, Launcher, LaunchLine
+from enginehouse.interfaces.places import EngineNeeds, Place
 from enginehouse.testing.expect import expect
 
 T = TypeVar("T")
@@ -34,6 +35,7 @@ def check_launcher(
 ) -> None:
     """Launch programs with a launcher and check the rules of its interface. Call it in a synchronous test.
 
+    - ``prepare`` and ``place`` return; ``why_not`` has nothing against a program that can start.
     - A program that does not exist raises ``LoadFailed`` or exits at once.
     - It gets the variables of ``environment``, and none of ``withheld``.
     - ``exited`` returns after the end, with all output written; the status is right, or ``None``.
@@ -59,31 +61,38 @@ class _Check:
         await self._stop_and_adoption()
 
     async def _missing_program(self) -> None:
-        line = LaunchLine(command=["/no/such/program"], port=_free_port())
+        launcher = await self._launcher()
+        line = await self._line(launcher, "missing", ["/no/such/program"])
         try:
-            process = await self._soon("launch", self._launcher().launch("missing", line, _Output()))
+            process = await self._soon("launch", launcher.launch("missing", line, _Output()))
         except LoadFailed:
+            await self._release(launcher, line)
             return
-        status = await self._soon("exited", process.exited())
-        expect(status != 0, "a program that does not exist must raise LoadFailed or exit with another status than 0")
+        how = await self._exit(process)
+        expect(how.status != 0, "a program that does not exist must raise LoadFailed or exit with a status but 0")
 
     async def _end_of_a_program(self) -> None:
-        output, line = _Output(), self._line(_PRINTS)
+        launcher, output = await self._launcher(), _Output()
+        line = await self._line(launcher, "short", [*self._python, "-c", _PRINTS])
+        why = await self._soon("why_not", launcher.why_not(line, ()))
+        expect(why == "", f"why_not must be empty for a program that can start, got {why!r}")
         os.environ[_SECRET] = "withheld"
         try:
-            process = await self._soon("launch", self._launcher().launch("short", line, output))
+            process = await self._soon("launch", launcher.launch("short", line, output))
         finally:
             del os.environ[_SECRET]
-        status = await self._soon("exited", process.exited())
-        expect(status in (3, None), f"exited must return the exit status 3 or None, got {status!r}")
+        how = await self._exit(process)
+        expect(how.status in (3, None), f"exited must return the exit status 3 or None, got {how!r}")
+        expect(not how.lost, f"a program that ends by itself is not lost, got {how!r}")
         printed = b"printed yes" in output.data
         expect(printed, f"output must get all that the program prints before exited returns, got {output.data!r}")
         expect(b"withheld" not in output.data, "a program must not inherit the variables in LaunchLine.withheld")
-        expect(await self._soon("exited", process.exited()) == status, "exited must return the same status again")
+        expect(await self._exit(process) == how, "exited must return the same again")
         await self._soon("stop", process.stop(0.0))
 
     async def _stop_and_adoption(self) -> None:
-        launcher, line, output = self._launcher(), self._line(_STAYS), _Output()
+        launcher, output = await self._launcher(), _Output()
+        line = await self._line(launcher, "stays", [*self._python, "-c", _STAYS])
         nothing = await self._soon("adopt", launcher.adopt("stays", line, {}, output))
         expect(nothing is None, f"adopt must return None for an engine that does not run, got {nothing!r}")
         process = await self._soon("launch", launcher.launch("stays", line, output))
@@ -92,14 +101,14 @@ class _Check:
             memory: Any = await self._soon("memory", process.memory())
             expect(memory is None or isinstance(memory, int), f"memory must return bytes or None, got {memory!r}")
             handle = msgspec.json.decode(msgspec.json.encode(process.handle))
-            found = await self._soon("adopt", self._launcher().adopt("stays", line, handle, _Output()))
+            found = await self._soon("adopt", (await self._launcher()).adopt("stays", line, handle, _Output()))
             expect(found is not None, "adopt must find an engine that runs, by its handle")
             assert found is not None
             expect(found.address == process.address, f"adopt must find the address {process.address!r}")
         finally:
             await self._soon("stop", process.stop(5.0))
-        await self._soon("exited", process.exited())
-        gone = await self._soon("adopt", self._launcher().adopt("stays", line, handle, _Output()))
+        await self._exit(process)
+        gone = await self._soon("adopt", (await self._launcher()).adopt("stays", line, handle, _Output()))
         expect(gone is None, f"adopt must return None for an engine that has stopped, got {gone!r}")
 
     def _check_process(self, process: EngineProcess) -> None:
@@ -110,15 +119,34 @@ class _Check:
             f"address must be a URL, got {address!r}",
         )
 
-    def _launcher(self) -> Launcher:
+    async def _launcher(self) -> Launcher:
         launcher = self._factory()
-        launcher.prepare(self._folder)
+        await self._soon("prepare", launcher.prepare(self._folder))
         return launcher
 
-    def _line(self, program: str) -> LaunchLine:
-        command = [*self._python, "-c", program]
-        environment, withheld = {_VARIABLE: "yes"}, frozenset({_SECRET})
-        return LaunchLine(command=command, environment=environment, withheld=withheld, port=_free_port())
+    async def _line(self, launcher: Launcher, name: str, command: Sequence[str]) -> LaunchLine:
+        """The launch line of ``command`` in the place that ``launcher`` finds."""
+        place: Any = await self._soon("place", launcher.place(name, EngineNeeds(), lambda why: None))
+        expect(place is None or isinstance(place, Place), f"place must return a Place or None, got {place!r}")
+        found = place or Place(port=_free_port())
+        return LaunchLine(
+            command=command,
+            environment={_VARIABLE: "yes"},
+            withheld=frozenset({_SECRET}),
+            port=found.port,
+            bind=found.bind,
+            place=place,
+        )
+
+    async def _release(self, launcher: Launcher, line: LaunchLine) -> None:
+        if line.place is not None:
+            await self._soon("release", launcher.release(line.place))
+
+    async def _exit(self, process: EngineProcess) -> Exit:
+        how: Any = await self._soon("exited", process.exited())
+        expect(isinstance(how, Exit), f"exited must return an Exit, got {how!r}")
+        assert isinstance(how, Exit)
+        return how
 
     async def _soon(self, method: str, work: Awaitable[T]) -> T:
         try:

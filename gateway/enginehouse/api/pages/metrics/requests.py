@@ -9,6 +9,7 @@ from prometheus_client.core import Metric
 from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.pages.metrics import births
 from enginehouse.api.pages.metrics.families import Histograms, Numbers, from_zero, histograms, numbers
+from enginehouse.relay.mirrors import Mirrors
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry import metric_list as metrics
 from enginehouse.telemetry.counters import Counters, Histogram, KeyCounts, Series
@@ -52,8 +53,20 @@ def request_metrics(relay: Relay, body_memory: BodyMemory) -> Iterator[Metric]:
     yield numbers(metrics.FAILED_MIGRATIONS, counters.failed_migrations.items())
     yield numbers(metrics.EMPTY_MIGRATIONS, counters.empty_migrations.items())
     yield numbers(metrics.RECORDS_DROPPED, [([], relay.endings.delivery.dropped)])
+    yield from _mirrored(relay.mirrors)
     drops = relay.context.router.filter_drops
     yield numbers(metrics.FILTER_DROPS, (([name], count) for name, count in drops.items()))
+
+
+def _mirrored(mirrors: Mirrors) -> Iterator[Metric]:
+    compared = list(mirrors.comparisons.items())
+    yield numbers(
+        metrics.MIRRORED, [([*pair, name], n) for pair, each in compared for name, n in each.outcomes().items()]
+    )
+    first_byte = (([*pair, side], times) for pair, each in compared for side, times in each.first_byte.items())
+    yield histograms(metrics.MIRROR_FIRST_BYTE, first_byte)
+    duration = (([*pair, side], times) for pair, each in compared for side, times in each.duration.items())
+    yield histograms(metrics.MIRROR_DURATION, duration)
 
 
 def _by_one(known: Iterable[tuple[str, ...]], counted: Mapping[str, int]) -> Numbers:
