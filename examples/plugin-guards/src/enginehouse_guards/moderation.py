@@ -44,7 +44,8 @@ class ModerationGuard(Guard):
 
     async def before(self, request: GuardRequest, caller: str | None) -> Refuse | None:
         text = texts(request.body)
-        if text and await asyncio.get_running_loop().run_in_executor(None, self._is_flagged, text):
+        flagged = await asyncio.to_thread(self._is_flagged, text) if text else False
+        if flagged:
             return Refuse(400, "content_flagged", "The moderation service does not allow this request")
         return None
 
