@@ -57,10 +57,34 @@ class KeptKeys(Recogniser):
         self._holders: dict[str, KeyHolder] = {}
         self._verified: dict[bytes, KeyHolder] = {}
         self._used: set[str] = set()
+        self._read_at = (0, 0)
+        self._shared = False
 
-    def open(self, folder: Path) -> None:
-        """Read the keys in ``folder``. Raises ``ConfigError`` for a file that cannot be read: nobody may come in."""
+    def open(self, folder: Path, *, shared: bool = False) -> None:
+        """Read the keys in ``folder``. Raises ``ConfigError`` for a file that cannot be read: nobody may come in.
+
+        ``shared``: another process makes and revokes keys, which counts here at once.
+        """
+        self._shared = shared
         self._file = folder / "keys.json"
+        self._read()
+
+    def refresh(self) -> None:
+        """Read the file again, if another process has replaced it."""
+        if self._file is not None and self._stamp() != self._read_at:
+            self._read()
+
+    def _stamp(self) -> tuple[int, int]:
+        assert self._file is not None
+        try:
+            found = self._file.stat()
+        except OSError:
+            return 0, 0
+        return found.st_ino, found.st_mtime_ns
+
+    def _read(self) -> None:
+        assert self._file is not None
+        self._read_at = self._stamp()
         try:
             found = msgspec.json.decode(self._file.read_bytes(), type=dict[str, KeptKey])
         except FileNotFoundError:
@@ -71,14 +95,26 @@ class KeptKeys(Recogniser):
                 file=str(self._file),
                 remedy="restore the file, or remove it to give up these keys",
             ) from None
-        self._keys = found
-        self._holders = {name: KeyHolder(_settings(name, key.settings), self._limits) for name, key in found.items()}
+        before, self._keys = self._holders, found
+        self._holders = {}
+        for name, key in found.items():
+            settings = _settings(name, key.settings)
+            if (holder := before.get(name)) is None:
+                holder = KeyHolder(settings, self._limits)
+            else:
+                holder.configure(settings)
+            self._holders[name] = holder
+        self._verified.clear()
 
     @property
     def is_active(self) -> bool:
+        if self._shared:
+            self.refresh()
         return bool(self._keys)
 
     def find(self, shown: bytes) -> KeyHolder | None:
+        if self._shared:
+            self.refresh()
         digest = hashlib.sha256(shown).digest()
         holder = self._verified.get(digest)
         if holder is None:
@@ -148,6 +184,16 @@ class KeptKeys(Recogniser):
         self._write(keys)
         del self._holders[name]
 
+    def note_used(self, names: list[str]) -> None:
+        """Take it that these keys were used now, in another process."""
+        self._used.update(names)
+
+    def take_used(self) -> list[str]:
+        """The keys that were used since the last time."""
+        used = list(self._used)
+        self._used.clear()
+        return used
+
     def save_use(self) -> None:
         """Write when keys were used, if any were since the last time."""
         if self._used:
@@ -185,6 +231,7 @@ class KeptKeys(Recogniser):
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(self._file)
+        self._read_at = self._stamp()
         self._keys = keys
         self._verified.clear()
 

@@ -37,25 +37,30 @@ _log = logging.getLogger(__name__)
 _EVERY_S = 1.0
 _SAVE_USE_EVERY = 60
 _NO_STORE = "none"
+Deliver = Callable[[list[UsageRow], list[str]], None]
+"""Takes what callers have used, and the keys made at run time that have come."""
 
 
 class Callers:
-    """Begins with ``open``, which reads the state folder, and ``start``."""
+    """Begins with ``open``, which reads the state folder, and ``start``. ``limits``: instead of the configured store."""
 
-    def __init__(self, config: Config, registry: Registry, clock: Clock, observers: Observers) -> None:
+    def __init__(
+        self, config: Config, registry: Registry, clock: Clock, observers: Observers, limits: LimitStore | None = None
+    ) -> None:
         self._config = config
         self._registry = registry
         self._clock = clock
         self._on_operated = observers.callbacks("operated")
-        self.store = _limit_store(config, registry, clock)
-        limits = CallerLimits(self.store, Prices(config.prices))
-        self.keyring = Keyring(config.auth.keys, limits, clock.epoch)
-        self._kept = KeptKeys(limits, lambda: [key.name for key in self._config.auth.keys], clock.epoch)
-        self._keeper = UsageKeeper(None, UsageMeter(clock.epoch, limits.prices), config.usage.keep, clock.epoch)
+        self.store = limits or _limit_store(config, registry, clock)
+        counting = CallerLimits(self.store, Prices(config.prices))
+        self.keyring = Keyring(config.auth.keys, counting, clock.epoch)
+        self._kept = KeptKeys(counting, lambda: [key.name for key in self._config.auth.keys], clock.epoch)
+        self._keeper = UsageKeeper(None, UsageMeter(clock.epoch, counting.prices), config.usage.keep, clock.epoch)
         self._token_keys: TokenKeys | None = None
         self._folder: Path | None = None
         self._context: RelayContext | None = None
         self._task: asyncio.Task[None] | None = None
+        self._deliver: Deliver | None = None
         self._use_recognisers()
         if config.usage.store not in ("", _NO_STORE):
             registry.get("usage_store", config.usage.store, "usage.store")
@@ -77,11 +82,24 @@ class Callers:
         if before.auth.jwt != config.auth.jwt:
             self._use_recognisers()
 
-    def open(self, folder: Path, context: RelayContext) -> None:
-        """Read the keys that were made at run time. Raises ``ConfigError``. ``context``: of the requests to count."""
-        self._folder, self._context = folder, context
-        self._kept.open(folder)
+    def open(self, folder: Path, context: RelayContext, deliver: Deliver | None = None) -> None:
+        """Read the keys that were made at run time. Raises ``ConfigError``. ``context``: of the requests to count.
+
+        ``deliver``: takes what is used, in a process that writes nothing itself.
+        """
+        self._folder, self._context, self._deliver = folder, context, deliver
+        self._kept.open(folder, shared=deliver is not None)
         self._keep_usage()
+
+    @property
+    def folder(self) -> str:
+        """The state folder; empty before ``open``."""
+        return str(self._folder or "")
+
+    def take(self, rows: list[UsageRow], used: list[str]) -> None:
+        """Take what another process delivers."""
+        self._keeper.meter.put_back(rows)
+        self._kept.note_used(used)
 
     async def start(self) -> None:
         """Begin to write what is used, and count what was used before against limits of this day and month."""
@@ -96,6 +114,7 @@ class Callers:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self._hand_on()
         await self._keeper.close()
         await self.store.close()
 
@@ -122,6 +141,9 @@ class Callers:
         type = self._config.usage.store or (_NO_STORE if self.keyring.is_open else "sqlite")
         if type == _NO_STORE or self._keeper.has_store or self._folder is None or self._context is None:
             return
+        if self._deliver is not None:
+            self._context.usage = self._keeper.meter
+            return
         store: UsageStore = create(self._config, self._registry, "usage_store", type, "usage.store")
         prepare(self._registry, "usage_store", type, partial(store.prepare, self._folder))
         self._keeper.use(store)
@@ -134,13 +156,22 @@ class Callers:
             seconds += 1
             try:
                 self._keep_usage()
+                self._hand_on()
                 await self._keeper.write()
                 if self._token_keys is not None:
                     await self._token_keys.refresh()
-                if seconds % _SAVE_USE_EVERY == 0:
+                if seconds % _SAVE_USE_EVERY == 0 and self._deliver is None:
                     self._kept.save_use()
             except Exception:
                 _log.exception("what callers use could not be kept")
+
+    def _hand_on(self) -> None:
+        """Deliver what was used."""
+        if self._deliver is None:
+            return
+        rows, used = self._keeper.meter.take(), self._kept.take_used()
+        if rows or used:
+            self._deliver(rows, used)
 
     async def _recall(self) -> None:
         """Count what was used in this month so far, unless the limit store remembers it."""

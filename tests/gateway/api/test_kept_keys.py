@@ -19,12 +19,12 @@ from tests.support.served_gateway import limits_at
 class Ring:
     """A keyring with keys of both sorts."""
 
-    def __init__(self, folder: Path, *configured: KeySettings) -> None:
+    def __init__(self, folder: Path, *configured: KeySettings, shared: bool = False) -> None:
         self.clock = StoppedClock(1_000_000.0)
         self.ring = Keyring(configured, limits_at(self.clock), self.clock)
         self.kept = KeptKeys(self.ring.limits, lambda: [key.name for key in configured], self.clock)
         self.ring.recognisers.append(self.kept)
-        self.kept.open(folder)
+        self.kept.open(folder, shared=shared)
 
     def new(self, name: str, **settings: object) -> str:
         return self.kept.new(NewKey(name=name, **settings), first=self.ring.is_open)  # type: ignore[arg-type]
@@ -153,6 +153,24 @@ def test_it_is_known_when_a_key_was_used_last(tmp_path: Path) -> None:
     (row,) = Ring(tmp_path, OPS).kept.rows()
     assert row["last_used"] == 1_000_005.0
     assert not {"key", "hash", "salt", "id"} & row.keys()
+
+
+def test_another_process_knows_at_once_what_was_made_and_revoked(tmp_path: Path) -> None:
+    owner, worker = Ring(tmp_path), Ring(tmp_path, shared=True)
+    assert worker.who("whatever") == "anyone"
+    boss = owner.new("boss", admin=True)
+    assert worker.who(boss) == "boss"
+    secret = owner.new("alice", requests_per_minute=2)
+    assert worker.who(secret) == "alice"
+    holder = worker.ring.named("alice")
+    other = owner.kept.rotate("alice")
+    assert worker.who(other) == "alice"
+    assert worker.ring.named("alice") is holder, "it keeps what it has used"
+    owner.kept.revoke("alice")
+    with pytest.raises(Unauthorized):
+        worker.who(other)
+    owner.kept.note_used(worker.kept.take_used())
+    assert owner.kept.rows()[0]["last_used"] == 1_000_000.0
 
 
 def test_a_broken_file_lets_nobody_in(tmp_path: Path) -> None:
