@@ -42,7 +42,10 @@ Deliver = Callable[[list[UsageRow], list[str]], None]
 
 
 class Callers:
-    """Begins with ``open``, which reads the state folder, and ``start``. ``limits``: instead of the configured store."""
+    """Begins with ``open``, which reads the state folder, and ``start``.
+
+    ``limits``: in place of the configured store.
+    """
 
     def __init__(
         self, config: Config, registry: Registry, clock: Clock, observers: Observers, limits: LimitStore | None = None
