@@ -20,6 +20,7 @@ from enginehouse.interfaces.guards import Guard
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.migrators import Migrator
+from enginehouse.interfaces.model_sources import ModelSource
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy
@@ -54,6 +55,7 @@ KINDS = (
     Kind("register_drivers", "driver", Driver),
     Kind("register_launchers", "launcher", Launcher),
     Kind("register_discoverers", "discoverer", Discoverer),
+    Kind("register_model_sources", "model_source", ModelSource),
     Kind("register_protocols", "protocol", Protocol),
     Kind("register_guards", "guard", Guard),
     Kind("register_limit_stores", "limit_store", LimitStore),
