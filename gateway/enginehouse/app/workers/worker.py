@@ -26,7 +26,6 @@ from enginehouse.app.build import (
     build_admission,
     build_drivers,
     build_fleet,
-    build_upstreams,
     renew_upstreams,
 )
 from enginehouse.app.build_guards import build_guards
@@ -119,7 +118,7 @@ class Worker:
         shares = create(config, registry, "scheduler", config.scheduling.scheduler, "scheduling.scheduler").shares
         parts = RelayParts(
             self._fleet,
-            build_upstreams(config, outside),
+            renew_upstreams(config, {}, config, outside, self._drivers),
             self._drivers,
             self.queues.by_backend,
             self._observers,
@@ -189,7 +188,7 @@ class Worker:
         context = self.relay.context
         renewed = needs_new_router(old, new, self._registry)
         router = build_router(new, self._registry, context.clock) if renewed else context.router
-        upstreams = renew_upstreams(old, context.upstreams, new, self._outside)
+        upstreams = renew_upstreams(old, context.upstreams, new, self._outside, drivers)
         fleet = build_fleet(new, drivers=drivers)
         self._callers.configure(new)
         before = change_relay(self.relay, self.admission, new, drivers, upstreams, router)
