@@ -33,7 +33,7 @@ def known_plugins() -> Sequence[KnownPlugin]:
 
 
 def how_to_get(kind: str, type: str, installed: Iterable[str]) -> str:
-    """How to install the plugin that registers ``type``; empty if an ``installed`` type is spelt more like it, or none."""
+    """How to install the plugin that registers ``type``; empty if an ``installed`` type is spelt more like it."""
     types = [(each.partition(":"), plugin.name) for plugin in known_plugins() for each in plugin.types]
     offered = {type: distribution for (of, _, type), distribution in types if of == kind}
     near = get_close_matches(type, [*installed, *offered], n=1)
