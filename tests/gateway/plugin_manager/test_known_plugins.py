@@ -40,7 +40,7 @@ def registered(folder: Path) -> set[str]:
         if isinstance(function, ast.FunctionDef) and function.name.startswith("register_"):
             kind = function.name.removeprefix("register_").removesuffix("s")
             calls = [each for each in ast.walk(function) if isinstance(each, ast.Call) and each.args]
-            found |= {f"{kind}:{each.args[0].value}" for each in calls if isinstance(each.args[0], ast.Constant)}
+            found |= {f"{kind}:{each.args[0].value!s}" for each in calls if isinstance(each.args[0], ast.Constant)}
     return {each for each in found if not each.startswith("command:import")}
 
 
