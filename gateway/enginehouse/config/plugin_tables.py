@@ -21,6 +21,7 @@ PLUGIN_KINDS = (
     "limit_store",
     "rescheduling_policy",
     "migrator",
+    "engine_policy",
     "observer",
     "routes",
     "command",

@@ -23,6 +23,7 @@ from enginehouse.config.section import (
     SecretText,
     Section,
 )
+from enginehouse.config.simulator import SimulatorSettings
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.config.zones import ZoneSettings
 from enginehouse.domain.replica import Role
@@ -385,6 +386,7 @@ class Config(Section, frozen=True):
     rescheduling: ReschedulingSettings = ReschedulingSettings()
     discovery: dict[str, DiscoverySettings] = {}
     zones: dict[str, ZoneSettings] = {}
+    simulator: SimulatorSettings = SimulatorSettings()
     compat: Annotated[
         dict[str, bool],
         Meta(description="other programs whose paths the gateway answers too, for their tools: `llama_swap`"),

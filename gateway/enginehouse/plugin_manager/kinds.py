@@ -14,6 +14,7 @@ from enginehouse.domain.foreign import shown
 from enginehouse.interfaces.discoverers import Discoverer
 from enginehouse.interfaces.driver_support import SUPPORTS
 from enginehouse.interfaces.drivers import Driver
+from enginehouse.interfaces.engine_policies import EnginePolicy
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.launchers import Launcher
@@ -54,6 +55,7 @@ KINDS = (
     Kind("register_limit_stores", "limit_store", LimitStore),
     Kind("register_rescheduling_policies", "rescheduling_policy", ReschedulingPolicy),
     Kind("register_migrators", "migrator", Migrator),
+    Kind("register_engine_policies", "engine_policy", EnginePolicy),
     Kind("register_observers", "observer", Observer),
     Kind("register_routes", "routes", None),
     Kind("register_commands", "command", None),

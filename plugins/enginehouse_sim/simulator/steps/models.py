@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
 
+from enginehouse import EnginehouseError, EnginePolicy
 from enginehouse_sim.simulator.steps.interpolation import bilinear, linear
 from enginehouse_sim.simulator.steps.load import StepLoad
 
@@ -176,6 +178,22 @@ class SpedUp(StepModel):
         prompts = msgspec.structs.replace(load, decodes=0, draft_tokens=0, active_kv_tokens=0)
         prefill = self._model.seconds(prompts)
         return prefill * self._prefill + (whole - prefill) * self._decode
+
+
+class PolicySteps(StepModel):
+    """The times that a policy makes of another model's."""
+
+    def __init__(self, model: StepModel, policy: EnginePolicy) -> None:
+        self._model = model
+        self._policy = policy
+
+    def seconds(self, load: StepLoad) -> float:
+        """Raises ``EnginehouseError`` for a time that none is."""
+        seconds = self._policy.seconds(load, self._model.seconds(load))
+        if not 0 <= seconds < math.inf:
+            problem = f"{type(self._policy).__name__}.seconds returned {seconds!r}, which is no duration"
+            raise EnginehouseError(f"The engine policy failed: {problem}")
+        return seconds
 
 
 def _polynomial(coefficients: Sequence[float], at: float) -> float:
