@@ -31,6 +31,7 @@ from enginehouse.api.pages.operations import Operations
 from enginehouse.api.pages.operators import OperatorPages
 from enginehouse.api.pages.protocols import ProtocolPages
 from enginehouse.api.pages.reload import Reload
+from enginehouse.api.pages.scale import ScalePages
 from enginehouse.api.pages.series import SeriesPage
 from enginehouse.api.pages.upstream import UpstreamRoute
 from enginehouse.app.build import build_admission, build_drivers, build_fleet, build_limit_store, first_host_context
@@ -44,6 +45,7 @@ from enginehouse.app.exports import build_exporter, build_metric_push, build_tra
 from enginehouse.app.plugin_instances import check_parameters, create_installed, routes_of_plugins, skip_or_raise
 from enginehouse.app.reload import ConfigSource, Reloader
 from enginehouse.app.sampling import EverySecond, gauges
+from enginehouse.app.scaling.scaling import Scaling
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
@@ -130,6 +132,7 @@ class Gateway:
         self.every_second = EverySecond(self.series.sample, outside.clock.epoch)
         self._prober = Prober(self.fleet, config.checks, outside.chance)
         self.discovery = Discovery(config, registry, self.relay)
+        self.scaling = Scaling(config, registry, self.relay, self.engines)
         parts = GatewayParts(
             registry,
             self.fleet,
@@ -140,6 +143,7 @@ class Gateway:
             self.log,
             self._access_log,
             self.discovery,
+            self.scaling,
         )
         self.current = CurrentConfig(parts, context)
         self.reloader = Reloader(self.current, source or ConfigSource(lambda: LoadedConfig(config, None, ()), None))
@@ -197,6 +201,7 @@ class Gateway:
         await self.engines.open()
         self.reloader.open()
         self.discovery.open(self.current.rejoin)
+        self.scaling.open(self.current.rejoin)
         self._settling = asyncio.ensure_future(self._settle(first_round))
 
     async def settled(self) -> None:
@@ -234,6 +239,7 @@ class Gateway:
         self.reloader.close()
         self.every_second.stop()
         self.discovery.close()
+        self.scaling.close()
         self.rescheduler.stop()
         self.relay.close()
         self._prober.close()
@@ -273,6 +279,7 @@ class Gateway:
             self.plugin_times,
             exported,
             self.discovery.status,
+            self.scaling.status,
             self.limits,
         )
 
@@ -298,6 +305,7 @@ class Gateway:
                     *SeriesPage(series, clock.epoch).routes,
                     *DrainPages(self.relay, self.engines).routes,
                     *Lifecycle(self.engines).routes,
+                    *ScalePages(self.scaling.status).routes,
                     *ClusterPages(self.rescheduler.view, self.rescheduler.records).routes,
                     *Events(
                         EventStream(self.observers, snapshot=live.snapshot, progress=live.progress, clock=clock.epoch),
@@ -353,5 +361,6 @@ class Gateway:
             "strategy": self.config.routing.strategy,
             "trace_url": self.config.telemetry.trace_url,
             "discovery": self.discovery.status(),
+            "scaling": self.scaling.status(),
             "limits": {"store": self.config.limits.store, "problem": self.limits.problem()},
         }

@@ -175,6 +175,13 @@ class Host(QueueListener):
         for replica in self._idle.due(self.pool.states(), in_flight, self.queue.now()):
             self.pool.sleep_or_stop(replica)
 
+    def rest(self, replicas: Sequence[str]) -> None:
+        """Put those of ``replicas`` to sleep, or stop them, that are ready and serve no request."""
+        for replica in replicas:
+            ready = self.pool.states()[replica] is ReplicaState.READY
+            if ready and not self._context.fleet.load(self.replicas[replica].backend).pending:
+                self.pool.sleep_or_stop(replica)
+
     async def close(self, error: RequestError) -> None:
         """Refuse the waiting requests with ``error`` and stop every engine."""
         self._files.close()

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.config.aliases import Aliases
-from enginehouse.config.managed import hosts_of_model
+from enginehouse.config.managed import hosts_of_model, managed_backends
 from enginehouse.config.schema import Config
-from enginehouse.domain.errors import InvalidRequest, ModelNotFound, RequestError, ShuttingDown
+from enginehouse.domain.errors import InvalidRequest, ModelNotFound, ReplicaLost, RequestError, ShuttingDown
 from enginehouse.domain.gpu import GpuStatus
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Ticket
@@ -141,6 +141,25 @@ class ManagedEngines:
         model = self._known(model)
         host = self._of(model)
         await host.load(host.replicas.of_model(model)[0])
+
+    def preload_some(self, model: str, replicas: int) -> None:
+        """Begin to load the first ``replicas`` replicas of ``model``, each in its turn.
+
+        Requests that wait for replicas which are not ready find their places anew, as some may suit the new ones.
+        """
+        found = [(host, replica) for host in self._hosts.values() for replica in host.replicas.of_model(model)]
+        order = list(managed_backends(model, self._context.config.models[model]))
+        found.sort(key=lambda each: order.index(each[0].replicas[each[1]].backend))
+        for host, replica in found[:replicas]:
+            self._tasks.start(preload(host.queue, replica))
+        for host, replica in found:
+            if len(found) > 1 and host.pool.states()[replica] is not ReplicaState.READY:
+                host.queue.reject([replica], ReplicaLost)
+
+    def rest(self, model: str) -> None:
+        """Put the replicas of ``model`` to sleep or stop them, as after their ``ttl``, unless they serve requests."""
+        for host in self._hosts.values():
+            host.rest(host.replicas.of_model(model))
 
     async def unload(self, models: Sequence[str] | None = None, *, force: bool = False) -> None:
         """Stop the engines of ``models``, by default of all models, and wait until they have stopped.
