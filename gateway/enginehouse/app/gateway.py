@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -29,7 +31,7 @@ from enginehouse.api.pages.metrics.page import Metrics
 from enginehouse.api.pages.model_list import ModelList
 from enginehouse.api.pages.operations import Operations
 from enginehouse.api.pages.operators import OperatorPages
-from enginehouse.api.pages.protocols import ProtocolPages
+from enginehouse.api.pages.protocols import ProtocolPages, protocol_doors
 from enginehouse.api.pages.reload import Reload
 from enginehouse.api.pages.scale import ScalePages
 from enginehouse.api.pages.series import SeriesPage
@@ -55,6 +57,7 @@ from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
+from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.interfaces.routes import GuardedRoutes
 from enginehouse.plugin_manager.registry import Registry
@@ -67,6 +70,7 @@ from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.event_stream import EventStream
 from enginehouse.telemetry.exporter_process import ExportCounters
 from enginehouse.telemetry.logs import GatewayLog
+from enginehouse.telemetry.loop_load import LoopLoad, worker_row
 from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.observers import Observers
 from enginehouse.telemetry.plugin_times import PluginTimes
@@ -85,7 +89,9 @@ class Gateway:
     """A whole gateway, built from its configuration. ``start`` and ``stop`` begin and end its background work.
 
     ``log`` keeps the gateway's own log. ``source`` is read when the configuration is reloaded; without one, it stays.
-    ``outside``: the clock and the way to engines, by default this machine's.
+    ``outside``: the clock and the way to engines, by default this machine's. ``limits``: instead of the configured
+    limit store. ``workers`` lists the processes that relay requests. ``replace``: starts another gateway that takes
+    over and returns its process id; set by a server that can.
     """
 
     def __init__(
@@ -95,6 +101,7 @@ class Gateway:
         log: GatewayLog | None = None,
         source: ConfigSource | None = None,
         outside: Outside | None = None,
+        limits: LimitStore | None = None,
     ) -> None:
         outside = outside or Outside()
         outside.engine_memory.most = config.server.max_engine_memory
@@ -124,7 +131,7 @@ class Gateway:
         self.observers.add(RoomEvents(waiting_room))
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
-        self.limits = build_limit_store(config, registry, outside.clock)
+        self.limits = limits or build_limit_store(config, registry, outside.clock)
         self.admission = build_admission(config, self.relay, self.limits)
         self.series = SeriesStore(
             self.relay.context.counters, partial(gauges, self.relay, self.engines), outside.clock.epoch
@@ -150,8 +157,13 @@ class Gateway:
         self.rescheduler = build_rescheduler(
             config, registry, lambda: self.current.context, self.relay, self.observers.callbacks("migrated")
         )
+        self.workers = self._alone
+        self._loop_load = LoopLoad()
         self._state_file: StateFile | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._first_round: asyncio.Future[None] | None = None
         self._settling: asyncio.Future[None] | None = None
+        self.replace: Callable[[], Awaitable[int]] | None = None
         self.plugin_times = PluginTimes()
         self.loop_monitor = LoopMonitor(self._sample_plugins)
         self.health = HealthPages(self.relay)
@@ -164,11 +176,13 @@ class Gateway:
         """The configuration in force."""
         return self.current.config
 
-    def build_hosts(self, state_file: StateFile | None = None) -> None:
+    def build_hosts(self, state_file: StateFile | None = None, drained: asyncio.Future[None] | None = None) -> None:
         """Make the hosts of launched engines. Raises ``ConfigError`` or ``PluginError``. Nothing is started.
 
-        ``state_file`` keeps the running engines; by default, it is in the folder of this gateway.
+        ``state_file`` keeps the running engines; by default, it is in the folder of this gateway. ``drained``: when the
+        gateway from which this one takes over no longer uses them.
         """
+        self._drained = drained
         self._state_file = state_file or StateFile(state_folder(self.config.server.name))
         try:
             self.engines.build(self._state_file, self._prober, self.relay.drains)
@@ -188,21 +202,31 @@ class Gateway:
             self.exporter.start()
         if self._metric_push is not None:
             self._metric_push.start()
+        first_round = self._begin_probing()
+        if self._state_file is None:
+            self.build_hosts()
+        await self.limits.open()
+        await self.engines.open(self._drained)
+        self.reloader.open()
+        self.discovery.open(self.current.rejoin)
+        self.scaling.open(self.current.rejoin)
+        self._settling = asyncio.ensure_future(self._settle(first_round))
+
+    async def probed(self) -> None:
+        """Probe the remote backends before ``start``, and wait until each has answered, or for the time limit."""
+        await asyncio.wait([self._begin_probing()], timeout=self.config.checks.timeout)
+
+    def _begin_probing(self) -> asyncio.Future[None]:
+        if self._first_round is not None:
+            return self._first_round
         checks, prober, context = self.config.checks, self._prober, self.current.context
         for name, backend in self.config.backends.items():
             client = Client(context.upstreams[name], checks.timeout)
             report = partial(self.engines.remote.report, name)
             models = partial(self.engines.discover, name)
             prober.add(name, context.drivers[backend.driver], client, on_concurrency=report, on_models=models)
-        first_round = asyncio.ensure_future(prober.first_round(_SILENCE_S))
-        if self._state_file is None:
-            self.build_hosts()
-        await self.limits.open()
-        await self.engines.open()
-        self.reloader.open()
-        self.discovery.open(self.current.rejoin)
-        self.scaling.open(self.current.rejoin)
-        self._settling = asyncio.ensure_future(self._settle(first_round))
+        self._first_round = asyncio.ensure_future(prober.first_round(_SILENCE_S))
+        return self._first_round
 
     async def settled(self) -> None:
         """Wait until every remote backend was probed once. One that does not answer delays this by a moment only.
@@ -216,6 +240,42 @@ class Gateway:
         firsts = [first_round, asyncio.ensure_future(self.discovery.first_lists())]
         await asyncio.wait(firsts, timeout=self.config.checks.timeout)
         self.rescheduler.start()
+
+    # --- another gateway takes over
+
+    @property
+    def state_folder(self) -> Path | None:
+        """The folder by which another gateway takes over; ``None`` if the next one will not find it."""
+        state_file = self._state_file
+        return None if state_file is None or state_file.lock is None else state_file.folder
+
+    async def pause(self) -> int:
+        """Touch no engine, and leave the state folder to another gateway. Returns the descriptor of its lock.
+
+        Returns when acts in progress, such as an engine's stop, have ended.
+        """
+        await self.engines.ownership.pause()
+        assert self._state_file is not None
+        assert self._state_file.lock is not None
+        self._state_file.leave()
+        return self._state_file.lock
+
+    def resume(self) -> None:
+        """Go on as before ``pause``."""
+        assert self._state_file is not None
+        self._state_file.take_back()
+        self.engines.ownership.resume()
+
+    def give_up(self) -> None:
+        """Leave the engines to the gateway that has taken over. Live requests continue."""
+        self.engines.ownership.give_up()
+        self.reloader.close()
+        self.rescheduler.stop()
+        self.discovery.close()
+        self.scaling.close()
+        self.streams.close()
+
+    # --- the end
 
     def refuse_new(self) -> None:
         """Refuse new requests. Live requests continue, but not those that wait for a load.
@@ -253,6 +313,10 @@ class Gateway:
             self._metric_push.close()
         if self.exporter is not None:
             await self.exporter.close()
+
+    def _alone(self) -> Sequence[Mapping[str, Any]]:
+        """The worker that this process itself is."""
+        return [worker_row(os.getpid(), len(self.relay.live), self.current.version, self._loop_load.share())]
 
     def _relay_parts(self, context: HostContext, waiting_room: WaitingRoom) -> RelayParts:
         return RelayParts(
@@ -293,7 +357,8 @@ class Gateway:
         routes: list[BaseRoute] = [
             *self._plugin_routes(of_compat=True),
             *models.routes,
-            *ProtocolPages(admission, self.protocols, models).routes,
+            *ProtocolPages(self.protocols, models).routes,
+            *protocol_doors(admission, self.protocols),
             *EnginePages(admission).routes,
             *self.health.routes,
             UpstreamRoute(admission, self._aliases, lambda: self.config.scheduling.never_load_for),
@@ -312,7 +377,7 @@ class Gateway:
                         self.streams,
                     ).routes,
                     *Logs(self.engines, self.log.ring, self.streams).routes,
-                    *Reload(self.reloader.reload).routes,
+                    *Reload(self.reloader.reload, lambda: self.replace).routes,
                 ],
             ),
         ]
@@ -361,6 +426,7 @@ class Gateway:
             "strategy": self.config.routing.strategy,
             "trace_url": self.config.telemetry.trace_url,
             "discovery": self.discovery.status(),
+            "workers": self.workers(),
             "scaling": self.scaling.status(),
             "limits": {"store": self.config.limits.store, "problem": self.limits.problem()},
         }
