@@ -65,11 +65,11 @@ class VirtualGateway:
         names = [*config.backends, *(name for name, _ in _managed(config))]
         addresses = {name: f"http://engine-{number}" for number, name in enumerate(names)}
         registry.add([_registered(VirtualLauncher(engines, addresses))])
-        self._folder = TemporaryDirectory(prefix="enginehouse-virtual-")
         outside = _VirtualOutside(engines, {address: name for name, address in addresses.items()}, seed)
         self._registry = registry
         self._gateway = gateway = Gateway(_reached(config, addresses), registry, outside=outside)
         self._context = gateway.relay.context
+        self._folder = TemporaryDirectory(prefix="enginehouse-virtual-")
         gateway.build_hosts(StateFile(Path(self._folder.name)))
 
     @property
