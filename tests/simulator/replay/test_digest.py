@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from hashlib import sha256
 
-from enginehouse import VirtualSettings
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.replay.figures.record import Record
-from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.simulate import Replay
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
@@ -42,12 +40,7 @@ def digest(record: Record) -> str:
     return sha256(repr(state).encode()).hexdigest()[:16]
 
 
-def test_one_engine() -> None:
+def test_the_latencies_and_counters_of_one_engine() -> None:
     record = Replay(traffic(), build_core(CORE, makes_text=False)).run()
     assert sum(instance.preemptions for instance in record.instances) > 0
     assert digest(record) == "b473d92ea291f8f6"
-
-
-def test_engines_behind_a_gateway() -> None:
-    setting = Setting(gateway=VirtualSettings(instances=2, values=(("routing.strategy", "round_robin"),)), core=CORE)
-    assert digest(GatewayReplay(traffic(), setting).run()) == "fdde4d04b072117e"
