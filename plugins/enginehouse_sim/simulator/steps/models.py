@@ -21,6 +21,11 @@ class StepModel(ABC):
     def seconds(self, load: StepLoad) -> float:
         """The duration of a step; 0 for one without load."""
 
+    def decode_seconds(self, decodes: int, active_kv_tokens: int, total_kv_tokens: int) -> float:
+        """The duration of a step in which all requests decode, without drafts: exactly that of ``seconds``."""
+        load = StepLoad(decodes=decodes, active_kv_tokens=active_kv_tokens, total_kv_tokens=total_kv_tokens)
+        return self.seconds(load)
+
 
 class ConstantSteps(StepModel):
     """``ttft`` seconds for a step that reaches the end of a prompt, and ``tpot`` more for one that decodes.
@@ -35,6 +40,9 @@ class ConstantSteps(StepModel):
 
     def seconds(self, load: StepLoad) -> float:
         return (self._ttft if load.first_tokens else 0.0) + (self._tpot if load.decodes else 0.0)
+
+    def decode_seconds(self, decodes: int, active_kv_tokens: int, total_kv_tokens: int) -> float:
+        return self._tpot if decodes else 0.0
 
 
 class PassCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,6 +85,13 @@ class PassSteps(StepModel):
             ms += costs.prompt_ms + costs.pair_ms * (load.prefill_pairs + load.own_pairs)
         return ms / 1000
 
+    def decode_seconds(self, decodes: int, active_kv_tokens: int, total_kv_tokens: int) -> float:
+        if not decodes:
+            return 0.0
+        costs = self._costs
+        ms = costs.fixed_ms + max(costs.weights_ms, costs.token_ms * decodes)
+        return (ms + (costs.kv_token_ms * active_kv_tokens + costs.sequence_ms * decodes)) / 1000
+
 
 class PolynomialSteps(StepModel):
     """The sum of two polynomials: of the prompt tokens, and of the share of the cache in use.
@@ -93,12 +108,13 @@ class PolynomialSteps(StepModel):
 
     def seconds(self, load: StepLoad) -> float:
         prefill = _polynomial(self._prefill, load.prefill_tokens) / 1000 if load.prefill_tokens else 0.0
-        return prefill + (self._decode_seconds(load) if load.decodes else 0.0)
+        return prefill + self.decode_seconds(load.decodes, load.active_kv_tokens, load.total_kv_tokens)
 
-    def _decode_seconds(self, load: StepLoad) -> float:
+    def decode_seconds(self, decodes: int, active_kv_tokens: int, total_kv_tokens: int) -> float:
         """A cache without capacity counts as full."""
-        total = load.total_kv_tokens
-        used = min(1.0, load.active_kv_tokens / total) if total else 1.0
+        if not decodes:
+            return 0.0
+        used = min(1.0, active_kv_tokens / total_kv_tokens) if total_kv_tokens else 1.0
         return max(self._floor, _polynomial(self._decode, used)) / 1000
 
 
