@@ -95,6 +95,16 @@ class Strategy(ABC):
         """Return what it has learned of each backend, figures by name. ``/api/status`` shows them."""
         return {}
 
+    def news(self) -> bytes:
+        """Return what it has learned since the last call, for the same strategy in other workers; empty for nothing.
+
+        Called ten times a second in a gateway with several workers, else never. Keep it small: it goes to all of them.
+        """
+        return b""
+
+    def hear(self, news: bytes) -> None:
+        """Take what another worker returned from ``news``."""
+
     def score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> float | None:
         """Return the score of ``chosen``, which ``pick`` has just returned; ``None`` if there is none. For traces.
 

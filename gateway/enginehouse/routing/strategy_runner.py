@@ -68,6 +68,17 @@ class StrategyRunner:
             return self._strategy.learned()
         return {}
 
+    def news(self) -> bytes:
+        """What the strategy has learned since the last call, for other workers. A failure is logged."""
+        with suppress(RequestError), plugin_errors(self._plugin):
+            return self._strategy.news()
+        return b""
+
+    def hear(self, news: bytes) -> None:
+        """Tell the strategy what it has learned in another worker. A failure is logged."""
+        with suppress(RequestError), plugin_errors(self._plugin):
+            self._strategy.hear(news)
+
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         try:
             return self.sampled.call(requirements, candidates)  # type: ignore[no-any-return]

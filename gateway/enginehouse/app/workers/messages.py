@@ -239,6 +239,12 @@ class LogLines(WorkerMessage, frozen=True):
     data: bytes
 
 
+class Learned(WorkerMessage, frozen=True):
+    """What strategies have learned, by their types. The owner sends it on to all other workers."""
+
+    news: dict[str, bytes]
+
+
 class Traced(WorkerMessage, frozen=True):
     """Requests for the exporter of traces."""
 
@@ -255,9 +261,10 @@ class EndedRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WorkerReport(msgspec.Struct, frozen=True, array_like=True):
-    """What has happened since the last report, and what is. ``ended``: how many requests; ``rows``: the last of them.
+    """What has happened since the last report, and what is. ``ended``: how many requests. ``rows``: the last that
+    ended, ``decisions`` and ``live``: only if they were asked for.
 
-    ``busy``: the share of the last seconds in which the event loop worked. ``live``: if it was asked for.
+    ``busy``: the share of the last seconds in which the event loop worked.
     """
 
     counted: CountedTotals
@@ -298,6 +305,7 @@ FromOwner = (
     | Positions
     | QueueChanged
     | Recall
+    | Learned
     | Drain
     | Act
     | MoveRequest
@@ -321,6 +329,7 @@ FromWorker = (
     | PageTaken
     | LogLines
     | Traced
+    | Learned
     | SendsReport
     | Told
 )
