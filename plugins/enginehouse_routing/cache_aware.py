@@ -47,6 +47,13 @@ class CacheAwareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     priority_s: Annotated[float, msgspec.Meta(ge=0)] = 1.0
 
 
+class _Memory(msgspec.Struct, frozen=True):
+    """What is kept: what was learned of engines, by backend, and what they have cached, by replica."""
+
+    sums: dict[str, tuple[float, float, float, float]]
+    prefixes: dict[str, tuple[bytes, bytes]]
+
+
 class CacheAware(Strategy):
     """Picks the candidate with the lowest cost: the seconds to the first token, and what the prompt costs the others.
 
@@ -115,6 +122,14 @@ class CacheAware(Strategy):
 
     def hear(self, news: bytes) -> None:
         self._prefixes.hear(_read_news(news))
+
+    def remembered(self) -> bytes:
+        return msgspec.msgpack.encode(_Memory(self._costs.sums(), self._prefixes.remembered()))
+
+    def recall(self, remembered: bytes) -> None:
+        memory = msgspec.msgpack.decode(remembered, type=_Memory)
+        self._prefixes.recall(memory.prefixes)
+        self._costs.recall(memory.sums)
 
     def _cached(self, requirements: Requirements) -> Mapping[str, int]:
         prompt = prompt_of(requirements)

@@ -100,20 +100,27 @@ def build_swapper(config: Config, registry: Registry, host: HostFacts) -> Guarde
     return guarded
 
 
-def build_upstreams(config: Config, outside: Outside) -> dict[str, Upstream]:
-    """Every backend. Launched ones have no address until they run."""
-    return {name: Upstream(name, settings, config.timeouts, outside) for name, _, settings in _reached(config)}
-
-
 def renew_upstreams(
-    before: Config, upstreams: Mapping[str, Upstream], config: Config, outside: Outside
+    before: Config,
+    upstreams: Mapping[str, Upstream],
+    config: Config,
+    outside: Outside,
+    drivers: Mapping[str, DriverSupport],
 ) -> dict[str, Upstream]:
-    """Every backend of ``config``; those of ``upstreams`` that are reached as they were ``before`` stay in use."""
+    """Every backend of ``config``; those of ``upstreams`` that are reached as they were ``before`` stay in use.
+
+    New ones that are launched have no address until they run.
+    """
     places = {name: place for name, place, _ in _reached(before)}
+
+    def new(name: str, settings: BackendSettings) -> Upstream:
+        most_idle = drivers[settings.driver].driver.idle_connections
+        return Upstream(name, settings, config.timeouts, outside, most_idle=most_idle)
+
     return {
         name: upstreams[name]
-        if places.get(name) == place and upstreams[name].is_for(settings)
-        else Upstream(name, settings, config.timeouts, outside)
+        if name in upstreams and places.get(name) == place and upstreams[name].is_for(settings)
+        else new(name, settings)
         for name, place, settings in _reached(config)
     }
 
@@ -168,7 +175,7 @@ def first_host_context(
 
     Raises ``ConfigError`` or ``PluginError`` for launch lines and scheduling rules that would fail later.
     """
-    upstreams = build_upstreams(config, outside)
+    upstreams = renew_upstreams(config, {}, config, outside, drivers)
     context = build_host_context(
         config,
         registry,

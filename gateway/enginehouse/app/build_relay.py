@@ -99,6 +99,7 @@ def change_relay(
     context.engine_memory.most = config.server.max_engine_memory
     if router is not context.router:
         router.filter_drops.update(context.router.filter_drops)
+        router.recall(context.router.memories())
     context.router = router
     context.filters = FiltersByName(config.models, Aliases(config.routing.aliases))
     configure_waiting_room(context.waiting_room, config)

@@ -168,7 +168,7 @@ class ConfigChange:
             config,
             registry,
             fleet=parts.fleet,
-            upstreams=renew_upstreams(old, relay.upstreams, config, context.outside),
+            upstreams=renew_upstreams(old, relay.upstreams, config, context.outside, drivers),
             drivers=drivers,
             observers=context.observers,
             outside=context.outside,

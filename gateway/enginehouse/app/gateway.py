@@ -48,6 +48,7 @@ from enginehouse.app.plugin_instances import check_parameters, create_installed,
 from enginehouse.app.reload import ConfigSource, Reloader
 from enginehouse.app.sampling import EverySecond, gauges
 from enginehouse.app.scaling.scaling import Scaling
+from enginehouse.app.strategy_memory import StrategyMemory
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
@@ -157,6 +158,9 @@ class Gateway:
         self.rescheduler = build_rescheduler(
             config, registry, lambda: self.current.context, self.relay, self.observers.callbacks("migrated")
         )
+        self._strategy_memory = StrategyMemory(
+            lambda: self.relay.context.router.memories(), lambda kept: self.relay.context.router.recall(kept)
+        )
         self.workers = self._alone
         self._loop_load = LoopLoad()
         self._state_file: StateFile | None = None
@@ -206,6 +210,8 @@ class Gateway:
         if self._state_file is None:
             self.build_hosts()
         await self.limits.open()
+        assert self._state_file is not None
+        await self._strategy_memory.open(self._state_file.folder)
         await self.engines.open(self._drained)
         self.reloader.open()
         self.discovery.open(self.current.rejoin)
@@ -254,6 +260,7 @@ class Gateway:
 
         Returns when acts in progress, such as an engine's stop, have ended.
         """
+        await self._strategy_memory.save()
         await self.engines.ownership.pause()
         assert self._state_file is not None
         assert self._state_file.lock is not None
@@ -269,6 +276,7 @@ class Gateway:
     def give_up(self) -> None:
         """Leave the engines to the gateway that has taken over. Live requests continue."""
         self.engines.ownership.give_up()
+        self._strategy_memory.close()
         self.reloader.close()
         self.rescheduler.stop()
         self.discovery.close()
@@ -303,6 +311,8 @@ class Gateway:
         self.rescheduler.stop()
         self.relay.close()
         self._prober.close()
+        await self._strategy_memory.save()
+        self._strategy_memory.close()
         await self.engines.close(ShuttingDown("The gateway is shutting down; send the request again"))
         if self._state_file is not None:
             self._state_file.close()

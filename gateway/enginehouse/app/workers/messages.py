@@ -34,11 +34,15 @@ class TellingError(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Configure(WorkerMessage, frozen=True):
-    """The configuration of a ``version``, pickled, and the backends' columns of the board."""
+    """The configuration of a ``version``, pickled, and the backends' columns of the board.
+
+    ``memories``: what strategies know, by their types; only in the first one that a worker gets.
+    """
 
     version: int
     config: bytes
     columns: dict[str, int]
+    memories: dict[str, bytes] = {}
 
 
 class Views(WorkerMessage, frozen=True):

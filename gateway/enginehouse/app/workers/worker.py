@@ -26,7 +26,6 @@ from enginehouse.app.build import (
     build_drivers,
     build_fleet,
     build_limit_store,
-    build_upstreams,
     renew_upstreams,
 )
 from enginehouse.app.build_relay import RelayParts, build_relay_context, change_relay
@@ -116,7 +115,7 @@ class Worker:
         shares = create(config, registry, "scheduler", config.scheduling.scheduler, "scheduling.scheduler").shares
         parts = RelayParts(
             self._fleet,
-            build_upstreams(config, outside),
+            renew_upstreams(config, {}, config, outside, self._drivers),
             self._drivers,
             self.queues.by_backend,
             self._observers,
@@ -131,6 +130,7 @@ class Worker:
             RecordDelivery(self._observers.callbacks("finished"), outside.clock.now),
             ProgressReports(config.models, config.scheduling, self.queues.by_backend, outside.clock, waiting_room),
         )
+        self.relay.context.router.recall(first.memories)
         self.relay.mirror(config.routing.mirrors)
         self._observers.add(RoomEvents(waiting_room))
         self._queue_changed = queue_changed
@@ -185,7 +185,7 @@ class Worker:
         context = self.relay.context
         renewed = needs_new_router(old, new, self._registry)
         router = build_router(new, self._registry, context.clock) if renewed else context.router
-        upstreams = renew_upstreams(old, context.upstreams, new, self._outside)
+        upstreams = renew_upstreams(old, context.upstreams, new, self._outside, drivers)
         fleet = build_fleet(new, drivers=drivers)
         before = change_relay(self.relay, self.admission, new, drivers, upstreams, router)
         self._fleet.become(fleet)
