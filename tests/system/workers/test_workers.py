@@ -278,7 +278,7 @@ def test_every_worker_knows_what_any_has_sent_where(
         def known(prompt: object = prompt, first: str = first) -> bool:
             answer = fresh(gateway, "/api/explain/route", "POST", json={"model": "m", "messages": prompt}).json()
             cached = {each["backend"]: each["cached_tokens"] for each in answer["candidates"]}
-            return cached[first] > 4000
+            return bool(cached[first] > 4000)
 
         until(known)
         others = [chat(gateway, messages=prompt).headers["x-enginehouse-backend"] for _ in range(8)]
