@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 from starlette.types import ASGIApp
 
+from enginehouse.app.callers import Callers
 from enginehouse.app.workers.channel import Channel
 from enginehouse.app.workers.desk import TicketDesk
 from enginehouse.app.workers.messages import (
@@ -28,6 +29,7 @@ from enginehouse.app.workers.messages import (
     PageTaken,
     SaysReady,
     SendsReport,
+    SendsUsage,
     Served,
     Submit,
     Told,
@@ -68,6 +70,7 @@ class OwnerParts(NamedTuple):
     learned: Callable[[WorkerLink, Learned], None]
     log: LogRing
     exporter: ExporterProcess | None
+    callers: Callers
 
 
 class WorkerLink:
@@ -149,6 +152,8 @@ class WorkerLink:
                     self._parts.exporter.add(each)
         elif isinstance(message, Learned):
             self._parts.learned(self, message)
+        elif isinstance(message, SendsUsage):
+            self._parts.callers.take(message.rows, message.used)
         elif isinstance(message, Told):
             self._channel.answer(message.call, message.value, told(message.error) if message.error else None)
         elif isinstance(message, AskSlot):
