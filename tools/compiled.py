@@ -72,6 +72,7 @@ MODULES = {
         "log_context",
         "trace_context",
         "tracer",
+        "usage_meter",
     ),
     "plugins/enginehouse_routing": ("engine_costs", "extractors", "filters", "smart_choice"),
 }
