@@ -9,6 +9,7 @@ import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from enginehouse.aio.timeouts import wait_within
 from enginehouse.api.pages.metrics.workers import WorkerFigures
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.workers.fork_server import ForkServer
-from enginehouse.app.workers.messages import Drain, EndLive, Leave, QueueChanged, Recall, telling
+from enginehouse.app.workers.messages import Drain, EndLive, Leave, PassOnTo, QueueChanged, Recall, telling
 from enginehouse.app.workers.publisher import Publisher
 from enginehouse.app.workers.reports import ReportedSums
 from enginehouse.app.workers.worker_link import OwnerParts, WorkerLink
@@ -130,6 +131,10 @@ class WorkerPool(Observer):
                 self.send(order)
         for link in self.links.values():
             _kill(link.pid)
+
+    def pass_on(self, folder: Path) -> None:
+        """Have the workers give their connections to the gateway that has taken over in the state folder ``folder``."""
+        self.send(PassOnTo(str(folder)))
 
     def close(self) -> None:
         """End the process that forks workers, and all messages."""
