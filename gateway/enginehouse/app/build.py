@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
+from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.doors.admission import INFERENCE_PATHS, Admission
@@ -39,7 +39,6 @@ from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.launchers import Launcher
-from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.model_sources import ModelSource
 from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.plugin_manager.registry import Registry
@@ -191,19 +190,11 @@ def first_host_context(
     return context
 
 
-def build_limit_store(config: Config, registry: Registry, clock: Clock) -> LimitStore:
-    """The store that counts what keys have used of their limits. It is not open yet."""
-    type, url = config.limits.store, str(config.limits.url)
-    store: LimitStore = create(config, registry, "limit_store", type, "limits.store")
-    prepare(registry, "limit_store", type, partial(store.prepare, url, clock.now, clock.epoch))
-    return store
-
-
-def build_admission(config: Config, relay: Relay, limits: LimitStore) -> Admission:
+def build_admission(config: Config, relay: Relay, keyring: Keyring) -> Admission:
     """The check of every request on its way to ``relay``."""
     return Admission(
         relay,
-        Keyring(config.auth.keys, limits),
+        keyring,
         CrossOriginProtection(config.server),
         max_body=config.server.max_body,
         body_memory=BodyMemory(config.server.max_body_memory),

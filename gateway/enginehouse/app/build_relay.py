@@ -90,7 +90,6 @@ def change_relay(
     router: Router,
 ) -> Mapping[str, Upstream]:
     """Put ``config`` in force for requests from now on. Returns the upstreams that were used before."""
-    admission.keyring.configure(config.auth.keys)
     admission.cross_origin = CrossOriginProtection(config.server)
     admission.max_body = config.server.max_body
     admission.body_memory.most = config.server.max_body_memory

@@ -18,6 +18,7 @@ from enginehouse.app.build import (
 )
 from enginehouse.app.build_relay import change_relay
 from enginehouse.app.build_router import build_router, needs_new_router, settle
+from enginehouse.app.callers import Callers
 from enginehouse.app.config_diff import diff_configs
 from enginehouse.app.discovery.discovery import Discovery, check_discovery
 from enginehouse.app.discovery.found_backends import Joined
@@ -51,7 +52,9 @@ _KEPT_KINDS = (
     "routes",
     "discoverer",
     "protocol",
+    "guard",
     "limit_store",
+    "usage_store",
     "migrator",
     "rescheduling_policy",
 )
@@ -70,6 +73,7 @@ class GatewayParts(NamedTuple):
     log: GatewayLog
     access_log: AccessLog
     discovery: Discovery
+    callers: Callers
     scaling: Scaling
 
 
@@ -181,6 +185,7 @@ class ConfigChange:
         before = change_relay(
             parts.relay, parts.admission, config, self.context.drivers, self.context.upstreams, self._router
         )
+        parts.callers.configure(config)
         parts.fleet.become(self._fleet)
         self._probe(before)
         parts.discovery.found.commit(self.joined)

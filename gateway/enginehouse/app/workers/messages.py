@@ -10,6 +10,7 @@ import msgspec
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.ticket import Phase
+from enginehouse.domain.usage import UsageRow
 from enginehouse.fleet.backend_view import BackendView
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.telemetry.counter_transfer import CountedTotals, HistogramCounts
@@ -34,11 +35,12 @@ class TellingError(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Configure(WorkerMessage, frozen=True):
-    """The configuration of a ``version``, pickled, and the backends' columns of the board."""
+    """The configuration of a ``version``, pickled, the backends' columns of the board, and the folder of the state."""
 
     version: int
     config: bytes
     columns: dict[str, int]
+    folder: str
 
 
 class Views(WorkerMessage, frozen=True):
@@ -294,6 +296,13 @@ class SendsReport(WorkerMessage, frozen=True):
     report: WorkerReport
 
 
+class SendsUsage(WorkerMessage, frozen=True):
+    """What callers have used since the last time, and the keys made at run time that have come."""
+
+    rows: list[UsageRow]
+    used: list[str]
+
+
 class Told(WorkerMessage, frozen=True):
     """The answer to a call, or an error."""
 
@@ -336,6 +345,7 @@ FromWorker = (
     | LogLines
     | Traced
     | SendsReport
+    | SendsUsage
     | Told
 )
 

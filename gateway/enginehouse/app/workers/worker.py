@@ -8,6 +8,7 @@ import pickle
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from time import monotonic
 from typing import Final
 
@@ -25,12 +26,13 @@ from enginehouse.app.build import (
     build_admission,
     build_drivers,
     build_fleet,
-    build_limit_store,
     renew_upstreams,
 )
+from enginehouse.app.build_guards import build_guards
 from enginehouse.app.build_relay import RelayParts, build_relay_context, change_relay
 from enginehouse.app.build_router import build_router, needs_new_router
 from enginehouse.app.build_waiting_room import RoomEvents, build_waiting_room
+from enginehouse.app.callers import Callers
 from enginehouse.app.exports import build_tracer
 from enginehouse.app.plugin_instances import create, create_installed
 from enginehouse.app.workers.messages import (
@@ -40,6 +42,7 @@ from enginehouse.app.workers.messages import (
     MoveRequest,
     SaysReady,
     SendsReport,
+    SendsUsage,
     Told,
     Views,
     WantReport,
@@ -58,6 +61,7 @@ from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.domain.backend_load import Load
 from enginehouse.domain.errors import CannotContinue, RequestError
+from enginehouse.domain.usage import UsageRow
 from enginehouse.fleet.load_board import BoardReader
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.plugin_manager.registry import Registry
@@ -133,9 +137,10 @@ class Worker:
         self._observers.add(RoomEvents(waiting_room))
         self._queue_changed = queue_changed
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
-        shared = memory.limit_store(config, number)
-        self._limits = shared or build_limit_store(config, registry, outside.clock)
-        self.admission = build_admission(config, self.relay, self._limits)
+        self.relay.context.guards = build_guards(config, registry)
+        self._callers = Callers(config, registry, outside.clock, self._observers, memory.limit_store(config, number))
+        self._callers.open(Path(first.folder), self.relay.context, self._send_usage)
+        self.admission = build_admission(config, self.relay, self._callers.keyring)
         self.loop_monitor = LoopMonitor()
         self._reporter = Reporter(
             self.relay, self.admission.body_memory, self.loop_monitor, self.queues.number, self._session_headers
@@ -152,7 +157,7 @@ class Worker:
         self._log.open()
         if self.config.telemetry.access_log:
             self.relay.endings.log_access = self._access_log.add
-        self._tasks.start(self._limits.open())
+        self._tasks.start(self._callers.start())
         self._beat()
         self._report_soon()
 
@@ -166,7 +171,7 @@ class Worker:
         self.relay.close()
         self.relay.endings.delivery.close()
         await self._access_log.close()
-        await self._limits.close()
+        await self._callers.close()
         self.exporter.flush()
         self._outcomes.flush()
         self._channel.send(SendsReport(0, self._reporter.report(live=False)))
@@ -185,6 +190,7 @@ class Worker:
         router = build_router(new, self._registry, context.clock) if renewed else context.router
         upstreams = renew_upstreams(old, context.upstreams, new, self._outside, drivers)
         fleet = build_fleet(new, drivers=drivers)
+        self._callers.configure(new)
         before = change_relay(self.relay, self.admission, new, drivers, upstreams, router)
         self._fleet.become(fleet)
         self._drivers, self.config, self.version = drivers, new, message.version
@@ -258,6 +264,9 @@ class Worker:
             self._channel.send(Told(message.call, None, telling(error)))
         else:
             self._channel.send(Told(message.call, list(moved)))
+
+    def _send_usage(self, rows: list[UsageRow], used: list[str]) -> None:
+        self._channel.send(SendsUsage(rows, used))
 
     def _beat(self) -> None:
         self._board.beats[self.number] = monotonic()

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 from starlette.types import ASGIApp
 
+from enginehouse.app.callers import Callers
 from enginehouse.app.workers.channel import Channel
 from enginehouse.app.workers.desk import TicketDesk
 from enginehouse.app.workers.messages import (
@@ -27,6 +28,7 @@ from enginehouse.app.workers.messages import (
     PageTaken,
     SaysReady,
     SendsReport,
+    SendsUsage,
     Served,
     Submit,
     Told,
@@ -65,6 +67,7 @@ class OwnerParts(NamedTuple):
     recall: Callable[[str], None]
     log: LogRing
     exporter: ExporterProcess | None
+    callers: Callers
 
 
 class WorkerLink:
@@ -144,6 +147,8 @@ class WorkerLink:
             if self._parts.exporter is not None:
                 for each in message.requests:
                     self._parts.exporter.add(each)
+        elif isinstance(message, SendsUsage):
+            self._parts.callers.take(message.rows, message.used)
         elif isinstance(message, Told):
             self._channel.answer(message.call, message.value, told(message.error) if message.error else None)
         elif isinstance(message, AskSlot):

@@ -61,7 +61,7 @@ class WorkerPool(Observer):
         self._board = board = memory.board
         self._server = server
         relay = gateway.relay
-        self._publisher = Publisher(relay, gateway.current, board, self.send)
+        self._publisher = Publisher(relay, gateway.current, board, self.send, lambda: gateway.callers.folder)
         self._parts = OwnerParts(
             relay,
             ReportedSums(relay, gateway.admission.body_memory, gateway.loop_monitor.lag),
@@ -71,6 +71,7 @@ class WorkerPool(Observer):
             self._recall,
             gateway.log.ring,
             gateway.exporter,
+            gateway.callers,
         )
         self._changed = asyncio.Event()
         self._tasks = BackgroundTasks()
@@ -92,6 +93,7 @@ class WorkerPool(Observer):
         gateway.workers = self.rows
         gateway.metrics.workers = WorkerFigures(self.replaced, self.busy)
         gateway.observers.add(self)
+        self._publisher.configure()  # now the folder of the state is known
         self._publisher.open()
         await asyncio.gather(*(self._begin(number) for number in range(self._board.workers)))
         self._timer = asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look)
