@@ -34,6 +34,7 @@ from enginehouse.app.workers.messages import (
     Told,
     Views,
     WantReport,
+    WatchRequests,
     told,
 )
 from enginehouse.app.workers.pages import OwnerPages
@@ -54,6 +55,8 @@ class Follower(Protocol):
     def queue_changed(self) -> None: ...
 
     def learn(self, message: Learned) -> None: ...
+
+    def watch(self, message: WatchRequests) -> None: ...
 
     def drain(self, message: Drain) -> None: ...
 
@@ -139,6 +142,8 @@ class WorkerChannel:
             worker.queues.put_positions(message)
         elif isinstance(message, QueueChanged):
             worker.queue_changed()
+        elif isinstance(message, WatchRequests):
+            worker.watch(message)
         elif isinstance(message, Learned):
             worker.learn(message)
         elif isinstance(message, Recall):
