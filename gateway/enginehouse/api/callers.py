@@ -87,12 +87,12 @@ _UNLIMITED: Final = Unlimited()
 
 
 class KeyHolder:
-    """The ``Caller`` that a key identifies."""
+    """The ``Caller`` that a key identifies. ``owner``: as errors about its own limits call it."""
 
-    def __init__(self, key: KeySettings, limits: CallerLimits) -> None:
+    def __init__(self, key: KeySettings, limits: CallerLimits, owner: str = "") -> None:
         self.limits = limits
         self._usual_answer = 0.0
-        self._own = LimitSet(key.name, f"Key '{key.name}'", key, limits.store)
+        self._own = LimitSet(key.name, owner or f"Key '{key.name}'", key, limits.store)
         self._more: list[LimitSet] = []
         self._by_user: dict[tuple[int, str], LimitSet] = {}
         self.configure(key)

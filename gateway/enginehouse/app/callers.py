@@ -12,6 +12,7 @@ from pathlib import Path
 from starlette.routing import BaseRoute
 
 from enginehouse.aio.clock import Clock
+from enginehouse.api.address_limits import AddressLimits
 from enginehouse.api.callers import CallerLimits
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.kept_keys import KeptKeys
@@ -65,6 +66,7 @@ class Callers:
         self._task: asyncio.Task[None] | None = None
         self._deliver: Deliver | None = None
         self._use_recognisers()
+        self._addresses = AddressLimits(config.server, counting)
         if config.usage.store not in ("", _NO_STORE):
             registry.get("usage_store", config.usage.store, "usage.store")
 
@@ -82,8 +84,15 @@ class Callers:
         self.keyring.configure(config.auth.keys)
         self.keyring.limits.prices = self._keeper.meter.prices = Prices(config.prices)
         self._keeper.keep = config.usage.keep
+        self._addresses.configure(config.server)
+        self._use_addresses()
         if before.auth.jwt != config.auth.jwt:
             self._use_recognisers()
+
+    def _use_addresses(self) -> None:
+        """Have requests counted by their addresses, if these have limits: it takes time."""
+        if self._context is not None:
+            self._context.addresses = self._addresses if self._config.server.per_address else None
 
     def open(self, folder: Path, context: RelayContext, deliver: Deliver | None = None) -> None:
         """Read the keys that were made at run time. Raises ``ConfigError``. ``context``: of the requests to count.
@@ -91,6 +100,7 @@ class Callers:
         ``deliver``: takes what is used, in a process that writes nothing itself.
         """
         self._folder, self._context, self._deliver = folder, context, deliver
+        self._use_addresses()
         self._kept.open(folder, shared=deliver is not None)
         self._keep_usage()
 

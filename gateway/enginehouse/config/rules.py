@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
 from enginehouse.config.aliases import Aliases, read_alias
@@ -93,6 +93,21 @@ def _routing_rules(config: Config) -> Iterator[Problem]:
         if not (rule.model or rule.backends or rule.strategy):
             remedy = "name a model, backends or a strategy, or remove the rule"
             yield Problem(("routing", "rules", place), "changes nothing", remedy)
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _proxies(config: Config) -> Iterator[Problem]:
+    for index, proxy in enumerate(config.server.trusted_proxies):
+        if not _is_network(proxy):
+            remedy = 'write an address such as "10.0.0.1", or a network such as "10.0.0.0/8"'
+            yield Problem(("server", "trusted_proxies", index), "is no address and no network", remedy)
 
 
 def _hedge_after(config: Config) -> Iterator[Problem]:
@@ -332,6 +347,7 @@ _RULES: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _routing_rules,
     _hedge_after,
     _patterns_of_paths,
+    _proxies,
     _weights,
     _alias_cycles,
     _urls,

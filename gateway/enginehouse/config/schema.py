@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
-from enginehouse.config.auth import AuthSettings
+from enginehouse.config.auth import AuthSettings, LimitAmounts
 from enginehouse.config.auth import KeySettings as KeySettings
 from enginehouse.config.guards import GuardSettings
 from enginehouse.config.limits import LimitSettings
@@ -83,6 +83,13 @@ class ServerSettings(Section, frozen=True):
             description="while no keys are set: names in `Host` that operators' pages accept, besides those of "
             '`host` and of the loopback interface; `*` and `?` match as in a shell, `["*"]` for any'
         ),
+    ] = []
+    per_address: Annotated[
+        LimitAmounts | None, Meta(description="limits of each client address, besides those of keys")
+    ] = None
+    trusted_proxies: Annotated[
+        list[str],
+        Meta(description="addresses or networks of proxies whose `X-Forwarded-For` names the client"),
     ] = []
     cors: Annotated[list[str], Meta(description='web origins whose pages may call the gateway; `["*"]` for any')] = []
 

@@ -14,6 +14,7 @@ from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.relay.continuation.reading_ahead import ReadingAhead
 from enginehouse.relay.continuation.rules import ContinuationRules
+from enginehouse.relay.door import ClientAddresses
 from enginehouse.relay.endpoints import Endpoints
 from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.engine_memory import EngineMemory
@@ -57,6 +58,7 @@ class RelayContext:
     - ``shares``: gives requests their turns, if the scheduler wants that.
     - ``waiting_room``: the requests that wait for a model.
     - ``guards``: decide about requests and answers, if there are any.
+    - ``addresses``: the limits of client addresses, if there are any.
     - ``usage``: sums up what callers use, if that is kept. ``asks_usage``: engines are asked for that of streams.
     - ``queues``: those of the backends that the gateway launches, and of those with a limit.
     """
@@ -119,6 +121,7 @@ class RelayContext:
         self.activity = Activity(clock.epoch)
         self.usage: UsageMeter | None = None
         self.asks_usage = False
+        self.addresses: ClientAddresses | None = None
         self.guards: Guards | None = None
         self._on_routed = observers.callbacks("routed")
         self._on_moved = observers.callbacks("moved")

@@ -147,6 +147,13 @@ class Caller(Protocol):
         """Whether the caller may use ``model``."""
 
 
+class ClientAddresses(Protocol):
+    """The limits of client addresses."""
+
+    def admit(self, address: str, headers: Headers, requirements: Requirements, answer_limit: int | None) -> Reserved:
+        """Count a request in. Raises ``RateLimited``."""
+
+
 class Reserved(Protocol):
     """What a running request has reserved of its caller's limits."""
 

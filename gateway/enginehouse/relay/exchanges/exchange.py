@@ -95,6 +95,8 @@ class Exchange(MovableExchange):
         log_context.enter(job.request_id, job.trace.trace_id if job.trace is not None else b"")
         try:
             job.admit(body, caller)
+            if job.context.addresses is not None:
+                job.admit_address(job.context.addresses, self.address)
             self._dispatch.start()
         except RequestError as error:
             job.advise(error)

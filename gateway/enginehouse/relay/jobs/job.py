@@ -14,7 +14,7 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.stream_history import StreamHistory
-from enginehouse.relay.door import Caller, Reserved
+from enginehouse.relay.door import Caller, ClientAddresses, Reserved
 from enginehouse.relay.engine_facts import PATHS, with_priority
 from enginehouse.relay.heads.deadline import deadline_in
 from enginehouse.relay.jobs.prompt_request import PromptRequest
@@ -58,6 +58,7 @@ class Job(ABC):
 
     __slots__ = (
         "_charged",
+        "_of_address",
         "_reserved",
         "_turn",
         "answer_limit",
@@ -104,6 +105,7 @@ class Job(ABC):
         self.keep_alive: float | None = None
         self.answer_limit: int | None = None
         self._reserved: Reserved | None = None
+        self._of_address: Reserved | None = None
         self._turn: float | None = None
         self._charged = 0.0
         self.requirements: Requirements | None = None
@@ -205,6 +207,12 @@ class Job(ABC):
             self._reserved = reserved = caller.admit(requirements, self.answer_limit)
             self.limit_lines = reserved.lines
 
+    def admit_address(self, addresses: ClientAddresses, address: str) -> None:
+        """Take the request within the limits of its client's address. Raises ``RateLimited``."""
+        assert self.requirements is not None
+        self._of_address = addresses.admit(address, self.headers, self.requirements, self.answer_limit)
+        self.limit_lines = self.limit_lines or self._of_address.lines
+
     def release(self, answer: AnswerSize, model: str) -> None:
         """Count the request out, with the ``answer`` of ``model``, if ``admit`` has counted it in."""
         if self._turn is not None:
@@ -212,6 +220,9 @@ class Job(ABC):
         if self._reserved is not None and self.requirements is not None:
             reserved, self._reserved = self._reserved, None
             reserved.settle(self.requirements.estimated_tokens, answer, model)
+        if self._of_address is not None and self.requirements is not None:
+            of_address, self._of_address = self._of_address, None
+            of_address.settle(self.requirements.estimated_tokens, answer, model)
 
     def _settle_turn(self, answer: AnswerSize) -> None:
         """Charge the caller what the request has used, in place of what was expected."""

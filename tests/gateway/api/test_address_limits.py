@@ -1,0 +1,62 @@
+"""Client addresses have limits of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from enginehouse import RateLimited
+from enginehouse.api.address_limits import AddressLimits
+from enginehouse.api.callers import CallerLimits
+from enginehouse.config.auth import LimitAmounts
+from enginehouse.config.schema import ServerSettings
+from enginehouse.config.usage import Prices
+from enginehouse.testing import create, requirements
+
+
+def limits(*proxies: str, rate: int = 1) -> AddressLimits:
+    settings = ServerSettings(per_address=LimitAmounts(requests_per_minute=rate), trusted_proxies=list(proxies))
+    return AddressLimits(settings, CallerLimits(create("limit_store", "memory"), Prices({})))
+
+
+def admit(limits: AddressLimits, address: str, forwarded: bytes = b"") -> bool:
+    headers = [(b"x-forwarded-for", forwarded)] if forwarded else []
+    try:
+        limits.admit(address, headers, requirements(), None)
+    except RateLimited:
+        return False
+    return True
+
+
+def test_each_address_has_its_own_limit() -> None:
+    addresses = limits()
+
+    assert [admit(addresses, address) for address in ("10.0.0.1", "10.0.0.1", "10.0.0.2")] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("proxies", "peer", "forwarded", "client"),
+    [
+        ((), "10.0.0.1", b"1.1.1.1", "10.0.0.1"),
+        (("10.0.0.0/8",), "10.0.0.1", b"1.1.1.1", "1.1.1.1"),
+        (("10.0.0.0/8",), "10.0.0.1", b"6.6.6.6, 1.1.1.1, 10.0.0.2", "1.1.1.1"),
+        (("10.0.0.0/8",), "10.0.0.1", b"", "10.0.0.1"),
+        (("10.0.0.0/8",), "9.9.9.9", b"1.1.1.1", "9.9.9.9"),
+    ],
+)
+def test_only_trusted_proxies_name_the_client(
+    proxies: tuple[str, ...], peer: str, forwarded: bytes, client: str
+) -> None:
+    addresses = limits(*proxies)
+
+    assert admit(addresses, peer, forwarded)
+    assert admit(addresses, "192.0.2.1")
+    assert not admit(addresses, client)
+
+
+def test_a_reload_keeps_what_was_counted() -> None:
+    addresses = limits()
+    admit(addresses, "10.0.0.1")
+
+    addresses.configure(ServerSettings(per_address=LimitAmounts(requests_per_minute=2)))
+
+    assert [admit(addresses, "10.0.0.1") for _ in range(2)] == [True, False]
