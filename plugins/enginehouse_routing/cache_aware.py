@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, ClassVar
 
 import msgspec
 
 from enginehouse import (
+    CachedBlocks,
     Candidate,
+    EngineCaches,
     Extractor,
     Placement,
+    Prompt,
     PromptExtractor,
+    PromptTokens,
     ReplicaState,
     Requirements,
     SharedPrefixIndex,
@@ -25,6 +30,8 @@ from enginehouse_routing.engine_costs import EngineCosts
 _WITHOUT_CACHE = (ReplicaState.STOPPED, ReplicaState.PLACING, ReplicaState.STARTING, ReplicaState.FAILED)
 _CACHE_TOKENS = 500_000
 """The size of a prefix cache that is neither configured nor reported."""
+_TRUSTED = 4
+"""An engine whose events are all known may have so many times the tokens that it should have room for."""
 _NOTHING: Mapping[str, int] = {}
 
 
@@ -55,6 +62,8 @@ class CacheAware(Strategy):
     def __init__(self, config: CacheAwareConfig) -> None:
         self._cache_tokens = config.cache_tokens
         self._prefixes = SharedPrefixIndex()
+        self._caches: EngineCaches | None = None
+        self._blocks = CachedBlocks(self._prefixes)
         self._costs = EngineCosts(config.priority_s)
         self._only: Candidate | None = None
         self._now: Callable[[], float] = lambda: 0.0
@@ -65,6 +74,10 @@ class CacheAware(Strategy):
 
     def start(self, clock: Callable[[], float]) -> None:
         self._now = clock
+
+    def use_caches(self, caches: EngineCaches) -> None:
+        self._caches = caches
+        caches.listen(self._blocks.happened)
 
     def extractors(self) -> Sequence[Extractor]:
         return [PromptExtractor()]
@@ -87,9 +100,14 @@ class CacheAware(Strategy):
         if prompt is not None:
             cached = self._prefixes.leading(prompt).get(chosen.replica, 0)
             room = self._cache_tokens or chosen.load.cache_tokens or _CACHE_TOKENS
+            if self._blocks.is_exact(chosen.backend):
+                room *= _TRUSTED
             self._prefixes.note(chosen.replica, prompt, room)
+        learning = _Learning(self._costs, self._now, chosen, max(0, requirements.estimated_tokens - cached))
+        if prompt is not None:
+            learning.tokens_of = self._tokens_of(prompt, chosen)
             prompt.drop_content()  # the request may live long
-        return _Learning(self._costs, self._now, chosen, max(0, requirements.estimated_tokens - cached))
+        return learning
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         """Return what each candidate costs, in milliseconds; the score is less their sum and that of its priority."""
@@ -100,6 +118,17 @@ class CacheAware(Strategy):
     def learned(self) -> Mapping[str, Mapping[str, float]]:
         """Return each engine's rate, its requests' time in a slot, and the tokens of prompts without an answer yet."""
         return self._costs.learned()
+
+    def _tokens_of(self, prompt: Prompt, chosen: Candidate) -> Callable[[], None] | None:
+        """What finds out the tokens of ``prompt``, once the engine has read it; ``None`` if nobody needs them."""
+        caches = self._caches
+        if caches is None or not caches.follows(chosen.backend) or not self._blocks.needs(prompt):
+            return None
+        link = partial(self._blocks.link, prompt, backend=chosen.backend, model=chosen.model)
+        if prompt.ids is not None:
+            return partial(link, PromptTokens(prompt.ids))
+        there = chosen.name_there or chosen.model
+        return partial(caches.tokenize, chosen.backend, there, prompt.raw, link) if prompt.raw else None
 
     def _cached(self, requirements: Requirements) -> Mapping[str, int]:
         prompt = prompt_of(requirements)
@@ -122,13 +151,17 @@ class CacheAware(Strategy):
 class _Learning(Placement):
     """A request at one engine: part of its backlog until the answer begins, then an example to learn from."""
 
-    __slots__ = ("_ahead", "_at", "_costs", "_engine", "_granted", "_host", "_now", "_replica", "_tokens", "_waits")
+    __slots__ = (
+        *("_ahead", "_at", "_costs", "_engine", "_granted", "_host", "_now", "_replica", "_tokens", "_waits"),
+        "tokens_of",
+    )
 
     def __init__(self, costs: EngineCosts, now: Callable[[], float], chosen: Candidate, tokens: int) -> None:
         self._costs = costs
         self._now = now
         self._engine = costs.engine(chosen.backend)
         self._tokens = tokens
+        self.tokens_of: Callable[[], None] | None = None
         self._granted = self._ahead = 0.0
         self._at = self._waits = False
         self._host, self._replica = chosen.host, chosen.replica
@@ -148,6 +181,9 @@ class _Learning(Placement):
         if self._at:
             self._costs.answered(self._engine, self._now() - self._granted, self._tokens + self._ahead)
         self._answered()
+        if self.tokens_of is not None:
+            self.tokens_of()
+            self.tokens_of = None
 
     def ended(self) -> None:
         if self._at and not self._waits:

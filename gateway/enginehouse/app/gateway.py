@@ -50,6 +50,7 @@ from enginehouse.config.schema import Config
 from enginehouse.domain.errors import PluginError, ShuttingDown
 from enginehouse.domain.foreign import shown
 from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.kv_events.followed_caches import CacheView, FollowedCaches, kv_events_of
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
@@ -113,8 +114,14 @@ class Gateway:
         self.engines = ManagedEngines(context)
         self.exporter = build_exporter(config.telemetry)
         waiting_room = build_waiting_room(config, self.fleet, self.observers)
+        self._caches = FollowedCaches(
+            lambda name: Client(self.relay.context.upstreams[name], self.config.checks.timeout)
+        )
+        kv_events_of(config)
+        view = CacheView(self._caches)
+        self._caches.use(view)
         self.relay = Relay(
-            build_relay_context(config, registry, self._relay_parts(context, waiting_room)),
+            build_relay_context(config, registry, self._relay_parts(context, waiting_room, view)),
             RecordDelivery(self.observers.callbacks("finished"), outside.clock.now),
             ProgressReports(config.models, config.scheduling, self.engines.queues, outside.clock, waiting_room),
         )
@@ -140,6 +147,7 @@ class Gateway:
             self.log,
             self._access_log,
             self.discovery,
+            self._caches,
         )
         self.current = CurrentConfig(parts, context)
         self.reloader = Reloader(self.current, source or ConfigSource(lambda: LoadedConfig(config, None, ()), None))
@@ -195,6 +203,7 @@ class Gateway:
             self.build_hosts()
         await self.limits.open()
         await self.engines.open()
+        self._caches.follow(kv_events_of(self.config))
         self.reloader.open()
         self.discovery.open(self.current.rejoin)
         self._settling = asyncio.ensure_future(self._settle(first_round))
@@ -237,6 +246,7 @@ class Gateway:
         self.rescheduler.stop()
         self.relay.close()
         self._prober.close()
+        self._caches.close()
         await self.engines.close(ShuttingDown("The gateway is shutting down; send the request again"))
         if self._state_file is not None:
             self._state_file.close()
@@ -248,7 +258,7 @@ class Gateway:
         if self.exporter is not None:
             await self.exporter.close()
 
-    def _relay_parts(self, context: HostContext, waiting_room: WaitingRoom) -> RelayParts:
+    def _relay_parts(self, context: HostContext, waiting_room: WaitingRoom, caches: CacheView) -> RelayParts:
         return RelayParts(
             self.fleet,
             context.upstreams,
@@ -260,6 +270,7 @@ class Gateway:
             build_tracer(context.config.telemetry, self.exporter),
             context.outside,
             shares=context.make_scheduler().shares,
+            caches=caches,
         )
 
     def _metrics(self) -> Metrics:
@@ -353,5 +364,6 @@ class Gateway:
             "strategy": self.config.routing.strategy,
             "trace_url": self.config.telemetry.trace_url,
             "discovery": self.discovery.status(),
+            "kv_events": self._caches.figures(),
             "limits": {"store": self.config.limits.store, "problem": self.limits.problem()},
         }

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
+from enginehouse.config.kv_events import KvEventSettings
 from enginehouse.config.limits import LimitSettings
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.config.routing import RoutingSettings
@@ -204,6 +205,10 @@ class BackendSettings(Section, frozen=True):
         Count,
         Meta(description="most concurrent requests, others wait; 0 for the limit that the engine reports, if any"),
     ] = 0
+    kv_events: Annotated[
+        KvEventSettings | None,
+        Meta(description="where the engine publishes what its prefix cache stores and evicts, for `cache_aware`"),
+    ] = None
     api_key: Annotated[SecretText, Meta(description='API key for the engine; `"env:NAME"` or `"file:PATH"`')] = ""
     pass_authorization: Annotated[bool, Meta(description="forward the client's key to the engine")] = False
     verify_tls: Annotated[bool, Meta(description="verify the engine's TLS certificate")] = True

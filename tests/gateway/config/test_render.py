@@ -22,10 +22,11 @@ from msgspec.inspect import (
     Type,
 )
 
+from enginehouse.config.kv_events import KvEventSettings
 from enginehouse.config.load_config import load_config
 from enginehouse.config.page import page
 from enginehouse.config.render import effective, json_schema
-from enginehouse.config.routing import RoutingSettings, RuleSettings, WeightSettings
+from enginehouse.config.routing import MirrorSettings, RoutingSettings, RuleSettings, WeightSettings
 from enginehouse.config.schema import (
     AuthSettings,
     BackendSettings,
@@ -64,6 +65,8 @@ SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     ),
     (KeySettings, "key"): secret("K[A-Z]{4}"),
     (BackendSettings, "api_key"): secret("B[A-Z]{2}") | st.just(""),
+    (MirrorSettings, "to"): st.just("model b"),
+    (KvEventSettings, "endpoint"): st.just("tcp://engine:5557"),
     (RuleSettings, "header"): st.sampled_from(["", "x-tier: gold", "x-team: *"]),
     (RuleSettings, "strategy"): st.just("p2c"),
     (ZoneSettings, "headers"): st.lists(st.sampled_from(["x-zone: a", "x-team: *"]), max_size=2),
