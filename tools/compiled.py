@@ -41,8 +41,9 @@ MODULES = {
     "gateway/enginehouse/relay/answers": ("captured_door", "fast_path", "held_answer", "joined_reply", "reply"),
     "gateway/enginehouse/relay/attempts": ("attempt", "dispatch", "hedge"),
     "gateway/enginehouse/relay/continuation": ("stream_history",),
+    "gateway/enginehouse/relay/continuation/typed": ("typed_history",),
     "gateway/enginehouse/relay/events": ("chunk", "plain_event", "sse", "stream_check"),
-    "gateway/enginehouse/relay/exchanges": ("exchange", "movable_exchange"),
+    "gateway/enginehouse/relay/exchanges": ("exchange", "movable_exchange", "pick"),
     "gateway/enginehouse/relay/heads": ("answer_head", "headers", "known_head", "request_id"),
     "gateway/enginehouse/relay/jobs": (
         "continuation_job",
@@ -53,6 +54,7 @@ MODULES = {
         "inference_job",
         "job",
         "mirror_job",
+        "picking_job",
     ),
     "gateway/enginehouse/relay/live": ("endings", "live_request", "traced_request", "watchdog"),
     "gateway/enginehouse/relay/retrying": ("hedge_delay", "retries", "retry_budget"),

@@ -206,6 +206,12 @@ if _typing.TYPE_CHECKING:
     from enginehouse.rescheduling.offload import OffloadPlan as OffloadPlan
     from enginehouse.rescheduling.offload import plan_offload as plan_offload
 
+    # --- Picking
+    from enginehouse.app.picker import Picker as Picker
+    from enginehouse.relay.exchanges.pick import Picked as Picked
+    from enginehouse.relay.exchanges.pick import Pick as Pick
+    from enginehouse.relay.exchanges.pick import PickClient as PickClient
+
     # --- Simulation
     from enginehouse.app.virtual.settings import VirtualSettings as VirtualSettings
     from enginehouse.app.virtual.virtual_gateway import VirtualGateway as VirtualGateway

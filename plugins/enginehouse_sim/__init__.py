@@ -21,11 +21,20 @@ def register_drivers(register: Register[Driver]) -> None:
 
 @hookimpl
 def register_commands(register: Register[Any]) -> None:
-    """Offer ``enginehouse sim``."""
+    """Offer ``enginehouse sim`` and ``enginehouse plan``."""
     register("sim", _commands)
+    register("plan", _plan)
 
 
 def _commands() -> Any:
+    """Simulate an inference engine, without a GPU and without a model."""
     from enginehouse_sim.commands import sim  # imports the engine's options: only when the command runs
 
     return sim
+
+
+def _plan() -> Any:
+    """Say how many engines a trace needs for objectives."""
+    from enginehouse_sim.plan_command import plan  # imports the engine's options: only when the command runs
+
+    return plan

@@ -11,11 +11,12 @@ import click
 import msgspec
 
 from enginehouse import ConfigError, EnginehouseError, VirtualSettings
+from enginehouse_sim.calibrate_commands import calibrate, validate
 from enginehouse_sim.simulator.core.options import POSITIVE, core_options, duration_option
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.serve.command import serve
 from enginehouse_sim.simulator.steps.latency_files import first_token_file, output_token_file
-from enginehouse_sim.simulator.steps.profile import load_profile
+from enginehouse_sim.simulator.steps.profile import load_profile, profile_text
 
 
 @click.group(name="sim")
@@ -24,6 +25,8 @@ def sim() -> None:
 
 
 sim.add_command(serve)
+sim.add_command(calibrate)
+sim.add_command(validate)
 
 
 _trace = click.argument("trace", type=click.Path(path_type=Path))
@@ -56,6 +59,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     metavar="FAULT",
     help="ENGINE:KIND@TIME[+DURATION], with KIND kill, stall, refuse or slow=F: gpu-1:kill@30s+10s.",
 )
+@click.option("--jobs", type=POSITIVE, help="Replays at once; default: one for each core.", show_default=False)
 def replay(
     trace: Path,
     core: CoreSettings,
@@ -70,6 +74,7 @@ def replay(
     load_time: float,
     model: str,
     faults: Sequence[str],
+    jobs: int | None,
 ) -> None:
     """Run the requests of TRACE on a virtual clock, and report latencies and throughput.
 
@@ -86,7 +91,8 @@ def replay(
     from enginehouse_sim.simulator.replay.faults import PlannedFault
     from enginehouse_sim.simulator.replay.figures.slo import Slo
     from enginehouse_sim.simulator.replay.gateway_replay import Setting
-    from enginehouse_sim.simulator.replay.variants import TraceFile, choice_of
+    from enginehouse_sim.simulator.replay.traffic import TraceFile
+    from enginehouse_sim.simulator.replay.variants import choice_of
 
     def run() -> None:
         file = TraceFile(path=trace, limit=limit, format=format or "")
@@ -97,7 +103,7 @@ def replay(
         gateway = VirtualSettings(file=config, instances=instances, seed=core.seed)
         planned = tuple(PlannedFault.parse(fault) for fault in faults)
         setting = Setting(gateway=gateway, core=core, load_time=load_time, model=model, slo=objectives, faults=planned)
-        run_comparison(file, setting, [choice_of(change) for change in changes], as_json, picture)
+        run_comparison(file, setting, [choice_of(change) for change in changes], as_json, picture, jobs)
 
     _report_errors(run)
 
@@ -111,7 +117,7 @@ def replay(
 def steps(trace: Path, core: CoreSettings, limit: int | None, format: str | None, as_json: bool) -> None:
     """Print the scheduler's plan for each step of TRACE; with --json the whole plan, one object in each line."""
     from enginehouse_sim.simulator.replay.command import run_steps
-    from enginehouse_sim.simulator.replay.variants import TraceFile
+    from enginehouse_sim.simulator.replay.traffic import TraceFile
 
     file = TraceFile(path=trace, limit=limit, format=format or "")
     _report_errors(run_steps, file, core, as_json)
@@ -189,15 +195,13 @@ def roofline(gpu: str, model: str, flops_share: float, bandwidth_share: float) -
     A step takes as long as its arithmetic, or as reading the weights and the cache, whichever is longer. Engines reach
     a share of the data sheet's figures only.
     """
-    import tomli_w
-
     from enginehouse_sim.simulator.steps.hardware import gpu_called, model_of
     from enginehouse_sim.simulator.steps.roofline import computed_profile
 
     def run() -> None:
         shares = {"flops_share": flops_share, "bandwidth_share": bandwidth_share}
         made = computed_profile(msgspec.structs.replace(gpu_called(gpu), **shares), model_of(model))
-        click.echo(tomli_w.dumps(msgspec.to_builtins(made)), nl=False)
+        click.echo(profile_text(made), nl=False)
 
     _report_errors(run)
 

@@ -13,6 +13,7 @@ from enginehouse.relay.answers.gathering_door import GatheringDoor
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.door import Door, OpenExchange
 from enginehouse.relay.exchanges.exchange import Exchange
+from enginehouse.relay.exchanges.pick import Pick, PickClient
 from enginehouse.relay.heads.headers import find_request_id
 from enginehouse.relay.jobs.engine_job import EngineCall, EngineJob
 from enginehouse.relay.jobs.form_job import FormJob, UploadJob
@@ -20,6 +21,7 @@ from enginehouse.relay.jobs.gathering_job import GatheringJob
 from enginehouse.relay.jobs.hand_over_job import HandOverJob
 from enginehouse.relay.jobs.inference_job import InferenceJob
 from enginehouse.relay.jobs.mirror_job import MirrorJob
+from enginehouse.relay.jobs.picking_job import PickingJob
 from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.progress_reports import ProgressReports
@@ -128,6 +130,20 @@ class Opener:
         exchange = Exchange(job, door, self._endings)
         self._begun(exchange)
         return exchange
+
+    def open_pick(
+        self,
+        client: PickClient,
+        path: str,
+        headers: Headers,
+        fallbacks: int = 0,
+        address: str = "",
+    ) -> Pick:
+        """A new request whose bytes somebody else moves; ``client`` learns where it goes. ``address``: the client's."""
+        job = PickingJob(self._context, path, headers, self._request_id(headers))
+        pick = Pick(job, client, self._endings, fallbacks, address)
+        self._begun(pick)
+        return pick
 
     def web_socket(self, path: str, headers: Headers, call: EngineCall, largest: int) -> WebSocket:
         """A new WebSocket; the door then calls its ``run``. ``largest``: the size limit of an engine's messages."""

@@ -41,6 +41,7 @@ class Relay:
         self.open_upload = opener.open_upload
         self.pass_through = opener.pass_through
         self.web_socket = opener.web_socket
+        self.open_pick = opener.open_pick
 
     def mirror(self, settings: Mapping[str, MirrorSettings]) -> None:
         """Send copies of requests as ``settings`` say, by model."""

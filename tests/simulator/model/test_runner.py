@@ -222,14 +222,16 @@ class TestDrafts:
 
 def test_the_load_of_a_step_tells_prompts_from_answers(runner: ModelRunner) -> None:
     runner.execute(plan({"a": 9}, new()))
-    assert runner.load == StepLoad(prefill_tokens=9, first_tokens=1, total_kv_tokens=1000)
+    assert runner.load == StepLoad(prefill_tokens=9, own_pairs=45, first_tokens=1, total_kv_tokens=1000)
     chunk = new(request_id="b", blocks=[30, 31, 32])
     runner.execute(plan({"a": 2, "b": 4}, cached(9), chunk, scheduled_spec_decode_tokens={"a": [5]}))
     assert runner.load == StepLoad(
-        prefill_tokens=4, decodes=1, draft_tokens=1, active_kv_tokens=10, total_kv_tokens=1000
+        prefill_tokens=4, own_pairs=10, decodes=1, draft_tokens=1, active_kv_tokens=10, total_kv_tokens=1000
     )
     runner.execute(plan({"b": 5}, cached(4, request_id="b")))
-    assert runner.load == StepLoad(prefill_tokens=5, prefill_pairs=20, first_tokens=1, total_kv_tokens=1000)
+    assert runner.load == StepLoad(
+        prefill_tokens=5, prefill_pairs=20, own_pairs=15, first_tokens=1, total_kv_tokens=1000
+    )
 
 
 class TestBlocks:

@@ -10,8 +10,17 @@ from hypothesis import strategies as st
 from enginehouse import ConfigError
 from enginehouse_sim.simulator.steps.interpolation import bilinear, linear
 from enginehouse_sim.simulator.steps.load import StepLoad
-from enginehouse_sim.simulator.steps.models import ConstantSteps, SpedUp, StepModel
-from enginehouse_sim.simulator.steps.profile import load_profile, profile_names
+from enginehouse_sim.simulator.steps.models import (
+    ConstantSteps,
+    DecodeTable,
+    PassCosts,
+    PassSteps,
+    PrefillTable,
+    SpedUp,
+    StepModel,
+    TableSteps,
+)
+from enginehouse_sim.simulator.steps.profile import AnyProfile, load_profile, profile_names
 from enginehouse_sim.simulator.steps.roofline import H100, LLAMA_3_8B, computed_profile
 from enginehouse_sim.simulator.steps.transfer import KvShape, KvTransfer
 
@@ -20,6 +29,11 @@ finite = st.floats(-1e6, 1e6)
 
 def ms(model: StepModel, **load: int) -> float:
     return model.seconds(StepLoad(**load)) * 1000
+
+
+def prompt(tokens: int, cached: int = 0) -> dict[str, int]:
+    """The load of ``tokens`` of one prompt, behind ``cached`` ones."""
+    return {"prefill_tokens": tokens, "prefill_pairs": tokens * cached, "own_pairs": tokens * (tokens + 1) // 2}
 
 
 class TestConstant:
@@ -69,6 +83,7 @@ def test_speed_divides_the_time_and_that_of_tokens_once_more() -> None:
     fast = SpedUp(model, ratio=2, decode_ratio=4)
     assert fast.seconds(StepLoad(prefill_tokens=1, first_tokens=1)) == 0.04
     assert fast.seconds(StepLoad(decodes=1)) == 0.005
+    assert fast.seconds(StepLoad(prefill_tokens=1, first_tokens=1, decodes=1)) == 0.045
 
 
 def test_at_a_ratio_of_0_nothing_takes_time() -> None:
@@ -120,13 +135,65 @@ class TestComputedProfile:
         assert cost(0, 1) <= cost(0, 256) < cost(0, 512) < cost(0, 4096)
 
     def test_a_prompt_costs_more_behind_a_longer_context(self) -> None:
-        alone = ms(self.profile.steps, prefill_tokens=1024)
-        assert ms(self.profile.steps, prefill_tokens=1024, prefill_pairs=1024 * 8192) > alone
+        alone = ms(self.profile.steps, **prompt(1024))
+        assert ms(self.profile.steps, **prompt(1024, cached=8192)) > alone
 
     def test_two_halves_of_a_prompt_cost_about_as_much_as_the_whole(self) -> None:
         model = self.profile.steps
-        halves = ms(model, prefill_tokens=4096) + ms(model, prefill_tokens=4096, prefill_pairs=4096 * 4096)
-        assert halves == pytest.approx(ms(model, prefill_tokens=8192), rel=0.01)
+        halves = ms(model, **prompt(4096)) + ms(model, **prompt(4096, cached=4096))
+        assert halves == pytest.approx(ms(model, **prompt(8192)), rel=0.01)
+
+    def test_a_few_prompt_tokens_beside_answers_are_nearly_free(self) -> None:
+        answers = {"decodes": 16, "active_kv_tokens": 16_000}
+        alone, mixed = (ms(self.profile.steps, **answers, **more) for more in ({}, prompt(64)))
+        assert alone < mixed < 1.02 * alone
+
+    def test_two_prompts_in_a_step_attend_each_to_its_own_tokens(self) -> None:
+        two = {"prefill_tokens": 8192, "own_pairs": 2 * prompt(4096)["own_pairs"]}
+        saved = 4096 * 4096 * 1.06e-6  # the pairs between the two, in milliseconds
+        assert ms(self.profile.steps, **prompt(8192)) - ms(self.profile.steps, **two) == pytest.approx(saved, rel=0.01)
+
+
+class TestPass:
+    """A pass by hand: the figures of a real vLLM on a CPU with a tiny model."""
+
+    model = PassSteps(
+        PassCosts(
+            fixed_ms=2.04,
+            weights_ms=1.0,
+            token_ms=0.018,
+            pair_ms=2.6e-5,
+            kv_token_ms=2.8e-4,
+            sequence_ms=0.054,
+            prompt_ms=0.96,
+        )
+    )
+
+    def test_a_decode(self) -> None:
+        expected = 2.04 + 1.0 + 2.8e-4 * 5000 + 0.054 * 10
+        assert ms(self.model, decodes=10, active_kv_tokens=5000) == pytest.approx(expected)
+
+    def test_a_prompt(self) -> None:
+        expected = 2.04 + 0.018 * 512 + 0.96 + 2.6e-5 * (512 * 100 + 512 * 513 / 2) + 0.054
+        assert ms(self.model, **prompt(512, cached=100), first_tokens=1) == pytest.approx(expected)
+
+    def test_a_mixed_step_pays_the_fixed_cost_once_and_the_longer_of_weights_and_tokens(self) -> None:
+        expected = 2.04 + 0.018 * 74 + 0.96 + 2.6e-5 * 64 * 65 / 2 + 2.8e-4 * 5000 + 0.054 * 10
+        assert ms(self.model, **prompt(64), decodes=10, active_kv_tokens=5000) == pytest.approx(expected)
+
+    def test_drafts_are_computed_too(self) -> None:
+        with_drafts, without = (ms(self.model, decodes=60, draft_tokens=drafts) for drafts in (180, 0))
+        assert with_drafts - without == pytest.approx(0.018 * 180)
+
+    def test_a_step_with_nothing_to_do_takes_no_time(self) -> None:
+        assert self.model.seconds(StepLoad()) == 0
+
+    @pytest.mark.parametrize("value", ["-1.0", "nan"])
+    def test_a_cost_below_0_is_refused(self, tmp_path: Path, value: str) -> None:
+        file = tmp_path / "file.toml"
+        file.write_text(HEAD.replace("table", "pass") + f"[costs]\ntoken_ms = {value}\n")
+        with pytest.raises(ConfigError, match=r"costs\.token_ms"):
+            load_profile(str(file))
 
 
 def test_the_profiles_that_come_along_can_be_loaded() -> None:
@@ -176,8 +243,30 @@ def test_a_table_of_ones_own_is_read(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(HEAD + PREFILL + DECODE)
     model = load_profile(str(file)).steps
-    assert ms(model, prefill_tokens=3) == pytest.approx(3)
+    assert ms(model, **prompt(3)) == pytest.approx(3)
     assert ms(model, decodes=1, draft_tokens=1, active_kv_tokens=9) == pytest.approx(4)
+
+
+class TestTable:
+    """Of an engine with 5 ms for a pass, 0.1 ms for a token, and 0.001 ms for a cached one."""
+
+    model = TableSteps(
+        PrefillTable(tokens=(1, 1001), ms=(5.1, 105.1)),
+        DecodeTable(active_kv_tokens=(0, 1000), batch=(1, 11), ms=((5.1, 6.1), (6.1, 7.1))),
+    )
+
+    def test_a_mixed_step_has_the_fixed_cost_of_both_tables_once(self) -> None:
+        assert ms(self.model, **prompt(64)) == pytest.approx(5 + 6.4)
+        assert ms(self.model, decodes=16, active_kv_tokens=2000) == pytest.approx(5 + 1.6 + 2)
+        assert ms(self.model, **prompt(64), decodes=16, active_kv_tokens=2000) == pytest.approx(5 + 6.4 + 1.6 + 2)
+
+    def test_two_prompts_attend_each_to_its_own_tokens(self) -> None:
+        model = TableSteps(
+            PrefillTable(tokens=(1, 1001), ms=(5.1, 105.1), ms_per_pair=1e-4),
+            DecodeTable(active_kv_tokens=(0, 1000), batch=(1, 11), ms=((5.1, 6.1), (6.1, 7.1))),
+        )
+        two = {"prefill_tokens": 512, "own_pairs": 2 * prompt(256)["own_pairs"]}
+        assert ms(model, **prompt(512)) - ms(model, **two) == pytest.approx(256 * 256 * 1e-4)
 
 
 def test_keys_and_values_take_their_bytes_over_the_bandwidth() -> None:
@@ -186,11 +275,20 @@ def test_keys_and_values_take_their_bytes_over_the_bandwidth() -> None:
     assert KvTransfer(KvShape(), bandwidth=0).seconds(1000) == 0
 
 
-def test_the_profile_in_the_manual_is_read(tmp_path: Path) -> None:
-    manual = (resources.files("enginehouse_sim") / "README.md").read_text()
-    file = tmp_path / "manual.toml"
-    file.write_text('kind = "table"' + manual.partition('```toml\nkind = "table"')[2].partition("```")[0])
-    profile = load_profile(str(file))
-    assert ms(profile.steps, prefill_tokens=1024) == pytest.approx(31.0)
-    assert ms(profile.steps, decodes=64, active_kv_tokens=100_000) == pytest.approx(12.0)
+def from_the_manual(kind: str, folder: Path) -> AnyProfile:
+    manual, begin = (resources.files("enginehouse_sim") / "README.md").read_text(), f'kind = "{kind}"'
+    file = folder / "manual.toml"
+    file.write_text(begin + manual.partition(f"```toml\n{begin}")[2].partition("```")[0])
+    return load_profile(str(file))
+
+
+def test_the_pass_in_the_manual_is_read(tmp_path: Path) -> None:
+    profile = from_the_manual("pass", tmp_path)
+    assert ms(profile.steps, decodes=1) == pytest.approx(2.0 + 5.6 + 0.002)
     assert profile.kv == KvShape()
+
+
+def test_the_table_in_the_manual_is_read(tmp_path: Path) -> None:
+    profile = from_the_manual("table", tmp_path)
+    assert ms(profile.steps, **prompt(1024)) == pytest.approx(31.0)
+    assert ms(profile.steps, decodes=64, active_kv_tokens=100_000) == pytest.approx(12.0)

@@ -10,6 +10,7 @@ from enginehouse.relay.continuation.progress import AnswerDiffers
 from enginehouse.relay.continuation.translator import Translator
 from enginehouse.relay.events.sse import is_whole, whole_events
 from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
+from enginehouse.relay.events.stream_form import stream_form
 
 _DIFFERS: Final = BrokenStream("does not continue where the stream broke off", 0, differs=True)
 
@@ -43,7 +44,8 @@ class JoinedReply(Reply):
         self.begun = True
         self.translator = translator
         self._held = b""
-        self._check = StreamCheck(self.form)
+        form = self.form if translator is None else stream_form(translator.continuation.path)
+        self._check = StreamCheck(form)
 
     def write(self, body: bytes) -> BrokenStream | None:
         if self.translator is None:

@@ -112,6 +112,12 @@ class Attempt:
             self._limit_to(self.upstream.timeouts.connect, "could not be reached")
             self._task = asyncio.ensure_future(self._connect(receiver, request, upload))
 
+    def hand_out(self) -> None:
+        """Note that the request goes to the engine now, on somebody else's connection."""
+        if self.slot is None:
+            self._note_granted()
+        self.sent_at = self.upstream.clock.now()
+
     def begins_answer(self, now: float) -> None:
         """Note that the body of the answer begins ``now``."""
         self.answered_at = now

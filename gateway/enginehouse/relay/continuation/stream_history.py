@@ -11,7 +11,7 @@ from enginehouse.domain.continuation import PartialAnswer, StreamTraits
 from enginehouse.domain.replica import Candidate
 from enginehouse.interfaces.drivers import SupportsContinuation
 from enginehouse.relay.continuation.added_fields import cutter
-from enginehouse.relay.continuation.chunk_writer import DONE, ChunkWriter
+from enginehouse.relay.continuation.chunk_writer import ChunkWriter, EventWriter
 from enginehouse.relay.continuation.chunks import ABSENT, StreamChunk, common_fields, only_chunk, read_chunks
 from enginehouse.relay.continuation.progress import AnswerProgress
 from enginehouse.relay.continuation.restrictions import (
@@ -39,7 +39,7 @@ _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 class StreamHistory:
     """Keeps the events of a stream by reference, and reads them when they are many or when they are needed.
 
-    - ``body``: the client's request.
+    - ``path`` and ``body``: the client's request, as drivers know it.
     - ``why``: why the stream can neither be continued nor asked anew; empty if it can.
     - ``roles``: the choices of whose chat the client knows the role.
     - ``finish``: the finish reason, once it has passed.
@@ -133,9 +133,13 @@ class StreamHistory:
     def fields(self) -> dict[str, Any]:
         """The client's request, decoded."""
         if self._fields is None:
+            self._prepare()
             self._fields = _object(self.body)
             self.progress.shows_ids = self._fields.get("return_token_ids") is True
         return self._fields
+
+    def _prepare(self) -> None:
+        """Make ``body`` one that drivers know."""
 
     @property
     def chat(self) -> bool:
@@ -311,16 +315,20 @@ class StreamHistory:
             return b""
         if self.why or self.common is None:
             return None
-        writer = ChunkWriter(self.common, chat=self.chat)
+        writer = self.writer()
         last = b"" if self.finish is not None else self._full(writer)
         if last is None:
             return None
         if not self.wants_usage:
-            return last + DONE
+            return last + writer.done(None)
         usage = self._usage if self._usage is not None and self.finish is not None else self._made_usage()
-        return None if usage is None else last + writer.usage(usage) + DONE
+        return None if usage is None else last + writer.usage(usage) + writer.done(None)
 
-    def _full(self, writer: ChunkWriter) -> bytes | None:
+    def writer(self) -> EventWriter:
+        """Writes the rest of the stream."""
+        return ChunkWriter(self.common or {}, chat=self.chat)
+
+    def _full(self, writer: EventWriter) -> bytes | None:
         """The event that ends an answer whose every token has been seen; ``None`` for an answer with room left."""
         limit = self.max_tokens
         seen = self.partial(b"")

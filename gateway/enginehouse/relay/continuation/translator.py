@@ -8,7 +8,7 @@ from typing import Any
 
 from enginehouse.domain.continuation import Continuation, StreamTraits
 from enginehouse.relay.continuation.added_fields import cut_ids
-from enginehouse.relay.continuation.chunk_writer import DONE, ChunkWriter
+from enginehouse.relay.continuation.chunk_writer import EventWriter
 from enginehouse.relay.continuation.chunks import ChunkChoice, StreamChunk, choices_of, read_chunks
 from enginehouse.relay.continuation.progress import AnswerDiffers
 from enginehouse.relay.continuation.restrictions import number
@@ -52,7 +52,7 @@ class ContinuationTranslator(Translator):
         self._progress.resume(continuation.tokens, continuation.skip, exact=continuation.exact)
         if not traits.token_by_token:
             self._progress.ends = None
-        self._writer = ChunkWriter(history.common or {}, chat=history.chat)
+        self._writer: EventWriter = history.writer()
 
     def translate(self, piece: bytes) -> Iterator[bytes]:
         for chunk, data in read_chunks(piece):
@@ -112,7 +112,7 @@ class ContinuationTranslator(Translator):
         if not self.has_begun:
             raise AnswerDiffers
         self._history.ended = True
-        return DONE
+        return self._writer.done(None if self._history.why else self._progress.text)
 
     def _begin(self) -> None:
         if not self.has_begun:

@@ -27,20 +27,23 @@ _HOP_BY_HOP: Final = {
     b"transfer-encoding",
     b"upgrade",
 }
-_CREDENTIALS: Final = {
-    b"authorization",
-    b"cookie",
-    # keys of APIs: Anthropic's, Azure's, Google's and usual names
-    *(b"x-api-key", b"api-key", b"x-goog-api-key", b"ocp-apim-subscription-key", b"x-auth-key", b"x-api-token"),
-    *(b"x-auth-token", b"x-access-token", b"x-authorization", b"x-functions-key", b"x-amz-security-token"),
-    # what proxies that sign users in add: oauth2-proxy, Cloudflare, Google, AWS
-    *(b"x-forwarded-access-token", b"x-auth-request-access-token", b"cf-access-jwt-assertion"),
-    *(b"cf-access-client-secret", b"x-goog-iap-jwt-assertion", b"x-amzn-oidc-data", b"x-amzn-oidc-accesstoken"),
-}
+CREDENTIALS: Final = frozenset(
+    {
+        b"authorization",
+        b"cookie",
+        # keys of APIs: Anthropic's, Azure's, Google's and usual names
+        *(b"x-api-key", b"api-key", b"x-goog-api-key", b"ocp-apim-subscription-key", b"x-auth-key", b"x-api-token"),
+        *(b"x-auth-token", b"x-access-token", b"x-authorization", b"x-functions-key", b"x-amz-security-token"),
+        # what proxies that sign users in add: oauth2-proxy, Cloudflare, Google, AWS
+        *(b"x-forwarded-access-token", b"x-auth-request-access-token", b"cf-access-jwt-assertion"),
+        *(b"cf-access-client-secret", b"x-goog-iap-jwt-assertion", b"x-amzn-oidc-data", b"x-amzn-oidc-accesstoken"),
+    }
+)
+"""The headers with which clients identify themselves."""
 
 NOT_TO_ENGINE: Final = frozenset(
     # Compressed streams cannot be split into events, so engines are asked for none.
-    _HOP_BY_HOP | _CREDENTIALS | {b"host", b"content-length", b"expect", b"accept-encoding", b"x-request-id"}
+    _HOP_BY_HOP | CREDENTIALS | {b"host", b"content-length", b"expect", b"accept-encoding", b"x-request-id"}
 )
 """The headers of a client's request that do not pass to an engine."""
 TRACED_NOT_TO_ENGINE: Final = NOT_TO_ENGINE | TRACE_HEADERS

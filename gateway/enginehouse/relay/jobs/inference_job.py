@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
+from enginehouse.domain.errors import CannotContinue, RequestError
 from enginehouse.domain.replica import Candidate, Health
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
+from enginehouse.interfaces.protocols import ProtocolRequest
+from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.restrictions import PATHS
 from enginehouse.relay.continuation.stream_history import StreamHistory
+from enginehouse.relay.continuation.typed.typed_history import TYPED, TypedHistory
 from enginehouse.relay.door import Caller
 from enginehouse.relay.jobs.job import REFUSALS, Job, Suspects
 from enginehouse.relay.upstream.upstream import Upstream
@@ -59,7 +64,7 @@ class InferenceJob(Job):
         """``body`` with the fields by which another engine can continue the stream, if there is another one."""
         context, chosen = self.context, route.chosen
         self.history = None
-        if self.path not in PATHS or context.continuation.of(chosen.model) == "error":
+        if not self._has_history() or context.continuation.of(chosen.model) == "error":
             return body
         if len(context.fleet.snapshot.candidates(chosen.model)) < 2:
             queue = context.queue_of(chosen)
@@ -68,10 +73,17 @@ class InferenceJob(Job):
         driver = context.continuation.drivers.get(chosen.backend)
         if driver is None:  # a reload has just removed it
             return body
-        asked = driver.continuation.continuable(self.path, body)
         streams, memory = driver.continuation.streams, context.engine_memory
+        if self.path not in PATHS:
+            self.history = TypedHistory(self.path, body, streams, partial(_as_chat, context, self.path), memory)
+            return body
+        asked = driver.continuation.continuable(self.path, body)
         self.history = StreamHistory(self.path, body, streams, added=asked is not body, memory=memory)
         return asked
+
+    def _has_history(self) -> bool:
+        """Whether another engine may continue the answer."""
+        return self.path in PATHS or (self.path in TYPED and self.path in self.context.protocols)
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:
         if self.caller is not None:
@@ -123,3 +135,14 @@ class InferenceJob(Job):
                 fleet.refused(suspect.backend, suspect.model, status)
             else:
                 fleet.failed(suspect.backend, f"answered {status} to what another backend could serve")
+
+
+def _as_chat(context: RelayContext, path: str, body: bytes) -> bytes:
+    """The body for ``path`` as that of a chat. Raises ``RequestError`` for what no chat can say."""
+    protocol, snapshot, knows = context.protocols[path], context.fleet.snapshot, context.endpoints.knows
+    try:
+        return protocol.translate(ProtocolRequest(path, body, lambda name: knows(name, snapshot))).body
+    except RequestError:
+        raise
+    except Exception as error:
+        raise CannotContinue(f"the protocol '{protocol.name}' failed") from error

@@ -7,6 +7,7 @@ from typing import Final
 from enginehouse.config.schema import BackendSettings, TimeoutSettings
 from enginehouse.domain.request import Headers
 from enginehouse.relay.heads.headers import (
+    CREDENTIALS,
     NOT_TO_ENGINE,
     TRACED_NOT_TO_ENGINE,
     passing_lines,
@@ -55,11 +56,28 @@ class Upstream:
     def _pool(self, url: str) -> Pool:
         return Pool(Origin.parse(url), self.outside, verify_tls=self._verify_tls)
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """The engine's host and port; the host is empty while it does not run."""
+        origin = self.pool.origin
+        return origin.host, origin.port
+
+    @property
+    def key_line(self) -> bytes:
+        """The header line with the engine's own key, if it has one."""
+        return f"authorization: Bearer {self._api_key}\r\n".encode("latin-1") if self._api_key else b""
+
+    @property
+    def withheld_credentials(self) -> frozenset[bytes]:
+        """The client's headers with credentials that the engine must not see."""
+        return self._withheld & CREDENTIALS
+
     def fixed(self, method: str, path: str) -> bytes:
         """The request line and the headers that every request has."""
         origin = self.pool.origin
-        key = f"authorization: Bearer {self._api_key}\r\n" if self._api_key else ""
-        return f"{method} {origin.prefix}{path} HTTP/1.1\r\nhost: {origin.authority}\r\n{key}".encode("latin-1")
+        return (
+            f"{method} {origin.prefix}{path} HTTP/1.1\r\nhost: {origin.authority}\r\n".encode("latin-1") + self.key_line
+        )
 
     def post(self, path: str, headers: Headers, request_id: bytes, body: bytes, trace_lines: bytes = b"") -> bytes:
         """A whole ``POST`` on behalf of a client. ``trace_lines``: instead of its own, if there are any."""

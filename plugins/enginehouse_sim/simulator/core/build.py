@@ -21,7 +21,7 @@ from enginehouse_sim.simulator.model.timing import TimingRunner
 from enginehouse_sim.simulator.offload.offloading import Offloading
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.steps.models import ConstantSteps, SpedUp, StepModel
-from enginehouse_sim.simulator.steps.profile import load_profile
+from enginehouse_sim.simulator.steps.profile import NOTHING_OUTSIDE, OutsideCosts, load_profile
 from enginehouse_sim.simulator.steps.transfer import KvShape, KvTransfer
 
 
@@ -110,6 +110,11 @@ def _transfer_worker(store: BlockStore | None, disaggregation: Disaggregation | 
 def kv_shape(settings: CoreSettings) -> KvShape:
     """The shape of the model's KV cache."""
     return load_profile(settings.profile).kv if settings.profile else KvShape()
+
+
+def outside_costs(settings: CoreSettings) -> OutsideCosts:
+    """The time that requests spend outside of the engine's steps."""
+    return load_profile(settings.profile).outside if settings.profile else NOTHING_OUTSIDE
 
 
 def _host_tier(settings: CoreSettings, kv_cache: KvCacheManager, hasher: BlockHasher) -> HostTier | None:

@@ -145,7 +145,7 @@ class EngineCore:
         self._ends = ends = [step.ends_at for step in self._launched]
         load, end = self._launched[-1].load, ends[-1]
         for nth in range(1, count + 1):
-            end += self.slowness * self._steps.decode_seconds(_later_load(load, nth))
+            end += self.slowness * self._steps.seconds(_later_load(load, nth))
             ends.append(end)
         return ends[: count + 1]
 

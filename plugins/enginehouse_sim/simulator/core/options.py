@@ -9,13 +9,14 @@ from typing import Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from enginehouse import OFFLOAD_ORDERS, ConfigError, parse_duration
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.domain.drafts import DraftMethod
 from enginehouse_sim.simulator.offload.settings import OffloadSettings
-from enginehouse_sim.simulator.steps.profile import profile_names
+from enginehouse_sim.simulator.steps.profile import load_profile, profile_names
 
 POSITIVE = click.IntRange(min=1)
 _CONSTANTS = frozenset(SchedulerConstants.__struct_fields__)
@@ -115,6 +116,7 @@ def core_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def with_core(**flags: Any) -> Any:
         constants = {name: flags.pop(name) for name in _CONSTANTS & flags.keys()}
+        constants |= _measured_limits(click.get_current_context(), flags["profile"])
         settings = {name: flags.pop(name) for name in _SETTINGS & flags.keys()}
         offload = {name: flags.pop(name) for name in _OFFLOAD & flags.keys()}
         try:
@@ -126,6 +128,21 @@ def core_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_OPTIONS):
         with_core = option(with_core)
     return with_core
+
+
+def _measured_limits(ctx: click.Context, profile: str) -> dict[str, int]:
+    """The limits in the profile that is given on this command line, but for those given there too."""
+
+    def is_given(name: str) -> bool:
+        return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+    if not profile or not is_given("profile"):
+        return {}
+    try:
+        limits = msgspec.structs.asdict(load_profile(profile).limits)
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from None
+    return {name: limit for name, limit in limits.items() if limit is not None and not is_given(name)}
 
 
 def with_flags(core: CoreSettings, flags: Sequence[str]) -> CoreSettings:

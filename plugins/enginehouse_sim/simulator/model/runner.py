@@ -136,7 +136,8 @@ class _Step:
         self._spec: list[list[int]] = []
         self._pooled: dict[str, Any] = {}
         self._reads: list[tuple[CachedSequence, int]] = []
-        self._prefill = self._pairs = self._first = self._decodes = self._checked = self._active = 0
+        self._prefill = self._pairs = self._own_pairs = self._first = 0
+        self._decodes = self._checked = self._active = 0
         self._is_plain = not (self._drafts or self._rows or memory or settings.num_spec_tokens)
 
     def run(self, request: _CachedRequest, computed: int) -> None:
@@ -167,6 +168,7 @@ class _Step:
         else:
             self._prefill += scheduled
             self._pairs += scheduled * computed
+            self._own_pairs += scheduled * (scheduled + 1) // 2
             self._first += computed + scheduled >= known
         if computed + scheduled < known + len(drafts):
             sampled = []
@@ -228,6 +230,7 @@ class _Step:
         return StepLoad(
             prefill_tokens=self._prefill,
             prefill_pairs=self._pairs,
+            own_pairs=self._own_pairs,
             first_tokens=self._first,
             decodes=self._decodes,
             draft_tokens=self._checked,

@@ -37,7 +37,7 @@ class TimingRunner:
     def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
         self._note_changes(output)
         requests, scheduled = self._requests, output.num_scheduled_tokens
-        prefill = pairs = first = decodes = active = 0
+        prefill = pairs = own_pairs = first = decodes = active = 0
         ids: list[str] = []
         sampled: list[tuple[int, ...]] = []
         parts: tuple[NewRequestData | CachedRequestData, ...] = (*output.new_requests, *output.cached_requests)
@@ -53,6 +53,7 @@ class TimingRunner:
                 tokens = scheduled[request_id]
                 prefill += tokens
                 pairs += tokens * computed
+                own_pairs += tokens * (tokens + 1) // 2
                 whole = computed + tokens >= known
                 first += whole
             ids.append(request_id)
@@ -61,6 +62,7 @@ class TimingRunner:
         self.load = StepLoad(
             prefill_tokens=prefill,
             prefill_pairs=pairs,
+            own_pairs=own_pairs,
             first_tokens=first,
             decodes=decodes,
             active_kv_tokens=active,

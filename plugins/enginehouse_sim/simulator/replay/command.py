@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from enginehouse_sim.simulator.core.build import build_core
+from enginehouse_sim.simulator.core.build import build_core, outside_costs
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.replay.figures.curves import curves_of
 from enginehouse_sim.simulator.replay.figures.plot import Shown, plot_all, plot_one
@@ -20,15 +17,17 @@ from enginehouse_sim.simulator.replay.figures.printing import print_all, print_o
 from enginehouse_sim.simulator.replay.figures.report import VariantReport, report
 from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.gateway_replay import Setting
+from enginehouse_sim.simulator.replay.progress import progress
 from enginehouse_sim.simulator.replay.simulate import Replay
-from enginehouse_sim.simulator.replay.variants import TraceFile, run_variants, variants_of
+from enginehouse_sim.simulator.replay.traffic import TraceFile
+from enginehouse_sim.simulator.replay.variants import run_variants, variants_of
 
 
 def run_replay(trace: TraceFile, core: CoreSettings, slo: Slo | None, as_json: bool, picture: Path | None) -> None:
     """Replay a trace on one engine and print the report. Raises ``EnginehouseError``."""
-    with _progress() as on_progress:
+    with progress("trace") as on_progress:
         began = perf_counter()
-        record = Replay(trace.open().watched(on_progress), build_core(core, makes_text=False), slo).run()
+        record = Replay(trace.requests(on_progress), build_core(core, makes_text=False), slo, outside_costs(core)).run()
         record.real_seconds = perf_counter() - began
     figures = report(record)
     if picture is not None:
@@ -45,10 +44,11 @@ def run_comparison(
     choices: Sequence[tuple[str, Sequence[str]]],
     as_json: bool,
     picture: Path | None,
+    jobs: int | None,
 ) -> None:
     """Replay a trace under every combination of ``choices`` and print all figures. Raises ``EnginehouseError``."""
-    with _progress() as on_progress:
-        outcomes = run_variants(trace, variants_of(setting, choices), on_progress)
+    with progress("trace") as on_progress:
+        outcomes = run_variants(variants_of(trace, setting, choices), on_progress, jobs)
     if picture is not None:
         plot_all([Shown(each.figures.name, each.figures, each.curves) for each in outcomes], picture)
     figures = [each.figures for each in outcomes]
@@ -62,7 +62,7 @@ def run_comparison(
 
 def run_steps(trace: TraceFile, core: CoreSettings, as_json: bool) -> None:
     """Print every step of a trace. Raises ``EnginehouseError``."""
-    replay = Replay(trace.open(), build_core(core))
+    replay = Replay(trace.open(), build_core(core), outside=outside_costs(core))
     encoder = msgspec.json.Encoder(order="deterministic")
     for planned in replay.steps():
         if as_json:
@@ -78,12 +78,3 @@ class _Variants(msgspec.Struct):
 
 def _print_json(figures: object) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(figures), indent=2))
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[float], None]]:
-    """A bar on standard error while a replay runs."""
-    columns = (TextColumn("trace"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=1.0)
-        yield lambda share: progress.update(task, completed=share)

@@ -26,7 +26,7 @@ from enginehouse import (
     VirtualSettings,
 )
 from enginehouse_sim.options import engine_flags
-from enginehouse_sim.simulator.core.build import build_core, kv_shape
+from enginehouse_sim.simulator.core.build import build_core, kv_shape, outside_costs
 from enginehouse_sim.simulator.core.options import with_flags
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.kv.external_store import ExternalStore
@@ -147,7 +147,9 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         try:
             for backend in gateway.backends:
                 self._engines[backend.name] = engine = self._engine(backend)
-                self._servers[backend.name] = PlayedServer(backend, self._models(backend), engine, self)
+                self._servers[backend.name] = PlayedServer(
+                    backend, self._models(backend), engine, self, outside_costs(self._core(backend))
+                )
             self._faults = FaultPlan(self._setting.faults, self._servers, self.begin_step)
             await gateway.open()
             self._end = self._loop.create_future()

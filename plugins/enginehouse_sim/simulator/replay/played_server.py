@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from collections.abc import Coroutine
+from typing import Any, Protocol
 
 import msgspec
 
@@ -16,6 +17,7 @@ from enginehouse_sim.simulator.replay.played_connection import Asked, HttpReques
 from enginehouse_sim.simulator.replay.played_driver import MODELS, STATUS, PlayedFigures, PlayedModels
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
 from enginehouse_sim.simulator.server.telemetry.instance_status import load_figures
+from enginehouse_sim.simulator.steps.profile import NOTHING_OUTSIDE, OutsideCosts
 
 _TOO_LONG = (
     b'{"error":{"message":"The request is longer than the context","type":"BadRequestError","code":"invalid_request"}}'
@@ -41,12 +43,19 @@ class Rooms(Protocol):
 
 
 class PlayedServer:
-    """Serves HTTP for one engine. ``answers``: those that clients wait for, in order.
+    """Serves HTTP for one engine, and takes ``outside`` for it. ``answers``: those that clients wait for, in order.
 
     ``is_down``: the engine does not run. ``refuses``: it accepts no connection.
     """
 
-    def __init__(self, backend: VirtualBackend, models: PlayedModels, engine: PlayedEngine, rooms: Rooms) -> None:
+    def __init__(
+        self,
+        backend: VirtualBackend,
+        models: PlayedModels,
+        engine: PlayedEngine,
+        rooms: Rooms,
+        outside: OutsideCosts = NOTHING_OUTSIDE,
+    ) -> None:
         self.engine = engine
         self.backend = backend
         self.is_down = backend.spec is not None
@@ -54,6 +63,7 @@ class PlayedServer:
         self.answers: dict[PlayedAnswer, None] = {}
         self._models = models
         self._rooms = rooms
+        self._outside = outside
         self._connections: dict[PlayedConnection, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._count = 0
@@ -182,12 +192,26 @@ class PlayedServer:
             played.on_end = lambda: self._read(played, room, client)
             played.more = b',"kv_transfer_params":{"room":"%s"}' % room.encode()
         elif room is not None:
-            task = asyncio.ensure_future(self._take_over(played, wanted, room, client))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._spawn(self._take_over(played, wanted, room, client))
+            return
+        delay = self._outside.seconds(wanted.num_prompt_tokens)
+        if delay:
+            self._spawn(self._enter_later(played, wanted, delay))
             return
         self.engine.attach(wanted, played.answer, now)
         self._rooms.begin_step(self.engine)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _enter_later(self, played: PlayedAnswer, wanted: RequestState, delay: float) -> None:
+        await asyncio.sleep(delay)
+        if played in self.answers:
+            now = asyncio.get_running_loop().time()
+            self.engine.attach(msgspec.structs.replace(wanted, arrival_time=now), played.answer, now)
+            self._rooms.begin_step(self.engine)
 
     def _read(self, played: PlayedAnswer, room: str, client: PlayedClient) -> None:
         client.answer.cached_tokens = played.answer.cached_tokens

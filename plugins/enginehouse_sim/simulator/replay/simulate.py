@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable, Iterator
 
@@ -13,20 +14,29 @@ from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.garbage import rare_collections
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine, moment_of
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.simulator.steps.profile import NOTHING_OUTSIDE, OutsideCosts
 
 TOO_LONG = "invalid_request"
 """The error code of a request that its engine refuses."""
 
 
 class Replay(EngineOwner):
-    """Adds requests to one engine at their arrivals. Each step takes as long as the core's step model says.
+    """Adds requests to one engine. Each step takes as long as the core's step model says.
+
+    ``outside``: how long requests take from their arrival to the engine.
 
     ``record`` is complete after ``run``, or when ``steps`` is exhausted.
     """
 
-    def __init__(self, trace: Iterable[TraceRequest], core: EngineCore, slo: Slo | None = None) -> None:
+    def __init__(
+        self,
+        trace: Iterable[TraceRequest],
+        core: EngineCore,
+        slo: Slo | None = None,
+        outside: OutsideCosts = NOTHING_OUTSIDE,
+    ) -> None:
         self.record = Record(slo)
-        self._arrivals = enumerate(trace)
+        self._arrivals = entering(trace, outside)
         self._next = next(self._arrivals, None)
         self._engine = PlayedEngine("engine", core, self.record, self)
 
@@ -50,14 +60,14 @@ class Replay(EngineOwner):
         """Make the steps, and yield their plans; with ``looks_ahead``, not those of steady steps."""
         engine, moments = self._engine, self.record.moments
         while self._next is not None or engine.busy:
-            if self._next is not None and (not engine.busy or self._next[1].arrival <= engine.now):
+            if self._next is not None and (not engine.busy or self._next[0] <= engine.now):
                 self._admit(*self._next)
                 self._next = next(self._arrivals, None)
                 continue
             engine.begin_step()
             if looks_ahead:
                 engine.look_ahead()
-                arrival = self._next[1].arrival if self._next is not None else math.inf
+                arrival = self._next[0] if self._next is not None else math.inf
                 self.place = ReplayPlace(min(arrival, moments.due), -1)
                 engine.catch_up()
             yield engine.end_step()
@@ -69,7 +79,19 @@ class Replay(EngineOwner):
     def ended(self, answer: AnswerRecord) -> None:
         self.record.finish(answer)
 
-    def _admit(self, number: int, asked: TraceRequest) -> None:
+    def _admit(self, at: float, number: int, asked: TraceRequest) -> None:
         request = AnswerRecord(asked.arrival, asked.input_length)
-        if not self._engine.add(asked, number, request, asked.arrival):
+        if not self._engine.add(asked, number, request, at):
             self.record.reject(TOO_LONG)
+
+
+def entering(trace: Iterable[TraceRequest], outside: OutsideCosts) -> Iterator[tuple[float, int, TraceRequest]]:
+    """The requests in the order in which the engine gets them: the time, the number in the trace, and the request."""
+    waiting: list[tuple[float, int, TraceRequest]] = []
+    least = outside.seconds(0)
+    for number, request in enumerate(trace):
+        while waiting and waiting[0][0] <= request.arrival + least:
+            yield heapq.heappop(waiting)
+        heapq.heappush(waiting, (request.arrival + outside.seconds(request.input_length), number, request))
+    while waiting:
+        yield heapq.heappop(waiting)

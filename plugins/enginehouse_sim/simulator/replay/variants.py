@@ -10,7 +10,6 @@ from concurrent.futures import ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import product
 from multiprocessing.sharedctypes import SynchronizedArray
-from pathlib import Path
 
 import msgspec
 
@@ -18,27 +17,17 @@ from enginehouse import ConfigError, EnginehouseError
 from enginehouse_sim.simulator.replay.figures.curves import Curves, curves_of
 from enginehouse_sim.simulator.replay.figures.report import VariantReport, report
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
-from enginehouse_sim.simulator.replay.traces.reader import Trace
+from enginehouse_sim.simulator.replay.traffic import Traffic
 
 _REPORT_EVERY_S = 0.2
 
 
-class TraceFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A trace to read: at most ``limit`` requests, by default all. By default, the fields decide the ``format``."""
-
-    path: Path
-    limit: int | None = None
-    format: str = ""
-
-    def open(self) -> Trace:
-        return Trace(self.path, self.limit, self.format)
-
-
 class Variant(msgspec.Struct, frozen=True):
-    """One configuration to replay."""
+    """One configuration to replay, and its traffic."""
 
     name: str
     setting: Setting
+    traffic: Traffic
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -71,7 +60,7 @@ def choice_of(text: str) -> tuple[str, list[str]]:
     return key.strip(), [value.strip() for value in found]
 
 
-def variants_of(setting: Setting, choices: Sequence[tuple[str, Sequence[str]]]) -> list[Variant]:
+def variants_of(traffic: Traffic, setting: Setting, choices: Sequence[tuple[str, Sequence[str]]]) -> list[Variant]:
     """The product of all ``choices``: keys of the configuration, each with the values to try."""
     keys = [key for key, _ in choices]
     made = []
@@ -79,29 +68,39 @@ def variants_of(setting: Setting, choices: Sequence[tuple[str, Sequence[str]]]) 
         pairs = tuple(zip(keys, values, strict=True))
         gateway = msgspec.structs.replace(setting.gateway, values=pairs)
         name = ", ".join(f"{key}={value}" for key, value in pairs) or "as configured"
-        made.append(Variant(name, msgspec.structs.replace(setting, gateway=gateway)))
+        made.append(Variant(name, msgspec.structs.replace(setting, gateway=gateway), traffic))
     return made
 
 
-def run_variants(trace: TraceFile, variants: Sequence[Variant], on_progress: Callable[[float], None]) -> list[Outcome]:
-    """Replay every variant, each in a process of its own if there are several.
+def run_variants(
+    variants: Sequence[Variant], on_progress: Callable[[float], None], jobs: int | None = None
+) -> list[Outcome]:
+    """Replay every variant, each in a process of its own if there are several and ``jobs`` is not 1.
 
-    ``on_progress`` gets the share of the work that is done, 0 to 1. Raises ``EnginehouseError``.
+    ``on_progress`` gets the share of the work that is done, 0 to 1. ``jobs``: the most processes at once, by default
+    one for each core. Raises ``EnginehouseError``.
     """
     for variant in variants:
         variant.setting.gateway.load()  # so that an error is reported before the first replay
-    if len(variants) == 1:
-        return [_replay(trace, variants[0], on_progress)]
+    if len(variants) == 1 or jobs == 1:
+        return _replay_in_turn(variants, on_progress)
     context = multiprocessing.get_context("spawn")
     shares = context.Array("d", len(variants))
-    workers = min(len(variants), os.cpu_count() or 1)
+    workers = min(len(variants), jobs or os.cpu_count() or 1)
     with ProcessPoolExecutor(workers, context, _share_progress, (shares,)) as pool:
-        jobs = [pool.submit(_replay_apart, trace, variant, number) for number, variant in enumerate(variants)]
-        waiting = set(jobs)
+        submitted = [pool.submit(_replay_apart, variant, number) for number, variant in enumerate(variants)]
+        waiting = set(submitted)
         while waiting:
             _, waiting = wait(waiting, _REPORT_EVERY_S)
             on_progress(sum(shares[:]) / len(variants))
-        return [_outcome(job.result()) for job in jobs]
+        return [_outcome(job.result()) for job in submitted]
+
+
+def _replay_in_turn(variants: Sequence[Variant], on_progress: Callable[[float], None]) -> list[Outcome]:
+    def note_of(number: int) -> Callable[[float], None]:
+        return lambda share: on_progress((number + share) / len(variants))
+
+    return [_replay(variant, note_of(number)) for number, variant in enumerate(variants)]
 
 
 _shares: SynchronizedArray[float] | None = None
@@ -118,7 +117,7 @@ def _outcome(result: Outcome | str) -> Outcome:
     return result
 
 
-def _replay_apart(trace: TraceFile, variant: Variant, number: int) -> Outcome | str:
+def _replay_apart(variant: Variant, number: int) -> Outcome | str:
     """Replay in a worker process. An error comes back as its message, because not every error can be pickled."""
     assert _shares is not None
     shares = _shares
@@ -127,15 +126,14 @@ def _replay_apart(trace: TraceFile, variant: Variant, number: int) -> Outcome | 
         shares[number] = share
 
     try:
-        return _replay(trace, variant, note)
+        return _replay(variant, note)
     except EnginehouseError as error:
         return str(error)
 
 
-def _replay(trace: TraceFile, variant: Variant, on_progress: Callable[[float], None]) -> Outcome:
-    opened = trace.open()
+def _replay(variant: Variant, on_progress: Callable[[float], None]) -> Outcome:
     with _no_log():
-        record = GatewayReplay(opened.watched(on_progress), variant.setting).run()
+        record = GatewayReplay(variant.traffic.requests(on_progress), variant.setting).run()
     figures = report(record, variant.name)
     assert isinstance(figures, VariantReport)
     return Outcome(figures, curves_of(record))

@@ -15,10 +15,7 @@ _LENGTHS = (8, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 def first_token_file(model: StepModel, metadata: dict[str, str]) -> dict[str, Any]:
     """The durations of steps that compute one prompt, for each of several lengths."""
-    points = [
-        {"tokens_num": tokens, **_milliseconds(model, StepLoad(prefill_tokens=tokens, first_tokens=1))}
-        for tokens in _PROMPTS
-    ]
+    points = [{"tokens_num": tokens, **_milliseconds(model, _prompt(tokens))} for tokens in _PROMPTS]
     return _file(points, metadata)
 
 
@@ -37,6 +34,10 @@ def output_token_file(model: StepModel, metadata: dict[str, str], total_tokens: 
         for length in _LENGTHS
     ]
     return _file(points, metadata)
+
+
+def _prompt(tokens: int) -> StepLoad:
+    return StepLoad(prefill_tokens=tokens, own_pairs=tokens * (tokens + 1) // 2, first_tokens=1)
 
 
 def _decode(batch: int, length: int, total_tokens: int) -> StepLoad:

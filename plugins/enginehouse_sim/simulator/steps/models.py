@@ -13,24 +13,15 @@ from enginehouse_sim.simulator.steps.load import StepLoad
 
 
 class StepModel(ABC):
-    """A step's duration is the sum of its prefill and its decode share."""
+    """The time that an engine takes for the load of one step."""
 
     @abstractmethod
-    def prefill_seconds(self, load: StepLoad) -> float:
-        """The share of the prompts; called only if there are any."""
-
-    @abstractmethod
-    def decode_seconds(self, load: StepLoad) -> float:
-        """The share of the decoding requests; called only if there are any."""
-
     def seconds(self, load: StepLoad) -> float:
         """The duration of a step; 0 for one without load."""
-        prefill = self.prefill_seconds(load) if load.prefill_tokens else 0.0
-        return prefill + (self.decode_seconds(load) if load.decodes else 0.0)
 
 
 class ConstantSteps(StepModel):
-    """``ttft`` seconds for a step that reaches the end of a prompt, ``tpot`` seconds for one that decodes.
+    """``ttft`` seconds for a step that reaches the end of a prompt, and ``tpot`` more for one that decodes.
 
     A request alone gets its first token after ``ttft``, however many steps its prompt takes, and each other one
     ``tpot`` later.
@@ -40,19 +31,57 @@ class ConstantSteps(StepModel):
         self._ttft = ttft
         self._tpot = tpot
 
-    def prefill_seconds(self, load: StepLoad) -> float:
-        return self._ttft if load.first_tokens else 0.0
+    def seconds(self, load: StepLoad) -> float:
+        return (self._ttft if load.first_tokens else 0.0) + (self._tpot if load.decodes else 0.0)
 
-    def decode_seconds(self, load: StepLoad) -> float:
-        return self._tpot
+
+class PassCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The costs of a forward pass, in milliseconds.
+
+    ``fixed_ms``: every pass, for launching and sampling. ``weights_ms``: reading the weights. ``token_ms``: computing a
+    token, of a prompt or of an answer; a pass takes the longer of its tokens and the weights. ``pair_ms``: attention
+    between a prompt's token and one token of its context. ``kv_token_ms``: reading a cached token for a request that
+    decodes. ``sequence_ms``: each request that gets a token. ``prompt_ms``: every pass that computes prompts.
+    """
+
+    fixed_ms: float = 0.0
+    weights_ms: float = 0.0
+    token_ms: float = 0.0
+    pair_ms: float = 0.0
+    kv_token_ms: float = 0.0
+    sequence_ms: float = 0.0
+    prompt_ms: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"costs.{name} is below 0")
+
+
+class PassSteps(StepModel):
+    """Every step is one pass over the weights, whatever mix of prompts and answers it computes."""
+
+    def __init__(self, costs: PassCosts) -> None:
+        self._costs = costs
+
+    def seconds(self, load: StepLoad) -> float:
+        prompts, answers = load.prefill_tokens, load.decodes + load.draft_tokens
+        if not prompts and not answers:
+            return 0.0
+        costs = self._costs
+        ms = costs.fixed_ms + max(costs.weights_ms, costs.token_ms * (prompts + answers))
+        ms += costs.kv_token_ms * load.active_kv_tokens + costs.sequence_ms * (load.decodes + load.first_tokens)
+        if prompts:
+            ms += costs.prompt_ms + costs.pair_ms * (load.prefill_pairs + load.own_pairs)
+        return ms / 1000
 
 
 class PolynomialSteps(StepModel):
-    """Polynomials of the prompt tokens, and of the share of the cache in use.
+    """The sum of two polynomials: of the prompt tokens, and of the share of the cache in use.
 
     ``prefill`` and ``decode`` are coefficients in milliseconds, the highest power first. A decode takes at least
     ``floor_ms``, so that no two tokens of a request arrive at the same time. The form is that of the mock engine in
-    NVIDIA Dynamo.
+    NVIDIA Dynamo, which adds them up in mixed steps too.
     """
 
     def __init__(self, prefill: Sequence[float], decode: Sequence[float], floor_ms: float) -> None:
@@ -60,10 +89,11 @@ class PolynomialSteps(StepModel):
         self._decode = decode
         self._floor = floor_ms
 
-    def prefill_seconds(self, load: StepLoad) -> float:
-        return _polynomial(self._prefill, load.prefill_tokens) / 1000
+    def seconds(self, load: StepLoad) -> float:
+        prefill = _polynomial(self._prefill, load.prefill_tokens) / 1000 if load.prefill_tokens else 0.0
+        return prefill + (self._decode_seconds(load) if load.decodes else 0.0)
 
-    def decode_seconds(self, load: StepLoad) -> float:
+    def _decode_seconds(self, load: StepLoad) -> float:
         """A cache without capacity counts as full."""
         total = load.total_kv_tokens
         used = min(1.0, load.active_kv_tokens / total) if total else 1.0
@@ -71,9 +101,9 @@ class PolynomialSteps(StepModel):
 
 
 class PrefillTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Milliseconds by the number of prompt tokens in a step, without cached ones before them.
+    """Milliseconds by the tokens of one prompt, without cached ones before them.
 
-    ``ms_per_pair``: the milliseconds to add for each pair of ``StepLoad.prefill_pairs``.
+    ``ms_per_pair``: the milliseconds of attention for each pair of a token and one of its context.
     """
 
     tokens: tuple[float, ...]
@@ -99,36 +129,53 @@ class DecodeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class TableSteps(StepModel):
-    """Linear between measured or computed points, and beyond them."""
+    """Linear between measured or computed points, and beyond them.
+
+    Both tables contain the fixed cost of a pass. A mixed step is one pass, so it has that cost once: the decodes add
+    only what they take beyond a decode that reads and computes nothing.
+    """
 
     def __init__(self, prefill: PrefillTable, decode: DecodeTable) -> None:
         self._prefill = prefill
         self._decode = decode
+        self._idle_ms = max(0.0, self._decode_ms(0, 0))
 
-    def prefill_seconds(self, load: StepLoad) -> float:
-        table = self._prefill
-        ms = linear(table.tokens, table.ms, load.prefill_tokens) + table.ms_per_pair * load.prefill_pairs
-        return max(0.0, ms) / 1000
+    def seconds(self, load: StepLoad) -> float:
+        ms = self._prefill_ms(load) if load.prefill_tokens else 0.0
+        if load.decodes:
+            decode = max(0.0, self._decode_ms(load.active_kv_tokens, load.decodes + load.draft_tokens))
+            ms = max(ms, decode, ms + decode - self._idle_ms) if load.prefill_tokens else decode
+        return ms / 1000
 
-    def decode_seconds(self, load: StepLoad) -> float:
+    def _prefill_ms(self, load: StepLoad) -> float:
+        """The table's times have the pairs of one prompt; several prompts of a step have fewer."""
+        table, tokens = self._prefill, load.prefill_tokens
+        pairs = load.prefill_pairs + load.own_pairs - tokens * (tokens + 1) / 2
+        return max(0.0, linear(table.tokens, table.ms, tokens) + table.ms_per_pair * pairs)
+
+    def _decode_ms(self, active: int, batch: int) -> float:
         table = self._decode
-        batch = load.decodes + load.draft_tokens
-        return max(0.0, bilinear(table.active_kv_tokens, table.batch, table.ms, load.active_kv_tokens, batch)) / 1000
+        return bilinear(table.active_kv_tokens, table.batch, table.ms, active, batch)
 
 
 class SpedUp(StepModel):
-    """Divides another model's times: all by ``ratio``, decodes by ``decode_ratio`` as well. 0 means no time at all."""
+    """Divides another model's times: all by ``ratio``, those of decodes by ``decode_ratio`` as well.
+
+    In a mixed step, the time of the decodes is what they add to the prompts. 0 means no time at all.
+    """
 
     def __init__(self, model: StepModel, ratio: float = 1.0, decode_ratio: float = 1.0) -> None:
         self._model = model
         self._prefill = 1 / ratio if ratio else 0.0
         self._decode = self._prefill / decode_ratio if decode_ratio else 0.0
 
-    def prefill_seconds(self, load: StepLoad) -> float:
-        return self._model.prefill_seconds(load) * self._prefill
-
-    def decode_seconds(self, load: StepLoad) -> float:
-        return self._model.decode_seconds(load) * self._decode
+    def seconds(self, load: StepLoad) -> float:
+        whole = self._model.seconds(load)
+        if not load.prefill_tokens:
+            return whole * self._decode
+        prompts = msgspec.structs.replace(load, decodes=0, draft_tokens=0, active_kv_tokens=0)
+        prefill = self._model.seconds(prompts)
+        return prefill * self._prefill + (whole - prefill) * self._decode
 
 
 def _polynomial(coefficients: Sequence[float], at: float) -> float:

@@ -10,23 +10,102 @@ from typing import Literal
 import msgspec
 
 from enginehouse import ConfigError, did_you_mean
-from enginehouse_sim.simulator.steps.models import DecodeTable, PolynomialSteps, PrefillTable, StepModel, TableSteps
+from enginehouse_sim.simulator.steps.models import (
+    DecodeTable,
+    PassCosts,
+    PassSteps,
+    PolynomialSteps,
+    PrefillTable,
+    StepModel,
+    TableSteps,
+)
 from enginehouse_sim.simulator.steps.transfer import KvShape
 
 _FILES = resources.files("enginehouse_sim.simulator.steps") / "profiles"
 
 
-class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", dict=True):
+class EngineLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The limits of the engine that was measured, under the names of ``SchedulerConstants``; ``None``: unknown."""
+
+    max_num_seqs: int | None = None
+    max_model_len: int | None = None
+    max_num_batched_tokens: int | None = None
+    block_size: int | None = None
+    total_gpu_blocks: int | None = None
+
+
+class OutsideCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The time that a request spends outside of steps, in milliseconds: HTTP and tokenizing.
+
+    ``request_ms``: each request, before its first step. ``prompt_token_ms``: each token of its prompt.
+    """
+
+    request_ms: float = 0.0
+    prompt_token_ms: float = 0.0
+
+    def seconds(self, prompt_tokens: int) -> float:
+        """The delay of a request with so many tokens of prompt."""
+        return (self.request_ms + self.prompt_token_ms * prompt_tokens) / 1000
+
+
+NOTHING_OUTSIDE = OutsideCosts()
+
+
+class Accuracy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How far predictions were from what was measured, as shares of it: 0.1 is 10 % too long.
+
+    ``step``: the median size of the error of probes that the costs were not fitted to. The others compare a replay with
+    the engine under the same ``requests``.
+    """
+
+    step: float | None = None
+    ttft_p50: float | None = None
+    ttft_p99: float | None = None
+    tpot_p50: float | None = None
+    tpot_p99: float | None = None
+    latency_p50: float | None = None
+    latency_p99: float | None = None
+    requests: int = 0
+
+    @property
+    def margin(self) -> float | None:
+        """The largest error of a median, else that of the probes; ``None`` if nothing was compared."""
+        medians = [self.ttft_p50, self.tpot_p50, self.latency_p50]
+        return max((abs(error) for error in medians if error is not None), default=self.step)
+
+
+class Profile(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="kind",
+    dict=True,
+    omit_defaults=True,
+):
     """The fields of every profile. ``kv``: the model's KV cache, for transfers.
 
     ``obtained``: ``measured`` on an engine, ``computed`` from data sheets, or ``published`` by others. ``source``:
-    where the figures can be checked.
+    where the figures can be checked. ``limits``: defaults of the flags. ``accuracy``: ``None`` if nobody has checked.
     """
 
     description: str
     source: str
     obtained: Literal["measured", "computed", "published"]
     kv: KvShape = KvShape()
+    limits: EngineLimits = EngineLimits()
+    outside: OutsideCosts = OutsideCosts()
+    accuracy: Accuracy | None = None
+
+
+class PassProfile(Profile, tag="pass", frozen=True, kw_only=True):
+    """The costs of ``PassSteps``."""
+
+    costs: PassCosts
+
+    @cached_property
+    def steps(self) -> StepModel:
+        return PassSteps(self.costs)
 
 
 class PolynomialProfile(Profile, tag="polynomial", frozen=True, kw_only=True):
@@ -52,7 +131,14 @@ class TableProfile(Profile, tag="table", frozen=True, kw_only=True):
         return TableSteps(self.prefill, self.decode)
 
 
-AnyProfile = PolynomialProfile | TableProfile
+AnyProfile = PassProfile | PolynomialProfile | TableProfile
+
+
+def profile_text(profile: AnyProfile) -> str:
+    """The profile as a TOML file; fields with their default are left out."""
+    import tomli_w
+
+    return tomli_w.dumps(msgspec.to_builtins(profile))
 
 
 def profile_names() -> list[str]:

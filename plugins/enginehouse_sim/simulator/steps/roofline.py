@@ -2,22 +2,18 @@
 
 ``enginehouse sim roofline`` prints the bundled one.
 
-In the roofline model (https://doi.org/10.1145/1498765.1498785), a step takes as long as its arithmetic, or as reading
-the weights and the KV cache, whichever is longer. Real engines reach a share of the data sheet's figures; the profile's
-``source`` names the assumed share.
+In the roofline model (https://doi.org/10.1145/1498765.1498785), work takes as long as its arithmetic or as reading its
+data, whichever is longer. That holds for the matrices and for attention, one after the other. Real engines reach a
+share of the data sheet's figures; the profile's ``source`` names the assumed share.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from enginehouse_sim.simulator.steps.models import DecodeTable, PrefillTable
-from enginehouse_sim.simulator.steps.profile import TableProfile
+from enginehouse_sim.simulator.steps.models import PassCosts
+from enginehouse_sim.simulator.steps.profile import PassProfile
 from enginehouse_sim.simulator.steps.transfer import KvShape
-
-_TOKENS = (1, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
-_ACTIVE = (0, 16384, 65536, 131072, 262144, 524288)
-_BATCH = (1, 16, 64, 128, 256, 512, 1024)
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,9 +65,10 @@ LLAMA_3_8B = Transformer(
 )
 
 
-def computed_profile(gpu: Gpu, model: Transformer) -> TableProfile:
-    """The tables of ``model`` on one ``gpu``, rounded to microseconds."""
-    return TableProfile(
+def computed_profile(gpu: Gpu, model: Transformer) -> PassProfile:
+    """The costs of a pass of ``model`` on one ``gpu``, to four digits."""
+    bytes_of_token, head_flops = model.kv.bytes_per_token, 2 * model.head_weights
+    return PassProfile(
         description=f"{model.name} in 16 bit on one {gpu.name}",
         source=(
             f"Computed, not measured: {gpu.flops / 1e12:g} TFLOPS (16 bit, dense) and {gpu.bandwidth / 1e12:g} TB/s of "
@@ -80,28 +77,14 @@ def computed_profile(gpu: Gpu, model: Transformer) -> TableProfile:
         ),
         obtained="computed",
         kv=model.kv,
-        prefill=PrefillTable(
-            tokens=_TOKENS,
-            ms=tuple(round(_prefill_ms(gpu, model, tokens), 3) for tokens in _TOKENS),
-            ms_per_pair=float(f"{_compute_ms(gpu, model.flops_per_pair):.4g}"),
-        ),
-        decode=DecodeTable(
-            active_kv_tokens=_ACTIVE,
-            batch=_BATCH,
-            ms=tuple(tuple(round(_decode_ms(gpu, model, active, batch), 3) for batch in _BATCH) for active in _ACTIVE),
+        costs=PassCosts(
+            weights_ms=_rounded(_reading_ms(gpu, model.weight_bytes)),
+            token_ms=_rounded(_compute_ms(gpu, 2 * model.layer_weights)),
+            pair_ms=_rounded(_compute_ms(gpu, model.flops_per_pair)),
+            kv_token_ms=_rounded(max(_compute_ms(gpu, model.flops_per_pair), _reading_ms(gpu, bytes_of_token))),
+            sequence_ms=_rounded(_compute_ms(gpu, head_flops)),
         ),
     )
-
-
-def _prefill_ms(gpu: Gpu, model: Transformer, tokens: int) -> float:
-    pairs = tokens * (tokens + 1) / 2
-    flops = 2 * model.layer_weights * tokens + 2 * model.head_weights + model.flops_per_pair * pairs
-    return max(_compute_ms(gpu, flops), _reading_ms(gpu, model.weight_bytes))
-
-
-def _decode_ms(gpu: Gpu, model: Transformer, active: int, batch: int) -> float:
-    flops = 2 * (model.layer_weights + model.head_weights) * batch + model.flops_per_pair * active
-    return max(_compute_ms(gpu, flops), _reading_ms(gpu, model.weight_bytes + model.kv.bytes_per_token * active))
 
 
 def _compute_ms(gpu: Gpu, flops: float) -> float:
@@ -110,3 +93,7 @@ def _compute_ms(gpu: Gpu, flops: float) -> float:
 
 def _reading_ms(gpu: Gpu, size: float) -> float:
     return 1000 * size / (gpu.bandwidth * gpu.bandwidth_share)
+
+
+def _rounded(ms: float) -> float:
+    return float(f"{ms:.4g}")

@@ -64,29 +64,55 @@ class Shown(NamedTuple):
 
 def plot_one(shown: Shown, path: Path) -> None:
     """Draw one replay into ``path``; its suffix decides the format. Raises ``ConfigError``."""
+    curves = [shown.curves]
     with _panels(path) as axes:
-        _distribution(axes[0], "Time to first token", [shown], lambda curves: curves.ttft, "ttft")
-        _distribution(axes[1], "Time between tokens", [shown], lambda curves: curves.itl)
-        _distribution(axes[2], "Whole answer", [shown], lambda curves: curves.latency, "latency")
+        _distribution(axes[0], "Time to first token", curves, lambda each: each.ttft, "ttft")
+        _distribution(axes[1], "Time between tokens", curves, lambda each: each.itl)
+        _distribution(axes[2], "Whole answer", curves, lambda each: each.latency, "latency")
         _requests(axes[3], shown.curves.moments)
-        _over_time(axes[4], "KV cache in use", "% of blocks", [shown], lambda moment: 100 * moment.kv_use)
+        _over_time(axes[4], "KV cache in use", "% of blocks", curves, lambda moment: 100 * moment.kv_use)
         axes[4].set_ylim(0, 100)
-        _over_time(axes[5], "Preemptions so far", "requests", [shown], lambda moment: moment.preemptions)
+        _over_time(axes[5], "Preemptions so far", "requests", curves, lambda moment: moment.preemptions)
 
 
 def plot_all(shown: Sequence[Shown], path: Path) -> None:
     """Draw replays of one trace side by side into ``path``. Raises ``ConfigError``."""
+    curves = [each.curves for each in shown]
     with _panels(path, [each.name for each in shown]) as axes:
-        _distribution(axes[0], "Time to first token", shown, lambda curves: curves.ttft, "ttft")
-        _distribution(axes[1], "Mean time between tokens", shown, lambda curves: curves.tpot, "tpot")
-        _distribution(axes[2], "Whole answer", shown, lambda curves: curves.latency, "latency")
-        waiting: Callable[[Moment], float] = lambda moment: moment.waiting + moment.queued  # noqa: E731
-        _over_time(axes[3], "Requests that wait", "requests", shown, waiting)
-        _over_time(axes[4], "At the busiest engine", "requests", shown, lambda moment: moment.busiest)
+        _compare(axes, curves)
         if any(value_of(each.figures) for value_of in _SHARES.values() for each in shown):
             _shares(axes[5], shown)
         else:
-            _over_time(axes[5], "Preemptions so far", "requests", shown, lambda moment: moment.preemptions)
+            _over_time(axes[5], "Preemptions so far", "requests", curves, lambda moment: moment.preemptions)
+
+
+def plot_curves(names: Sequence[str], curves: Sequence[Curves], path: Path) -> None:
+    """Draw replays side by side into ``path``, without any share. Raises ``ConfigError``."""
+    with _panels(path, names) as axes:
+        _compare(axes, curves)
+        _over_time(axes[5], "KV cache in use", "% of blocks", curves, lambda moment: 100 * moment.kv_use)
+
+
+def plot_pairs(kinds: Mapping[str, Sequence[tuple[float, float]]], path: Path) -> None:
+    """Draw measured and predicted milliseconds of up to three kinds, and their errors. Raises ``ConfigError``."""
+    with _panels(path) as axes:
+        for at, (name, pairs) in enumerate(kinds.items()):
+            measured = [ms for ms, _ in pairs]
+            axes[at].plot([0, max(measured)], [0, max(measured)], color=_FAINT, linewidth=1)
+            axes[at].scatter(measured, [ms for _, ms in pairs], s=14, color=_colour(at))
+            axes[at].set(title=name, xlabel="measured, ms", ylabel="predicted, ms")
+            off = sorted(100 * (predicted / ms - 1) for ms, predicted in pairs)
+            shares = [100 * (n + 1) / len(off) for n in range(len(off))]
+            axes[at + 3].step(off, shares, where="post", color=_colour(at))
+            axes[at + 3].set(title=f"{name}: error", xlabel="%", ylabel="% of observations", ylim=(0, 101))
+
+
+def _compare(axes: Sequence[Axes], curves: Sequence[Curves]) -> None:
+    _distribution(axes[0], "Time to first token", curves, lambda each: each.ttft, "ttft")
+    _distribution(axes[1], "Mean time between tokens", curves, lambda each: each.tpot, "tpot")
+    _distribution(axes[2], "Whole answer", curves, lambda each: each.latency, "latency")
+    _over_time(axes[3], "Requests that wait", "requests", curves, lambda moment: moment.waiting + moment.queued)
+    _over_time(axes[4], "At the busiest engine", "requests", curves, lambda moment: moment.busiest)
 
 
 @contextmanager
@@ -118,23 +144,23 @@ def _panels(path: Path, names: Sequence[str] = ()) -> Iterator[Sequence[Axes]]:
 
 
 def _distribution(
-    axes: Axes, title: str, shown: Sequence[Shown], curve_of: Callable[[Curves], Curve], limit: str = ""
+    axes: Axes, title: str, curves: Sequence[Curves], curve_of: Callable[[Curves], Curve], limit: str = ""
 ) -> None:
     """Draw cumulative distributions. ``limit``: the field of ``Slo`` whose value to mark, if it has one."""
     from matplotlib.ticker import LogLocator
 
     lowest = 1.0
-    for at, each in enumerate(shown):
-        curve = curve_of(each.curves)
+    for at, each in enumerate(curves):
+        curve = curve_of(each)
         axes.step([ms for ms, _ in curve], [share for _, share in curve], where="post", color=_colour(at))
         lowest = min([lowest, *(ms for ms, _ in curve[:1])])
-    slo = shown[0].curves.slo
+    slo = curves[0].slo
     seconds = getattr(slo, limit) if slo is not None and limit else None
     if seconds is not None:
         axes.axvline(seconds * 1000, color=_INK, linewidth=1, linestyle=(0, (4, 3)))
         axes.text(seconds * 1000, 3, "objective", rotation=90, ha="right", va="bottom", color=_INK, fontsize=8.5)
     axes.set(title=title, ylabel="% of requests" if title != "Time between tokens" else "% of tokens", ylim=(0, 101))
-    if lowest > 0:
+    if lowest > 0 and any(curve_of(each) for each in curves):
         axes.set_xscale("log")
         left, right = axes.get_xlim()
         subs = (1, 2, 5) if right < 100 * left else (1,)  # more labels than these would overlap
@@ -153,10 +179,12 @@ def _requests(axes: Axes, moments: Sequence[Moment]) -> None:
     axes.legend(loc="upper right", ncols=2, fontsize=9)
 
 
-def _over_time(axes: Axes, title: str, unit: str, shown: Sequence[Shown], value_of: Callable[[Moment], float]) -> None:
+def _over_time(
+    axes: Axes, title: str, unit: str, curves: Sequence[Curves], value_of: Callable[[Moment], float]
+) -> None:
     """Draw a figure over time, smoothed if there are many moments."""
-    for at, each in enumerate(shown):
-        moments = each.curves.moments
+    for at, each in enumerate(curves):
+        moments = each.moments
         values = _smoothed([value_of(moment) for moment in moments], max(1, len(moments) // _STRETCHES))
         axes.plot([moment.time for moment in moments], values, color=_colour(at), linewidth=1.4)
     _, top = axes.get_ylim()

@@ -79,6 +79,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ``requests``: the answered requests, whose tokens the token figures count. ``cached_tokens``: tokens of their
     prompts that needed no computing. ``rejected``: the refused requests, which ``rejections`` counts by error code.
     ``slo_attainment``: the share of all requests that were answered within the objectives; ``None`` without objectives.
+    ``slo_shares``: the share within each single objective.
     ``imbalance``: the requests at the busiest engine over the mean of all engines. ``migrations``: the moves of answers
     under way; ``migration_gap_ms``: the gaps between two tokens in which they moved. ``failed_migrations``: commands
     that moved none of the selected requests. ``empty_migrations``: those that found none to move. ``retried``: how
@@ -104,6 +105,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     hedged: int
     broken: int
     slo_attainment: float | None
+    slo_shares: dict[str, float]
     imbalance: float
     steps: int
     mean_batch: float
@@ -150,6 +152,7 @@ def report(record: Record, name: str | None = None) -> Report:
         hedged=record.hedged,
         broken=record.broken,
         slo_attainment=None if record.slo is None else _round(_share(record.attained, record.requests + rejected)),
+        slo_shares=_slo_shares(record),
         imbalance=_imbalance(record.moments.samples, len(instances)),
         steps=steps,
         mean_batch=_round(_share(sum(instance.batches for instance in instances), steps)),
@@ -170,6 +173,21 @@ def report(record: Record, name: str | None = None) -> Report:
         return figures
     fields = {field: getattr(figures, field) for field in Report.__struct_fields__}
     return VariantReport(name=name, **fields)
+
+
+def _slo_shares(record: Record) -> dict[str, float]:
+    """For each objective, the share of all requests within it. An answer of one token has no gap, so it is within."""
+    slo = record.slo
+    if slo is None:
+        return {}
+    total, shares = record.requests + sum(record.rejected.values()), {}
+    figures = {"ttft": record.times_to_first, "tpot": record.means, "latency": record.durations}
+    for name, seconds in figures.items():
+        limit = getattr(slo, name)
+        if limit is not None:
+            missed = sum(value > limit for value in seconds)
+            shares[name] = _round(_share(record.requests - missed, total))
+    return shares
 
 
 def _instance(instance: InstanceRecord, duration: float) -> InstanceReport:

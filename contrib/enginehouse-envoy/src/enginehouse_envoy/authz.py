@@ -1,0 +1,199 @@
+"""External authorization over HTTP/1.1: the fast way.
+
+Envoy asks with the client's path, headers and body. The answer 200 has the engine's address in a header, by which Envoy
+then connects; any other answer goes to the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import httptools
+import msgspec
+
+from enginehouse import Headers, InvalidRequest, Pick, Picked, Picker, RequestError
+from enginehouse_envoy.addresses import Address, Addresses
+from enginehouse_envoy.messages import DESTINATION, inference_path
+from enginehouse_envoy.open_picks import HEADER, OpenPicks
+
+_REASONS = {200: b"OK", 400: b"Bad Request", 403: b"Forbidden", 429: b"Too Many Requests", 503: b"Service Unavailable"}
+_REMOVE = b"x-envoy-auth-headers-to-remove"
+"""By this header of an answer Envoy removes headers of the request."""
+_BODILESS = (b"GET", b"HEAD", b"OPTIONS")
+_CANNOT_REWRITE = (
+    "Envoy's external authorization cannot change the body, and model '{}' needs that: an alias, another name at the "
+    "engine, or a filter. Use external processing, or ask for the model by the engine's name"
+)
+
+
+class AuthzDoor:
+    """What all connections share."""
+
+    def __init__(self, picker: Picker, picks: OpenPicks, addresses: Addresses) -> None:
+        self.picker = picker
+        self.picks = picks
+        self.addresses = addresses
+        self.connections: set[AuthzConnection] = set()
+
+    def connection(self) -> AuthzConnection:
+        """The protocol of a new connection."""
+        return AuthzConnection(self)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for each in tuple(self.connections):
+            each.close()
+
+
+class AuthzConnection(asyncio.Protocol):
+    """One of Envoy's connections. It brings one request after the other."""
+
+    def __init__(self, door: AuthzDoor) -> None:
+        self._door = door
+        self._parser = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._url = b""
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._answer: _Answer | None = None
+
+    # --- from the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._door.connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Envoy closes the connection of a request whose client has left."""
+        self._door.connections.discard(self)
+        self._transport = None
+        if self._answer is not None:
+            self._answer.client_left()
+            self._answer = None
+
+    # --- from the parser
+
+    def on_message_begin(self) -> None:
+        self._headers, self._url, self._pieces, self._size = [], b"", [], 0
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.lower(), value))
+
+    def on_body(self, body: bytes) -> None:
+        self._size += len(body)
+        if self._size <= self._door.picker.max_body:
+            self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        path = inference_path(self._url.partition(b"?")[0].decode("latin-1"))
+        self._answer = answer = _Answer(self._door, self._headers, self._write)
+        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        if self._size > self._door.picker.max_body:
+            answer.fail(self._door.picker.too_large())
+        elif self._parser.get_method() in _BODILESS and not body:
+            answer.choose_any()
+        else:
+            answer.decide(path, body)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def _write(self, status: int, lines: bytes, body: bytes) -> None:
+        self._answer = None
+        if self._transport is not None:
+            head = b"HTTP/1.1 %d %s\r\n%scontent-length: %d\r\n\r\n"
+            self._transport.write(head % (status, _REASONS.get(status, b""), lines, len(body)) + body)
+
+
+class _Answer:
+    """The answer to one request: a ``PickClient``. ``write`` sends it."""
+
+    def __init__(self, door: AuthzDoor, headers: Headers, write: Callable[[int, bytes, bytes], None]) -> None:
+        self._door = door
+        self._headers = headers
+        self._write = write
+        self._pick: Pick | None = None
+        self._body = b""
+        self._task: asyncio.Task[None] | None = None
+
+    def decide(self, path: str, body: bytes) -> None:
+        """Have the gateway decide."""
+        self._body = body
+        self._pick = self._door.picker.pick(self, path, self._headers)
+        self._pick.begin(body)
+
+    def choose_any(self) -> None:
+        """Choose an engine for a request without a model."""
+        try:
+            at = self._door.picker.pick_any(self._headers)
+        except RequestError as error:
+            self.fail(error)
+        else:
+            self._lead_to([at], b"")
+
+    def client_left(self) -> None:
+        """End the request."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._pick is not None:
+            self._pick.client_left()
+
+    def fail(self, error: RequestError) -> None:
+        """Answer with an error."""
+        self.refused(error.status, b"content-type: application/json\r\n", msgspec.json.encode(error.envelope()))
+
+    # --- from the gateway
+
+    def picked(self, choice: Picked) -> None:
+        if choice.body is not self._body:
+            self._give_up(InvalidRequest(_CANNOT_REWRITE.format(choice.model), param="model"))
+            return
+        lines, removed = choice.lines, sorted({name for name, _ in self._headers} & choice.withheld)
+        if removed:
+            lines += b"%s: %s\r\n" % (_REMOVE, b",".join(name for name in removed if name + b":" not in lines))
+        self._lead_to(choice.addresses[:1], lines)
+
+    def refused(self, status: int, lines: bytes, body: bytes) -> None:
+        self._write(status, lines, body)
+
+    # --- inside
+
+    def _lead_to(self, addresses: Sequence[Address], lines: bytes) -> None:
+        text = self._door.addresses.text(addresses)
+        if text is None:
+            self._task = asyncio.ensure_future(self._look_up(addresses, lines))
+        else:
+            self._allow(text, lines)
+
+    async def _look_up(self, addresses: Sequence[Address], lines: bytes) -> None:
+        try:
+            text = await self._door.addresses.looked_up(addresses)
+        except RequestError as error:
+            self._give_up(error)
+        else:
+            self._allow(text, lines)
+
+    def _give_up(self, error: RequestError) -> None:
+        """Answer with ``error`` a request for which there is a choice, which is of no use."""
+        if self._pick is not None:
+            asyncio.get_running_loop().call_soon(self._pick.fail, error)  # it may be in the middle of ``begin``
+        self.fail(error)
+
+    def _allow(self, text: str, lines: bytes) -> None:
+        if self._pick is not None:
+            lines += b"%s: %s\r\n" % (HEADER.encode(), self._door.picks.keep(self._pick).encode())
+        self._write(200, b"%s: %s\r\n%s" % (DESTINATION.encode(), text.encode(), lines), b"")

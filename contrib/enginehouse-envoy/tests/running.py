@@ -1,0 +1,177 @@
+"""Real processes: Envoy and the picker."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_PORT_VALUE = re.compile(r"port_value: (\d+)")
+_LISTENS = re.compile(r"ext_authz [\d.]+:(\d+), ext_proc [\d.]+:(\d+), health [\d.]+:(\d+)")
+ENVOY = shutil.which("envoy") or shutil.which("envoy", path=str(Path(sys.executable).parent))
+BODY = {"model": "sim", "max_tokens": 3, "messages": [{"role": "user", "content": "hello"}]}
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def code(self) -> str:
+        """The code of an error."""
+        return str(json.loads(self.body)["error"]["code"])
+
+
+def ask(
+    port: int,
+    body: object = BODY,
+    *,
+    method: str = "POST",
+    path: str = "/v1/chat/completions",
+    headers: Mapping[str, str] | None = None,
+    timeout: float = 60,
+) -> Answer:
+    """The answer to one request on a new connection."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    try:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else None
+        connection.request(method, path, data, {"content-type": "application/json", **(headers or {})})
+        response = connection.getresponse()
+        return Answer(response.status, dict(response.getheaders()), response.read())
+    finally:
+        connection.close()
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports that were free just now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def until(holds: Callable[[], object], what: str, seconds: float = 20) -> None:
+    """Ask until it ``holds``."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"never: {what}"
+        time.sleep(0.01)
+
+
+class RunningPicker:
+    """``enginehouse envoy serve``. ``authz``, ``ext_proc``, ``health``: its ports. ``pages``: of ``--port``."""
+
+    def __init__(self, process: subprocess.Popen[bytes], ports: tuple[int, int, int], pages: int) -> None:
+        self.process = process
+        self.authz, self.ext_proc, self.health = ports
+        self.pages = pages
+
+    def status(self) -> Any:
+        """``GET /api/status``."""
+        return json.loads(ask(self.pages, None, method="GET", path="/api/status").body)
+
+    def history(self) -> list[Any]:
+        """The requests that have ended."""
+        answer = ask(self.pages, None, method="GET", path="/api/history")
+        return list(json.loads(answer.body)["requests"])
+
+    def live(self) -> list[Any]:
+        """The requests that have not ended."""
+        return list(json.loads(ask(self.pages, None, method="GET", path="/api/requests").body)["requests"])
+
+
+@contextmanager
+def running_picker(
+    config: str, folder: Path, *options: str, ports: tuple[int, int, int] = (0, 0, 0)
+) -> Iterator[RunningPicker]:
+    """The picker as a process."""
+    file = folder / "enginehouse.toml"
+    file.write_text(config)
+    pages = free_ports(1)[0]
+    command = [sys.executable, "-m", "enginehouse", "envoy", "serve", "--config", str(file), "--port", str(pages)]
+    for name, port in zip(("http", "grpc", "health"), ports, strict=True):
+        command += [f"--{name}-port", str(port)]
+    log = (folder / "picker.log").open("wb")
+    environment = {"ENGINEHOUSE_STATE_DIR": str(folder), "PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)}
+    process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=log, env=environment)
+    try:
+        found = _LISTENS.search(_first_line(process))
+        assert found, (folder / "picker.log").read_text()
+        yield RunningPicker(process, (int(found[1]), int(found[2]), int(found[3])), pages)
+    finally:
+        end(process)
+        log.close()
+
+
+class RunningEnvoy(NamedTuple):
+    """Envoy's ports: the one that asks by ext_authz, and the one that asks by ext_proc."""
+
+    by_authz: int
+    by_ext_proc: int
+    process: subprocess.Popen[bytes]
+
+
+@contextmanager
+def running_envoy(
+    authz: int, ext_proc: int, folder: Path, change: Callable[[str], str] = lambda text: text
+) -> Iterator[RunningEnvoy]:
+    """Envoy with the configuration that ``enginehouse envoy config`` prints, after ``change``."""
+    assert ENVOY is not None
+    listen, listen_ext_proc = free_ports(2)
+    options = {"listen": listen, "listen-ext-proc": listen_ext_proc, "http-port": authz, "grpc-port": ext_proc}
+    command = [sys.executable, "-m", "enginehouse", "envoy", "config"]
+    for name, port in options.items():
+        command += [f"--{name}", str(port)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    file = folder / "envoy.yaml"
+    file.write_text(change(text))
+    log = (folder / "envoy.log").open("wb")
+    command = [ENVOY, "-c", str(file), "--concurrency", "1", "--base-id", str(listen), "-l", "warning"]
+    process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        until(lambda: _listens(listen) or process.poll() is not None, "Envoy listens")
+        assert process.poll() is None, (folder / "envoy.log").read_text()
+        yield RunningEnvoy(listen, listen_ext_proc, process)
+    finally:
+        end(process)
+        log.close()
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Stop a process."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _first_line(process: subprocess.Popen[bytes]) -> str:
+    assert process.stdout is not None
+    readable, _, _ = select.select([process.stdout], [], [], 60)
+    return process.stdout.readline().decode() if readable else ""

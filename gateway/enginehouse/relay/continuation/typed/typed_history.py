@@ -1,0 +1,107 @@
+"""The part that a client has of a stream whose events have types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from enginehouse.domain.continuation import StreamTraits
+from enginehouse.domain.errors import RequestError
+from enginehouse.domain.replica import Candidate
+from enginehouse.interfaces.continuing import CHAT
+from enginehouse.interfaces.drivers import SupportsContinuation
+from enginehouse.relay.continuation.chunk_writer import EventWriter
+from enginehouse.relay.continuation.stream_history import StreamHistory
+from enginehouse.relay.continuation.typed.message_events import MessageEvents
+from enginehouse.relay.continuation.typed.response_events import ResponseEvents
+from enginehouse.relay.continuation.typed.typed_answer import TypedAnswer
+from enginehouse.relay.engine_memory import EngineMemory
+from enginehouse.relay.events.sse import read_events
+from enginehouse.routing.body.replace_model import replace_model
+
+TYPED: Final[Mapping[str, Callable[[], TypedAnswer]]] = {
+    "/v1/messages": MessageEvents,
+    "/v1/responses": ResponseEvents,
+}
+"""The endpoints, and what reads and writes their events."""
+
+_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class TypedHistory(StreamHistory):
+    """Keeps the events of a stream that another engine continues as a chat.
+
+    ``as_chat`` makes the body of that chat of the client's own. It is called when the stream is read, which most
+    streams never are, and raises ``RequestError`` for what no chat can say.
+    """
+
+    __slots__ = ("_answer", "_as_chat", "_asked")
+
+    def __init__(
+        self, path: str, body: bytes, traits: StreamTraits, as_chat: Callable[[bytes], bytes], memory: EngineMemory
+    ) -> None:
+        super().__init__(CHAT, body, traits, added=False, memory=memory)
+        self.progress.ends = None  # an event may have several tokens, whatever the engine's chats are like
+        self._asked = body
+        self._as_chat = as_chat
+        self._answer = TYPED[path]()
+
+    def _prepare(self) -> None:
+        try:
+            self.body = self._as_chat(self.body)
+        except RequestError as error:
+            self.body = b"{}"
+            self.discard(f"no chat can continue it: {error.message}")
+
+    def read(self) -> None:
+        if self._fields is None and not self.why:
+            self._fields = self.fields  # finds out whether a chat can say it
+        super().read()
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the client has no event, so that the answer may become any other one."""
+        self.read()
+        return not (self._answer.is_begun or self.why)
+
+    def begin_anew(self, driver: SupportsContinuation, candidate: Candidate) -> bytes:
+        self.traits = driver.streams
+        return replace_model(self._asked, candidate.name_there or candidate.model)
+
+    @property
+    def wants_usage(self) -> bool:
+        return True
+
+    def writer(self) -> EventWriter:
+        return self._answer
+
+    def _read(self, piece: bytes) -> None:
+        for event in read_events(piece):
+            if event.data is None or self.why:
+                continue
+            try:
+                chunk = self._answer.read(_object(event.data))
+            except (LookupError, TypeError, AttributeError) as error:
+                raise ValueError(str(error)) from None
+            if self._answer.is_begun and self.common is None:
+                self.common = {}
+            if chunk is None:
+                self.ended = True
+            else:
+                self._add(chunk)
+
+    def ending(self) -> bytes | None:
+        self.read()
+        if self.ended:
+            return b""
+        if self.why or self.common is None:
+            return None
+        if self._full(self._answer) is None:
+            if self.finish is None:
+                return None
+            self._answer.text("", finish=self.finish)
+        made, prompt = self.progress.tokens(), self.prompt_tokens
+        made = self.progress.events if made is None else made  # each event has one token at least
+        return self._answer.usage(self.usage_of_whole({}, prompt or 0, made)) + self._answer.done(self.progress.text)

@@ -1,0 +1,228 @@
+"""One request of which the gateway decides where it goes, and somebody else moves the bytes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from enginehouse.domain.errors import Cancelled, RequestError, UpstreamError
+from enginehouse.domain.replica import ReplicaState
+from enginehouse.relay.attempts.attempt import Attempt
+from enginehouse.relay.attempts.dispatch import Dispatch
+from enginehouse.relay.door import Caller
+from enginehouse.relay.events.stream_form import stream_form
+from enginehouse.relay.jobs.job import Suspects
+from enginehouse.relay.jobs.picking_job import PickingJob
+from enginehouse.relay.live.endings import Endings
+from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.telemetry.answer_meter import AnswerMeter
+from enginehouse.telemetry.log_context import log_context
+
+_log = logging.getLogger("enginehouse.relay")
+_CLIENT_CLOSED_REQUEST: Final = 499
+_LONGEST_S: Final = 3600.0
+"""After so long, a request whose end nobody has reported counts as ended."""
+
+
+class Picked(NamedTuple):
+    """Where a request goes.
+
+    - ``addresses``: host and port of the engine, then of others that may be asked instead, in this order.
+    - ``backend``, ``model``: what was chosen.
+    - ``body``: as the engine must get it. It is the client's own object if nothing changes.
+    - ``lines``: header lines for the engine, instead of the client's of the same names.
+    - ``withheld``: the names of the client's headers that must not reach the engine.
+    """
+
+    addresses: Sequence[tuple[str, int]]
+    backend: str
+    model: str
+    body: bytes
+    lines: bytes
+    withheld: frozenset[bytes]
+
+
+class PickClient(Protocol):
+    """Whoever asks where a request goes. One of the two is called, once, possibly before ``Pick.begin`` returns."""
+
+    def picked(self, choice: Picked) -> None:
+        """The request goes there now."""
+
+    def refused(self, status: int, lines: bytes, body: bytes) -> None:
+        """The client gets this answer: its header ``lines``, each ending in CRLF, and its ``body``."""
+
+
+class Pick(LiveRequest):
+    """One request, as whoever moves its bytes reports it. It counts as load of its engine until one of the ends.
+
+    The ends are ``client_left``, ``ended`` and ``broke``; after one of them, further reports do nothing.
+    ``fallbacks``: how many further addresses are wanted.
+    """
+
+    __slots__ = ("_address", "_caller", "_client", "_endings", "_fallbacks", "_form", "_meter", "_picking", "_suspects")
+
+    def __init__(self, job: PickingJob, client: PickClient, endings: Endings, fallbacks: int, address: str) -> None:
+        self._job = self._picking = job
+        self._client = client
+        self._endings = endings
+        self._fallbacks = fallbacks
+        self._address = address
+        self._caller: Caller | None = None
+        self._form = stream_form(job.path)
+        self._meter: AnswerMeter | None = None
+        self._suspects: Suspects = ()
+        self._dispatch = Dispatch(job, self)
+        self._status = self.moves = 0
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    @property
+    def why_not_movable(self) -> str | None:
+        return "its bytes do not pass through this gateway"
+
+    # --- from the client
+
+    def admitted(self, caller: Caller | None) -> None:
+        """Note the ``caller`` of the request, which was admitted."""
+        self._caller = caller
+
+    def limit(self, among: Collection[str]) -> None:
+        """Let the request go to these addresses only, each with or without its port. To be called before ``begin``."""
+        self._picking.among = among
+
+    def begin(self, body: bytes) -> None:
+        """Decide about the request, which is whole now; or soon, if it has to wait."""
+        if self._status:
+            return
+        job = self._job
+        log_context.enter(job.request_id, job.trace_id)
+        try:
+            job.admit(body, self._caller)
+            self._dispatch.start()
+        except RequestError as error:
+            job.advise(error)
+            self.fail(error)
+        except Exception:
+            _log.exception("a request met a defect of the gateway")
+            self.fail(RequestError("Internal error; see the gateway's log"))
+        finally:
+            log_context.leave()
+
+    def client_left(self) -> None:
+        """End the request, whose answer has no reader any more."""
+        self._end(_CLIENT_CLOSED_REQUEST, "client_left")
+
+    def answered(self, status: int, *, stream: bool = False, first_byte: float | None = None) -> None:
+        """The engine begins its answer with this ``status``. It may be a ``stream``.
+
+        ``first_byte``: the seconds that this took, if it was not just now.
+        """
+        attempt = self.attempt
+        if self._status or attempt is None or attempt.answered_at:
+            return
+        now = self._job.context.clock.now()
+        attempt.begins_answer(now)
+        self._meter = AnswerMeter(stream)
+        took = now - attempt.sent_at if first_byte is None else first_byte
+        self._suspects = self._job.judge(attempt.route, status, took, self._suspects)
+
+    def piece(self, piece: bytes) -> None:
+        """A piece of the answer's body passes."""
+        if self._meter is not None:
+            self._meter.add(piece)
+
+    def ended(self, status: int = 200) -> None:
+        """The answer is whole."""
+        attempt = self.attempt
+        if self._status or attempt is None:
+            return
+        if attempt.answered_at:
+            self._job.served(attempt.route, status, self._suspects)
+        self._end(status, "served")
+
+    def broke(self, why: str) -> None:
+        """The engine could not be reached, or it broke off."""
+        attempt = self.attempt
+        if not self._status and attempt is not None:
+            error = UpstreamError(f"Backend '{attempt.upstream.name}' failed: {why}")
+            self._dispatch.blame(error)
+            self._end(error.status, error.code, error)
+
+    def served_by(self, host: str, port: int) -> None:
+        """The engine at this address has answered: those before it in the choice have not."""
+        attempt = self.attempt
+        if attempt is not None and attempt.upstream.address != (host, port):
+            self._dispatch.blame(UpstreamError(f"Backend '{attempt.upstream.name}' did not answer"))
+
+    # --- from operators and the watchdog
+
+    def cancel(self, error: RequestError | None = None) -> None:
+        self.fail(error or Cancelled("The request was cancelled by an operator"))
+
+    def cut_off(self, why: str) -> None:
+        self.broke(why)
+
+    def check_time(self, now: float) -> None:
+        attempt = self.attempt
+        if attempt is None:
+            return
+        if now >= attempt.total_deadline:
+            self.fail(attempt.expire_total())
+        elif attempt.sent_at and now >= attempt.sent_at + _LONGEST_S:
+            self.ended()
+
+    # --- from the dispatch
+
+    def send_attempt(self, attempt: Attempt, reuse: bool) -> None:
+        attempt.hand_out()
+        chosen, upstream, job = attempt.route.chosen, attempt.upstream, self._job
+        lines = b"%sx-request-id: %s\r\n%s" % (upstream.key_line, job.request_id, job.trace_lines)
+        choice = Picked(
+            self._addresses(attempt), chosen.backend, chosen.model, attempt.body, lines, upstream.withheld_credentials
+        )
+        self._client.picked(choice)
+
+    def fail(self, error: RequestError) -> None:
+        """End the request with ``error``. The client gets it, unless the request has gone to an engine."""
+        job, attempt = self._job, self.attempt
+        if self._status:
+            return
+        picked = attempt is not None and attempt.sent_at
+        if not picked:
+            job.context.refused(job.request_id, job.key, job.requirements, error)
+        self._end(error.status, error.code, error)
+        if not picked:
+            lines = b"content-type: application/json\r\nx-request-id: %s\r\n" % job.request_id
+            if error.retry_after is not None:
+                lines += b"retry-after: %d\r\n" % error.retry_after
+            self._client.refused(error.status, lines, self._form.error_body(error.status, error.envelope()))
+
+    # --- inside
+
+    def _addresses(self, attempt: Attempt) -> Sequence[tuple[str, int]]:
+        """The engine's address, and those of others that can serve the same body at once, the best first."""
+        job, context, first = self._job, self._job.context, attempt.route
+        addresses, tried = [attempt.upstream.address], [first.chosen.replica]
+        while len(addresses) <= self._fallbacks and (route := job.reroute(first, tuple(tried))) is not None:
+            tried.append(route.chosen.replica)
+            other = context.upstreams[route.chosen.backend].address
+            ready = route.chosen.state is ReplicaState.READY
+            if ready and other[0] and other not in addresses and job.body_for(route) == attempt.body:
+                addresses.append(other)
+        return addresses
+
+    def _end(self, status: int, outcome: str, error: RequestError | None = None) -> None:
+        if self._status:
+            return
+        self._status = status
+        job, why = self._job, error.message if error is not None else ""
+        answer = self._meter.total() if self._meter is not None else (0, 0, None)
+        job.release(answer)
+        self._dispatch.cancel()
+        self._dispatch.end(outcome, why)
+        if outcome == "served" and status >= 400:
+            outcome = "engine_error"
+        self._endings.ended(self, job, status, outcome, error, answer)

@@ -1,0 +1,1 @@
+"""Measures engines over HTTP: fits profiles to them, and compares replays with them."""

@@ -1,0 +1,143 @@
+"""Calibrates a profile: probes an engine, fits the costs of a pass, and says how good the fit is."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Literal
+
+import msgspec
+
+from enginehouse import ConfigError
+from enginehouse_sim.simulator.calibration.facts import EngineFacts, engine_facts
+from enginehouse_sim.simulator.calibration.fit import Fitted, KindErrors, fit, held_out, spread
+from enginehouse_sim.simulator.calibration.journal import Journal
+from enginehouse_sim.simulator.calibration.observation import Kind, Observation
+from enginehouse_sim.simulator.calibration.prober import Prober
+from enginehouse_sim.simulator.calibration.probes import (
+    Probe,
+    ProbeBounds,
+    bounds_of,
+    in_random_order,
+    probes_of,
+    prompt_tokens,
+)
+from enginehouse_sim.simulator.calibration.streams import EngineAddress
+from enginehouse_sim.simulator.steps.profile import Accuracy, EngineLimits, OutsideCosts, PassProfile
+
+_GOOD, _POOR = 0.10, 0.25
+"""The median errors up to which a fit is usable, and above which it is not."""
+_FAR_APART = 0.5
+"""Repeats of one probe that are so far apart say that the engine had other work."""
+
+Verdict = Literal["usable", "unsure", "unusable"]
+
+
+class CalibrationPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a calibration will do. ``budget``: in seconds; it ends earlier after all repeats of all probes."""
+
+    address: EngineAddress
+    facts: EngineFacts
+    bounds: ProbeBounds
+    probes: Sequence[Probe]
+    budget: float
+    seed: int = 0
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+    """The result. ``errors``: of points that the costs were not fitted to. ``spread``: of repeats of the same point.
+
+    ``verdict``: ``usable``, ``unsure`` or ``unusable``; ``why``: the reason, if it is not usable.
+    """
+
+    engine: str
+    profile: PassProfile
+    observations: int
+    errors: Mapping[Kind, KindErrors]
+    spread: float
+    verdict: Verdict
+    why: str
+
+
+async def planned(address: EngineAddress, bounds: ProbeBounds, budget: float, seed: int) -> CalibrationPlan:
+    """Look at the engine, and plan its probes. Raises ``GatewayError``."""
+    facts = await engine_facts(address, prompt_tokens(random.Random(f"first {seed}"), 16))
+    allowed = bounds_of(facts.limits, bounds)
+    probes = probes_of(facts.limits, allowed)
+    return CalibrationPlan(address=address, facts=facts, bounds=allowed, probes=probes, budget=budget, seed=seed)
+
+
+async def probed(plan: CalibrationPlan, journal: Journal, on_progress: Callable[[float], None]) -> list[Observation]:
+    """Carry the probes out that the journal does not have, until the budget is spent; each of them once at least.
+
+    Raises ``GatewayError``.
+    """
+    prober, began = Prober(plan.address, plan.facts, plan.seed), monotonic()
+    order = list(in_random_order(plan.probes, plan.seed))
+    for number, (repeat, probe) in enumerate(order):
+        spent = (monotonic() - began) / plan.budget if plan.budget else 1.0
+        if repeat and spent >= 1:
+            break
+        if not journal.has(repeat, probe.name):
+            journal.add(repeat, probe.name, await prober.observe(probe))
+        on_progress(max(number / len(order), min(1.0, spent)))
+    on_progress(1.0)
+    return journal.observations
+
+
+def calibrated(observations: Sequence[Observation], engine: str, limits: EngineLimits, source: str) -> Calibration:
+    """Fit a profile to the observations. Raises ``ConfigError`` if there are too few."""
+    if len({each.point for each in observations}) < 9:
+        raise ConfigError(
+            "There are too few different observations for a fit", remedy="measure more of the engine's work"
+        )
+    fitted, errors, apart = fit(observations), held_out(observations), spread(observations)
+    worst = max(each.median for each in errors.values())
+    verdict, why = _verdict(worst, apart)
+    return Calibration(
+        engine=engine,
+        profile=_profile(fitted, engine, limits, source, worst),
+        observations=len(observations),
+        errors=errors,
+        spread=round(apart, 4),
+        verdict=verdict,
+        why=why,
+    )
+
+
+def calibrate(
+    plan: CalibrationPlan, journal: Path, on_progress: Callable[[float], None]
+) -> tuple[Calibration, list[Observation]]:
+    """Probe the engine and fit a profile; also return the observations. Raises ``EnginehouseError``."""
+    address = plan.address
+    probes = ", ".join(probe.name for probe in plan.probes)
+    kept = Journal(journal, address.url, address.model, probes)
+    observations = asyncio.run(probed(plan, kept, on_progress))
+    engine = f"{address.model} on {plan.facts.kind} at {address.url}"
+    source = f"enginehouse sim calibrate, {len(observations)} observations over HTTP"
+    return calibrated(observations, engine, plan.facts.limits, source), observations
+
+
+def _verdict(worst: float, apart: float) -> tuple[Verdict, str]:
+    if worst > _POOR:
+        return "unusable", f"probes that the costs were not fitted to are off by {worst:.0%} (median)"
+    if apart > _FAR_APART:
+        return "unsure", f"repeats of the same probe are {apart:.0%} apart: the engine or the machine had other work"
+    if worst > _GOOD:
+        return "unsure", f"probes that the costs were not fitted to are off by {worst:.0%} (median)"
+    return "usable", ""
+
+
+def _profile(fitted: Fitted, engine: str, limits: EngineLimits, source: str, worst: float) -> PassProfile:
+    return PassProfile(
+        description=engine,
+        source=source,
+        obtained="measured",
+        costs=fitted.costs,
+        limits=limits,
+        outside=OutsideCosts(request_ms=fitted.request_ms),
+        accuracy=Accuracy(step=round(worst, 4)),
+    )

@@ -1,0 +1,217 @@
+"""Fits the costs of a pass to observations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import mul
+from statistics import median
+
+import msgspec
+
+from enginehouse_sim.simulator.calibration.observation import Kind, Observation
+from enginehouse_sim.simulator.steps.models import PassCosts
+
+_HUBER = 0.15
+"""A relative error above this counts in proportion to its size, not to its square."""
+_ROUNDS = 5
+_CROSSINGS = (0, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""The numbers of tokens to try first at which computing them takes as long as reading the weights."""
+_WORTH = 0.98
+"""Weights are a cost of their own only if they make the loss this much smaller."""
+
+
+class Fitted(msgspec.Struct, frozen=True, kw_only=True):
+    """The costs, and the milliseconds of a request outside of its engine's steps."""
+
+    costs: PassCosts
+    request_ms: float
+
+
+class KindErrors(msgspec.Struct, frozen=True, kw_only=True):
+    """The relative errors of predictions: the median size, and that of the sum of all times (positive: too long)."""
+
+    observations: int
+    median: float
+    sum: float
+
+
+def fit(observations: Sequence[Observation]) -> Fitted:
+    """The costs with the smallest squared relative errors, none below 0. Single observations far off count less.
+
+    A robust fit of medians would be too low: the times of steps are skewed, and their mean is what adds up.
+    """
+    plain = _fit(observations, 0)
+    losses = {0: _loss(observations, plain)}
+    fits = {0: plain}
+
+    def loss_at(crossing: int) -> float:
+        if crossing not in losses:
+            fits[crossing] = _fit(observations, crossing)
+            losses[crossing] = _loss(observations, fits[crossing])
+        return losses[crossing]
+
+    best = min(_CROSSINGS[1:], key=loss_at)
+    step = best // 4
+    while step:
+        best = min((max(1, best - step), best, best + step), key=loss_at)
+        step //= 2
+    return fits[best] if loss_at(best) < _WORTH * losses[0] else plain
+
+
+def held_out(observations: Sequence[Observation]) -> dict[Kind, KindErrors]:
+    """The errors of a fit to two thirds of the points, on the others: of each kind, every third by its time."""
+    apart = set[str]()
+    for kind in dict.fromkeys(each.kind for each in observations):
+        times = {each.point: each.ms for each in observations if each.kind == kind}
+        apart |= set(sorted(times, key=lambda point: times[point])[1:-1:3])
+    fitted = fit([each for each in observations if each.point not in apart])
+    return errors(fitted, [each for each in observations if each.point in apart])
+
+
+def errors(fitted: Fitted, observations: Iterable[Observation]) -> dict[Kind, KindErrors]:
+    """The errors of predictions, for each kind of step. Repeats of a point are compared by their mean."""
+    points: dict[str, list[Observation]] = {}
+    for each in observations:
+        points.setdefault(each.point, []).append(each)
+    kinds: dict[Kind, list[tuple[float, float]]] = {}
+    for repeats in points.values():
+        predicted = sum(each.predicted(fitted.costs, fitted.request_ms) for each in repeats) / len(repeats)
+        kinds.setdefault(repeats[0].kind, []).append((predicted, sum(each.ms for each in repeats) / len(repeats)))
+    return {
+        kind: KindErrors(
+            observations=len(pairs),
+            median=median(abs(predicted / measured - 1) for predicted, measured in pairs),
+            sum=sum(predicted for predicted, _ in pairs) / sum(measured for _, measured in pairs) - 1,
+        )
+        for kind, pairs in kinds.items()
+    }
+
+
+def spread(observations: Iterable[Observation]) -> float:
+    """How far repeats of the same point are apart: the median over the points of (longest - shortest) / mean."""
+    points: dict[str, list[float]] = {}
+    for each in observations:
+        points.setdefault(each.point, []).append(each.ms)
+    apart = [(max(ms) - min(ms)) * len(ms) / sum(ms) for ms in points.values() if len(ms) > 1]
+    return median(apart) if apart else 0.0
+
+
+def _fit(observations: Sequence[Observation], crossing: int) -> Fitted:
+    rows = [_row(each, crossing) for each in observations]
+    times = [each.ms for each in observations]
+    weights = [1.0] * len(rows)
+    solution: list[float] = []
+    for _ in range(_ROUNDS):
+        solution = _non_negative(
+            [[weight * value / ms for value in row] for weight, row, ms in zip(weights, rows, times, strict=True)],
+            weights,
+        )
+        off = (
+            abs(sum(cost * value for cost, value in zip(solution, row, strict=True)) / ms - 1)
+            for row, ms in zip(rows, times, strict=True)
+        )
+        weights = [1.0 if error <= _HUBER else (_HUBER / error) ** 0.5 for error in off]
+    fixed, token, pair, kv_token, sequence, prompt, request = (float(f"{cost:.4g}") for cost in solution)
+    costs = PassCosts(
+        fixed_ms=fixed,
+        weights_ms=float(f"{crossing * token:.4g}"),
+        token_ms=token,
+        pair_ms=pair,
+        kv_token_ms=kv_token,
+        sequence_ms=sequence,
+        prompt_ms=prompt,
+    )
+    return Fitted(costs=costs, request_ms=request)
+
+
+def _row(observation: Observation, crossing: int) -> list[float]:
+    """How often the time has each cost: fixed, token, pair, cached token, sequence, prompt, request."""
+    row = [0.0] * 6
+    for work in observation.work:
+        counts = (
+            1.0,
+            max(crossing, work.prompt_tokens + work.decodes),
+            work.pairs,
+            work.kv_tokens,
+            work.decodes + work.first_tokens,
+            1.0 if work.prompt_tokens else 0.0,
+        )
+        row = [total + work.passes * count for total, count in zip(row, counts, strict=True)]
+    return [*row, observation.requests]
+
+
+def _loss(observations: Sequence[Observation], fitted: Fitted) -> float:
+    """Huber's loss of the relative errors."""
+    total = 0.0
+    for each in observations:
+        error = abs(each.predicted(fitted.costs, fitted.request_ms) / each.ms - 1)
+        total += error * error if error <= _HUBER else _HUBER * (2 * error - _HUBER)
+    return total
+
+
+def _non_negative(rows: Sequence[Sequence[float]], targets: Sequence[float]) -> list[float]:
+    """The solution of least squares without negative numbers, by the method of Lawson and Hanson."""
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    size = len(columns)
+    scale = [sum(map(mul, column, column)) ** 0.5 or 1.0 for column in columns]
+    scaled = [[value / unit for value in column] for column, unit in zip(columns, scale, strict=True)]
+    gram = [[sum(map(mul, a, b)) for b in scaled] for a in scaled]
+    goal = [sum(map(mul, column, targets)) for column in scaled]
+    solution, free = [0.0] * size, set[int]()
+    while len(free) < size:
+        slope = {
+            at: goal[at] - sum(gram[at][other] * solution[other] for other in range(size))
+            for at in range(size)
+            if at not in free
+        }
+        steepest = max(slope, key=lambda at: slope[at])
+        if slope[steepest] < 1e-9 * max(1.0, abs(goal[steepest])):
+            break
+        free.add(steepest)
+        solution = _within(gram, goal, solution, free)
+    return [value / unit for value, unit in zip(solution, scale, strict=True)]
+
+
+def _within(
+    gram: Sequence[Sequence[float]], goal: Sequence[float], solution: list[float], free: set[int]
+) -> list[float]:
+    """Go towards the solution of the ``free`` variables; those that would become negative stop at 0."""
+    while True:
+        places = sorted(free)
+        values = _solved([[gram[a][b] for b in places] for a in places], [goal[at] for at in places])
+        wanted = dict(zip(places, values, strict=True))
+        if all(value > 0 for value in values):
+            return [wanted.get(at, 0.0) for at in range(len(goal))]
+        share = min(
+            (
+                solution[at] / (solution[at] - value)
+                for at, value in wanted.items()
+                if value <= 0 and solution[at] > value
+            ),
+            default=0.0,
+        )
+        solution = [old + share * (wanted.get(at, 0.0) - old) for at, old in enumerate(solution)]
+        stopped = {at for at in places if wanted[at] <= 0 and solution[at] <= 1e-12}
+        free -= stopped or {min(places, key=lambda at: wanted[at])}
+        solution = [value if at in free else 0.0 for at, value in enumerate(solution)]
+        if not free:
+            return solution
+
+
+def _solved(matrix: list[list[float]], goal: list[float]) -> list[float]:
+    """Solve a symmetric system by elimination. A column that depends on others gets 0."""
+    size = len(goal)
+    rows = [[*row, value] for row, value in zip(matrix, goal, strict=True)]
+    for at in range(size):
+        pivot = max(range(at, size), key=lambda row: abs(rows[row][at]))
+        rows[at], rows[pivot] = rows[pivot], rows[at]
+        if abs(rows[at][at]) < 1e-12:
+            continue
+        for row in range(at + 1, size):
+            factor = rows[row][at] / rows[at][at]
+            rows[row] = [value - factor * above for value, above in zip(rows[row], rows[at], strict=True)]
+    found = [0.0] * size
+    for at in reversed(range(size)):
+        known = sum(rows[at][other] * found[other] for other in range(at + 1, size))
+        found[at] = (rows[at][size] - known) / rows[at][at] if abs(rows[at][at]) >= 1e-12 else 0.0
+    return found

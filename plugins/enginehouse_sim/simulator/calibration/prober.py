@@ -1,0 +1,148 @@
+"""Sends probes to an engine and times them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from contextlib import suppress
+
+from enginehouse import GatewayError
+from enginehouse_sim.simulator.calibration.facts import EngineFacts, body_for
+from enginehouse_sim.simulator.calibration.observation import Observation, Work, prompt_work
+from enginehouse_sim.simulator.calibration.probes import INJECTED, WINDOW, Probe, prompt_tokens
+from enginehouse_sim.simulator.calibration.streams import EngineAddress, TimedStream, stream
+
+_PATIENCE_S = 120.0
+
+
+class Prober:
+    """Probes one engine. ``seed``: of the prompts, which differ from all others."""
+
+    def __init__(self, address: EngineAddress, facts: EngineFacts, seed: int) -> None:
+        self._address = address
+        self._facts = facts
+        self._chance = random.Random(f"prompts {seed}")
+
+    async def observe(self, probe: Probe) -> list[Observation]:
+        """Carry one probe out. Raises ``GatewayError``."""
+        if probe.streams:
+            return await self._streams(probe)
+        timed = await self._ask(probe.context, 1)
+        ms = 1000 * (timed.events[0] - timed.sent)
+        return [Observation(point=probe.name, kind="prompt", work=[prompt_work(probe.context)], requests=1, ms=ms)]
+
+    async def _ask(self, length: int, max_tokens: int) -> TimedStream:
+        timed = await stream(self._address, body_for(self._facts.kind, prompt_tokens(self._chance, length), max_tokens))
+        if not timed.events:
+            raise GatewayError(f"{self._address.url} answered without a token")
+        return timed
+
+    async def _streams(self, probe: Probe) -> list[Observation]:
+        """Let streams run, time them alone, then beside prompts; then leave them."""
+        running = _RunningStreams(probe, self._address, self._facts, self._chance)
+        try:
+            await running.until_each_has(1)
+            begin = running.mark()
+            await running.until_each_has(WINDOW, begin)
+            end = running.mark()
+            alone = running.between(begin, end, self._facts.tokens_per_event)
+            if not probe.beside:
+                return [_decode(probe, alone)]
+            injected = running.mark()
+            for _ in range(INJECTED):
+                await self._ask(probe.beside, 1)
+            await running.until_each_has(1, running.mark())
+            beside = running.between(injected, running.mark(), self._facts.tokens_per_event)
+        finally:
+            await running.leave()
+        return [_decode(probe, alone), _mixed(probe, beside)]
+
+
+class _Mark:
+    """How many tokens each stream has had."""
+
+    def __init__(self, events: Sequence[int]) -> None:
+        self.events = events
+
+
+class _Window:
+    """Between two marks: the milliseconds of a token of one stream, the mean tokens of a stream, and its context."""
+
+    def __init__(self, ms_per_token: float, tokens: float, context: float) -> None:
+        self.ms_per_token = ms_per_token
+        self.tokens = tokens
+        self.context = context
+
+
+class _RunningStreams:
+    """The streams of a probe, which run until they are left."""
+
+    def __init__(self, probe: Probe, address: EngineAddress, facts: EngineFacts, chance: random.Random) -> None:
+        self._changed = asyncio.Event()
+        self._context = probe.context
+        room = facts.limits.max_model_len
+        most = 4096 if room is None else max(4 * WINDOW, min(4096, room - probe.context - 1))
+        self._timed: list[TimedStream] = []
+        self._tasks = []
+        for _ in range(probe.streams):
+            body = body_for(facts.kind, prompt_tokens(chance, probe.context), most)
+            timed = TimedStream(self._changed.set)
+            self._timed.append(timed)
+            self._tasks.append(asyncio.ensure_future(stream(address, body, timed)))
+
+    def mark(self) -> _Mark:
+        return _Mark([len(timed.events) for timed in self._timed])
+
+    async def until_each_has(self, more: int, since: _Mark | None = None) -> None:
+        """Wait until each stream has so many ``more`` tokens. Raises ``GatewayError`` if a stream ends before."""
+        before = since.events if since is not None else [0] * len(self._timed)
+        async with asyncio.timeout(_PATIENCE_S):
+            while any(len(timed.events) < had + more for timed, had in zip(self._timed, before, strict=True)):
+                for task in self._tasks:
+                    if task.done():
+                        task.result()
+                        raise GatewayError("a stream ended too soon: the context is too short for the probe")
+                self._changed.clear()
+                await self._changed.wait()
+
+    def between(self, begin: _Mark, end: _Mark, tokens_per_event: float) -> _Window:
+        """The mean over the streams, each from its last event before ``begin`` to its last event before ``end``."""
+        times, tokens, contexts = [], [], []
+        for timed, first, last in zip(self._timed, begin.events, end.events, strict=True):
+            count = (last - first) * tokens_per_event
+            times.append(1000 * (timed.events[last - 1] - timed.events[first - 1]) / count)
+            tokens.append(count)
+            contexts.append(self._context + (first + last) / 2 * tokens_per_event)
+        number = len(times)
+        return _Window(sum(times) / number, sum(tokens) / number, sum(contexts) / number)
+
+    async def leave(self) -> None:
+        """Close all connections, and wait until they are closed."""
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with suppress(asyncio.CancelledError, GatewayError):
+                await task
+
+
+def _decode(probe: Probe, alone: _Window) -> Observation:
+    """The time of a pass without a prompt."""
+    work = Work(decodes=probe.streams, kv_tokens=probe.streams * alone.context)
+    return Observation(point=f"{probe.name}: alone", kind="decode", work=[work], ms=alone.ms_per_token)
+
+
+def _mixed(probe: Probe, beside: _Window) -> Observation:
+    """The time of all passes while prompts were read, of which ``INJECTED`` had one."""
+    kv_tokens = probe.streams * beside.context
+    mixed = Work(
+        passes=INJECTED,
+        prompt_tokens=probe.beside,
+        pairs=probe.beside * (probe.beside + 1) / 2,
+        first_tokens=1,
+        decodes=probe.streams,
+        kv_tokens=kv_tokens,
+    )
+    others = Work(passes=max(0.0, beside.tokens - INJECTED), decodes=probe.streams, kv_tokens=kv_tokens)
+    ms = beside.ms_per_token * beside.tokens
+    return Observation(point=f"{probe.name}: beside", kind="mixed", work=[mixed, others], ms=ms)

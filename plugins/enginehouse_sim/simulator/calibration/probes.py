@@ -1,0 +1,99 @@
+"""The probes of a calibration: which prompts and streams to send to an engine."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from enginehouse_sim.simulator.steps.profile import EngineLimits
+
+WINDOW = 24
+"""The tokens of each stream that are timed while nothing else happens, and again while prompts are read."""
+INJECTED = 3
+"""The prompts that are read, one after the other, beside running streams."""
+_LENGTHS = 8
+_REPEATS = 5
+_SHORTEST = 16
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """One probe. ``streams`` 0: a prompt of ``context`` tokens alone, for its first token.
+
+    Else so many streams behind ``context`` tokens each, and then ``INJECTED`` prompts of ``beside`` tokens beside them;
+    none if that is 0.
+    """
+
+    context: int
+    streams: int = 0
+    beside: int = 0
+
+    @property
+    def name(self) -> str:
+        if not self.streams:
+            return f"prompt {self.context}"
+        if not self.beside:
+            return f"{self.streams} streams of {self.context}"
+        return f"{self.streams} streams of {self.context}, prompts of {self.beside}"
+
+    @property
+    def requests(self) -> int:
+        return self.streams + INJECTED * bool(self.beside) if self.streams else 1
+
+    @property
+    def tokens(self) -> int:
+        """The tokens to compute, in and out, at least."""
+        if not self.streams:
+            return self.context + 1
+        return self.streams * (self.context + 2 * WINDOW) + INJECTED * (self.beside + 1)
+
+
+class ProbeBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """The most streams at once, and the longest prompt."""
+
+    streams: int = 32
+    prompt: int = 4096
+
+
+def bounds_of(limits: EngineLimits, wanted: ProbeBounds) -> ProbeBounds:
+    """The bounds that the engine's limits allow.
+
+    A prompt is read in one pass, and leaves room for an answer; beside the streams, there is a place for one more.
+    """
+    prompt = min(wanted.prompt, (limits.max_model_len or wanted.prompt * 2) * 2 // 3)
+    prompt = max(_SHORTEST * 2, min(prompt, limits.max_num_batched_tokens or prompt))
+    most = limits.max_num_seqs or wanted.streams + 1
+    return ProbeBounds(streams=min(wanted.streams, max(1, most - 1)), prompt=prompt)
+
+
+def probes_of(limits: EngineLimits, bounds: ProbeBounds) -> list[Probe]:
+    """All different probes: prompts of several lengths, and streams in several numbers and lengths."""
+    step = (bounds.prompt / _SHORTEST) ** (1 / (_LENGTHS - 1))
+    lengths = sorted({round(_SHORTEST * step**at) for at in range(_LENGTHS)})
+    prompts = [Probe(context=length) for length in lengths]
+    room = (limits.block_size or 0) * (limits.total_gpu_blocks or 0)
+    numbers = sorted({min(number, bounds.streams) for number in (1, 4, 16, bounds.streams)})
+    contexts = sorted({min(32, bounds.prompt), bounds.prompt // 3, bounds.prompt * 2 // 3})
+    streams = []
+    for number in numbers:
+        for at, context in enumerate(contexts):
+            if not room or (number + 1) * (context + 6 * WINDOW) < 0.9 * room:
+                beside = lengths[(2 * at + number) % len(lengths)] if limits.max_num_seqs != 1 else 0
+                streams.append(Probe(context=context, streams=number, beside=beside))
+    return [*prompts, *streams]
+
+
+def in_random_order(probes: Sequence[Probe], seed: int) -> Iterator[tuple[int, Probe]]:
+    """Each probe several times, with the number of the repeat. Each round has all of them, in another order."""
+    chance = random.Random(seed)
+    for repeat in range(_REPEATS):
+        order = list(probes)
+        chance.shuffle(order)
+        for probe in order:
+            yield repeat, probe
+
+
+def prompt_tokens(chance: random.Random, length: int) -> list[int]:
+    """A prompt that no cache knows, of tokens that nearly every vocabulary has."""
+    return [chance.randrange(10, 250) for _ in range(length)]

@@ -1,0 +1,153 @@
+"""Compares a replay with the engine itself, under the same requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from statistics import mean
+from time import perf_counter
+
+import msgspec
+
+from enginehouse import GatewayError
+from enginehouse_sim.simulator.calibration.facts import body_for
+from enginehouse_sim.simulator.calibration.streams import EngineAddress, stream
+from enginehouse_sim.simulator.replay.figures.record import AnswerRecord, Record
+from enginehouse_sim.simulator.replay.figures.report import Report
+from enginehouse_sim.simulator.replay.traces.trace import TraceRequest, prompt_of
+from enginehouse_sim.simulator.steps.profile import Accuracy
+
+_FIGURES = ("ttft_ms", "itl_ms", "tpot_ms", "latency_ms")
+_SHARES = ("p50", "p90", "p99")
+_THROUGHPUT = ("requests_per_second", "output_tokens_per_second")
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure. ``error``: of the prediction, as a share of what was measured; ``None`` if that is 0.
+
+    ``spread``: how far the runs of the engine were apart, as a share of their mean; ``None`` with one run.
+    """
+
+    figure: str
+    predicted: float
+    measured: float
+    error: float | None
+    spread: float | None
+
+
+class Validation(msgspec.Struct, frozen=True, kw_only=True):
+    """The comparison of one trace. ``failed``: requests that the engine did not answer, in all runs together."""
+
+    profile: str
+    requests: int
+    runs: int
+    failed: int
+    figures: Sequence[Compared]
+    accuracy: Accuracy
+
+
+class _Play:
+    """Sends the requests of a trace at their arrivals in real time, and records the answers."""
+
+    def __init__(self, address: EngineAddress, requests: Sequence[TraceRequest], run: int) -> None:
+        self.record = Record()
+        self._address = address
+        self._requests = requests
+        self._run = run
+
+    async def play(self, on_progress: Callable[[float], None]) -> Record:
+        began = perf_counter()
+        sent = []
+        for number, request in enumerate(self._requests):
+            await asyncio.sleep(max(0.0, began + request.arrival - perf_counter()))
+            sent.append(asyncio.ensure_future(self._send(number, request, began)))
+        for done, answer in enumerate(asyncio.as_completed(sent), 1):
+            await answer
+            on_progress(done / len(sent))
+        self.record.ended = perf_counter() - began
+        return self.record
+
+    async def _send(self, number: int, request: TraceRequest, began: float) -> None:
+        prompt = [_known_token(token) for token in prompt_of(request, number + self._run * len(self._requests))]
+        body = body_for("", prompt, max(1, request.output_length))
+        try:
+            timed = await stream(self._address, body)
+        except GatewayError:
+            self.record.reject("failed")
+            return
+        if not timed.events:
+            self.record.reject("empty")
+            return
+        answer = AnswerRecord(timed.sent - began, request.input_length)
+        answer.first_token, answer.last_token = timed.events[0] - began, timed.events[-1] - began
+        answer.output_tokens = timed.tokens or len(timed.events)
+        for before, after in zip(timed.events, timed.events[1:], strict=False):
+            self.record.gaps[round((after - before) * 1e6)] += 1
+        self.record.finish(answer)
+
+
+async def played(
+    address: EngineAddress,
+    requests: Sequence[TraceRequest],
+    runs: int,
+    on_progress: Callable[[float], None],
+) -> list[Record]:
+    """Play the trace several times, each time with other prompts. Raises ``GatewayError`` if no request is answered."""
+    records: list[Record] = []
+
+    def note(share: float) -> None:
+        on_progress((len(records) + share) / runs)
+
+    for run in range(runs):
+        record = await _Play(address, requests, run).play(note)
+        if not record.requests:
+            raise GatewayError(f"{address.url} answered none of the requests")
+        records.append(record)
+    return records
+
+
+def _known_token(token: int) -> int:
+    """A token that nearly every vocabulary has, in place of one of a trace."""
+    return 10 + (token * 2654435761 >> 7) % 240
+
+
+def compared(predicted: Report, runs: Sequence[Report], profile: str) -> Validation:
+    """The errors of the prediction. Several runs of the engine count by their mean."""
+    figures = [
+        _compared(
+            f"{name} {share}",
+            getattr(getattr(predicted, name), share),
+            [getattr(getattr(run, name), share) for run in runs],
+        )
+        for name in _FIGURES
+        for share in _SHARES
+    ]
+    figures += [_compared(name, getattr(predicted, name), [getattr(run, name) for run in runs]) for name in _THROUGHPUT]
+    return Validation(
+        profile=profile,
+        requests=runs[0].requests,
+        runs=len(runs),
+        failed=sum(run.rejected for run in runs),
+        figures=figures,
+        accuracy=_accuracy({each.figure: each.error for each in figures}, runs[0].requests),
+    )
+
+
+def _compared(figure: str, predicted: float, runs: Sequence[float]) -> Compared:
+    middle = mean(runs)
+    return Compared(
+        figure=figure,
+        predicted=round(predicted, 3),
+        measured=round(middle, 3),
+        error=round(predicted / middle - 1, 4) if middle else None,
+        spread=round((max(runs) - min(runs)) / middle, 4) if len(runs) > 1 and middle else None,
+    )
+
+
+def _accuracy(errors: Mapping[str, float | None], requests: int) -> Accuracy:
+    found = {
+        f"{name}_{share}": errors[f"{name}_ms {share}"]
+        for name in ("ttft", "tpot", "latency")
+        for share in ("p50", "p99")
+    }
+    return Accuracy(**found, requests=requests)

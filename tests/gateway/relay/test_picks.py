@@ -1,0 +1,118 @@
+"""Requests of which the gateway decides only where they go."""
+
+from __future__ import annotations
+
+import json
+
+from enginehouse.relay.exchanges.pick import Pick, Picked
+from tests.support.scripted_engine import ScriptedEngine, StartEngine
+from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
+
+PATH = "/v1/chat/completions"
+
+
+class Asker:
+    """A ``PickClient`` that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.choice: Picked | None = None
+        self.refusal: tuple[int, str] | None = None
+
+    def picked(self, choice: Picked) -> None:
+        self.choice = choice
+
+    def refused(self, status: int, lines: bytes, body: bytes) -> None:
+        self.refusal = (status, json.loads(body)["error"]["code"])
+
+
+def ask(gateway: ServedGateway, body: object = None, fallbacks: int = 0, **headers: str) -> tuple[Asker, Pick]:
+    asker = Asker()
+    lines = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    pick = gateway.relay.open_pick(asker, PATH, lines, fallbacks)
+    pick.begin(json.dumps(body or {"model": MODEL, "messages": []}).encode())
+    return asker, pick
+
+
+def port_of(engine: ScriptedEngine) -> int:
+    return int(engine.url.rpartition(":")[2])
+
+
+def pending(gateway: ServedGateway) -> int:
+    return sum(each.load.pending for each in gateway.fleet.snapshot.candidates(MODEL))
+
+
+async def test_it_counts_as_load_until_its_end(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(served := await engine())
+    asker, pick = ask(gateway, x_request_id="mine")
+    assert asker.choice is not None
+    assert asker.choice.addresses == [("127.0.0.1", port_of(served))]
+    assert b"x-request-id: mine\r\n" in asker.choice.lines
+    assert pending(gateway) == 1
+    assert list(gateway.relay.live) == [pick]
+    pick.answered(200)
+    pick.piece(b'{"usage": {"prompt_tokens": 3, "completion_tokens": 2}}')
+    pick.ended()
+    pick.client_left()  # too late to count
+    assert pending(gateway) == 0
+    [record] = [each.record for each in gateway.relay.context.activity.newest_first()]
+    assert (record.outcome, record.tokens_out, record.status) == ("served", 2, 200)
+
+
+async def test_fallbacks_are_other_engines_in_their_order(house: OpenGateway, engine: StartEngine) -> None:
+    engines = [await engine() for _ in range(3)]
+    gateway = await house(*engines)
+    asker, pick = ask(gateway, fallbacks=1)
+    assert asker.choice is not None
+    assert len(set(asker.choice.addresses)) == 2
+    assert pending(gateway) == 1
+    pick.ended()
+
+
+async def test_it_goes_only_where_it_may(house: OpenGateway, engine: StartEngine) -> None:
+    a, b = await engine(), await engine()
+    gateway = await house(a, b)
+    for among, port in ((["127.0.0.1"], None), ([f"127.0.0.1:{port_of(b)}"], port_of(b)), ([], 0), (["10.0.0.1:1"], 0)):
+        asker = Asker()
+        pick = gateway.relay.open_pick(asker, PATH, [])
+        pick.limit(among)
+        pick.begin(json.dumps({"model": MODEL, "messages": []}).encode())
+        if port == 0:
+            assert asker.refusal == (503, "no_healthy_backend")
+        else:
+            assert asker.choice is not None
+            assert port in (None, asker.choice.addresses[0][1])
+            pick.ended()
+
+
+async def test_a_limited_engine_holds_it(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine())
+    gateway.gateway.engines.remote.report("a", 1)
+    first, begun = ask(gateway)
+    second, held = ask(gateway)
+    third, left = ask(gateway)
+    assert first.choice is not None
+    assert second.choice is third.choice is None
+    left.client_left()
+    begun.ended()
+    assert second.choice is not None
+    assert third.choice is None
+    held.ended()
+    assert not gateway.relay.live
+
+
+async def test_a_refusal_is_told_once(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine())
+    asker, pick = ask(gateway, {"model": "nope"})
+    assert asker.refusal == (404, "model_not_found")
+    asker.refusal = None
+    pick.cancel()
+    assert asker.refusal is None
+
+
+async def test_an_engine_that_broke_off_has_failed(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine(), checks={"failures": 1})
+    asker, pick = ask(gateway)
+    assert asker.choice is not None
+    pick.broke("its connection was lost")
+    assert ask(gateway)[0].refusal == (503, "no_healthy_backend")
+    assert [each.record.code for each in gateway.relay.context.activity.newest_first()][1] == "upstream_error"

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from enginehouse import ConfigError
+from enginehouse_sim.simulator.calibration.journal import Journal
+from enginehouse_sim.simulator.calibration.observation import Observation, prompt_work
+from enginehouse_sim.simulator.calibration.probes import ProbeBounds, bounds_of, in_random_order, probes_of
+from enginehouse_sim.simulator.steps.profile import EngineLimits
+
+WANTED = ProbeBounds(streams=32, prompt=4096)
+
+
+def test_the_probes_cover_prompts_batches_and_contexts() -> None:
+    probes = probes_of(EngineLimits(), WANTED)
+    alone = [probe.context for probe in probes if not probe.streams]
+    assert (len(alone), alone[0], alone[-1]) == (8, 16, 4096)
+    assert {probe.streams for probe in probes if probe.streams} == {1, 4, 16, 32}
+    assert {probe.context for probe in probes if probe.streams} == {32, 1365, 2730}
+    assert all(probe.beside for probe in probes if probe.streams)
+
+
+@pytest.mark.parametrize(
+    ("limits", "streams", "prompt"),
+    [
+        (EngineLimits(), 32, 4096),
+        (EngineLimits(max_num_seqs=8), 7, 4096),
+        (EngineLimits(max_model_len=1500), 32, 1000),
+        (EngineLimits(max_num_batched_tokens=512), 32, 512),
+        (EngineLimits(max_num_seqs=1), 1, 4096),
+    ],
+)
+def test_the_limits_of_the_engine_bound_the_probes(limits: EngineLimits, streams: int, prompt: int) -> None:
+    assert bounds_of(limits, WANTED) == ProbeBounds(streams=streams, prompt=prompt)
+
+
+def test_an_engine_of_one_request_at_a_time_reads_no_prompt_beside_a_stream() -> None:
+    limits = EngineLimits(max_num_seqs=1)
+    assert not any(probe.beside for probe in probes_of(limits, bounds_of(limits, WANTED)))
+
+
+def test_streams_that_do_not_fit_into_the_cache_are_left_out() -> None:
+    probes = probes_of(EngineLimits(block_size=16, total_gpu_blocks=1000), WANTED)
+    assert max(probe.streams * probe.context for probe in probes) < 16_000
+
+
+def test_every_round_has_all_probes_in_another_order() -> None:
+    probes = probes_of(EngineLimits(), WANTED)
+    order = list(in_random_order(probes, 1))
+    first, second = ([probe for repeat, probe in order if repeat == number] for number in (0, 1))
+    assert first != second
+    assert sorted(first, key=str) == sorted(second, key=str) == sorted(probes, key=str)
+    assert order == list(in_random_order(probes, 1))
+
+
+def test_a_journal_keeps_what_was_measured_and_refuses_other_probes(tmp_path: Path) -> None:
+    observation = Observation(point="prompt 16", kind="prompt", work=[prompt_work(16)], requests=1, ms=3.5)
+    Journal(tmp_path / "j.jsonl", "http://a", "m", "prompt 16").add(0, "prompt 16", [observation])
+    again = Journal(tmp_path / "j.jsonl", "http://a", "m", "prompt 16")
+    assert again.has(0, "prompt 16")
+    assert not again.has(1, "prompt 16")
+    assert again.observations == [observation]
+    with pytest.raises(ConfigError, match="another engine"):
+        Journal(tmp_path / "j.jsonl", "http://b", "m", "prompt 16")
+    (tmp_path / "j.jsonl").write_text("nonsense")
+    with pytest.raises(ConfigError, match="begin anew with --fresh"):
+        Journal(tmp_path / "j.jsonl", "http://a", "m", "prompt 16")
