@@ -106,6 +106,7 @@ def test_a_router_that_a_reload_brings_learns_what_the_engines_have(
     gateway.write_config(text + "[plugins.cache_aware]\npriority_s = 2.0\n")
     gateway.reload()
     ask(gateway.url, PROMPT)
+    gateway.until(lambda _: any(cached(gateway).values()))
     holder = next(name for name, tokens in cached(gateway).items() if tokens)
     ask(engines[holder].url, OTHER)
     gateway.until(lambda _: cached(gateway)[holder] == 0)
